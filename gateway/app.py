@@ -131,7 +131,7 @@ class DataPlane:
         self._turns = Turns()
         self._audit = make_audit_log(settings, clock)
         self._guard = CanaryGuard(
-            self._trials, self._policies, self.snapshots, Deeds(self._audit, clock)
+            self._trials, self._policies, self.snapshots, Deeds(self._audit, clock), clock
         )
         self._integration = self._make_integration()
         self._evidence = make_evidence(settings, self._audit, self._database, clock)

@@ -2,12 +2,13 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from gateway.audit.memory import MemoryAuditLog
-from gateway.clock import StoppedClock
-from gateway.configuration.guarding import GuardRules
-from gateway.errors import Forbidden, RequestInvalid
+from gateway.clock import Clock, StoppedClock
+from gateway.configuration.guarding import DEEDS, GuardRules
+from gateway.errors import AuditUnavailable, Forbidden, RequestInvalid
 from gateway.identity import KeyTable, accounts_of
 from gateway.oversight.deeds import Deeds
 from gateway.rollout.trials import Trials
@@ -33,6 +34,17 @@ async def approved(store: PolicyStore, level: str = "", policy: object = NEW) ->
     version = await store.draft(level, policy, "Ann", "a note")  # type: ignore[arg-type]
     await store.act(level, version.number, "approve", "Bob")
     return version.number
+
+
+def watching(
+    trials: Trials,
+    store: PolicyStore,
+    snapshots: SnapshotKeeper,
+    log: MemoryAuditLog,
+    clock: Clock | None = None,
+) -> CanaryGuard:
+    clock = clock or StoppedClock()
+    return CanaryGuard(trials, store, snapshots, Deeds(log, clock), clock)
 
 
 async def test_a_version_goes_from_draft_to_live_and_back(database: Database) -> None:
@@ -147,7 +159,7 @@ async def test_a_canary_of_little_traffic_is_found_out_by_all_workers_together(
     await log.start()
     for _ in range(2):
         trials = Trials()
-        guard = CanaryGuard(trials, store, snapshots, Deeds(log, StoppedClock()))
+        guard = watching(trials, store, snapshots, log)
         await guard.tend()
         for _ in range(12):
             trials.count(NEW.digest, failed=True, refused=False, duration_us=1, cost_microusd=1)
@@ -182,7 +194,7 @@ async def test_a_harmful_canary_is_withdrawn_by_the_first_worker_that_sees_it(
     guards = []
     for _ in range(2):
         trials = Trials()
-        guard = CanaryGuard(trials, store, snapshots, Deeds(log, StoppedClock()))
+        guard = watching(trials, store, snapshots, log)
         await guard.tend()
         for _ in range(20):
             trials.count(NEW.digest, failed=True, refused=False, duration_us=1, cost_microusd=1)
@@ -201,3 +213,45 @@ async def test_a_harmful_canary_is_withdrawn_by_the_first_worker_that_sees_it(
     assert (measured.canary.failures, measured.workers) == (40, 2)
     snapshots.publish(KeyTable(2, {}), await store.levels())
     assert snapshots.policies.document_for(asker).digest == OLD.digest
+
+
+async def test_what_the_guard_did_while_the_log_was_away_is_recorded_when_it_is_back(
+    database: Database,
+) -> None:
+    clock, log = StoppedClock(), MemoryAuditLog()
+    await log.start()
+    store = PolicyStore(database, clock)
+    levels = ("org:acme", "org:other")
+    for level in levels:
+        await store.act(level, await approved(store, level, OLD), "publish", "Bob")
+        await store.act(level, await approved(store, level), "canary", "Bob", percent=100.0)
+    snapshots = SnapshotKeeper(PolicySet(OLD), TargetBoard({}, {}), lambda: 0.0)
+    snapshots.publish(KeyTable(1, {}), await store.levels())
+    tried = []
+    for name in ("acme", "other"):
+        accounts = accounts_of(name, "lab", "x", "k")
+        asker = Principal("k", "", name, "lab", "x", (), None, accounts)
+        tried.append(snapshots.policies.document_for(asker).digest)
+    trials = Trials()
+    guard = watching(trials, store, snapshots, log, clock)
+    await guard.tend()
+    for digest in tried * 20:
+        trials.count(digest, failed=True, refused=False, duration_us=1, cost_microusd=1)
+
+    log.failing = True
+    for _ in range(2):
+        with pytest.raises(AuditUnavailable):
+            await guard.tend()
+    # A log that is away lets no harm go on, at any level.
+    states = [each.state for each in await store.versions() if each.digest == NEW.digest]
+    assert states == ["withdrawn", "withdrawn"]
+    log.failing = False
+    clock.advance(90.0)
+    for _ in range(2):
+        await guard.tend()
+
+    said = [msgspec.json.decode(each.detail["after"]) for each in log.records]
+    assert [each.action for each in log.records] == ["policy.withdraw", "policy.withdraw"]
+    assert {each["level"] for each in said} == set(levels)
+    assert [(each["late_s"], each["became"]) for each in said] == [(90, DEEDS["withdraw"])] * 2
+    assert said[0]["at_us"] == clock.utc_us() - 90_000_000
