@@ -7,6 +7,11 @@ import time
 from typing import Protocol
 
 
+SET_US = 1_000_000
+"""A wall clock that is further from the monotonic one than this was set, not slewed."""
+BELIEVED_AFTER_S = 86_400.0
+
+
 class Clock(Protocol):
     def utc_us(self) -> int:
         """Microseconds since 1970-01-01T00:00:00Z."""
@@ -49,6 +54,32 @@ class UnhurriedClock:
             self._utc_us, self._seen_s = now_us, self._clock.monotonic_s()
             return now_us
         return self._utc_us + passed_us
+
+
+class SteadyClock:
+    """Wall time that only passes: where the clock was set, it goes on as if nobody had set it.
+
+    What the wall clock has said for a day is believed, so that one that was wrong at the start does
+    not stay so.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._utc_us, self._seen_s = clock.utc_us(), clock.monotonic_s()
+        self._apart_s: float | None = None
+        """Since when the wall clock says something else."""
+
+    def utc_us(self) -> int:
+        """Microseconds; a clock that is slewed is followed."""
+        now_us, now_s = self._clock.utc_us(), self._clock.monotonic_s()
+        steady_us = self._utc_us + round((now_s - self._seen_s) * 1_000_000)
+        if abs(now_us - steady_us) > SET_US:
+            if self._apart_s is None:
+                self._apart_s = now_s
+            if now_s - self._apart_s < BELIEVED_AFTER_S:
+                return steady_us
+        self._utc_us, self._seen_s, self._apart_s = now_us, now_s, None
+        return now_us
 
 
 class StoppedClock:

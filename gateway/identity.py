@@ -100,11 +100,26 @@ class KeyRecord(Struct, frozen=True):
         return self.revoked_us is None and (self.expires_us is None or now_us < self.expires_us)
 
 
+def _no_time() -> int:
+    return 0
+
+
 class KeyTable(Struct, frozen=True):
     """All keys at one revision of the database; replaced as a whole, never changed."""
 
     revision: int
     records: Mapping[str, KeyRecord]
+    steadily_us: Callable[[], int] = _no_time
+    """What time it is for all that nobody has set the clock."""
+
+    def by(self, now_us: int) -> int:
+        """The time by which keys have ended: none begins again because the clock was set back."""
+        return max(now_us, self.steadily_us())
+
+    def live(self, key_id: str, now_us: int) -> KeyRecord | None:
+        """The key with this id, for who has shown its secret before; None once it has ended."""
+        record = self.records.get(key_id)
+        return record if record is not None and record.is_live(self.by(now_us)) else None
 
     def __repr__(self) -> str:
         return f"KeyTable(revision={self.revision}, keys={len(self.records)})"
@@ -126,8 +141,13 @@ class KeyText:
         return self._text
 
 
-def key_table(revision: int, records: Iterable[KeyRecord]) -> KeyTable:
-    return KeyTable(revision, MappingProxyType({record.key_id: record for record in records}))
+def key_table(
+    revision: int,
+    records: Iterable[KeyRecord],
+    steadily_us: Callable[[], int] = _no_time,
+) -> KeyTable:
+    by_id = MappingProxyType({record.key_id: record for record in records})
+    return KeyTable(revision, by_id, steadily_us)
 
 
 def issue_key(random_bytes: Callable[[int], bytes], key_id: str = "") -> KeyText:
@@ -219,6 +239,7 @@ def authenticate(
         # An unknown id costs what a wrong secret costs, so that time tells nobody which ids exist.
         hmac.compare_digest(peppers.digest(key_text, peppers.newest), _NOBODY)
         raise Unauthenticated(_REFUSAL)
+    now_us = table.by(now_us)
     if not _proves(record.digests, peppers, key_text, now_us) or not record.is_live(now_us):
         raise Unauthenticated(_REFUSAL)
     return record.principal

@@ -46,8 +46,9 @@ class BatchPipeline(Pipeline):
 
     def _identify(self, arrival: Arrival) -> Principal:
         errand = arrival.errand
-        record = arrival.snapshot.keys.records.get(errand.key_id) if errand is not None else None
-        if record is None or not record.is_live(arrival.arrived_us):
+        keys = arrival.snapshot.keys
+        record = None if errand is None else keys.live(errand.key_id, arrival.arrived_us)
+        if record is None:
             raise Unauthenticated(KEY_OVER)
         principal = record.principal
         labels = [each for each in principal.labels if not each.startswith(TIER_PREFIX)]

@@ -62,7 +62,8 @@ class Following:
         keys, levels = await self._keys.table(), await self._policies.levels()
         former = self._whole.records
         known = (each for each in keys.records.values() if each.key_id in former)
-        self._snapshots.publish(key_table(keys.revision, known), levels)
+        table = key_table(keys.revision, known, keys.steadily_us)
+        self._snapshots.publish(table, levels)
         await self._ledger.refresh()
         self._rates.publish(await self._rate_limits.all())
         self._snapshots.publish(keys, levels)

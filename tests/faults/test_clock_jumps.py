@@ -7,7 +7,7 @@ import pytest
 
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.projector import Projector
-from gateway.clock import StoppedClock, UnhurriedClock
+from gateway.clock import SteadyClock, StoppedClock, UnhurriedClock
 from gateway.errors import AuditUnavailable, BudgetExhausted
 from gateway.money.budgets import Limit
 from gateway.oversight.deeds import OPERATORS, Deeds
@@ -141,3 +141,37 @@ def test_time_that_no_jump_hurries_passes_all_the_same() -> None:
     assert unhurried.utc_us() == clock.utc_us()
     clock.advance(5.0)
     assert unhurried.utc_us() == clock.utc_us()
+
+
+def test_steady_time_passes_wherever_the_clock_is_set_and_follows_one_that_is_slewed() -> None:
+    clock = StoppedClock()
+    steady, begun_us = SteadyClock(clock), clock.utc_us()
+    for jump_s in (DAY_S, -3 * DAY_S, HOUR_S):
+        clock.jump(jump_s)
+        clock.advance(5.0)
+        steady.utc_us()
+    assert steady.utc_us() == begun_us + 15_000_000
+    clock.jump(2 * DAY_S - HOUR_S)
+    assert steady.utc_us() == clock.utc_us() == begun_us + 15_000_000
+    for _ in range(20):
+        clock.advance(1000.0)
+        clock.jump(0.5)
+        assert steady.utc_us() == clock.utc_us()
+
+
+def test_what_the_clock_has_said_for_a_day_is_believed_and_not_sooner() -> None:
+    clock = StoppedClock()
+    steady = SteadyClock(clock)
+    clock.jump(-HOUR_S)
+    for _ in range(2):
+        # Set right for a moment: the day begins anew.
+        assert steady.utc_us() == clock.utc_us() + 3_600_000_000
+        clock.advance(DAY_S - 1.0)
+        assert steady.utc_us() == clock.utc_us() + 3_600_000_000
+        clock.jump(HOUR_S)
+        assert steady.utc_us() == clock.utc_us()
+        clock.jump(-HOUR_S)
+    assert steady.utc_us() == clock.utc_us() + 3_600_000_000
+    clock.advance(DAY_S)
+
+    assert steady.utc_us() == clock.utc_us()

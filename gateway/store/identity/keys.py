@@ -9,7 +9,7 @@ from sqlalchemy import RowMapping, Table, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.clock import Clock
+from gateway.clock import Clock, SteadyClock
 from gateway.errors import RequestInvalid
 from gateway.identity import (
     KeyDigest,
@@ -31,6 +31,8 @@ from gateway.types import Principal, Translation
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 _TITLE_LENGTH = 200
+EXPIRED_KEPT_US = 7 * 86_400_000_000
+"""So long a worker knows a key that has expired."""
 TURNED = "This key was given another secret meanwhile. Nothing was done now."
 OVERLAPS = "This key has two secrets: say that the older one ends now. Nothing was done."
 
@@ -70,7 +72,7 @@ class KeyStore:
     ) -> None:
         self._database = database
         self._peppers = peppers
-        self._clock = clock
+        self._clock, self._steady = clock, SteadyClock(clock)
         self._random_bytes = random_bytes
 
     async def ensure_place(self, place: Place) -> None:
@@ -156,15 +158,21 @@ class KeyStore:
             return [Place(*row) for row in (await connection.execute(query)).all()]
 
     async def table(self) -> KeyTable:
-        """All keys that are not revoked or expired, for a worker's memory."""
-        now_us = self._clock.utc_us()
+        """All keys that are not revoked, for a worker's memory; long expired ones are left out.
+
+        Those that expired lately are in it: a clock that is set too far may be set right again.
+        """
+        since_us = min(self._clock.utc_us(), self._steady.utc_us()) - EXPIRED_KEPT_US
+        columns = virtual_keys.c
         async with self._database.reading() as connection:
             # The counter is read first: a change after it makes the watcher load again.
             revision = await revision_in(connection)
-            query = select(virtual_keys).where(virtual_keys.c.revoked_us.is_(None))
+            query = select(virtual_keys).where(
+                columns.revoked_us.is_(None),
+                or_(columns.expires_us.is_(None), columns.expires_us > since_us),
+            )
             rows = (await connection.execute(query)).mappings().all()
-        records = (_record(row) for row in rows)
-        return key_table(revision, (record for record in records if record.is_live(now_us)))
+        return key_table(revision, map(_record, rows), self._steady.utc_us)
 
     async def revoke(self, key_id: str, organisation: str | None = None) -> None:
         """End a key for good; again is no error.

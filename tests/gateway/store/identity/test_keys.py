@@ -14,6 +14,7 @@ from gateway.store.revisions import current
 
 pytestmark = pytest.mark.anyio
 PLACE = Place("acme", "research", "bot")
+HOUR_S, DAY_S = 3600.0, 86_400.0
 PEPPERS = Peppers({1: secrets.token_bytes(32)})
 
 
@@ -157,3 +158,67 @@ async def test_every_change_raises_the_revision(database: Database, store: KeySt
     await store.revoke(key.key_id)
     seen.append(await current(database))
     assert seen == [seen[0], seen[0] + 1, seen[0] + 2, seen[0] + 3]
+
+
+async def test_a_clock_that_is_set_back_revives_neither_a_key_nor_a_replaced_secret(
+    store: KeyStore, clock: StoppedClock
+) -> None:
+    until_us = clock.utc_us() + 60_000_000
+    key = await store.issue(NewKey(PLACE, "robot", "ada", expires_us=until_us))
+    old = await store.issue(NewKey(PLACE, "other", "ada"))
+    new = await store.rotate(old.key_id, overlap_s=60.0)
+    table = await store.table()
+    clock.advance(60.0)
+    clock.jump(-HOUR_S)
+
+    for keys in (table, await store.table()):
+        for ended in (key, old):
+            with pytest.raises(Unauthenticated):
+                authenticate(keys, PEPPERS, headers(ended), clock.utc_us())
+        authenticate(keys, PEPPERS, headers(new), clock.utc_us())
+        assert keys.live(key.key_id, clock.utc_us()) is None
+        assert keys.live("another", clock.utc_us()) is None
+        assert keys.live(new.key_id, clock.utc_us()) is not None
+
+
+async def test_a_key_is_good_again_when_a_clock_that_was_set_too_far_is_set_right(
+    store: KeyStore, clock: StoppedClock
+) -> None:
+    until_us = clock.utc_us() + 60_000_000
+    key = await store.issue(NewKey(PLACE, "robot", "ada", expires_us=until_us))
+    clock.jump(365 * DAY_S)
+    meanwhile = await store.table()
+    with pytest.raises(Unauthenticated):
+        authenticate(meanwhile, PEPPERS, headers(key), clock.utc_us())
+    clock.jump(-365 * DAY_S)
+
+    authenticate(meanwhile, PEPPERS, headers(key), clock.utc_us())
+
+
+async def test_a_key_that_a_worker_with_a_wrong_clock_knew_is_good_within_a_day(
+    database: Database, clock: StoppedClock
+) -> None:
+    until_us = clock.utc_us() + round(5 * DAY_S * 1e6)
+    key = await KeyStore(database, PEPPERS, clock).issue(
+        NewKey(PLACE, "robot", "ada", expires_us=until_us)
+    )
+    clock.jump(6 * DAY_S)
+    table = await KeyStore(database, PEPPERS, clock).table()
+    clock.jump(-6 * DAY_S)
+    with pytest.raises(Unauthenticated):
+        authenticate(table, PEPPERS, headers(key), clock.utc_us())
+    clock.advance(DAY_S)
+
+    authenticate(table, PEPPERS, headers(key), clock.utc_us())
+
+
+async def test_a_key_that_expired_long_ago_is_not_kept_in_memory(
+    store: KeyStore, clock: StoppedClock
+) -> None:
+    key = await store.issue(NewKey(PLACE, "robot", "ada", expires_us=clock.utc_us() + 1))
+    stays = await store.issue(NewKey(PLACE, "other", "ada"))
+    clock.advance(7 * DAY_S)
+    assert set((await store.table()).records) == {key.key_id, stays.key_id}
+    clock.advance(1.0)
+
+    assert set((await store.table()).records) == {stays.key_id}
