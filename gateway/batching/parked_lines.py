@@ -30,11 +30,12 @@ from gateway.errors import (
     RequestInvalid,
 )
 from gateway.metrics import Metrics
+from gateway.money.budgets import ReservationEndedError
 from gateway.parcels import VendorResult, custom_id_of
 from gateway.passage import Passage
 from gateway.ports import Ledger
 from gateway.secrets.content_keys import ContentKey
-from gateway.store.batching.lines import Claim
+from gateway.store.batching.lines import Claim, LineStore
 from gateway.store.batching.parcel_rows import ParcelRow, ParkedLine, TermOver
 from gateway.store.batching.parcels import ParcelStore
 from gateway.store.money.late_bookings import LateBookings, LateCost
@@ -54,6 +55,14 @@ class Purse(Struct, frozen=True):
     parked: ParkedMoney
     stake: Callable[[str, Reservation], Stake]
     """What a request's reservation holds."""
+
+
+class _Place(Struct, frozen=True):
+    """Where a line is for which money is set aside."""
+
+    organisation: str
+    batch_id: str
+    number: int
 
 
 class _Ending(Struct, frozen=True):
@@ -90,6 +99,8 @@ class ParkedLines:
         self._new_request_id = new_request_id
         self._log = logger()
         self._held: dict[str, Reservation] = {}
+        self._places: dict[str, _Place] = {}
+        """Of those, and perhaps of some that have ended."""
         self._paid: set[str] = set()
         """Requests whose cost is booked, though their outcome could not be written yet."""
 
@@ -100,7 +111,7 @@ class ParkedLines:
         stake = self._purse.stake(ticket.request_id, ticket.reservation)
         also = self._purse.parked.noting(stake)
         if await self._store.park(claim, key, ticket.provider, ticket.target, raw, also):
-            self._held[ticket.request_id] = ticket.reservation
+            self._keep(ticket, ticket.reservation, claim.batch.batch_id, claim.line.number)
         else:
             gone = GatewrightError("The line was taken over by another worker.")
             await self._journeys.undelivered(parked.passage, gone)
@@ -125,10 +136,10 @@ class ParkedLines:
             held.append((line, ticket))
         await self._drop_lost([ticket.request_id for _, ticket in held])
         stakes: list[Stake] = []
-        for _, ticket in held:
+        for line, ticket in held:
             if ticket.request_id not in self._held:
                 reservation = await self._reserved(ticket)
-                self._held[ticket.request_id] = reservation
+                self._keep(ticket, reservation, batch.batch_id, line.line.number)
                 stakes.append(self._purse.stake(ticket.request_id, reservation))
         await self._purse.parked.note(stakes)
         return held
@@ -216,13 +227,54 @@ class ParkedLines:
             self._ledger.settle(reservation, cost_microusd)
         await self._purse.parked.forget([request_id])
 
+    def holds_any(self) -> bool:
+        return bool(self._held)
+
+    async def drop_ended(self, lines: LineStore) -> None:
+        """Give back what is set aside here for lines that another worker has ended.
+
+        Raises:
+            NotReady: some is still to be given back.
+        """
+        self._places = {name: each for name, each in self._places.items() if name in self._held}
+        by_batch: dict[str, dict[int, str]] = {}
+        for request_id, place in self._places.items():
+            by_batch.setdefault(place.batch_id, {})[place.number] = request_id
+        for batch_id, requests in by_batch.items():
+            states = await lines.states(batch_id, sorted(requests))
+            ended = [
+                request_id
+                for number, request_id in requests.items()
+                if states.get(number) != "parked"
+                # Of a line that was erased nobody may have booked yet what it costs.
+                and (number in states or await self._is_on_record(request_id))
+            ]
+            await self._purse.parked.forget(ended)
+            for request_id in ended:
+                self._release(request_id)
+
     async def let_go(self) -> None:
         """Give back what is set aside: this worker leaves, and the next one holds it again."""
         with suppress(NotReady):  # Then its leases are written off, but for what is noted here.
             await self._purse.parked.let_go()
-        held, self._held = self._held, {}
-        for reservation in held.values():
-            self._ledger.release(reservation)
+        for request_id in list(self._held):
+            self._release(request_id)
+
+    def _keep(self, ticket: Ticket, reservation: Reservation, batch_id: str, number: int) -> None:
+        self._held[ticket.request_id] = reservation
+        organisation = ticket.principal.organisation
+        self._places[ticket.request_id] = _Place(organisation, batch_id, number)
+
+    def _release(self, request_id: str) -> None:
+        """Of one whose time was over long ago the ledger knows nothing any more."""
+        reservation = self._held.pop(request_id, None)
+        if reservation is not None:
+            with suppress(ReservationEndedError):
+                self._ledger.release(reservation)
+
+    async def _is_on_record(self, request_id: str) -> bool:
+        organisation = self._places[request_id].organisation
+        return await self._outcome_of(organisation, request_id) is not None
 
     async def _drop_lost(self, request_ids: Sequence[str]) -> None:
         """Of those lines, forget what was set aside in a lease that is written off by now."""
@@ -234,7 +286,7 @@ class ParkedLines:
         }
         if staked:
             for request_id in staked - await self._purse.parked.known(staked):
-                self._ledger.release(self._held.pop(request_id))
+                self._release(request_id)
 
     async def _begin_ending(
         self, row: ParcelRow, numbers: Sequence[int], request_ids: Sequence[str]
@@ -253,14 +305,13 @@ class ParkedLines:
         except TermOver:
             # Whoever leads it has set money aside for them as well.
             for request_id in request_ids:
-                if (reservation := self._held.pop(request_id, None)) is not None:
-                    self._ledger.release(reservation)
+                self._release(request_id)
                 self._paid.discard(request_id)
             await self._purse.parked.forget(request_ids)
             raise
         for request_id in paid & self._held.keys():
             # Somebody was stopped right here before: what was set aside then is spent.
-            self._ledger.release(self._held[request_id])
+            self._release(request_id)
             self._held[request_id] = await self._ledger.reserve((), 0)
         return until_us
 
@@ -330,9 +381,7 @@ class ParkedLines:
         errand = errand_of(at.batch, line.line, at.vendor_id, at.until_us)
         is_recorded = record is not None
         end = await self._journeys.lost(at.batch, errand, remnant, is_recorded=is_recorded)
-        reservation = self._held.pop(remnant.request_id, None)
-        if reservation is not None:
-            self._ledger.release(reservation)
+        self._release(remnant.request_id)
         return end
 
     async def _reserved(self, ticket: Ticket) -> Reservation:

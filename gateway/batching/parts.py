@@ -129,7 +129,7 @@ class Batches:
             Purse(
                 LateBookings(means.database, means.clock),
                 ParkedMoney(means.database, means.clock, means.ledger.holder),
-                partial(_stake, means.ledger),
+                partial(stake_of, means.ledger),
             ),
             means.clock,
             metrics=means.metrics,
@@ -235,7 +235,8 @@ class Batches:
             return forgetting
         runner, waiting, failed = self._runner, self._means.waiting, Event.BATCH_FAILED
         lately = partial(waiting.batches_lately, 2 * rhythm.BATCH_LEASES_S)
-        parcels = self._parcels
+        parcels, parked = self._parcels, self._parked
+        drop = partial(parked.drop_ended, self._lines)
         parcels_s = min(rhythm.PARCELS_S, self._means.settings.batches.native_poll_s)
         return (
             *forgetting,
@@ -244,6 +245,7 @@ class Batches:
             Duty("parcels", parcels_s, parcels.tend, failed, parcels.wake, waiting.parcels),
             Duty("loose ends", rhythm.LOOSE_ENDS_S, self._loose_ends.tend, failed),
             Duty("parcel leases", rhythm.BATCH_LEASES_S, parcels.keep, failed, due=waiting.parcels),
+            Duty("parked money", rhythm.BATCH_LEASES_S, drop, failed, due=parked.holds_any),
         )
 
     async def close(self) -> None:
@@ -252,7 +254,7 @@ class Batches:
             await self._parcels.close()
 
 
-def _stake(ledger: LeasedLedger, request_id: str, reservation: Reservation) -> Stake:
+def stake_of(ledger: LeasedLedger, request_id: str, reservation: Reservation) -> Stake:
     """What a parked line holds, and of which slices."""
     pots = ledger.book.pots(reservation) if reservation.amount_microusd else ()
     slices = [pot for pot in pots if isinstance(pot, HeldSlice)]

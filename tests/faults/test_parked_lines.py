@@ -91,6 +91,7 @@ async def test_a_live_worker_takes_over_the_parcels_of_one_that_is_gone(
         monkeypatch.setattr("gateway.rhythm.BATCH_LEASES_S", 0.2)
     vendor = upstreams.openai.batches
     async with running(tmp_path, url, upstreams) as first:
+        await first.limit("org:acme", LIMIT)
         key = await first.issue_key()
         batch_id = await parked_batch(first, upstreams, key)
         if how == "silent":
@@ -101,6 +102,9 @@ async def test_a_live_worker_takes_over_the_parcels_of_one_that_is_gone(
             vendor.faults = ParcelFaults()
             batch, found = await fetched(second, key, batch_id)
             records = await second.records()
+            spent = sum(each.cost_microusd for each in outcomes(records))
+            # Also what is still set aside in the one that fell silent, for nothing.
+            await given_back(second if how == "stopped" else first, spent)
     postgres_server.drop(url)
 
     assert (batch.status, len(found)) == ("completed", 3)

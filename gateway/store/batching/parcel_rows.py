@@ -3,11 +3,11 @@
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import RowMapping, Update, update
+from sqlalchemy import ColumnElement, RowMapping, Update, or_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.batches import Line
-from gateway.store.schema.parcels import parcels
+from gateway.store.schema.parcels import parcels, parked_lines
 
 
 ROW = (
@@ -37,6 +37,8 @@ class Loose(Struct, frozen=True):
     oldest_us: int
     is_all: bool
     """Whether no line of the batch is on its way to join them."""
+    old_us: int = 0
+    """Lines of other workers are among them that wait since then, or for longer."""
 
 
 class ParcelRow(Struct, frozen=True):
@@ -66,6 +68,16 @@ class ParkedLine(Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"ParkedLine({self.line.number})"  # The rest is content.
+
+
+def is_for(holder: str, old_us: int) -> ColumnElement[bool]:
+    """Lines that this worker may gather: its own, and those that others let lie.
+
+    Whoever leads a parcel sets money aside for all of it. Whoever parked a line has done so: what
+    two of them hold is of no use to anybody until that line has ended.
+    """
+    waits = parked_lines.c
+    return or_(waits.holder == holder, waits.parked_us <= old_us)
 
 
 def of_term(parcel_id: str, term: int) -> Update:

@@ -17,6 +17,7 @@ from gateway.store.batching.parcel_rows import (
     ParkedLine,
     TermOver,
     change,
+    is_for,
     of_term,
     parcel_row,
 )
@@ -102,7 +103,7 @@ class ParcelStore:
                 batches.c.state,
             )
             .join(batches, batches.c.id == _LINES.batch_id)
-            .where(_LINES.parcel == "", or_(_LINES.holder == holder, _LINES.parked_us <= old_us))
+            .where(_LINES.parcel == "", is_for(holder, old_us))
             .group_by(_LINES.batch_id, _LINES.provider, _LINES.target, batches.c.state)
         )
         async with self._database.reading() as connection:
@@ -110,7 +111,7 @@ class ParcelStore:
         return [
             Loose(
                 *(row[0], row[1], row[2], row[3]),
-                *(int(row[4]), row[5], not row[6] or row[7] != "in_progress"),
+                *(int(row[4]), row[5], not row[6] or row[7] != "in_progress", old_us),
             )
             for row in rows
         ]
@@ -118,11 +119,12 @@ class ParcelStore:
     async def make(
         self, parcel_id: str, loose: Loose, holder: str, lines_max: int, bytes_max: int
     ) -> int:
-        """Put lines into a new parcel, which this worker leads; how many."""
+        """Put these lines into a new parcel, which this worker leads; how many."""
         now_us = self._clock.utc_us()
         which = and_(
             *(_LINES.batch_id == loose.batch_id, _LINES.parcel == ""),
             *(_LINES.provider == loose.provider, _LINES.target == loose.target),
+            is_for(holder, loose.old_us),
         )
         query = (
             select(_LINES.number, _LINES.size_bytes)
