@@ -14,8 +14,9 @@ from gateway.types import DialectName
 
 
 PARCEL_PREFIX = "gwp-"
-FULL_STATUSES = frozenset({429, 503, 529})
-"""What vendors answer who have no room, and then take nothing."""
+FULL_STATUSES = frozenset({429, 529})
+"""What vendors answer who have no room, and then take nothing. A 503 may be that of something on
+the way, which lost the vendor's answer."""
 SERVER_ERROR_MIN = 500
 VendorState = Literal["under_way", "ended", "gone"]
 ResultKind = Literal["answered", "refused", "unsent"]

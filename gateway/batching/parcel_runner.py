@@ -17,15 +17,14 @@ from gateway.batching.in_vain import InVain
 from gateway.batching.parked_lines import ParkedLines, Said
 from gateway.batching.parking import Ticket
 from gateway.batching.steps import Steps, insisted
+from gateway.batching.unanswered import LOST, UNKNOWN, UNTAKEN, UNWANTED
 from gateway.clock import Clock
 from gateway.errors import (
-    ClientGone,
     GatewrightError,
     NotReady,
     SovereigntyViolation,
     UpstreamFailed,
     UpstreamRefused,
-    UpstreamTimeout,
 )
 from gateway.parcels import (
     FULL_STATUSES,
@@ -59,6 +58,8 @@ OVERDUE_S = 26 * 3600.0
 REFUSALS_MAX = 6
 LOOKS_MIN = 2
 """How often a parcel is looked for in vain before it is sent again."""
+RESENDS_MAX = 6
+"""How often it is sent again that its vendor may have had and never showed."""
 READS_MAX = 3
 CANCELS_MAX = 12
 ENDED_AT_ONCE = 20
@@ -176,7 +177,7 @@ class ParcelRunner:
             self._in_vain.forget(row.parcel_id)
             await self._forgetting.step(row, service)
         elif service is None:
-            await self._give_back(row, batch, key, _UNKNOWN)
+            await self._give_back(row, batch, key, UNKNOWN)
             await self._forgetting.step(row, service)
         else:
             await self._steps[row.state](self, _At(row, batch, key, service))
@@ -189,7 +190,7 @@ class ParcelRunner:
             await self._note(row, is_erased=0)
         numbers = list(await self._store.numbers(row.parcel_id))
         if not numbers or not at.is_wanted:
-            await self._give_back(row, at.batch, at.key, _UNWANTED)
+            await self._give_back(row, at.batch, at.key, UNWANTED)
             await self._forgetting.drop(row, "unsent")
             return
         lines = await self._store.lines(row.batch_id, at.key, numbers)
@@ -277,12 +278,16 @@ class ParcelRunner:
             now_us = self._clock.utc_us()
             vendor_id = found.vendor_id
             await self._note(row, state="submitted", vendor_id=vendor_id, tries=0, due_us=now_us)
-        elif self._in_vain.is_enough(row.parcel_id, row.state, LOOKS_MIN):
+        elif not self._in_vain.is_enough(row.parcel_id, row.state, LOOKS_MIN):
+            await self._again(row)
+        elif row.resent < RESENDS_MAX:
             # Under a new name, so that two answers could never be taken for one.
-            await self._store.renamed(row.parcel_id, _new_name(), row.term)
+            due_us = self._in_us(rest_s(self._share.poll_s, row.resent))
+            await self._store.renamed(row.parcel_id, _new_name(), row.term, due_us)
             self._in_vain.forget(row.parcel_id)
         else:
-            await self._again(row)
+            await self._give_back(row, at.batch, at.key, UNTAKEN)
+            await self._forgetting.drop(row, "unsent")
 
     async def _look(self, at: _At) -> None:
         row = at.row
@@ -303,7 +308,7 @@ class ParcelRunner:
         elif batch.state == "ended":
             await self._collect(at, batch)
         else:
-            await self._give_back(row, at.batch, at.key, _LOST)
+            await self._give_back(row, at.batch, at.key, LOST)
             await self._note(row, state="collected", tries=0, due_us=self._clock.utc_us())
 
     async def _wait(self, at: _At) -> None:
@@ -313,7 +318,7 @@ class ParcelRunner:
         if row.state == "submitted" and (is_unwanted or self._is_overdue(row)):
             await self._note(row, state="cancelling", tries=0, due_us=self._clock.utc_us())
         elif row.state == "cancelling" and row.tries >= CANCELS_MAX:
-            await self._give_back(row, at.batch, at.key, _LOST)
+            await self._give_back(row, at.batch, at.key, LOST)
             await self._note(row, state="collected", tries=0, due_us=self._clock.utc_us())
         else:
             await self._again(row)
@@ -343,7 +348,7 @@ class ParcelRunner:
         if (is_cut or left) and not self._in_vain.is_enough(row.parcel_id, "reading", READS_MAX):
             await self._again(row)
             return
-        await self._give_back(row, at.batch, at.key, _LOST)
+        await self._give_back(row, at.batch, at.key, LOST)
         await self._note(row, state="collected", tries=0, due_us=self._clock.utc_us())
         self._log.info(Event.BATCH_FETCHED, batch=row.batch_id, count=row.lines - len(left))
 
@@ -353,7 +358,7 @@ class ParcelRunner:
         """Lines that the vendor has not answered go their way one by one, or end with the batch."""
         numbers = list(await self._store.numbers(row.parcel_id))
         if batch.state != "in_progress":
-            error = _UNWANTED
+            error = UNWANTED
         for some in _chunks(numbers):
             await self._lines.end(batch, key, row, dict.fromkeys(some, error))
 
@@ -378,15 +383,10 @@ class ParcelRunner:
     }
 
 
-_LOST = UpstreamTimeout("The vendor's batch ended without an answer to this line.")
-_UNWANTED = ClientGone("The batch ended before the vendor came to this line.")
-_UNKNOWN = UpstreamFailed("The vendor's batch API is not there any more.")
-
-
 def _said(at: _At, result: VendorResult) -> Said:
     if result.kind != "unsent":
         return result
-    return _LOST if at.is_wanted else _UNWANTED
+    return LOST if at.is_wanted else UNWANTED
 
 
 def _new_name() -> str:

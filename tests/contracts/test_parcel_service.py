@@ -141,11 +141,12 @@ async def test_a_refused_parcel_is_refused_with_its_status(stage: Stage) -> None
     assert stage.seen() == []
 
 
+@pytest.mark.parametrize("status", [502, 503])
 async def test_a_parcel_that_was_taken_and_answered_with_an_error_of_the_vendors_is_whole(
-    stage: Stage,
+    stage: Stage, status: int
 ) -> None:
     """Nothing of it is taken back: a batch without the file that it is made of would fail."""
-    stage.misbehave(ParcelFaults(made_status=502))
+    stage.misbehave(ParcelFaults(made_status=status))
     with pytest.raises(UpstreamFailed):
         await stage.service.submit(parcel_of(stage), IN_S)
     assert stage.forgotten() == []

@@ -19,6 +19,7 @@ ROW = (
         parcels.c.vendor_id,
     ),
     *(parcels.c.lines, parcels.c.made_us, parcels.c.tries, parcels.c.is_erased, parcels.c.term),
+    parcels.c.is_doubtful.label("resent"),
 )
 
 
@@ -56,6 +57,8 @@ class ParcelRow(Struct, frozen=True):
     """Whether an erasure took lines of it, and it is not to be waited for."""
     term: int = 0
     """How often it was taken, with this time."""
+    resent: int = 0
+    """How often it was sent again that its vendor never showed."""
 
 
 class ParkedLine(Struct, frozen=True):

@@ -277,14 +277,15 @@ class ParcelStore:
             # It may be there by a commit that nobody could tell us of.
             await connection.execute(statement.on_conflict_do_nothing())
 
-    async def renamed(self, parcel_id: str, new_id: str, term: int) -> None:
+    async def renamed(self, parcel_id: str, new_id: str, term: int, due_us: int = 0) -> None:
         """A parcel that the vendor never got is sent under another name; raises TermOver."""
         async with self._database.writing() as connection:
             # Lines before parcels, as in an erasure: two never wait for each other.
             lines = update(parked_lines).where(_LINES.parcel == parcel_id)
             await connection.execute(lines.values(parcel=new_id))
-            fresh = {"id": new_id, "state": "new", "tries": 1, "is_doubtful": 1}
-            await change(connection, parcel_id, term, **fresh)
+            fresh = {"id": new_id, "state": "new", "tries": 1, "due_us": due_us}
+            doubts = parcels.c.is_doubtful + 1
+            await change(connection, parcel_id, term, **fresh, is_doubtful=doubts)
             await settle(connection, parcel_id, is_refused=False)
             copies = update(vendor_copies).where(vendor_copies.c.parcel == parcel_id)
             await connection.execute(copies.values(parcel=new_id))

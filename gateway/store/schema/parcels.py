@@ -37,8 +37,8 @@ parcels = Table(
 """`state` is `new`, `submitting` (bytes may have left), `submitted`, `cancelling` or `collected`;
 a parcel that the vendor has forgotten is forgotten here. `tries` counts since the last change of
 state; `tender` is the worker that leads it, until `tended_until_us`. `is_erased` is 1 where lines
-of it were erased: a `new` one is put together again, any other is not waited for. `is_doubtful` is
-1 where it was sent before under a name that its vendor never showed: it may be working on that.
+of it were erased: a `new` one is put together again, any other is not waited for. `is_doubtful`
+counts how often it was sent under a name that its vendor never showed: it may be working on that.
 `term` counts how often it was taken: what an earlier taker wants to write is refused."""
 
 parked_lines = Table(

@@ -35,6 +35,7 @@ from gateway.secrets.secret import Secret
 from gateway.snapshot import Snapshot, SnapshotKeeper
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.lines import Claim, LineStore
+from gateway.store.batching.parcel_rows import ROW, ParcelRow, parcel_row
 from gateway.store.batching.parcels import ParcelStore
 from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.engine import Database
@@ -141,6 +142,12 @@ class Lot:
 
     async def states(self) -> dict[int, str]:
         return await self.lines.states(self.batch.batch_id, range(1, 100))
+
+    async def rows(self) -> list[ParcelRow]:
+        """Parcels that are not let go of."""
+        async with self.database.reading() as connection:
+            found = (await connection.execute(select(*ROW))).mappings().all()
+        return [parcel_row(each) for each in found]
 
     async def stakes(self) -> int:
         """How many are noted."""

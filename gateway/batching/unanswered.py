@@ -1,0 +1,11 @@
+"""Why a line that waited for a vendor's batch API goes its way alone after all."""
+
+from typing import Final
+
+from gateway.errors import ClientGone, UpstreamFailed, UpstreamTimeout
+
+
+LOST: Final = UpstreamTimeout("The vendor's batch ended without an answer to this line.")
+UNWANTED: Final = ClientGone("The batch ended before the vendor came to this line.")
+UNKNOWN: Final = UpstreamFailed("The vendor's batch API is not there any more.")
+UNTAKEN: Final = UpstreamFailed("The vendor's batch API failed whenever it was handed this line.")
