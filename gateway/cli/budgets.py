@@ -5,16 +5,19 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
 from gateway.cli.deeds import former_budget, recorded
-from gateway.cli.options import NAME, asynchronous, config_option
+from gateway.cli.options import NAME, Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.money.budgets import WINDOWS, Limit, WindowKind
-from gateway.store.engine import open_database
+from gateway.store.engine import Database, open_database
+from gateway.store.money.accounts import missing
+from gateway.store.money.budget_rows import NONE, amount_mark
 from gateway.store.money.leases import LeaseTable
 from gateway.store.schema.version import require_newest_schema
 
@@ -40,15 +43,39 @@ class _Account(click.ParamType[str]):
 ACCOUNT = _Account()
 
 
+class _Amount(click.IntRange):
+    """A limit as `list` says it, or that there is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return NONE if value == NONE else amount_mark(super().convert(value, param, ctx))
+
+
+WAS = "What holds as you know it, or none; where something else does, nothing is done."
+
+
 @asynccontextmanager
-async def opened_budgets(config_file: Path) -> AsyncIterator[LeaseTable]:
-    """The budget table of a configuration, for the length of one command."""
+async def opened_database(config_file: Path) -> AsyncIterator[Database]:
+    """The database of a configuration, for the length of one command."""
     database = open_database(load_settings(config_file).database_url)
     try:
         await require_newest_schema(database)
-        yield LeaseTable(database, SystemClock())
+        yield database
     finally:
         await database.close()
+
+
+@asynccontextmanager
+async def opened_budgets(config_file: Path) -> AsyncIterator[LeaseTable]:
+    """The budget table of a configuration, for the length of one command."""
+    async with opened_database(config_file) as database:
+        yield LeaseTable(database, SystemClock())
+
+
+async def say_if_nobodys(database: Database, account: str) -> None:
+    """A limit may be set before its account is there; a name with a slip in it never is."""
+    if what := await missing(database, account):
+        said = f"there is no such {what}: this limits nobody until there is"
+        click.echo(f"gatewright: {account}: {said}", err=True)
 
 
 @click.group()
@@ -66,17 +93,20 @@ def budgets() -> None:
 @click.argument("account", type=ACCOUNT)
 @click.argument("limit_microusd", type=click.IntRange(0, LIMIT_MICROUSD_MAX))
 @click.option("--window", type=click.Choice(WINDOWS), default="month")
+@click.option("--was", type=_Amount(0), help=WAS)
 @asynchronous
 @recorded("budget.set", former_budget)
 async def set_limit(
-    config_file: Path, account: str, limit_microusd: int, window: WindowKind
+    config_file: Path, account: str, limit_microusd: int, window: WindowKind, was: str | None
 ) -> None:
     """Limit an account; workers obey within a second.
 
     An account may have a limit a day, a month and in total at once: each holds.
     """
-    async with opened_budgets(config_file) as table:
-        await table.set_limit(Limit(account, limit_microusd, window))
+    async with opened_database(config_file) as database:
+        limit = Limit(account, limit_microusd, window)
+        await LeaseTable(database, SystemClock()).set_limit(limit, was)
+        await say_if_nobodys(database, account)
     click.echo(f"{account}: {limit_microusd} micro-dollars a {window}")
 
 
@@ -84,12 +114,17 @@ async def set_limit(
 @config_option
 @click.argument("account", type=ACCOUNT)
 @click.option("--window", type=click.Choice(WINDOWS), help="Only this limit.")
+@click.option("--was", type=_Amount(0), help=f"{WAS} Of one --window.")
 @asynchronous
 @recorded("budget.removed", former_budget)
-async def remove(config_file: Path, account: str, window: WindowKind | None) -> None:
+async def remove(
+    config_file: Path, account: str, window: WindowKind | None, was: str | None
+) -> None:
     """Make an account unlimited, or in one kind of window."""
+    if was is not None and window is None:
+        raise Refused("--was is about one limit: name its --window")
     async with opened_budgets(config_file) as table:
-        await table.remove_limit(account, window)
+        await table.remove_limit(account, window, was)
     click.echo(f"{account}: unlimited" + (f" a {window}" if window else ""))
 
 

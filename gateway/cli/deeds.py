@@ -40,7 +40,7 @@ from gateway.store.sealed_secrets import SealedSecretTable
 RECORDING: set[str] = set()
 """The commands that leave an admin record, for the test that looks for those that do not."""
 _TRIES, _PAUSE_S = 50, 0.1
-_UNSAID = ("config_file",)
+_UNSAID = ("config_file", "was")
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")

@@ -1,35 +1,37 @@
 """`gatewright limits …`: how often accounts of the tree may ask, and how much at once."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import click
 import msgspec
 
-from gateway.cli.budgets import ACCOUNT
+from gateway.cli.budgets import ACCOUNT, WAS, opened_database, say_if_nobodys
 from gateway.cli.deeds import former_rate, recorded
 from gateway.cli.options import asynchronous, config_option
-from gateway.configuration.reading import load_settings
 from gateway.money.rates import RateLimit
-from gateway.store.engine import open_database
-from gateway.store.money.rate_limits import RateLimitTable
-from gateway.store.schema.version import require_newest_schema
+from gateway.store.money.budget_rows import NONE
+from gateway.store.money.rate_limits import RateLimitTable, rate_mark
 
 
 _NUMBER = click.IntRange(0, 10**12)
 
 
-@asynccontextmanager
-async def opened_limits(config_file: Path) -> AsyncIterator[RateLimitTable]:
-    """The rate limits of a configuration, for the length of one command."""
-    database = open_database(load_settings(config_file).database_url)
-    try:
-        await require_newest_schema(database)
-        yield RateLimitTable(database)
-    finally:
-        await database.close()
+class _Rate(click.ParamType[str]):
+    """A line of `list`; compared with the one that holds."""
+
+    name = "line"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value == NONE:
+            return value
+        try:
+            return rate_mark(msgspec.json.decode(value, type=RateLimit))
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            self.fail(f"{value!r} is neither a line of `limits list` nor {NONE}", param, ctx)
+
+
+_was = click.option("--was", type=_Rate(), help=f"{WAS} A line of `limits list`.")
 
 
 @click.group()
@@ -46,26 +48,34 @@ def limits() -> None:
 @click.option("--rpm", type=_NUMBER, help="Requests per minute.")
 @click.option("--tpm", type=_NUMBER, help="Tokens per minute, input and output together.")
 @click.option("--concurrent", type=_NUMBER, help="Requests served at once.")
+@_was
 @asynchronous
 @recorded("rate_limit.set", former_rate)
 async def set_limit(
-    config_file: Path, account: str, rpm: int | None, tpm: int | None, concurrent: int | None
+    config_file: Path,
+    account: str,
+    rpm: int | None,
+    tpm: int | None,
+    concurrent: int | None,
+    was: str | None,
 ) -> None:
     """Limit an account; workers obey within a second. What is not named has no limit."""
-    async with opened_limits(config_file) as table:
-        await table.set(RateLimit(account, rpm, tpm, concurrent))
+    async with opened_database(config_file) as database:
+        await RateLimitTable(database).set(RateLimit(account, rpm, tpm, concurrent), was)
+        await say_if_nobodys(database, account)
     click.echo(f"{account}: limited")
 
 
 @limits.command()
 @config_option
 @click.argument("account", type=ACCOUNT)
+@_was
 @asynchronous
 @recorded("rate_limit.removed", former_rate)
-async def remove(config_file: Path, account: str) -> None:
+async def remove(config_file: Path, account: str, was: str | None) -> None:
     """Remove the rate limits of an account."""
-    async with opened_limits(config_file) as table:
-        await table.remove(account)
+    async with opened_database(config_file) as database:
+        await RateLimitTable(database).remove(account, was)
     click.echo(f"{account}: no rate limit")
 
 
@@ -74,6 +84,6 @@ async def remove(config_file: Path, account: str) -> None:
 @asynchronous
 async def list_limits(config_file: Path) -> None:
     """List rate limits as JSON lines."""
-    async with opened_limits(config_file) as table:
-        for limit in await table.all():
+    async with opened_database(config_file) as database:
+        for limit in await RateLimitTable(database).all():
             click.echo(json.dumps(msgspec.to_builtins(limit)))

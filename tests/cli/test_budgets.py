@@ -68,3 +68,76 @@ def test_money_is_a_whole_number_of_microdollars_and_never_negative(operator: Op
         ended = operator.config("budgets", "set", "org:acme", "--", amount)
         assert ended.status == 2
     assert operator.config("budgets", "list").output == ""
+
+
+def test_a_limit_that_holds_no_more_as_it_was_seen_is_left_alone(operator: Operator) -> None:
+    account = "org:acme"
+    assert operator.config("budgets", "set", account, "10", "--was", "none").status == 0
+    for was in ("none", "9"):
+        late = operator.config("budgets", "set", account, "30", "--was", was)
+        removed = operator.config("budgets", "remove", account, "--window", "month", "--was", was)
+        assert (late.status, removed.status) == (2, 2)
+        assert late.errors == "gatewright: somebody changed this limit meanwhile\n"
+    assert limits_of(operator) == [10]
+    assert operator.config("budgets", "set", account, "20", "--was", "10").status == 0
+    blind = operator.config("budgets", "remove", account, "--was", "20")
+    assert (blind.status, limits_of(operator)) == (2, [20])
+    assert "name its --window" in blind.errors
+    gone = operator.config("budgets", "remove", account, "--window", "month", "--was", "20")
+    assert (gone.status, limits_of(operator)) == (0, [])
+    for was in ("-1", "much", "1.5", "9" * 5000):
+        assert operator.config("budgets", "set", account, "1", "--was", was).status == 2
+    assert limits_of(operator) == []
+
+
+def test_a_rate_that_holds_no_more_as_it_was_seen_is_left_alone(operator: Operator) -> None:
+    account = "org:acme"
+    assert operator.config("limits", "set", account, "--rpm", "10", "--was", "none").status == 0
+    (seen,) = operator.config("limits", "list").output.splitlines()
+    assert operator.config("limits", "set", account, "--tpm", "9", "--was", seen).status == 0
+    for was in ("none", seen):
+        late = operator.config("limits", "set", account, "--rpm", "30", "--was", was)
+        removed = operator.config("limits", "remove", account, "--was", was)
+        assert (late.status, removed.status) == (2, 2)
+        assert late.errors == "gatewright: somebody changed this limit meanwhile\n"
+    (now,) = operator.config("limits", "list").output.splitlines()
+    assert json.loads(now)["tokens_per_minute"] == 9
+    for was in ("10", "{", "[]", '{"account": 1}'):
+        refused = operator.config("limits", "remove", account, "--was", was)
+        assert (refused.status, "a line of `limits list` nor none" in refused.errors) == (2, True)
+    assert operator.config("limits", "remove", account, "--was", now).status == 0
+    assert operator.config("limits", "list").output == ""
+
+
+@pytest.mark.parametrize(
+    ("account", "what"),
+    [
+        *(("org:acme", "organisation"), ("user:acme/*", "organisation")),
+        *(("ws:acme/lab", "workspace"), ("proj:acme/lab/bot", "project")),
+        ("key:0123456789Ab", "key"),
+    ],
+)
+def test_a_limit_on_what_is_not_there_is_set_and_said_to_limit_nobody(
+    operator: Operator, account: str, what: str
+) -> None:
+    for command in (("budgets", "set", account, "5"), ("limits", "set", account, "--rpm", "5")):
+        said = operator.config(*command)
+        expected = f"there is no such {what}: this limits nobody until there is"
+        assert (said.status, said.errors) == (0, f"gatewright: {account}: {expected}\n")
+
+
+def test_nothing_is_said_of_a_limit_on_what_is_there(operator: Operator) -> None:
+    place = ("--organisation", "acme", "--workspace", "lab", "--project", "bot")
+    issued = operator.config("keys", "issue", *place, "--name", "one")
+    key_id = issued.output.split("_")[2]
+    accounts = ("org:acme", "user:acme/*", "ws:acme/lab", "proj:acme/lab/bot", f"key:{key_id}")
+    for account in accounts:
+        assert operator.config("budgets", "set", account, "5").errors == ""
+        assert operator.config("limits", "set", account, "--rpm", "5").errors == ""
+    assert "no such" in operator.config("budgets", "set", "ws:acme/bot", "5").errors
+    assert "no such" in operator.config("budgets", "set", "proj:acme/lab/lab", "5").errors
+
+
+def limits_of(operator: Operator) -> list[int]:
+    lines = operator.config("budgets", "list").output.splitlines()
+    return [json.loads(line)["limit"]["limit_microusd"] for line in lines]
