@@ -1,7 +1,8 @@
 """Secrets in HashiCorp Vault: KV version 2, by AppRole, Kubernetes or a token.
 
 A login is renewed when two thirds of its lease are over, and made anew when that fails or Vault
-says that it is over; where neither can be done it is used to its end. Only
+says that it is over; where neither can be done it is used to its end. A token that was given as
+such is one, too: Vault is asked how long it is good, and it is read again where it is kept. Only
 `gateway.assembly.places` imports this module: hvac is optional.
 """
 
@@ -120,7 +121,7 @@ class VaultSession:
         settings, auth = self._settings, self._client.auth
         if settings.auth == "token":
             self._client.token = self._credential().reveal()
-            self._renew_at_s = self._ends_at_s = _FOREVER_S
+            self._note_lease(self._lease_of_token())
             return
         if settings.auth == "kubernetes":
             answer = auth.kubernetes.login(
@@ -135,6 +136,14 @@ class VaultSession:
                 mount_point=settings.auth_mount or "approle",
             )
         self._note_lease(answer["auth"])
+
+    def _lease_of_token(self) -> dict[str, Any]:
+        """As a login tells its own; a token that may not look itself up is used as it is."""
+        try:
+            found = self._client.auth.token.lookup_self()["data"]
+        except Forbidden:
+            return {"lease_duration": 0}
+        return {"lease_duration": found["ttl"], "renewable": found.get("renewable")}
 
     def _note_lease(self, auth: dict[str, Any]) -> None:
         now_s, lease_s = self._clock.monotonic_s(), float(auth["lease_duration"])

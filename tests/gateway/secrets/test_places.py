@@ -1,6 +1,7 @@
 """Places of secrets: Vault and AWS by their official clients, the database sealed, and outages."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -381,6 +382,91 @@ async def test_a_token_reads_in_its_namespace_and_an_empty_field_is_no_secret(
     assert vault.namespaces == {"team-a"}
     with pytest.raises(SecretUnavailableError, match="no such field"):
         await VaultPlace(opened, "empty").read()
+
+
+LOOKUP, RENEWAL = "GET /v1/auth/token/lookup-self", "POST /v1/auth/token/renew-self"
+
+
+async def test_a_token_is_renewed_before_it_ends(
+    vault: VaultStub, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    vault.tokens[vault.secret_id] = 60.0
+    clock = Clocked(vault)
+    place = VaultPlace(session(vault, clock, auth="token"), "openai")
+    for _ in range(10):
+        assert (await place.read()).reveal() == "sk-from-vault"
+        clock.advance(25.0)
+
+    assert (vault.asked.count(LOOKUP), vault.asked.count(RENEWAL)) == (1, 4)
+    assert vault.secret_id not in caplog.text
+
+
+async def test_a_token_of_which_nobody_can_say_how_long_it_is_good_is_used_as_it_is(
+    vault: VaultStub,
+) -> None:
+    vault.may_look_itself_up = False
+    vault.tokens[vault.secret_id] = 60.0
+    clock = Clocked(vault)
+    place = VaultPlace(session(vault, clock, auth="token"), "openai")
+    for _ in range(2):
+        assert (await place.read()).reveal() == "sk-from-vault"
+        clock.advance(45.0)
+
+    assert RENEWAL not in vault.asked
+    with pytest.raises(SecretUnavailableError, match="refuses access"):
+        await place.read()
+
+
+@pytest.mark.parametrize(("is_renewable", "ends_s"), [(False, 60.0), (True, float("inf"))])
+async def test_a_token_that_does_not_end_or_cannot_be_renewed_is_not_renewed(
+    vault: VaultStub, is_renewable: bool, ends_s: float
+) -> None:
+    vault.tokens[vault.secret_id], vault.is_renewable = ends_s, is_renewable
+    clock = Clocked(vault)
+    place = VaultPlace(session(vault, clock, auth="token"), "openai")
+    for _ in range(2):
+        await place.read()
+        clock.advance(50.0)
+
+    assert RENEWAL not in vault.asked
+
+
+async def test_a_token_that_was_replaced_where_it_is_kept_is_taken_once_the_old_one_is_over(
+    vault: VaultStub,
+) -> None:
+    """An agent may write a new one beside us; its end is looked up like that of the first."""
+    vault.tokens |= {vault.secret_id: 60.0, "a-newer-one": 150.0}
+    vault.renewals_left = 0
+    clock = Clocked(vault)
+    place = VaultPlace(session(vault, clock, auth="token"), "openai")
+    await place.read()
+    clock.advance(70.0)
+    with pytest.raises(SecretUnavailableError, match="refuses access"):
+        await place.read()
+    vault.secret_id, vault.renewals_left = "a-newer-one", 10
+    for _ in range(4):
+        assert (await place.read()).reveal() == "sk-from-vault"
+        clock.advance(30.0)
+
+    assert vault.asked.count(RENEWAL) == 1
+
+
+async def test_while_vault_is_sealed_a_token_is_not_taken_for_one_without_an_end(
+    vault: VaultStub,
+) -> None:
+    vault.tokens[vault.secret_id] = 60.0
+    clock = Clocked(vault)
+    place = VaultPlace(session(vault, clock, auth="token"), "openai")
+    vault.is_sealed = True
+    with pytest.raises(SecretUnavailableError):
+        await place.read()
+    vault.is_sealed = False
+    for _ in range(4):
+        await place.read()
+        clock.advance(45.0)
+
+    assert RENEWAL in vault.asked
 
 
 async def test_a_login_that_was_revoked_is_made_anew_at_once(vault: VaultStub) -> None:

@@ -1,9 +1,9 @@
 """A stand-in for HashiCorp Vault that keeps the parts of its HTTP API which hvac asks us for.
 
-AppRole and Kubernetes login, `renew-self`, KV version 2 reads, transit's encrypt and decrypt, with
-leases that end and tokens that can be revoked: https://developer.hashicorp.com/vault/api-docs. No
-server of the real thing
-can be had in the test environment; hvac is the official client and is what speaks to it.
+AppRole and Kubernetes login, `lookup-self`, `renew-self`, KV version 2 reads, transit's encrypt and
+decrypt, with leases that end and tokens that can be revoked:
+https://developer.hashicorp.com/vault/api-docs. No server of the real thing can be had in the test
+environment; hvac is the official client and is what speaks to it.
 """
 
 import base64
@@ -38,6 +38,7 @@ class VaultStub:
         """What is answered whatever was asked, with `location` where that is not empty."""
         self.location = ""
         self.renewals_left = 10**9
+        self.may_look_itself_up = True
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever)
 
@@ -65,15 +66,24 @@ class VaultStub:
             return self._login(good=body.get("jwt") == self.service_account)
         if self.tokens.get(token, -1.0) <= self.now_s:
             return 403, {"errors": ["permission denied"]}
-        if path == "/v1/auth/token/renew-self":
-            if self.renewals_left <= 0:
-                return 400, {"errors": ["lease is not renewable"]}
-            self.renewals_left -= 1
-            self.tokens[token] = self.now_s + (self.lease_s or float("inf"))
-            return 200, {"auth": self._auth(token)}
+        if path.startswith("/v1/auth/token/"):
+            return self._of_itself(token, is_lookup=path.endswith("/lookup-self"))
         if path.startswith("/v1/transit/"):
             return self._transit(path.removeprefix("/v1/transit/"), body)
         return self._read(path.removeprefix("/v1/secret/data/"))
+
+    def _of_itself(self, token: str, *, is_lookup: bool) -> tuple[int, Any]:
+        if is_lookup and self.may_look_itself_up:
+            left_s = self.tokens[token] - self.now_s
+            ttl = 0 if left_s == float("inf") else round(left_s)
+            return 200, {"data": {"id": token, "ttl": ttl, "renewable": self.is_renewable}}
+        if is_lookup:
+            return 403, {"errors": ["permission denied"]}
+        if self.renewals_left <= 0:
+            return 400, {"errors": ["lease is not renewable"]}
+        self.renewals_left -= 1
+        self.tokens[token] = self.now_s + (self.lease_s or float("inf"))
+        return 200, {"auth": self._auth(token)}
 
     def _read(self, name: str) -> tuple[int, Any]:
         if name not in self.kv:
