@@ -1,102 +1,18 @@
-"""What Litestar works out about the admin handlers, worked out once for all listeners of a run.
+"""Builds listeners sooner than Litestar does, beside a version whose private parts are known."""
 
-A listener is built for each of some 600 tests, and its 350 handlers are the same each time but for
-what they close over. Four fifths of that time went into reading their annotations anew, and into
-going over all routes after each one. Nothing that a request meets is another than in product.
-"""
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import version
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import GenericAlias, UnionType
-from typing import Any
-from unittest.mock import patch
-
-from litestar import Litestar, Router
-from litestar._asgi.asgi_router import ASGIRouter
-from litestar._signature import SignatureModel
-from litestar.routes import HTTPRoute
-from litestar.utils.signature import ParsedSignature
+from litestar import Litestar
 
 
-_READ = ParsedSignature.from_fn
-_MODELLED = SignatureModel.create
-_signatures: dict[tuple[Any, ...], ParsedSignature] = {}
-_models: dict[tuple[Any, ...], type[SignatureModel]] = {}
-_held: dict[int, object] = {}
-"""What is known by its identity below: as long as it is held, nothing else can have that."""
+def built(build: Callable[[], Litestar], of: str = "") -> Litestar:
+    """What `build` gives; with another Litestar (`of` stands for the installed one) as it gives it.
 
-
-def built(build: Callable[[], Litestar]) -> Litestar:
-    """What `build` gives, sooner."""
-    with _quickly():
-        application = build()
-    application.asgi_router.construct_routing_trie()
-    return application
-
-
-@contextmanager
-def _quickly() -> Iterator[None]:
-    with (
-        patch.object(ParsedSignature, "from_fn", _signature),
-        patch.object(SignatureModel, "create", _model),
-        patch.object(Router, "route_handler_method_map", property(_Handlers)),
-        # Once, when all routes are there.
-        patch.object(ASGIRouter, "construct_routing_trie", lambda _: None),
-    ):
-        yield
-
-
-def _signature(fn: Any, namespace: dict[str, Any]) -> ParsedSignature:
-    """The same for two functions of the same code whose annotations and defaults are the same."""
-    if not hasattr(fn, "__code__"):
-        return _READ(fn, namespace)
-    hints = tuple((name, _named(hint)) for name, hint in fn.__annotations__.items())
-    defaults = (repr(fn.__defaults__), repr(fn.__kwdefaults__))
-    key = (fn.__code__, hints, defaults, *sorted(namespace))
-    if key not in _signatures:
-        _signatures[key] = _READ(fn, namespace)
-        _named(_signatures[key])
-    return _signatures[key]
-
-
-def _named(thing: object) -> object:
-    """By what two of them are the same: most are made once, where a module is read."""
-    if isinstance(thing, UnionType | GenericAlias):
-        return thing
-    _held[id(thing)] = thing
-    return id(thing)
-
-
-def _model(
-    dependency_name_set: set[str],
-    fn: Any,
-    parsed_signature: ParsedSignature,
-    type_decoders: Any,
-    data_dto: Any = None,
-) -> type[SignatureModel]:
-    if data_dto is not None or id(parsed_signature) not in _held:
-        return _MODELLED(dependency_name_set, fn, parsed_signature, type_decoders, data_dto)
-    # The decoders are Litestar's own, made anew with each application: we add none.
-    known = (id(parsed_signature), len(type_decoders), *sorted(dependency_name_set))
-    key = (*known, fn.__name__, fn.__module__)
-    if key not in _models:
-        _models[key] = _MODELLED(dependency_name_set, fn, parsed_signature, type_decoders)
-    return _models[key]
-
-
-class _Handlers:
-    """Those of a router by path and method: looked up, not gathered for each question."""
-
-    def __init__(self, router: Router) -> None:
-        self._routes = router.routes
-
-    def get(self, path: str, missing: dict[str, Any]) -> dict[str, Any]:
-        for route in self._routes:
-            if route.path == path:
-                assert isinstance(route, HTTPRoute)
-                return {
-                    method: handler
-                    for handler in route.route_handlers
-                    for method in handler.http_methods
-                }
-        return missing
+    Tests then take longer, and mean the same.
+    """
+    if not (of or version("litestar")).startswith("2.25."):
+        return build()
+    made: Litestar = import_module("tests.admin.handlers_of_litestar_2_25").built(build)
+    return made
