@@ -43,8 +43,18 @@ _NAMES_A_PLACE: Final = re.compile(
     re.IGNORECASE,
 )
 # A cloud's account has twelve digits and no money on it; elsewhere an account's id may be a bank's.
-_CLOUD: Final = re.compile(r"\baws\b|amazonaws|AWS::", re.IGNORECASE)
-_CLOUD_ACCOUNT: Final = re.compile(r"(?:[Aa]ccount[_-]?[Ii][Dd]|ownerAccount)\W{1,5}\Z")
+# That a text mentions the cloud says nothing of a number: what its tools write has to stand near.
+_CLOUD: Final = re.compile(
+    r"\barn:aws|amazonaws\.com|\bAWS::[A-Z]|\bAWS_[A-Z]|\baws_[a-z]|(?:^|[\s`$])aws [a-z0-9-]{2,30} (?:[a-z]+ )?[a-z]+-"
+    r"|\b(?:us|eu|ap|ca|sa|af|me|il|mx)-(?:gov-)?(?:north|south|east|west|central)[a-z]{0,4}-[1-9]\b",
+    re.MULTILINE,
+)
+_CLOUD_NEAR: Final = 400
+_BANK: Final = re.compile(
+    r"iban|\bbic\b|ifsc|sort code|routing|holder|balance|\bbank|konto", re.IGNORECASE
+)
+_BANK_NEAR: Final = 120
+_CLOUD_ACCOUNT: Final = re.compile(r"(?:[Aa]ccount[_-]?[Ii][Dd]s?|ownerAccount)\W{1,5}\Z")
 _CLOUD_DIGITS: Final = re.compile(r"[0-9]{12}")
 _YEARS: Final = re.compile(r"(?:19|20)[0-9]{2}(?:\W{1,3}(?:19|20)[0-9]{2}){0,9}")
 
@@ -54,8 +64,7 @@ def without_own_forms(text: str, found: list[Finding]) -> list[Finding]:
     if not any(_may_be_chance(finding) for finding in found):
         return found
     forms = list(_forms(text))
-    is_cloud = _CLOUD.search(text) is not None
-    return [f for f in found if not _is_chance(f, text, forms, is_cloud=is_cloud)]
+    return [f for f in found if not _is_chance(f, text, forms)]
 
 
 def _may_be_chance(finding: Finding) -> bool:
@@ -78,7 +87,7 @@ def _forms(text: str) -> Iterator[_Form]:
         yield _Form(match.start(), match.end(), match["uuid"] is not None)
 
 
-def _is_chance(finding: Finding, text: str, forms: Sequence[_Form], *, is_cloud: bool) -> bool:
+def _is_chance(finding: Finding, text: str, forms: Sequence[_Form]) -> bool:
     if not _may_be_chance(finding):
         return False
     rule = finding.detector.partition("+")[0]
@@ -91,7 +100,7 @@ def _is_chance(finding: Finding, text: str, forms: Sequence[_Form], *, is_cloud:
     if finding.label == "DRIVER_LICENSE" and _YEARS.fullmatch(said):
         return True  # "MIT License. Copyright 2014-2020"
     if finding.label == "BANK_ACCOUNT" and _CLOUD_ACCOUNT.search(name):
-        return is_cloud and _CLOUD_DIGITS.fullmatch(said) is not None
+        return _is_of_cloud(finding, text)
     at = bisect_right(forms, finding.start, key=_end_of)
     if at == len(forms) or forms[at].start >= finding.end:
         return False
@@ -100,3 +109,13 @@ def _is_chance(finding: Finding, text: str, forms: Sequence[_Form], *, is_cloud:
     if rule == "secret/keyword":
         return form.is_uuid and within and _CREDENTIAL.search(name) is None
     return within or rule in _GUESSES or rule == "tagger"
+
+
+def _is_of_cloud(finding: Finding, text: str) -> bool:
+    """Whether an account is a cloud's: what its tools write stands near, and nothing of a bank."""
+    start, end = finding.start, finding.end
+    if _CLOUD_DIGITS.fullmatch(text, start, end) is None:
+        return False
+    if _BANK.search(text, max(0, start - _BANK_NEAR), end + _BANK_NEAR) is not None:
+        return False
+    return _CLOUD.search(text, max(0, start - _CLOUD_NEAR), end + _CLOUD_NEAR) is not None
