@@ -23,11 +23,14 @@ from classifiers.pii.tagger import load as load_tagger
 from classifiers.pii.witnesses import Witnesses
 
 
-# A name needs a capital, another script, digits, or a word that introduces it.
+# A name needs a capital, another script, digits, or a word that introduces it; an address in small
+# letters may have no more than a house's number and a kind of street.
 _WORTH_READING = re.compile(
     r"[A-Z][a-z]|[A-Z]{2} ?[A-Z]|[0-9]{3}|[^\x00-\x7f]|\b(?:name|naam|dear|user|login|address|"
     r"liv(?:es|ing) (?:at|in)|road|street|mr|mrs|ms|dr|patient|customer|client|colleague|employee|"
     r"signed|contact|call|ask|tell|meet|invite|born)\b"
+    r"|\b[0-9]{1,3}[a-z]?,? (?:[a-z'.]+ ){1,3}(?:avenue|close|court|crescent|drive|gardens|grove"
+    r"|lane|mews|place|row|square|terrace|way)(?=[,.;:)\"'\n]|\Z)"
 )
 _SURE: Final = 0.7
 _LEAST_LENGTH: Final = 3

@@ -98,6 +98,25 @@ def test_what_something_speaks_for_is_still_found(text: str, label: str) -> None
     assert label in [each.label for each in SCANNER.scan(text).findings]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ship to (48 orchard lane, leeds ls6 3ab)",
+        '{"to": "9 church lane, bristol bs1 4qd", "slot": "am"}',
+        "post it to 7 rose crescent, york yo1 7hh please",
+    ],
+)
+def test_an_address_in_small_letters_is_found_by_its_number_and_kind_of_street(text: str) -> None:
+    assert any("ADDRESS" in each for each in sensitive(text))
+
+
+@pytest.mark.parametrize(
+    "text", ["parse 20 lane markings and drive home", "drive 4 of 10 is full", "a square 5 by 5"]
+)
+def test_a_number_beside_a_word_that_streets_have_is_no_address(text: str) -> None:
+    assert sensitive(text) == []
+
+
 @pytest.mark.parametrize("name", ["api_key", "client_secret", "access token", "password", "auth"])
 def test_a_uuid_behind_the_name_of_a_credential_is_a_secret(name: str) -> None:
     assert any("SECRET" in each for each in sensitive(f'"{name}": "{OTHER}"'))
@@ -113,6 +132,29 @@ def test_a_number_that_a_check_digit_proves_is_found_in_any_form() -> None:
     assert sensitive(f"Aadhaar {number} of subnet-{RESOURCE}")
     card = "4111111111111111"
     assert sensitive(f"arn:aws:pay:us-east-2:111122223333:card/{card}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "We moved to AWS in spring. The customer gave account_id: 408172210994, see below.",
+        'aws s3api list-buckets\n{"account_id": "408172210994", "holder": "Ingrid Halvorsen"}',
+    ],
+)
+def test_an_account_is_no_clouds_because_its_text_mentions_one(text: str) -> None:
+    assert any("BANK_ACCOUNT" in each for each in sensitive(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "aws glacier describe-vault \\\n    --account-id 408172210994 \\\n    --vault-name old",
+        '{"Region": "eu-west-1", "OwnerAccountId": "408172210994"}',
+        '{"AccountId": "408172210994", "Bucket": "arn:aws:s3:::old-logs"}',
+    ],
+)
+def test_an_account_beside_what_a_clouds_tools_write_is_that_clouds(text: str) -> None:
+    assert sensitive(text) == []
 
 
 def test_of_a_long_text_full_of_forms_each_finding_is_looked_up_once() -> None:
