@@ -1,8 +1,8 @@
-"""How many files of code, manuals and logs would be kept at home, by folder.
+"""How many files of code, manuals and logs would be kept at home, by folder, and for what.
 
 `python -m benchmarks.false_alarms DIR…`: of each folder up to 400 KB of texts, the first 16,000
-characters of each, drawn by a fixed seed. What is in them is for a reader to judge (`--show`):
-examples of keys in a manual are no false alarms.
+characters of each, drawn by a fixed seed. What is in them is for a reader to judge (`--show S3`):
+examples of keys in a manual are no false alarms, and authors are persons.
 """
 
 import argparse
@@ -10,15 +10,29 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from classifiers.pii.labels import DataClass, data_class_of
+from classifiers.pii.labels import SOFT, DataClass, data_class_of
 from classifiers.pii.scanner import Scanner, load
 
 
 SIZE_MAX = 400_000
 LENGTH_MAX = 16_000
 LENGTH_MIN = 200
-ENDINGS = frozenset({".py", ".js", ".md", ".rst", ".txt", ".json", ".yaml", ".toml", ".sh", ""})
+ENDINGS = frozenset(
+    {
+        *(".py", ".js", ".md", ".rst", ".txt", ".json", ".yaml", ".yml", ".toml", ".sh", ".ts", ""),
+        *(".go", ".rs", ".c", ".h", ".java", ".rb", ".php", ".pm", ".vim", ".service"),
+    }
+)
+
+
+class Counts(NamedTuple):
+    """Texts by class, findings by label, and how long the texts are together."""
+
+    classes: Counter[DataClass]
+    labels: Counter[str]
+    length: int
 
 
 def texts(folder: Path, seed: int) -> Iterator[str]:
@@ -39,30 +53,39 @@ def texts(folder: Path, seed: int) -> Iterator[str]:
             return
 
 
-def counted(scanner: Scanner, folder: Path, seed: int, *, show: bool) -> Counter[DataClass]:
-    """How many texts have which class; with `show`, also where those of S3 and S4 have it from."""
-    classes: Counter[DataClass] = Counter()
+def counted(scanner: Scanner, folder: Path, seed: int, *, show: DataClass | None) -> Counts:
+    """How many texts have which class; with `show`, also where they have that from."""
+    counts = Counts(Counter(), Counter(), 0)
     for text in texts(folder, seed):
-        found = scanner.scan(text).findings
-        classes[max((data_class_of(each.label) for each in found), default=DataClass.S0)] += 1
-        for each in found if show else ():
-            if data_class_of(each.label) >= DataClass.S3:
+        found = [each for each in scanner.scan(text).findings if each.label not in SOFT]
+        top = max((data_class_of(each.label) for each in found), default=DataClass.S0)
+        counts.classes[top] += 1
+        counts.labels.update(each.label for each in found)
+        counts = counts._replace(length=counts.length + len(text))
+        for each in found:
+            if show is not None and data_class_of(each.label) >= show:
                 around = text[max(0, each.start - 40) : each.end + 20]
-                print(f"  {each.label} {each.detector}: {around!r}")
-    return classes
+                said = text[each.start : each.end]
+                print(f"  {each.label} {each.detector}: {said!r} of {around!r}")
+    return counts
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--show", action="store_true", help="what made texts S3 or S4")
+    names = [each.name for each in DataClass]
+    parser.add_argument("--show", choices=names, help="what gave texts this class or a higher one")
     options = parser.parse_args()
     scanner = load()
+    show = DataClass[options.show] if options.show else None
     for folder in options.folders:
-        classes = counted(scanner, folder, options.seed, show=options.show)
-        shares = ", ".join(f"{each.name} {classes[each]}" for each in DataClass)
-        print(f"{folder}: {classes.total()} texts: {shares}")
+        counts = counted(scanner, folder, options.seed, show=show)
+        shares = ", ".join(f"{each.name} {counts.classes[each]}" for each in DataClass)
+        print(f"{folder}: {counts.classes.total()} texts: {shares}")
+        per = 100_000 / max(1, counts.length)
+        often = (f"{name} {n * per:.1f}" for name, n in counts.labels.most_common(8))
+        print(f"  in 100,000 characters: {', '.join(often)}")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,8 @@ _NAMES_A_PLACE: Final = re.compile(
 # A cloud's account has twelve digits and no money on it; elsewhere an account's id may be a bank's.
 # That a text mentions the cloud says nothing of a number: what its tools write has to stand near.
 _CLOUD: Final = re.compile(
-    r"\barn:aws|amazonaws\.com|\bAWS::[A-Z]|\bAWS_[A-Z]|\baws_[a-z]|(?:^|[\s`$])aws [a-z0-9-]{2,30} (?:[a-z]+ )?[a-z]+-"
+    r"\barn:aws|amazonaws\.com|\bAWS::[A-Z]|\bAWS_[A-Z]|\baws_[a-z]"
+    r"|(?:^|[\s`$])aws [a-z0-9-]{2,30} (?:[a-z]+ )?[a-z]+-"
     r"|\b(?:us|eu|ap|ca|sa|af|me|il|mx)-(?:gov-)?(?:north|south|east|west|central)[a-z]{0,4}-[1-9]\b",
     re.MULTILINE,
 )
