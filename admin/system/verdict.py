@@ -51,6 +51,9 @@ def judged(reports: Sequence[WorkerReport], revision: int, now_us: int) -> Verdi
         )
     for word, of in _SHARED:
         reasons += _differing(word, here, of)
+    # One of a version that did not say its prices yet has not other ones for that.
+    priced = [each for each in here if each.prices_digest]
+    reasons += _differing("prices", priced, lambda each: each.prices_digest)
     if not reasons:
         stalest = max(each.stale_s + age_s(each, now_us) for each in here)
         return Verdict("good", _agreed(here, revision, stalest))
@@ -86,7 +89,7 @@ def _agreed(here: Sequence[WorkerReport], revision: int, stalest_s: float) -> st
     if len(here) == 1:
         return f"The one worker, {here[0].worker}, serves by the newest configuration {confirmed}."
     return (
-        f"All {len(here)} workers serve by the same settings, keys and policies "
+        f"All {len(here)} workers serve by the same settings, keys, policies and prices "
         f"{confirmed} or less."
     )
 

@@ -1,6 +1,6 @@
 """Workers as the control plane sees them: what each last said, and how far they agree."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from litestar import MediaType, Request, Response, get, route
@@ -35,7 +35,7 @@ class WorkerLine(Struct, frozen=True):
     """How long ago the database confirmed what it serves by; its word's own age counts, too."""
     revisions_behind: int
     differs: tuple[str, ...]
-    """What is not as on most workers: settings, policies, snapshot or version."""
+    """What is not as on most workers: settings, policies, prices, snapshot or version."""
 
 
 class WorkersPage(Struct, frozen=True):
@@ -76,7 +76,7 @@ class WorkersReader:
         reports = await self._table.all()
         now_us = services.clock.utc_us()
         here = [each for each in reports if standing(each, now_us) != "lost"]
-        common = {name: most_served(here, _reader(name)) for name in _COMPARED}
+        common = {name: _common(here, name) for name in _COMPARED}
         return WorkersPage(
             verdict=judged(reports, revision, now_us),
             revision=revision,
@@ -92,7 +92,7 @@ class WorkersReader:
                     differs=tuple(
                         word
                         for name, word in _COMPARED.items()
-                        if len(here) > 1 and getattr(each, name) != common[name]
+                        if len(here) > 1 and getattr(each, name) not in common[name]
                     ),
                 )
                 for each in reports
@@ -118,13 +118,17 @@ class WorkersReader:
 _COMPARED: Final = {
     "settings_digest": "settings",
     "policies_digest": "policies",
+    "prices_digest": "prices",
     "snapshot_digest": "snapshot",
     "version": "version",
 }
 
 
-def _reader(name: str) -> Any:
-    return lambda report: getattr(report, name)
+def _common(here: Sequence[WorkerReport], name: str) -> tuple[str, ...]:
+    """What most have; of prices nothing at all, too, as of versions that did not say them yet."""
+    said = [each for each in here if each.prices_digest] if name == "prices_digest" else here
+    most = most_served(said, lambda each: getattr(each, name))
+    return (most, "") if name == "prices_digest" else (most,)
 
 
 def worker_routes(services: Services) -> list[Any]:

@@ -105,6 +105,8 @@ class WorkerReport(Struct, frozen=True):
     applied: tuple[Applied, ...] = ()
     """The last revisions that it served by, oldest first."""
     policies_digest: str = ""
+    prices_digest: str = ""
+    """Of what its targets cost; empty from a version that did not say."""
     stale_s: float = 0.0
     """How long ago the database last confirmed what it serves by."""
     problems: tuple[str, ...] = ()

@@ -30,6 +30,7 @@ from gateway.snapshot import SnapshotKeeper
 from gateway.store.schema.version import newest_schema
 from gateway.store.workers import WorkerTable
 from gateway.telemetry import Event
+from gateway.types import Target
 from gateway.upkeep import Duty
 
 
@@ -153,6 +154,7 @@ class Presence:
             revision=snapshots.revision,
             applied=tuple(self._applied),
             policies_digest=hashlib.sha256(digests).hexdigest()[:32],
+            prices_digest=prices_digest(board.targets),
             stale_s=max(snapshots.age_s(), 0.0),
             problems=problems,
             requests_in_flight=self._parts.metrics.requests_in_flight(),
@@ -183,6 +185,16 @@ class Presence:
             msgspec.structs.replace(each, differs=True) if each.member in differing else each
             for each in found
         ]
+
+
+def prices_digest(targets: Mapping[str, Target]) -> str:
+    """Equal where every target costs the same, wherever its price was read and when."""
+    prices = {
+        name: msgspec.structs.replace(target.price, source="", as_of="")
+        for name, target in targets.items()
+    }
+    encoded = msgspec.json.encode(prices, order="deterministic")
+    return hashlib.sha256(encoded).hexdigest()[:32]
 
 
 def added_up(metrics: Metrics) -> dict[str, float]:

@@ -145,6 +145,7 @@ def worker(listener: Listener, name: str = "w0", **changes: object) -> WorkerRep
         "settings_digest": "5e" * 16,
         "snapshot_digest": "a1" * 16,
         "policies_digest": "b2" * 16,
+        "prices_digest": "c3" * 16,
         "revision": 0,
         "applied": (Applied(0, now_us - 2 * HOUR_US),),
         "stale_s": 0.2,

@@ -118,7 +118,7 @@ async def _report(listener: Listener) -> None:
     text = seeding.HOSTILE[1]
     member = MemberReport(text, text, text, "down", text, (text,))
     said: dict[str, Any] = dict.fromkeys(("host", "version", "schema", "settings_digest"), text)
-    said |= dict.fromkeys(("snapshot_digest", "policies_digest"), text)
+    said |= dict.fromkeys(("snapshot_digest", "policies_digest", "prices_digest"), text)
     said |= {"problems": (text,), "breakers": {text: "open"}, "unavailable": {text: text}}
     hostile = seeding.worker(listener, "w1", members=(member,), metrics={text: 1.0}, **said)
     now_us, text = listener.clock.utc_us(), seeding.HOSTILE[0]

@@ -14,6 +14,7 @@ WELL = WorkerReport(
     version="1.0",
     settings_digest="aa" * 16,
     policies_digest="bb" * 16,
+    prices_digest="dd" * 16,
     revision=7,
     stale_s=0.5,
     breakers={"x": "closed"},
@@ -29,7 +30,7 @@ def test_workers_that_agree_are_said_to_in_one_sentence() -> None:
 
     assert (found.kind, found.reasons) == ("good", ())
     assert found.sentence == (
-        "All 2 workers serve by the same settings, keys and policies (revision 7), "
+        "All 2 workers serve by the same settings, keys, policies and prices (revision 7), "
         "confirmed 3.0 s ago or less."
     )
 
@@ -60,6 +61,7 @@ def test_a_lost_worker_makes_it_bad_and_does_not_take_part_in_comparisons() -> N
         ({"revision": 6}, "w1 still serves by an older revision than the database's 7."),
         ({"settings_digest": "cc" * 16}, "Workers have different settings: w0 and w2 aaaaaaaa; w1"),
         ({"policies_digest": "cc" * 16}, "Workers have different policies: w0 and w2 bbbbbbbb; w1"),
+        ({"prices_digest": "cc" * 16}, "Workers have different prices: w0 and w2 dddddddd; w1"),
         ({"version": "1.1"}, "Workers have different versions of the program: w0 and w2 1.0; w1"),
         ({"version": ""}, "w1 unknown."),
     ],
@@ -70,6 +72,10 @@ def test_what_differs_is_named_with_who_has_it(changes: dict[str, object], reaso
     assert found.kind == "warn"
     assert len(found.reasons) == 1
     assert reason in found.reasons[0]
+
+
+def test_a_worker_of_a_version_that_says_no_prices_is_not_said_to_have_others() -> None:
+    assert judged([worker("w0"), worker("w1", prices_digest="")], 7, NOW_US).kind == "good"
 
 
 def test_a_problem_is_said_in_its_own_words() -> None:

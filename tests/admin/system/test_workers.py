@@ -59,6 +59,30 @@ async def test_workers_stand_side_by_side_with_what_differs(
     assert "77777777" in page
 
 
+async def test_a_worker_with_other_prices_is_found_among_some_that_do_not_say_theirs(
+    listener: Listener, browser: Browser
+) -> None:
+    at = await revision(listener)
+    well = (seeding.worker(listener, name, revision=at) for name in ("w0", "w1"))
+    odd = seeding.worker(listener, "w2", revision=at, prices_digest="77" * 16)
+    silent = (
+        seeding.worker(listener, name, revision=at, prices_digest="") for name in ("w3", "w4", "w5")
+    )
+    await seeding.report(listener, *well, odd, *silent)
+    await browser.sign_in()
+    found = await told(browser)
+    _, page = await browser.send("GET", "/system")
+    _, alone = await browser.send("GET", "/system/workers/w2")
+
+    lines = {line["report"]["worker"]: line["differs"] for line in found["lines"]}
+    assert [worker for worker, differs in lines.items() if differs] == ["w2"]
+    assert lines["w2"] == ["prices"]
+    (reason,) = found["verdict"]["reasons"]
+    assert reason == "Workers have different prices: w0 and w1 c3c3c3c3; w2 77777777."
+    assert "<th>Prices</th>" in page
+    assert "77777777" in alone
+
+
 async def test_a_worker_that_falls_silent_is_lost_and_the_page_says_since_when(
     listener: Listener, browser: Browser
 ) -> None:

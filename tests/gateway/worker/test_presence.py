@@ -8,6 +8,7 @@ from pathlib import Path
 import aiohttp
 import msgspec
 import pytest
+from msgspec import structs
 
 from gateway.clock import SystemClock
 from gateway.configuration.disclosing import settings_digest
@@ -18,6 +19,8 @@ from gateway.store.engine import open_database
 from gateway.store.identity.keys import KeyStore
 from gateway.store.schema.version import newest_schema
 from gateway.store.workers import WorkerTable
+from gateway.worker.presence import prices_digest
+from tests.gateway.providers.samples import make_target
 from tests.running_gateway import CLAUDE_TARGET, DEMO, RunningGateway, Upstreams
 from tests.upstreams import Answer, RecordingUpstream
 
@@ -81,6 +84,8 @@ async def test_a_worker_says_what_it_is_and_what_it_serves_by(
         assert said.settings_digest == settings_digest(gateway.settings)
         assert said.revision == said.applied[-1].revision >= 0
         assert len(said.snapshot_digest) == 32
+        board = gateway.plane.snapshots.board
+        assert said.prices_digest == prices_digest(board.targets)
         assert said.problems == ()
         assert set(said.breakers) == set(gateway.settings.targets)
         assert said.breakers[CLAUDE_TARGET] == "closed"
@@ -93,6 +98,19 @@ async def test_a_worker_says_what_it_is_and_what_it_serves_by(
         assert engine.prefix_hit_share is None, "this engine does not say"
 
     assert await reports(gateway) == [], "it stopped in good order"
+
+
+def test_prices_are_compared_by_what_is_paid_and_not_by_where_it_was_read() -> None:
+    target = make_target("one")
+    price = structs.replace(target.price, output_microusd_per_mtok=7)
+    source = structs.replace(target.price, source="elsewhere", as_of="2026-02-03")
+    digests = {
+        prices_digest({"one": structs.replace(target, price=each)})
+        for each in (target.price, price, source)
+    }
+
+    assert len(digests) == 2
+    assert prices_digest({"two": target}) not in digests
 
 
 async def test_replicas_of_different_pools_that_answer_otherwise_are_told_of(
