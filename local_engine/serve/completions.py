@@ -47,8 +47,6 @@ async def answer_completion(
         raise NotFound("The model does not exist.", code="model_not_found", param="model")
     if request.best_of not in (None, request.num_choices):
         raise unsupported_parameter("best_of", "best_of must be equal to n.")
-    if request.echo and request.stream:
-        raise unsupported_parameter("echo", "echo cannot be streamed.")
     generations = await _prepare(engine, request, caller)
     head = {
         "id": f"cmpl-{generations[0].sequence_id}",
@@ -132,16 +130,26 @@ class _Writer:
         self._tokenizer = tokenizer
         self._head = head
         self._generations = generations
+        self._told_length: dict[int, int] = {}
+        """Characters that were streamed of each choice: where its next token stands."""
 
     def whole(self, outputs: list[list[Output]]) -> bytes:
         choices = [self._choice(index, mine) for index, mine in enumerate(outputs)]
         return msgspec.json.encode({**self._head, "choices": choices, "usage": self._usage()})
 
     def part(self, index: int, output: Output) -> bytes:
+        text, tokens = output.text, list(output.tokens)
+        if index not in self._told_length:
+            if self._request.echo and not tokens:
+                return b""  # A long prompt is read in parts, and is not all known yet.
+            before, read = self._echoed(self._generations[index])
+            text, tokens = before + text, read + tokens
+        at = self._told_length.get(index, 0)
+        self._told_length[index] = at + len(text)
         choice: Json = {
             "index": index,
-            "text": output.text,
-            "logprobs": self._logprobs(list(output.tokens)),
+            "text": text,
+            "logprobs": self._logprobs(tokens, at),
             "finish_reason": output.finish_reason,
         }
         if output.finish_reason is not None:
@@ -160,12 +168,8 @@ class _Writer:
         generation = self._generations[index]
         text = "".join(output.text for output in outputs)
         tokens = [token for output in outputs for token in output.tokens]
-        if self._request.echo:
-            prompt = generation.prompt_token_ids
-            text = self._tokenizer.decode(prompt) + text
-            # Nothing comes before the first token, so nothing says how likely it was.
-            first = Token(prompt[0])
-            tokens = [first, *generation.prompt_logprobs, *tokens]
+        before, read = self._echoed(generation)
+        text, tokens = before + text, read + tokens
         choice: Json = {
             "index": index,
             "text": text,
@@ -178,11 +182,19 @@ class _Writer:
             choice["prompt_token_ids"] = generation.prompt_token_ids
         return choice
 
-    def _logprobs(self, tokens: list[Token]) -> Json | None:
+    def _echoed(self, generation: Generation) -> tuple[str, list[Token]]:
+        """The prompt, where it is to be said again, and what is known of its tokens."""
+        if not self._request.echo:
+            return "", []
+        prompt = generation.prompt_token_ids
+        # Nothing comes before the first token, so nothing says how likely it was.
+        return self._tokenizer.decode(prompt), [Token(prompt[0]), *generation.prompt_logprobs]
+
+    def _logprobs(self, tokens: list[Token], at: int = 0) -> Json | None:
         if self._request.logprobs is None:
             return None
         texts = [self._tokenizer.token_text(token.token_id) for token in tokens]
-        offsets, at = [], 0
+        offsets = []
         for text in texts:
             offsets.append(at)
             at += len(text)

@@ -163,6 +163,31 @@ async def test_a_streamed_completion_joins_to_the_whole(client: httpx.AsyncClien
     assert last["usage"]["completion_tokens"] <= 6
 
 
+async def test_a_streamed_echo_says_the_prompt_once_and_where_each_token_stands(
+    tiny_model: Path,
+) -> None:
+    prompts = ["one two three", "four " * 80]
+    body = {"prompt": prompts, "max_tokens": 4, "temperature": 0, "logprobs": 1, "echo": True}
+    # The longer prompt is read in several steps.
+    async with served(tiny_model, token_budget=40) as place, client_of(place.engine) as client:
+        whole = (await post(client, "/v1/completions", **body))["choices"]
+        asked = {"model": "tiny", "stream": True, **body}
+        response = await client.post("/v1/completions", json=asked)
+
+    parts = [event["choices"][0] for event in events(response.text)]
+    for index, choice in enumerate(whole):
+        mine = [part for part in parts if part["index"] == index]
+        assert "".join(part["text"] for part in mine) == choice["text"]
+        told = [each for part in mine for each in part["logprobs"]["tokens"]]
+        assert told == choice["logprobs"]["tokens"]
+        likely = [each for part in mine for each in part["logprobs"]["token_logprobs"]]
+        assert likely[0] is None
+        assert likely[1:] == pytest.approx(choice["logprobs"]["token_logprobs"][1:], abs=1e-3)
+        starts = [part["logprobs"]["text_offset"][0] for part in mine if part["logprobs"]["tokens"]]
+        assert starts == sorted(set(starts))
+        assert starts[1] >= len(prompts[index])
+
+
 async def test_embeddings_have_length_one_in_both_encodings(client: httpx.AsyncClient) -> None:
     answer = await post(client, "/v1/embeddings", input=["hello", "world"])
     first, second = (entry["embedding"] for entry in answer["data"])
