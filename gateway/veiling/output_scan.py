@@ -19,7 +19,14 @@ from classifiers.pii.labels import SOFT, DataClass
 from gateway.types import StreamEvent
 from gateway.veiling.blocks import key_of, rewritten, threads_of, words_of
 from gateway.veiling.masking import BEFORE_LENGTH, UNREAD, WINDOW_LENGTH, MaskingWindow, spaced
-from gateway.veiling.retelling import QUOTED_KEYS, TEXT_KEYS, TREE_KEYS, retold
+from gateway.veiling.retelling import (
+    QUOTED_KEYS,
+    TEXT_KEYS,
+    TOKEN_KEYS,
+    TREE_KEYS,
+    retold,
+    told_nothing,
+)
 from gateway.veiling.rewriting import (
     CONTENT,
     MAX_DEPTH,
@@ -34,7 +41,6 @@ from gateway.veiling.rewriting import (
 _BLOCK_LENGTH = 1024
 _JSON_KINDS = frozenset({"tool_arguments", "arguments", "partial_json"})
 _QUOTED = re.compile(rb'"(?:%b)"' % "|".join(sorted(QUOTED_KEYS)).encode())
-_TOKENS = frozenset({"logprobs", "token_ids"})
 _SPOKEN = "audio"
 _UNREADABLE = re.compile(rb'"(?:logprobs|token_ids|audio)"')
 _CALLERS = frozenset({"tools"})
@@ -212,8 +218,8 @@ def _without_tokens(node: object, depth: int = 0) -> object:
 
 
 def _without(name: str, value: object, depth: int) -> object:
-    if name in _TOKENS:
-        return [] if isinstance(value, list) else None
+    if name in TOKEN_KEYS:
+        return told_nothing(value)
     if name == _SPOKEN and isinstance(value, dict) and "data" in value:
         return {**value, "data": ""}
     # What a tool is given is the model's own tree, whatever its names.

@@ -33,6 +33,8 @@ _BLOCK = b'"content_block"'
 _CALLS = frozenset({"tool_calls", "function"})
 _ONCE = frozenset({"id", "type", "name"})
 """What only the first piece of a call in chat completions says."""
+TOKEN_KEYS: Final = frozenset({"logprobs", "token_ids"})
+"""What is told of the tokens that words were made of."""
 _PIECE, _BESIDE = "delta", frozenset({"annotations"})
 """What a piece in chat completions says beside its words, and says once."""
 
@@ -116,13 +118,20 @@ def _changed(node: object, changes: Mapping[str, list[str]], key: str, *, goes_o
         # Clients join the pieces of a call: a name that comes again would become part of it.
         left_out = _said_once(key) if goes_on else frozenset()
         return {
-            name: _changed(value, changes, str(name), goes_on=goes_on)
+            name: told_nothing(value)
+            if goes_on and name in TOKEN_KEYS
+            else _changed(value, changes, str(name), goes_on=goes_on)
             for name, value in node.items()
             if name not in left_out
         }
     if isinstance(node, list):
         return [_changed(item, changes, key, goes_on=goes_on) for item in node]
     return node
+
+
+def told_nothing(of_tokens: object) -> object:
+    """What stands under one of `TOKEN_KEYS` where nothing is to be told of them."""
+    return [] if isinstance(of_tokens, list) else None
 
 
 def _in_block(start: object, text: str) -> object:

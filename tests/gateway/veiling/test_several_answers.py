@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.dialects.registry import DIALECTS
-from gateway.types import StreamEvent
+from gateway.types import DialectName, StreamEvent
 from gateway.veiling.rewriting import Lift
 from tests.gateway.veiling.test_output_scan import VALUES, in_pieces, output_scan
 from tests.gateway.veiling.test_veil import veil_of
@@ -187,3 +187,27 @@ def test_equal_pieces_of_two_continuations_are_each_judged_by_their_own() -> Non
             told[choice["index"]] += choice["text"]
 
     assert told == [f"No 1{card}", SHOWN[0][6:]]
+
+
+@pytest.mark.parametrize("dialect", ["openai_chat", "openai_completions"])
+def test_what_is_told_of_tokens_is_told_once_where_words_are_held_back(
+    dialect: DialectName,
+) -> None:
+    """What was held back comes in one more chunk like the last, whose tokens were told with it."""
+    veil = veil_of("openai_chat")
+    words = f"Dear {veil.names.replacements['Ingrid Halvorsen']}"[:-1]
+    is_chat = dialect == "openai_chat"
+    said: dict[str, Any] = {"delta": {"content": words}} if is_chat else {"text": words}
+    told = {"tokens": [words], "content": [{"token": words}]}
+    end: dict[str, Any] = {"delta": {}} if is_chat else {"text": ""}
+    raw = [
+        chunk({"index": 0, "logprobs": told, "token_ids": [7], "finish_reason": None} | said),
+        chunk({"index": 0, "logprobs": None, "finish_reason": "stop"} | end),
+    ]
+    decoder, lift = DIALECTS[dialect].stream_decoder(), veil.lifted()
+    out = [e for each in raw for event in decoder.feed(each) for e in lift.events([event])]
+
+    choices = [msgspec.json.decode(event.raw.partition(b"data:")[2])["choices"][0] for event in out]
+    assert len(choices) == len(raw) + 1
+    assert [each["logprobs"] for each in choices if each.get("logprobs")] == [told]
+    assert [each["token_ids"] for each in choices if each.get("token_ids")] == [[7]]
