@@ -200,7 +200,7 @@ class _Walk:
                 self.value(value, "system", 1, 0)
             elif (question := asked(key, value, prompted=prompted)) is not None:
                 begin = len(self.segments)
-                self.string(question, "user", 1, 0)
+                self.value(question, "user", 1, 0)
                 self.newest_user = range(begin, len(self.segments))
             elif key not in FIELDS or not is_name(value):
                 if key not in WIRE_WORDS:

@@ -83,13 +83,12 @@ def is_asking(message: object) -> bool:
     )
 
 
-def asked(key: object, value: object, *, prompted: bool) -> str | None:
-    """The text of a request whose question is one bare text; None for anything else."""
-    if key == "prompt" and prompted:
-        value = value[0] if isinstance(value, list) and len(value) == 1 else value
-    elif key != "input":
-        return None
-    return value if isinstance(value, str) else None
+def asked(key: object, value: object, *, prompted: bool) -> str | list[object] | None:
+    """What a request asks whose question is a bare text, or several; None for anything else."""
+    if key == "prompt" and prompted and isinstance(value, list):
+        return value if all(isinstance(each, str) for each in value) else None
+    is_bare = key == "input" or (key == "prompt" and prompted)
+    return value if is_bare and isinstance(value, str) else None
 
 
 def _only_tool_blocks(content: object) -> bool:

@@ -6,7 +6,7 @@ Weights are whole thousandths of a token and none is below zero, so that a text 
 pieces do, wherever it is cut, and never less than a part of it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -186,3 +186,10 @@ def estimate_input_tokens(
     most = both >> _UPPER_BITS
     about = both - (most << _UPPER_BITS)
     return whole_tokens(about) + attached, whole_tokens(most) + attached
+
+
+def estimate_longest_tokens(texts: str | Sequence[str]) -> int:
+    """About how many tokens the longest of several texts has; 0 for one, which is all there is."""
+    if isinstance(texts, str) or len(texts) == 1:
+        return 0
+    return estimate_input_tokens(max(texts, key=len).encode(), 0, 0, 0)[0]

@@ -12,7 +12,7 @@ from functools import partial
 from msgspec import Struct, structs
 
 from gateway import evidence, routing
-from gateway.admission.bounds import check_bounds
+from gateway.admission.bounds import answers_of, check_bounds
 from gateway.admission.destinations import check_destinations
 from gateway.answers import stopped_by
 from gateway.caching.answering import CachingAnswers
@@ -384,7 +384,7 @@ class Pipeline:
 
 def _most_tokens(request: ChatRequest) -> int:
     """What a request is counted for until its true number is known."""
-    return request.input_tokens_most + (request.max_output_tokens or 0)
+    return request.input_tokens_most + (request.max_output_tokens or 0) * answers_of(request)
 
 
 def _ended_by(error: BaseException) -> GatewrightError:

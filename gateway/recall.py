@@ -44,6 +44,7 @@ def record_facts(
         injection=facts.injection,
         injection_suspected=facts.injection_suspected,
         sealed=facts.sealed,
+        longest_tokens_estimate=facts.longest_tokens_estimate,
     )
 
 
@@ -100,6 +101,7 @@ class Recaller:
             injection=kept.injection,
             injection_suspected=kept.injection_suspected,
             sealed=kept.sealed,
+            longest_tokens_estimate=kept.longest_tokens_estimate,
         )
 
     def _targets(

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 import msgspec
 from msgspec import Struct
 
-from gateway.admission.bounds import CHOICES
+from gateway.admission.bounds import answers_of
 from gateway.admission.sealing import sealed_in
 from gateway.configuration.settings import Limits
 from gateway.errors import (
@@ -205,6 +205,7 @@ def gather(
         injection=inspection.injection,
         injection_suspected=inspection.injection_suspected,
         sealed=sealed_in(request),
+        longest_tokens_estimate=request.longest_tokens_estimate,
     )
 
 
@@ -318,12 +319,12 @@ def _candidate(
 
     Who names no limit gets a moderate one: the model's own would reserve money for a book.
     """
-    input_tokens = request.input_tokens_estimate
+    longest = request.longest_tokens_estimate or request.input_tokens_estimate
     asked = request.max_output_tokens
     cap = min(
         output_tokens_default if asked is None else asked,
         target.output_tokens_max,
-        max(target.context_window_tokens - input_tokens, 1),
+        max(target.context_window_tokens - longest, 1),
     )
     obliged = decision.obligations.output_tokens_cap
     if obliged is not None and obliged < cap:
@@ -331,19 +332,13 @@ def _candidate(
     price = target.price
     is_1h_dearer = price.cache_write_1h_microusd_per_mtok > price.cache_write_microusd_per_mtok
     writes_for_1h = is_1h_dearer and any(written in request.raw for written in _FOR_1H)
-    most = max(request.input_tokens_most, input_tokens)
-    worst = worst_cost(price, most, cap * _answers_of(request), writes_for_1h=writes_for_1h)
+    most = max(request.input_tokens_most, request.input_tokens_estimate)
+    worst = worst_cost(price, most, cap * answers_of(request), writes_for_1h=writes_for_1h)
     tier = request.tree.get("service_tier")
     if isinstance(tier, str):
         # What is asked for may cost more than the standard tier, and that is what is reserved.
         worst = -(-worst * max(price.percent_of(paid_tier(tier)), PERCENT) // PERCENT)
     return Candidate(target, cap, worst)
-
-
-def _answers_of(request: ChatRequest) -> int:
-    """How many answers are made, and so paid for: of `best_of` the caller sees but the best."""
-    counts = [request.tree.get(name) for name in CHOICES]
-    return max([1, *(count for count in counts if isinstance(count, int))])
 
 
 def _plan(

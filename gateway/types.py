@@ -67,12 +67,13 @@ class ChatRequest(Struct, frozen=True):
     betas: tuple[str, ...] = ()
     """Features that the caller asked for by header and that may be passed on."""
     purpose: Purpose = "answer"
-    thread: Thread | None = None
-    """None in dialects that have no threads."""
+    thread: Thread | None = None  # None in dialects that have no threads.
     dropped: tuple[str, ...] = ()
     """What was left out before any target was chosen, e.g. a header that is not passed on."""
     end_user: str = ""
     """The end user that the body names, as a keyed digest: all that another dialect is told."""
+    prompts: int = 1  # Texts that are continued at once, each as often as answers are asked for.
+    longest_tokens_estimate: int = 0  # Of several texts the longest's; 0 where all input is one.
 
 
 class Principal(Struct, frozen=True):
@@ -203,8 +204,7 @@ class Usage(Struct, frozen=True):
     cache_write_1h_tokens: int = 0
     reasoning_tokens: int = 0
     estimated: bool = False  # The upstream sent no usage, so we counted characters instead.
-    service_tier: str = ""
-    """The tier that served it: `default`, `priority`, `flex`, `batch`; empty where none is said."""
+    service_tier: str = ""  # That served it: `default`, `priority`, `flex`, `batch`; or not said.
 
 
 class Attempt(Struct, frozen=True, omit_defaults=True):
@@ -252,8 +252,7 @@ class Delta(Struct, frozen=True):
     """`end`, `length`, `stop_sequence`, `tool_use`, `content_filter`, `pause`."""
     stop_sequence: str | None = None
     usage: Usage | None = None
-    redacted: str = ""
-    """A thinking block that only its vendor can read."""
+    redacted: str = ""  # A thinking block that only its vendor can read.
 
 
 class StreamEvent(Struct, frozen=True):
@@ -331,6 +330,7 @@ class RecordedFacts(Struct, frozen=True, omit_defaults=True):
     injection: float = 0.0
     injection_suspected: bool = False
     sealed: str = ""
+    longest_tokens_estimate: int = 0
 
 
 class AuditRecord(Struct, frozen=True, omit_defaults=True):

@@ -64,13 +64,20 @@ def _decision(
         sieve.obligations if refusal is None else sieve.refused,
         matched.names,
         None if preference is None else preference.name,
-        sieve.excluded,
+        _excluded(facts, sieve, choice),
         document.body.name,
         document.body.version,
         document.digest,
         hedge_after_ms,
         cascade_above_percent,
     )
+
+
+def _excluded(facts: Facts, sieve: Sieve, choice: Choice) -> tuple[Exclusion, ...]:
+    """All but the chat model that somebody asked for by name to answer bare text."""
+    if not choice.is_as_requested or facts.model_requested not in sieve.as_chat:
+        return sieve.excluded
+    return tuple(each for each in sieve.excluded if each.target != facts.model_requested)
 
 
 def preferences_asked(document: PolicyDocument, facts: Facts) -> Sequence[PreferenceStep]:
@@ -112,10 +119,14 @@ def _choose(document: PolicyDocument, facts: Facts, sieve: Sieve) -> Choice:
         if requested.removeprefix(ROUTE_PREFIX) not in document.routes:
             return Choice(refusal="denied")
         return _ordered(document, facts, sieve, None)
-    for target in sieve.usable:
-        if target.name == requested:
+    if requested in sieve.as_chat:
+        able, fallen = sieve.targets, sieve.as_chat[requested]
+    else:
+        able = sieve.usable
+        fallen = next((each for each in sieve.excluded if each.target == requested), None)
+    for target in able:
+        if target.name == requested and fallen is None:
             return Choice(targets=(target,), is_as_requested=True)
-    fallen = next((each for each in sieve.excluded if each.target == requested), None)
     if fallen is None:
         return Choice(refusal="denied")
     if fallen.kind != "policy":

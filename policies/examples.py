@@ -89,6 +89,7 @@ _LIMITS: Final[Mapping[str, tuple[float, float]]] = {
     "hour_utc": (0, 23),
     "weekday": (0, 6),
     "input_tokens_estimate": (0, COUNT_MAX),
+    "longest_tokens_estimate": (0, COUNT_MAX),
     "max_output_tokens": (0, COUNT_MAX),
     "budget_left_microusd": (-(10**15), 10**15),
     "input_price_microusd_per_mtok": (0, COUNT_MAX),

@@ -82,7 +82,9 @@ def explain(document: PolicyDocument, facts: Facts) -> Explanation:
         TargetExplanation(
             name=target.name,
             place=places.get(target.name),
-            exclusions=tuple(exclusions(target, matched, facts, needed)),
+            exclusions=()
+            if target.name in places
+            else tuple(exclusions(target, matched, facts, needed)),
         )
         for target in facts.targets
     )

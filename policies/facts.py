@@ -16,6 +16,8 @@ SERVICE_TIERS: Final = ("priority", "standard", "batch")
 
 BARE_TEXT: Final = "openai_completions"
 """The dialect whose prompts are continued as they are: not every model's upstream does that."""
+CONTINUES_TEXT: Final = "completions"
+"""The capability of those whose upstream does."""
 
 AUTO: Final = "auto"
 ROUTE_PREFIX: Final = "auto:"
@@ -91,6 +93,13 @@ class Facts(msgspec.Struct, frozen=True):
     """Whether that is more than hardly any harmless text has."""
     sealed: str = ""
     """In which dialect the conversation's reasoning is sealed; empty where there is none."""
+    longest_tokens_estimate: int = 0
+    """Of several texts that are read one by one the longest's; 0 where all of the input is one."""
+
+    @property
+    def window_tokens(self) -> int:
+        """What a model's window has to hold at once."""
+        return self.longest_tokens_estimate or self.input_tokens_estimate
 
 
 def data_class_rank(facts: Facts) -> int:

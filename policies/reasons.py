@@ -74,7 +74,7 @@ def _refused(choice: Choice, facts: Facts, rule: ConstraintStep | None) -> str:
             return f"no permitted target is available{named}{others}"
         case "context_too_long":
             too_short = _listed(choice, "context")
-            tokens = facts.input_tokens_estimate
+            tokens = facts.window_tokens
             return f"about {tokens} input tokens fit no permitted target: {too_short}{others}"
         case "capability_missing":
             unable = _listed(choice, "capability")

@@ -10,7 +10,7 @@ from typing import Final
 
 from policies.decision import Decision, Exclusion, ExclusionKind, Obligations
 from policies.document import AuditContent, OutputScanning
-from policies.facts import BARE_TEXT, Facts, TargetFacts
+from policies.facts import BARE_TEXT, CONTINUES_TEXT, Facts, TargetFacts
 from policies.ordering import Ordering, Prepared
 from policies.program import ConstraintStep, PolicyDocument
 
@@ -27,6 +27,7 @@ class Sieve:
     """Targets after the constraints: usable ones, the first exclusion of every other, clearance."""
 
     __slots__ = (
+        "as_chat",
         "decisions",
         "excluded",
         "obligations",
@@ -42,6 +43,7 @@ class Sieve:
         needed = capabilities_needed(facts)
         usable: list[TargetFacts] = []
         excluded: list[Exclusion] = []
+        as_chat: dict[str, Exclusion | None] = {}
         jurisdictions: set[str] = set()
         windows: list[int] = []
         for target in facts.targets:
@@ -51,13 +53,21 @@ class Sieve:
             else:
                 excluded.append(exclusion)
             kind = None if exclusion is None else exclusion.kind
+            if kind == "capability" and CONTINUES_TEXT in needed:
+                rest = [each for each in needed if each != CONTINUES_TEXT]
+                other = next(exclusions(target, matched.closing, facts, rest), None)
+                as_chat[target.name] = other
+                kind = None if other is None else other.kind
             if kind not in _BEFORE_CONTEXT:
                 windows.append(target.context_window_tokens)
             if kind not in _NOT_CLEARED:
                 jurisdictions.add(target.jurisdiction)
         self.usable = tuple(usable)
         self.excluded = tuple(excluded)
-        self.roomy_below = min(windows, default=facts.input_tokens_estimate + 1)
+        self.as_chat = as_chat
+        """Targets that do not continue bare text, and what else is against each: who asks for one
+        by its name may ask it as a chat."""
+        self.roomy_below = min(windows, default=facts.window_tokens + 1)
         self.obligations = matched.obligations(tuple(sorted(jurisdictions)))
         self.refused = matched.obligations(())
         self.orders: dict[str, Prepared] = {}
@@ -146,11 +156,11 @@ class Matched:
         known = self.sieves.get(key)
         # An id may be given again; the sieve keeps its targets, so that the same object is meant.
         if known is not None and known.targets is facts.targets:
-            if facts.input_tokens_estimate < known.roomy_below:
+            if facts.window_tokens < known.roomy_below:
                 return known
             return Sieve(self, facts)
         made = Sieve(self, facts)
-        if facts.input_tokens_estimate < made.roomy_below:
+        if facts.window_tokens < made.roomy_below:
             if len(self.sieves) >= BOARDS_KEPT:
                 self.sieves.clear()
             self.sieves[key] = made
@@ -186,7 +196,7 @@ def capabilities_needed(facts: Facts) -> list[str]:
     if facts.stream:
         needed.append("streaming")
     if facts.dialect == BARE_TEXT:
-        needed.append("completions")
+        needed.append(CONTINUES_TEXT)
     return needed
 
 
@@ -204,7 +214,7 @@ def exclusions(
         if capability not in target.capabilities:
             yield Exclusion(target.name, "capability", None, f"it lacks {capability}")
     # An answer needs room for at least one token.
-    if facts.input_tokens_estimate >= target.context_window_tokens:
+    if facts.window_tokens >= target.context_window_tokens:
         reason = f"its window has {target.context_window_tokens} tokens"
         yield Exclusion(target.name, "context", None, reason)
     if not target.available:

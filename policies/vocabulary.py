@@ -114,6 +114,7 @@ FACTS: Final[Mapping[str, Value]] = {
     "has_images": Truth(attrgetter("has_images")),
     "has_documents": Truth(attrgetter("has_documents")),
     "input_tokens_estimate": Number(attrgetter("input_tokens_estimate")),
+    "longest_tokens_estimate": Number(attrgetter("window_tokens")),
     "max_output_tokens": OptionalNumber(attrgetter("max_output_tokens")),
     "data_class": Level(data_class_rank, DATA_CLASS_SCALE),
     "inspection_complete": Truth(attrgetter("inspection_complete")),

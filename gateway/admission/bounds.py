@@ -17,7 +17,7 @@ _TURNS = ("messages", "input")
 _TOOLS = ("tools", "functions")
 """Chat completions know both; the second is the older word."""
 CHOICES = ("n", "best_of")
-"""How many answers are made; compatible servers know the second one."""
+"""How many answers are made to each prompt; compatible servers know the second one."""
 _ATTACHED = frozenset(
     {
         *("image", "image_url", "input_image", "computer_screenshot"),
@@ -38,6 +38,7 @@ def check_bounds(request: ChatRequest, limits: Limits) -> None:
         _check_length(name, tree.get(name), limits.messages_max)
     for name in _TOOLS:
         _check_length(name, tree.get(name), limits.tools_max)
+    _check_length("prompt", tree.get("prompt"), limits.prompts_max)
     for name in CHOICES:
         _check_choices(name, tree.get(name), limits.choices_max)
     if request.has_images or request.has_documents:
@@ -52,6 +53,12 @@ def check_bounds(request: ChatRequest, limits: Limits) -> None:
             f"The input is about {request.input_tokens_estimate} tokens long; "
             f"{limits.input_tokens_max} are possible here."
         )
+
+
+def answers_of(request: ChatRequest) -> int:
+    """How many answers are made, and so paid for: of `best_of` the caller sees but the best."""
+    counts = [request.tree.get(name) for name in CHOICES]
+    return request.prompts * max([1, *(count for count in counts if isinstance(count, int))])
 
 
 def _check_length(place: str, value: object, most: int) -> None:

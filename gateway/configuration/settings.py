@@ -95,6 +95,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     attachments_max: int = 200
     schema_bytes_max: int = 256 * 1024
     choices_max: int = 16
+    prompts_max: int = 64
     input_tokens_max: int = 2_000_000
     file_bytes_max: int = 64 * 1024 * 1024
     project_bytes_max: int = 1024 * 1024 * 1024

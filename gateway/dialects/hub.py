@@ -9,6 +9,7 @@ from gateway.dialects import schema_check
 from gateway.dialects.anthropic_messages import reader as anthropic_messages
 from gateway.dialects.loss import is_opaque, unsupported
 from gateway.dialects.openai_chat import reader as openai_chat
+from gateway.dialects.openai_completions import reader as openai_completions
 from gateway.dialects.openai_responses import reader as openai_responses
 from gateway.types import ChatRequest, DialectName
 
@@ -17,6 +18,7 @@ _READERS: Mapping[DialectName, Callable[[ChatRequest], Conversation]] = {
     "openai_chat": openai_chat.read_conversation,
     "anthropic_messages": anthropic_messages.read_conversation,
     "openai_responses": openai_responses.read_conversation,
+    "openai_completions": openai_completions.read_conversation,
 }
 
 

@@ -20,7 +20,9 @@ from gateway.errors import RequestInvalid
 
 
 US_PER_S: Final = 1_000_000
-ENDPOINTS: Final = ("/v1/chat/completions", "/v1/responses", "/v1/embeddings")
+ENDPOINTS: Final = (
+    *("/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/v1/completions"),
+)
 COMPLETION_WINDOW: Final = "24h"
 METHOD: Final = "POST"
 METADATA_MAX, METADATA_KEY_MAX, METADATA_VALUE_MAX = 16, 64, 512

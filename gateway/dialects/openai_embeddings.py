@@ -19,7 +19,7 @@ from gateway.dialects.openai_chat.stream_out import ChatPassThrough
 from gateway.dialects.openai_errors import OpenAIEnvelope
 from gateway.dialects.strict_json import Count, ModelName, PositiveInt, checked, decode_object
 from gateway.errors import UpstreamMalformed
-from gateway.estimate import estimate_input_tokens
+from gateway.estimate import estimate_input_tokens, estimate_longest_tokens
 from gateway.ports import StreamDecoder, StreamEncoder, UpstreamBody
 from gateway.types import ChatRequest, Completion, DialectName, Target, Usage
 
@@ -91,6 +91,7 @@ class OpenAIEmbeddings(OpenAIEnvelope):
             wants_json_schema=False,
             input_tokens_estimate=about,
             input_tokens_most=most,
+            longest_tokens_estimate=estimate_longest_tokens(wire.input),
             purpose="embedding",
         )
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from gateway.dialects.anthropic_messages.dialect import AnthropicMessages
 from gateway.dialects.openai_chat.dialect import OpenAIChat
-from gateway.dialects.openai_completions import OpenAICompletions
+from gateway.dialects.openai_completions.dialect import OpenAICompletions
 from gateway.dialects.openai_embeddings import OpenAIEmbeddings
 from gateway.dialects.openai_responses.dialect import OpenAIResponses
 from gateway.ports import Dialect

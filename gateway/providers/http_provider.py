@@ -9,6 +9,7 @@ from gateway.providers.config import ProviderConfig, Revealable
 from gateway.providers.egress import Egress, EgressReply, Route, check_clearance
 from gateway.providers.endpoint import Endpoint, parse_endpoint
 from gateway.types import ChatRequest, DialectName, Target
+from policies.facts import BARE_TEXT, CONTINUES_TEXT
 
 
 HTTP_OK = 200
@@ -56,8 +57,12 @@ class HttpProvider:
         return {"authorization": f"Bearer {credential}"} if credential else {}
 
     def speaks(self, request: ChatRequest, target: Target) -> DialectName:
-        """The caller's dialect where this kind speaks it, else its first one."""
-        del target
+        """The caller's dialect where this kind speaks it, else its first one.
+
+        Bare text is for models that continue it: others are asked as chats.
+        """
+        if request.dialect == BARE_TEXT and CONTINUES_TEXT not in target.capabilities:
+            return self.dialect
         return request.dialect if request.dialect in self._other_routes else self.dialect
 
     @property

@@ -1,4 +1,4 @@
-"""OpenAI's APIs: chat completions, responses and embeddings."""
+"""OpenAI's APIs: chat completions, responses, embeddings and what is left of completions."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -21,6 +21,7 @@ class OpenAIProvider(HttpProvider):
     other_paths: ClassVar[Mapping[DialectName, str]] = {
         "openai_responses": "/v1/responses",
         "openai_embeddings": "/v1/embeddings",
+        "openai_completions": "/v1/completions",
     }
 
     count_path: ClassVar[str] = "/v1/responses/input_tokens"

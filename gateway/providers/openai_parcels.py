@@ -23,6 +23,7 @@ PATHS: dict[DialectName, str] = {
     "openai_chat": "/v1/chat/completions",
     "openai_responses": "/v1/responses",
     "openai_embeddings": "/v1/embeddings",
+    "openai_completions": "/v1/completions",
 }
 MARK = "gatewright"
 """The key of a batch's metadata that holds the parcel's name."""

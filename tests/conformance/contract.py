@@ -78,6 +78,7 @@ RULES: Mapping[int, str] = {
     61: "Our credentials, an upstream's words and a caller's key go nowhere",
     62: "What is legal for the caller stays legal upstream",
     63: "Plain calls are cancelled upstream too",
+    64: "Bare text for a chat model that was named is one user's turn, reported",
 }
 
 

@@ -233,7 +233,7 @@ async def test_an_order_that_makes_no_sense_is_refused(client: openai.AsyncOpenA
         "completion_window": "24h",
     }
     for wrong, parameter in (
-        ({"endpoint": "/v1/completions"}, "endpoint"),
+        ({"endpoint": "/v1/moderations"}, "endpoint"),
         ({"completion_window": "1h"}, "completion_window"),
         ({"metadata": {f"k{at}": "v" for at in range(17)}}, "metadata"),
         ({"metadata": {"k": "v" * 600}}, "metadata"),

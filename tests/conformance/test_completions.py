@@ -136,20 +136,23 @@ async def test_where_an_upstream_counts_nothing_usage_is_estimated_and_flagged(
 @pytest.mark.parametrize(
     ("fields", "at"),
     [
-        ({"prompt": [PROMPT, PROMPT]}, "prompt"),
+        ({"prompt": [PROMPT, ""]}, "prompt[1]"),
+        ({"prompt": [PROMPT, 7]}, "prompt"),
+        ({"prompt": [PROMPT] * 65}, "prompt"),
         ({"prompt": [1, 2, 3]}, "prompt"),
         ({"prompt": [[1, 2], [3]]}, "prompt"),
         ({"prompt": ""}, "prompt"),
         ({"prompt": []}, "prompt"),
         ({"prompt": None}, "prompt"),
         ({"prompt": {"text": PROMPT}}, "prompt"),
-        ({"n": 2}, "n"),
+        ({"n": 17}, "n"),
+        ({"n": 0}, "n"),
         ({"best_of": 3}, "best_of"),
-        ({"echo": True}, "echo"),
+        ({"n": 2, "best_of": 1}, "best_of"),
         ({"suffix": "The end."}, "suffix"),
-        ({"logprobs": 0}, "logprobs"),
-        ({"logprobs": 5}, "logprobs"),
+        ({"logprobs": -1}, "logprobs"),
         ({"max_tokens": 0}, "max_tokens"),
+        ({"extra_body": {"prompt_logprobs": 1}}, "prompt_logprobs"),
         ({"temperature": 3}, "temperature"),
         ({"extra_body": {"prompt_embeds": "AAAA"}}, "prompt_embeds"),
         ({"extra_body": {"use_beam_search": True}}, "use_beam_search"),
@@ -184,23 +187,20 @@ async def test_values_that_ask_for_nothing_are_let_through(
     assert answer.choices[0].text == TOLD
 
 
-async def test_a_target_without_the_endpoint_is_refused_with_the_reason_in_the_explanation(
+async def test_no_chat_model_is_chosen_for_bare_text_and_the_explanation_says_why(
     gateway: RunningGateway, upstreams: Upstreams
 ) -> None:
     key = await gateway.issue_key(models=[CLAUDE_TARGET, GPT_TARGET])
-    failed: list[openai.BadRequestError] = []
     async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=key) as client:
         turns: Any = [{"role": "user", "content": PROMPT}]
-        for model in (CLAUDE_TARGET, GPT_TARGET, "auto"):
-            # The same needs but for the endpoint, before and behind: nothing of one is remembered.
-            await client.chat.completions.create(model=model, messages=turns)
-            with pytest.raises(openai.BadRequestError, match="it lacks completions") as caught:
-                await client.completions.create(model=model, prompt=PROMPT)
-            failed.append(caught.value)
-            await client.chat.completions.create(model=model, messages=turns)
-        told = await explained(gateway, client, failed[-1].response.headers["x-request-id"])
+        # The same needs but for the endpoint, before and behind: nothing of one is remembered.
+        await client.chat.completions.create(model="auto", messages=turns)
+        with pytest.raises(openai.BadRequestError, match="it lacks completions") as caught:
+            await client.completions.create(model="auto", prompt=PROMPT)
+        await client.chat.completions.create(model="auto", messages=turns)
+        told = await explained(gateway, client, caught.value.response.headers["x-request-id"])
 
-    assert {error.code for error in failed} == {"unsupported_parameter"}
+    assert caught.value.code == "unsupported_parameter"
     against = {
         target["name"]: [each["reason"] for each in target["exclusions"]]
         for target in told["explanation"]["targets"]
@@ -281,11 +281,13 @@ async def test_values_stay_where_policy_says_so_and_come_back(
     assert text == f"I wrote to {came_back} today."
 
 
-async def continued(client: openai.AsyncOpenAI, prompt: str, *, stream: bool) -> str:
+async def continued(
+    client: openai.AsyncOpenAI, prompt: str, *, stream: bool, model: str = ENGINE_TARGET
+) -> str:
     if not stream:
-        whole = await client.completions.create(model=ENGINE_TARGET, prompt=prompt)
+        whole = await client.completions.create(model=model, prompt=prompt)
         return whole.choices[0].text
-    pieces = await client.completions.create(model=ENGINE_TARGET, prompt=prompt, stream=True)
+    pieces = await client.completions.create(model=model, prompt=prompt, stream=True)
     return "".join([piece.choices[0].text async for piece in pieces if piece.choices])
 
 

@@ -37,13 +37,7 @@ PATHS: Mapping[str, str] = {
 CUT = ("chat", "completions")
 """They have no word for a broken stream, so its body does not end like a whole one."""
 TARGETS = (CLAUDE_TARGET, GPT_TARGET, ENGINE_TARGET)
-REACHED = [
-    (dialect, target)
-    for dialect in PATHS
-    for target in TARGETS
-    if dialect != "completions" or target == ENGINE_TARGET
-]
-"""Bare text is continued in the house only."""
+REACHED = [(dialect, target) for dialect in PATHS for target in TARGETS]
 GOOD_ENDS = {"[DONE]", "message_stop", "response.completed", "response.incomplete"}
 BAD_ENDS = {"error", "response.failed"}
 FAULTS: dict[Fault, str] = {

@@ -11,6 +11,7 @@ from gateway.dialects.registry import DIALECTS
 from gateway.errors import (
     BudgetExhausted,
     ClosedByPolicy,
+    FeatureUnsupported,
     GatewrightError,
     PolicyDenied,
     Unauthenticated,
@@ -153,6 +154,20 @@ def test_the_scope_of_a_key_is_part_of_the_facts() -> None:
     with pytest.raises(ClosedByPolicy) as closed:
         rule(document(), facts, request, BOARD, Limits())
     record = refusal(ARRIVAL, narrow, request, INSPECTION, closed.value, utc_us=9, duration_us=4)
+    assert Recaller({BOARD.digest: BOARD.facts_for(None)}.get).facts(record) == facts
+
+
+def test_how_long_the_longest_of_several_prompts_is_is_part_of_the_facts() -> None:
+    body = {"model": "auto", "prompt": ["short", "long " * 50]}
+    request = DIALECTS["openai_completions"].decode_request(msgspec.json.encode(body), "req_1")
+    facts = gather(request, PRINCIPAL, INSPECTION, 5, 0, BOARD)
+    with pytest.raises(FeatureUnsupported) as lacking:
+        rule(document(), facts, request, BOARD, Limits())
+    record = refusal(
+        ARRIVAL, PRINCIPAL, request, INSPECTION, lacking.value, utc_us=9, duration_us=4
+    )
+
+    assert 0 < facts.longest_tokens_estimate < facts.input_tokens_estimate
     assert Recaller({BOARD.digest: BOARD.facts_for(None)}.get).facts(record) == facts
 
 

@@ -268,6 +268,74 @@ def test_each_thing_that_is_asked_for_needs_its_own_ability(
     assert [each.reason for each in decision.excluded] == [f"it lacks {capability}"]
 
 
+BARE = {"dialect": "openai_completions"}
+
+
+def test_only_who_names_a_chat_model_has_bare_text_put_into_a_chat() -> None:
+    able = _with("in-house", capabilities=frozenset({"completions"}))
+    assert _decide(targets=able, asked=BARE).candidates == ("in-house",)
+
+    named = _decide(targets=able, asked=BARE, model_requested="managed-mid")
+    assert named.candidates == ("managed-mid",)
+    assert named.reason == "Sent to managed-mid as requested."
+    assert {each.target for each in named.excluded} == {"managed-cheap", "managed-frontier"}
+
+    # A substitute is a choice of ours, and ours continue bare text.
+    fallen = _decide(SENSITIVE, targets=able, asked=BARE, model_requested="managed-mid")
+    assert fallen.candidates == ("managed-mid",)
+    fallen = _decide(
+        SENSITIVE,
+        targets=able,
+        asked=BARE,
+        model_requested="managed-mid",
+        data_class="S4",
+        defaults={"when_requested_model_closed": "substitute"},
+    )
+    assert fallen.candidates == ("in-house",)
+
+
+@pytest.mark.parametrize(
+    ("fields", "refusal"),
+    [
+        ({"available": False, "unavailable_reason": "down"}, "no_target_available"),
+        ({"context_window_tokens": 10}, "context_too_long"),
+        ({"capabilities": frozenset({"tools"})}, "capability_missing"),
+        ({"permitted_to_key": False}, "closed_by_policy"),
+    ],
+)
+def test_a_chat_model_named_for_bare_text_is_refused_for_what_else_it_lacks(
+    fields: dict[str, object], refusal: str
+) -> None:
+    targets = _with("managed-mid", **fields)
+    decision = _decide(
+        targets=targets, asked=BARE | {"stream": True}, model_requested="managed-mid"
+    )
+    assert (decision.effect, decision.refusal) == ("deny", refusal)
+    assert "it lacks completions" not in decision.reason
+
+
+def test_a_chat_model_that_a_long_prompt_did_not_fit_answers_a_short_one() -> None:
+    policy = document()
+    targets = _with("managed-mid", context_window_tokens=1000)
+    asked = request(input_tokens_estimate=1000, model_requested="managed-mid", **BARE)
+    long = msgspec.structs.replace(asked, targets=targets)
+    short = msgspec.structs.replace(long, input_tokens_estimate=999)
+    assert decide(policy, short).effect == "allow"
+    assert decide(policy, long).refusal == "context_too_long"
+    assert decide(policy, short).effect == "allow"
+
+
+def test_of_several_texts_the_longest_has_to_fit_and_not_all_of_them_together() -> None:
+    policy = document()
+    targets = _with("managed-mid", context_window_tokens=1000)
+    several = request(input_tokens_estimate=5000, longest_tokens_estimate=999)
+    several = msgspec.structs.replace(several, targets=targets)
+    assert "managed-mid" in decide(policy, several).candidates
+    longer = msgspec.structs.replace(several, longest_tokens_estimate=1000)
+    assert "managed-mid" not in decide(policy, longer).candidates
+    assert "managed-mid" in decide(policy, several).candidates
+
+
 def test_a_short_request_after_a_long_one_is_measured_by_itself() -> None:
     policy = document()
     long = request(input_tokens_estimate=10**6)

@@ -8,9 +8,8 @@ from gateway.dialects import body
 from gateway.dialects.figures import read_figures
 from gateway.dialects.naming import message_id, tool_id
 from gateway.dialects.openai_chat.wire import (
-    ChunkChoice,
+    Ended,
     Reply,
-    ReplyChoice,
     ReplyMessage,
     ReplyToolCall,
     UsageWire,
@@ -80,7 +79,7 @@ def decode_reply(raw: bytes) -> Completion:
     )
 
 
-def stopped_by(choice: ReplyChoice | ChunkChoice) -> str | None:
+def stopped_by(choice: Ended) -> str | None:
     """The stop string that ended an answer, where an upstream tells it; OpenAI does not."""
     told = choice.stop_reason or choice.matched_stop
     return told if isinstance(told, str) else None

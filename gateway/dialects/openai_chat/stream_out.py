@@ -36,7 +36,7 @@ class ChatPassThrough:
     def __init__(self, request: ChatRequest) -> None:
         self._hides_usage = not request.wants_stream_usage
         # Of several choices, one may stop long before the others.
-        self._holds = request.tree.get("n") in {None, 1}
+        self._holds = request.prompts == 1 and request.tree.get("n") in {None, 1}
         self._held: list[bytes] = []
         self._first = b""
         self._failed = False

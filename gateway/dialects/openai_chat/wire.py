@@ -195,13 +195,18 @@ class ReplyMessage(Struct):
     audio: ReplyAudio | None = None
 
 
-class ReplyChoice(Struct):
-    message: ReplyMessage
+class Ended(Struct):
+    """Why one of an answer's choices ended, whatever its text."""
+
     finish_reason: str | None = None
     stop_reason: object = None
     """vLLM's and our own engine's: the stop string, or the token, that ended the answer."""
     matched_stop: object = None
     """The same in SGLang's words."""
+
+
+class ReplyChoice(Ended, kw_only=True):
+    message: ReplyMessage
 
 
 class Reply(Struct):
@@ -213,18 +218,11 @@ class Reply(Struct):
     service_tier: str | None = None
 
 
-class ChunkChoice(Struct):
-    delta: ReplyMessage | None = None
-    finish_reason: str | None = None
+class Piece(Ended):
+    """What a choice of a chunk says of itself: which of several answers it goes on with."""
+
     index: int = 0
-    stop_reason: object = None
-    matched_stop: object = None
 
 
-class Chunk(Struct):
-    choices: list[ChunkChoice] | None = None
-    id: str | None = None
-    model: str | None = None
-    usage: object = None
-    service_tier: str | None = None
-    error: object = None
+class ChunkChoice(Piece, kw_only=True):
+    delta: ReplyMessage | None = None

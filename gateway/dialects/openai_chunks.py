@@ -1,0 +1,175 @@
+"""The frame of OpenAI's streams, whatever a choice of one says: chunks, their usage and their end.
+
+Chats and bare texts are streamed alike: chunks with choices, an error as a chunk, `[DONE]`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from gateway.dialects import body, sse
+from gateway.dialects.openai_chat.reply import STOP_REASONS, usage_of
+from gateway.dialects.openai_chat.wire import Piece
+from gateway.errors import UpstreamMalformed
+from gateway.types import Delta, StreamEvent, Usage
+
+
+Choice = TypeVar("Choice", bound=Piece)
+
+
+class Chunk(Struct, Generic[Choice]):
+    choices: list[Choice] | None = None
+    id: str | None = None
+    model: str | None = None
+    usage: object = None
+    service_tier: str | None = None
+    error: object = None
+
+
+class ChunkDecoder(ABC, Generic[Choice]):
+    """See `ports.StreamDecoder`. Nothing is reported after the terminal event."""
+
+    __slots__ = ("_decoder", "_ended", "_foreign", "_message_id", "_splitter", "_started")
+
+    def __init__(self, decoder: msgspec.json.Decoder[Chunk[Choice]], foreign: str) -> None:
+        """`foreign` is what is said where something else comes than such a chunk."""
+        self._decoder = decoder
+        self._foreign = foreign
+        self._splitter = sse.Splitter()
+        self._started = False
+        self._ended = False
+        self._message_id = ""
+
+    @abstractmethod
+    def _text_alone(self, choice: Choice) -> str | None:
+        """The text of a choice that says nothing else and does not end."""
+
+    @abstractmethod
+    def _said(self, choice: Choice, deltas: list[Delta]) -> bool:
+        """Append what a choice says; whether the caller sees part of the answer in it."""
+
+    @abstractmethod
+    def _stopped(self, choice: Choice, reason: str) -> tuple[str, str | None]:
+        """Why the first answer ended, and at which stop string where that is told.
+
+        `reason` is the upstream's finish reason in the words of `types.Delta`.
+        """
+
+    def feed(self, data: bytes) -> list[StreamEvent]:
+        only = self._splitter.sole(data)
+        if only is not None and not self._ended:
+            return self._read(data, b"", only)
+        return self._read_all(self._splitter.feed(data))
+
+    def close(self) -> list[StreamEvent]:
+        return sse.last_read(self._splitter, self._read_all)
+
+    def _read_all(self, events: list[sse.Event]) -> list[StreamEvent]:
+        return [
+            found
+            for event in events
+            if not self._ended
+            for found in self._read(event.raw, event.name, event.data)
+        ]
+
+    def _read(self, raw: bytes, name: bytes, data: bytes | None) -> list[StreamEvent]:
+        if data is None:
+            return [StreamEvent(raw, (), settles=())]
+        if data == b"[DONE]":
+            self._ended = True
+            return [StreamEvent(raw, (), is_terminal=True)]
+        try:
+            chunk = self._decoder.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise UpstreamMalformed(self._foreign) from error
+        if chunk.error is not None or name == b"error":
+            return [StreamEvent(b"", (Delta("error", error_type(chunk.error)),))]
+        choices = chunk.choices
+        if choices is None:
+            raise UpstreamMalformed(self._foreign)
+        usage = usage_of(chunk.usage, chunk.service_tier) if chunk.usage is not None else None
+        if chunk.usage is not None and (usage is None or usage.estimated):
+            raw, data = _uncounted(data, choices)
+        if self._started and len(choices) == 1 and usage is None:
+            choice = choices[0]
+            if not choice.finish_reason and (text := self._text_alone(choice)):
+                # One piece of text, which is what nearly every event of a stream is.
+                delta = Delta("text", text, choice.index)
+                return [StreamEvent(raw, (delta,), has_content=True, settles=(choice.index,))]
+        if len(choices) > 1:
+            alone = zip(_one_by_one(data), choices, strict=True)
+            return [
+                self._event(said, chunk, [choice], usage if choice is choices[-1] else None)
+                for said, choice in alone
+            ]
+        return [self._event(raw, chunk, choices, usage)]
+
+    def _event(
+        self, raw: bytes, chunk: Chunk[Choice], choices: Sequence[Choice], usage: Usage | None
+    ) -> StreamEvent:
+        deltas: list[Delta] = []
+        if not self._started:
+            self._started = True
+            self._message_id = chunk.id or ""
+            deltas.append(Delta("start", message_id=self._message_id, model=chunk.model or ""))
+        has_content = is_closing = False
+        settles: list[int] = []
+        for choice in choices:
+            before = len(deltas)
+            has_content |= self._said(choice, deltas)
+            # Some servers say an empty reason with every piece.
+            is_closing |= bool(choice.finish_reason)
+            if len(deltas) > before or choice.finish_reason:
+                settles.append(choice.index)
+            if choice.finish_reason and choice.index == 0:
+                reason = STOP_REASONS.get(choice.finish_reason, "end")
+                reason, sequence = self._stopped(choice, reason)
+                deltas.append(Delta("stop", stop_reason=reason, stop_sequence=sequence))
+        if usage is not None:
+            deltas.append(Delta("usage", usage=usage))
+        is_usage_only = usage is not None and not choices
+        return StreamEvent(
+            raw,
+            tuple(deltas),
+            is_usage_only=is_usage_only,
+            has_content=has_content,
+            is_closing=is_closing,
+            settles=None if is_usage_only else tuple(settles),
+        )
+
+
+def _one_by_one(data: bytes) -> Iterator[bytes]:
+    """Of a chunk that goes on with several answers, each as an event of its own.
+
+    Most upstreams send them so. Whoever holds an answer's words back, or changes them, would else
+    tell those of the others with them. What was counted comes with the last.
+    """
+    fields = body.split(data)
+    choices = msgspec.json.decode(fields["choices"], type=list[msgspec.Raw])
+    counted = fields.pop("usage", None)
+    for number, choice in enumerate(choices, start=1):
+        said = fields | {"choices": b"[" + bytes(choice) + b"]"}
+        if number == len(choices) and counted is not None:
+            said["usage"] = counted
+        yield b"data: " + body.join(said) + b"\n\n"
+
+
+def _uncounted(data: bytes, choices: Sequence[object]) -> tuple[bytes, bytes]:
+    """A chunk, and its JSON, without a usage that cannot be read; nothing if it says no more.
+
+    Its caller gets the estimate instead, at the end.
+    """
+    data = body.patch(data, {"usage": None})
+    return (b"data: " + data + b"\n\n" if choices else b""), data
+
+
+def error_type(error: object) -> str:
+    """The upstream's word for an error inside its stream; never its message."""
+    for key in ("type", "code"):
+        word = error.get(key) if isinstance(error, dict) else None
+        if isinstance(word, str) and word.isidentifier():
+            return word[:64]
+    return "error"

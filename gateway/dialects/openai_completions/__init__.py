@@ -1,0 +1,1 @@
+"""OpenAI's text completions: prompts, their continuations, streams of them, and chats instead."""

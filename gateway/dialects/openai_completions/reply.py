@@ -1,0 +1,88 @@
+"""Whole text completions, both ways."""
+
+import msgspec
+
+from gateway.dialects.naming import message_id
+from gateway.dialects.openai_chat.reply import (
+    CREATED,
+    FINISH_REASONS,
+    STOP_REASONS,
+    encode_usage,
+    stopped_by,
+    told_tier,
+    usage_of,
+    with_usage,
+)
+from gateway.dialects.openai_completions.wire import Choice, Reply
+from gateway.errors import UpstreamMalformed
+from gateway.estimate import estimate_written_tokens
+from gateway.types import ChatRequest, Completion, Usage
+
+
+_REPLY = msgspec.json.Decoder(Reply)
+_NOT_ONE = "The upstream's answer is no text completion."
+
+
+def decode_reply(raw: bytes) -> Completion:
+    """See `ports.Dialect.decode_reply`. In our words it says what its first choice does."""
+    try:
+        wire = _REPLY.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UpstreamMalformed(_NOT_ONE) from error
+    texts = [choice.text for choice in wire.choices]
+    if None in texts:
+        raise UpstreamMalformed(_NOT_ONE)
+    first = wire.choices[0]
+    stop_reason, stop_sequence = stop_of(first, STOP_REASONS.get(first.finish_reason or "", "end"))
+    return Completion(
+        raw=raw,
+        message_id=wire.id or "",
+        model=wire.model or "",
+        text=first.text or "",
+        tool_calls=(),
+        stop_reason=stop_reason,
+        stop_sequence=stop_sequence,
+        usage=usage_of(wire.usage, wire.service_tier)
+        or Usage(output_tokens=estimate_written_tokens(texts), estimated=True),
+    )
+
+
+def stop_of(choice: Choice, reason: str) -> tuple[str, str | None]:
+    """Why a continuation ended, and at which stop string where an upstream tells it."""
+    sequence = stopped_by(choice) if reason == "end" else None
+    return (reason, None) if sequence is None else ("stop_sequence", sequence)
+
+
+def passed_on(completion: Completion, request: ChatRequest) -> bytes:
+    """The upstream's own bytes.
+
+    Raises:
+        UpstreamMalformed: it made fewer continuations than were asked for, or more: nobody could
+        tell which of them belongs to which prompt.
+    """
+    count = request.tree.get("n")
+    asked = request.prompts * (count if isinstance(count, int) else 1)
+    if asked > 1 and len(_REPLY.decode(completion.raw).choices) != asked:
+        raise UpstreamMalformed("The upstream's answer has not as many choices as were asked for.")
+    return with_usage(completion)
+
+
+def encode_reply(completion: Completion) -> bytes:
+    """A chat's answer as a continuation: its words, or those with which it refuses."""
+    choice = {
+        "text": completion.text or completion.refusal,
+        "index": 0,
+        "logprobs": None,
+        "finish_reason": FINISH_REASONS.get(completion.stop_reason, "stop"),
+    }
+    answer: dict[str, object] = {
+        "id": message_id("cmpl-", completion.message_id, completion.raw),
+        "object": "text_completion",
+        "created": CREATED,
+        "model": completion.model,
+        "choices": [choice],
+        "usage": encode_usage(completion.usage),
+    }
+    if tier := told_tier(completion.usage):
+        answer["service_tier"] = tier
+    return msgspec.json.encode(answer)
