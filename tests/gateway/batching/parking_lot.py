@@ -89,7 +89,6 @@ class Lot:
         master = MasterKey(Secret(secrets.token_bytes(32)))
         self.batches = BatchStore(database, master, self.clock)
         self.lines = LineStore(database, self.clock)
-        self.store = ParcelStore(database, self.clock)
         self.table = LeaseTable(database, self.clock)
         self.audit = MemoryAuditLog()
         self.vendor = ScriptedProvider("scripted", HOME, "openai_chat").parcels
@@ -180,12 +179,13 @@ class Worker:
             turns=NOBODY,
             settings=Settings(source="a test", folder="."),
         )
-        journeys = LineJourneys(pipeline, _Snapshots(), clock, {ENDPOINT: DIALECT})
+        self.journeys = LineJourneys(pipeline, _Snapshots(), clock, {ENDPOINT: DIALECT})
+        self.store = ParcelStore(lot.database, clock)
         self.money = ParkedMoney(lot.database, clock, self.ledger.holder)
         self.late = LateBookings(lot.database, clock)
         self.parked = ParkedLines(
-            lot.store,
-            journeys,
+            self.store,
+            self.journeys,
             self.ledger,
             Purse(self.late, self.money, lambda *given: stake_of(self.ledger, *given)),
             clock,
@@ -195,13 +195,13 @@ class Worker:
         )
         deeds, copies = Deeds(lot.audit, clock), VendorCopies(lot.database, clock)
         self.runner = ParcelRunner(
-            lot.store,
+            self.store,
             lot.batches,
             self.parked,
             lambda _: lot.service,
             clock,
             share=ParcelShare(name, self.holder, 100, POLL_S),
-            forgetting=Forgetting(lot.store, copies, deeds, clock, poll_s=POLL_S),
+            forgetting=Forgetting(self.store, copies, deeds, clock, poll_s=POLL_S),
             wake=asyncio.Event(),
         )
 
@@ -243,9 +243,20 @@ class Worker:
     async def tend(self, times: int = 1) -> None:
         """Take so many steps of all parcels, each to its end, and as late as it takes to be due."""
         for _ in range(times):
-            await self.runner.tend()
-            await asyncio.gather(*self.runner._moving._tasks.values())
+            await self.step()
             await self.lot.wait(POLL_S)
+
+    async def step(self) -> None:
+        """The same, of those that are due now."""
+        await self.runner.tend()
+        assert await self.failures() == []
+
+    async def failures(self) -> list[BaseException]:
+        """Of the steps that have begun, once they are over; none of them holds its place."""
+        tasks = list(self.runner._moving._tasks.values())
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+        self.runner._moving.reap()
+        return [each for each in done if isinstance(each, BaseException)]
 
     async def ended(self, what: list[str]) -> None:
         """Lines of these requests are answered, and their parcel is let go of."""

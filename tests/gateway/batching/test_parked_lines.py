@@ -6,10 +6,14 @@ import pytest
 from msgspec import structs
 from sqlalchemy import delete
 
-from gateway.batching.parcel_runner import GATHER_S
+from gateway.batching.parcel_runner import GATHER_S, SETTLING_S
+from gateway.errors import AuditUnavailable, NotReady
+from gateway.money.budgets import Limit
+from gateway.store.batching.parcels import TEND_US
 from gateway.store.engine import open_database
 from gateway.store.schema.batches import batch_lines
-from tests.gateway.batching.parking_lot import HELD, RESERVED_S, Lot, Worker
+from tests.gateway.batching.parking_lot import ACCOUNT, HELD, POLL_S, RESERVED_S, Lot, Worker
+from tests.gateway.batching.test_leads import before
 
 
 pytestmark = pytest.mark.anyio
@@ -81,6 +85,114 @@ async def test_of_lines_that_are_gone_it_goes_back_when_they_are_on_record(lot: 
     await second.parked.drop_ended(lot.lines)
     assert (await lot.spent())[1] == 0
     assert await lot.stakes() == 0
+
+
+POINTS = [
+    *(("store", "lines"), ("parked", "hold"), ("money", "note"), ("store", "begin_ending")),
+    *(("journeys", "deliver"), ("store", "end"), ("money", "forget")),
+]
+
+
+async def overtaken(lot: Lot, owner: str, name: str, away_s: float) -> int:
+    """The first is away at this point for so long, the second ends its lines; what they cost."""
+    first, second = await lot.worker("w0"), await lot.worker("w1")
+    requests = await first.park(4)
+    await first.tend()
+    await lot.spent()  # What lies idle went back, so that only what is held can be lost.
+
+    async def take_over() -> None:
+        lot.workers.remove(first)
+        await lot.wait(away_s)
+        for _ in range(4):
+            await second.step()
+            await lot.wait(SETTLING_S)
+        lot.workers.append(first)
+
+    before(getattr(first, owner), name, take_over)
+    await first.step()
+    await first.ended(requests)
+    for worker in (first, second):
+        await worker.parked.drop_ended(lot.lines)
+    assert set((await lot.states()).values()) == {"succeeded"}
+    assert set(lot.outcomes()) == set(requests)
+    return sum(each.cost_microusd for each in lot.outcomes().values())
+
+
+@pytest.mark.parametrize(("owner", "name"), POINTS)
+async def test_lines_of_a_worker_that_was_away_are_paid_once(
+    lot: Lot, owner: str, name: str
+) -> None:
+    cost = await overtaken(lot, owner, name, TEND_US / 1e6)
+    assert (await lot.spent(), await lot.stakes()) == ((cost, 0), 0)
+
+
+@pytest.mark.parametrize(("owner", "name"), POINTS)
+async def test_they_are_paid_once_also_where_its_leases_were_written_off(
+    lot: Lot, owner: str, name: str
+) -> None:
+    """What it had begun to end counts as spent with its leases, and is not paid besides."""
+    cost = await overtaken(lot, owner, name, 100.0)
+    had_begun = name in {"deliver", "end"}
+    assert (await lot.spent(), await lot.stakes()) == ((4 * HELD if had_begun else cost, 0), 0)
+
+
+async def test_an_outcome_that_cannot_be_written_at_first_is_paid_once(lot: Lot) -> None:
+    worker = await lot.worker("w0")
+    requests = await worker.park(4)
+    await worker.tend()
+    lot.audit.failing = True
+    failed: list[object] = []
+    while len(failed) < 2:
+        await worker.runner.tend()
+        failed += await worker.failures()
+        await lot.wait(POLL_S)
+    lot.audit.failing = False
+    assert {type(each) for each in failed} == {AuditUnavailable}
+    await worker.ended(requests)
+    cost = sum(each.cost_microusd for each in lot.outcomes().values())
+    assert (await lot.spent(), await lot.stakes()) == ((cost, 0), 0)
+
+
+async def test_a_line_whose_outcome_was_written_before_a_crash_gets_its_answer_and_no_second_one(
+    lot: Lot,
+) -> None:
+    first = await lot.worker("w0")
+    requests = await first.park(4)
+    await first.tend()
+
+    async def crash() -> None:
+        raise NotReady("ended on purpose")
+
+    before(first.store, "end", crash)
+    await first.runner.tend()
+    assert [type(each) for each in await first.failures()] == [NotReady]
+    await first.ledger.flush()
+    lot.workers.clear()
+    costs = {name: each.cost_microusd for name, each in lot.outcomes().items()}
+    assert set(costs) == set(requests)
+    second = await lot.worker("w0")
+    await second.ended(requests)
+    await second.tend()
+    assert set((await lot.states()).values()) == {"succeeded"}
+    assert {name: each.cost_microusd for name, each in lot.outcomes().items()} == costs
+    # What was still set aside then is lost with its leases; nothing is besides.
+    assert await lot.spent() == (4 * HELD, 0)
+    assert await lot.stakes() == 0
+
+
+async def test_money_that_does_not_fit_again_is_paid_all_the_same(lot: Lot) -> None:
+    first = await lot.worker("w0")
+    requests = await first.park(4)
+    await first.tend()
+    await first.runner.close()
+    await first.ledger.close()
+    lot.workers.clear()
+    await lot.table.set_limit(Limit(ACCOUNT, 2 * HELD + 5))
+    second = await lot.worker("w0")
+    await second.ended(requests)
+    cost = sum(each.cost_microusd for each in lot.outcomes().values())
+    assert cost > 0
+    assert (await lot.spent(), await lot.stakes()) == ((cost, 0), 0)
 
 
 async def test_a_worker_leaves_in_good_order_whatever_it_held_for_too_long(lot: Lot) -> None:
