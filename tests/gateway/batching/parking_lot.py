@@ -20,14 +20,16 @@ from gateway.clock import StoppedClock
 from gateway.conclusion import Conclusion
 from gateway.configuration.settings import Limits, Settings
 from gateway.dialects.registry import DIALECTS
+from gateway.errors import UpstreamFailed
 from gateway.identity import KeyTable
 from gateway.metrics import Metrics
 from gateway.money.budgets import Limit
 from gateway.oversight.deeds import Deeds
-from gateway.parcels import ParcelService
+from gateway.parcels import ParcelService, VendorBatch
 from gateway.passage import Arrival, Errand, Passage
 from gateway.ports import UpstreamBody
 from gateway.providers.scripted import ScriptedProvider
+from gateway.providers.scripted_parcels import ScriptedParcels
 from gateway.rollout.versions import PolicySet
 from gateway.routing import TargetBoard, gather, rule
 from gateway.secrets.envelope import MasterKey
@@ -81,6 +83,26 @@ class _NoThreads:
         pass
 
 
+class Vendor(ScriptedParcels):
+    """One that cannot be asked while there is an error."""
+
+    error: UpstreamFailed | None = None
+
+    async def find(
+        self, name: str, count: int, made_us: int, deadline_s: float
+    ) -> VendorBatch | None:
+        self._check()
+        return await super().find(name, count, made_us, deadline_s)
+
+    async def look(self, vendor_id: str, deadline_s: float) -> VendorBatch:
+        self._check()
+        return await super().look(vendor_id, deadline_s)
+
+    def _check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
 class Lot:
     """A batch of lines, the workers that park them, and their vendor."""
 
@@ -91,7 +113,8 @@ class Lot:
         self.lines = LineStore(database, self.clock)
         self.table = LeaseTable(database, self.clock)
         self.audit = MemoryAuditLog()
-        self.vendor = ScriptedProvider("scripted", HOME, "openai_chat").parcels
+        answer = ScriptedProvider("scripted", HOME, "openai_chat").parcels._answer
+        self.vendor = Vendor(HOME, "openai_chat", answer)
         self.service: ParcelService | None = self.vendor
         self.batch: Batch = NOBODY
         self.key: Any = NOBODY

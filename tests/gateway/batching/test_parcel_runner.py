@@ -1,14 +1,35 @@
 """Where a parcel goes, step by step, as its vendor takes it, refuses it or says nothing."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
+from sqlalchemy import delete, update
 
-from gateway.batching.parcel_runner import LOOKS_MIN, REFUSALS_MAX, RESENDS_MAX
-from gateway.parcels import FULL_STATUSES
+from gateway.batching.forgetting import SLOWEST
+from gateway.batching.parcel_runner import (
+    CANCELS_MAX,
+    LOOKS_MIN,
+    OVERDUE_S,
+    READS_MAX,
+    REFUSALS_MAX,
+    RESENDS_MAX,
+    SUBMIT_S,
+)
+from gateway.errors import (
+    ClientGone,
+    UpstreamFailed,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from gateway.parcels import FULL_STATUSES, number_of
 from gateway.providers.scripted_parcels import ParcelFaults
 from gateway.store.engine import open_database
-from tests.gateway.batching.parking_lot import Lot, Worker
+from gateway.store.schema.batches import batch_lines
+from gateway.store.schema.parcels import parcels
+from tests.gateway.batching.parking_lot import POLL_S, Lot, Worker
+from tests.gateway.batching.test_leads import before
 
 
 pytestmark = pytest.mark.anyio
@@ -21,6 +42,10 @@ async def lot(database_url: str) -> AsyncIterator[Lot]:
     await lot.begin(3)
     yield lot
     await database.close()
+
+
+def refused(status: int) -> UpstreamRefused:
+    return UpstreamRefused("words", upstream_status=status)
 
 
 async def handing_over(lot: Lot, faults: ParcelFaults) -> Worker:
@@ -39,7 +64,7 @@ async def sent(lot: Lot, worker: Worker) -> int:
     return len({name for name, _ in names})
 
 
-@pytest.mark.parametrize("status", [500, 502, 503, 504])
+@pytest.mark.parametrize("status", [500, 503])
 async def test_a_vendor_that_fails_at_every_parcel_gets_its_lines_one_by_one_in_the_end(
     lot: Lot, status: int
 ) -> None:
@@ -89,3 +114,159 @@ async def test_a_parcel_whose_sending_was_broken_off_is_looked_for_before_it_is_
     assert looks == LOOKS_MIN + 1
     assert (row.state, row.resent, lot.taken()) == ("new", 1, [])
     assert row.parcel_id != first.parcel_id
+
+
+async def test_a_parcel_that_may_not_go_there_stays_and_its_lines_go_one_by_one(lot: Lot) -> None:
+    worker = await handing_over(lot, ParcelFaults())
+    lot.vendor._jurisdiction = "elsewhere"
+    await worker.tend()
+    assert (lot.taken(), await lot.rows()) == ([], [])
+    assert set((await lot.states()).values()) == {"waiting"}
+
+
+async def test_a_parcel_that_nobody_wants_any_more_is_not_sent(lot: Lot) -> None:
+    worker = await handing_over(lot, ParcelFaults())
+    assert await lot.batches.cancel(lot.batch.batch_id)
+    await worker.tend()
+    assert (lot.taken(), await lot.rows()) == ([], [])
+    assert {each.error for each in lot.outcomes().values()} == {ClientGone.code}
+    assert set((await lot.states()).values()) == {"waiting"}
+
+
+async def test_nor_is_one_that_another_has_by_then(
+    lot: Lot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped between writing down that it sends and sending."""
+    worker = await handing_over(lot, ParcelFaults())
+    begin_sending = worker.store.begin_sending
+
+    async def begins(*given: Any) -> bool:
+        has_begun = await begin_sending(*given)
+        lot.clock.advance(SUBMIT_S)
+        return has_begun
+
+    monkeypatch.setattr(worker.store, "begin_sending", begins)
+    await worker.step()
+    assert lot.taken() == []
+    (row,) = await lot.rows()
+    assert row.state == "submitting"
+
+
+async def test_nor_is_one_of_which_lines_were_erased_just_before(lot: Lot) -> None:
+    worker = await handing_over(lot, ParcelFaults())
+
+    async def erase() -> None:
+        async with lot.database.writing() as connection:
+            await connection.execute(delete(batch_lines).where(batch_lines.c.number == 2))
+            await connection.execute(update(parcels).values(is_erased=1))
+
+    before(worker.store, "begin_sending", erase)
+    await worker.step()
+    assert lot.taken() == []
+    await worker.step()
+    (taken,) = lot.taken()
+    assert [number_of(line.custom_id, taken.parcel.name) for line in taken.parcel.lines] == [1, 3]
+    (row,) = await lot.rows()
+    assert (row.state, row.is_erased, row.lines) == ("submitted", False, 2)
+
+
+async def slow(lot: Lot) -> Worker:
+    """Its lines are with a vendor that takes its time."""
+    worker = await handing_over(lot, ParcelFaults(is_slow=True))
+    await worker.tend()
+    assert [each.state for each in await lot.rows()] == ["submitted"]
+    return worker
+
+
+async def test_a_vendors_batch_that_is_not_there_any_more_gives_its_lines_back(lot: Lot) -> None:
+    worker = await slow(lot)
+    lot.vendor.taken.clear()
+    await worker.tend(3)
+    assert await lot.rows() == []
+    assert set((await lot.states()).values()) == {"waiting"}
+    assert {each.error for each in lot.outcomes().values()} == {UpstreamTimeout.code}
+
+
+@pytest.mark.parametrize(
+    "error", [UpstreamUnreachable("away"), *(refused(status) for status in (401, 403, 429, 500))]
+)
+async def test_a_vendor_that_cannot_be_asked_now_keeps_its_lines(
+    lot: Lot, error: UpstreamFailed
+) -> None:
+    worker = await slow(lot)
+    lot.vendor.error = error
+    await worker.tend(20)
+    assert set((await lot.states()).values()) == {"parked"}
+    lot.vendor.error = None
+    lot.vendor.faults = ParcelFaults()
+    while await lot.rows():
+        await worker.tend()
+    assert set((await lot.states()).values()) == {"succeeded"}
+
+
+async def test_a_vendor_that_takes_longer_than_a_day_is_told_to_end(lot: Lot) -> None:
+    worker = await slow(lot)
+    lot.clock.advance(OVERDUE_S - 2 * POLL_S)
+    await worker.step()
+    assert not lot.taken()[0].is_cancelled
+    lot.clock.advance(2 * POLL_S * SLOWEST)
+    await worker.ledger.flush()
+    await worker.tend(4)
+    assert lot.taken()[0].is_cancelled
+    assert set((await lot.states()).values()) == {"waiting"}
+
+
+async def test_a_vendor_that_does_not_end_what_it_is_told_to_is_not_waited_for(lot: Lot) -> None:
+    worker = await slow(lot)
+    assert await lot.batches.cancel(lot.batch.batch_id)
+    lot.vendor.error = UpstreamUnreachable("away")
+    times = 0
+    while set((await lot.states()).values()) == {"parked"}:
+        (row,) = await lot.rows()
+        times = max(times, row.tries)
+        await worker.tend()
+    assert times == CANCELS_MAX
+    assert {each.error for each in lot.outcomes().values()} == {ClientGone.code}
+    assert [each.state for each in await lot.rows()] == ["collected"]
+
+
+async def test_results_that_are_cut_again_and_again_are_read_a_few_times(lot: Lot) -> None:
+    worker = await handing_over(lot, ParcelFaults())
+    await worker.tend()
+    reads = 0
+    while set((await lot.states()).values()) == {"parked"} or reads <= READS_MAX:
+        lot.vendor.faults = ParcelFaults(cut_after=0)
+        await worker.tend()
+        reads += lot.vendor.faults.cut_after is None
+    assert reads == READS_MAX + 1
+    assert set((await lot.states()).values()) == {"waiting"}
+
+
+async def test_a_line_that_is_in_no_result_is_looked_for_in_all_readings(lot: Lot) -> None:
+    worker = await handing_over(lot, ParcelFaults(lost=frozenset({2}), is_doubled=True))
+    while await lot.rows() or not lot.taken():
+        await worker.tend()
+    assert await lot.states() == {1: "succeeded", 2: "waiting", 3: "succeeded"}
+
+
+async def test_a_provider_that_is_not_there_any_more_gives_lines_back(lot: Lot) -> None:
+    worker = await slow(lot)
+    lot.service = None
+    await worker.tend(2)
+    assert await lot.rows() == []
+    assert set((await lot.states()).values()) == {"waiting"}
+
+
+async def test_what_cannot_be_looked_for_within_a_day_gives_lines_back(lot: Lot) -> None:
+    worker = await handing_over(lot, ParcelFaults(submit_status=500))
+    await worker.tend()
+    lot.vendor.error = UpstreamUnreachable("away")
+    await worker.tend(20)
+    assert [each.state for each in await lot.rows()] == ["submitting"]
+    lot.clock.advance(OVERDUE_S)
+    await worker.ledger.flush()
+    await worker.runner.tend()
+    await worker.failures()  # Of some the ledger does not know any more.
+    await worker.tend(3)
+    assert await lot.rows() == []
+    assert set((await lot.states()).values()) == {"waiting"}
