@@ -82,22 +82,25 @@ class VendorCopies:
         """In the transaction that destroys these lines of a batch, before it does."""
         for held in await self._held(connection, batch_id, numbers):
             mine = (_COPIES.parcel == held.parcel) & (_COPIES.case_id == case_id)
-            known = (await connection.execute(select(_COPIES.lines).where(mine))).first()
+            known = (await connection.execute(select(_COPIES.state).where(mine))).first()
+            copy = VendorCopy(
+                held.parcel,
+                case_id,
+                organisation,
+                held.provider,
+                held.vendor_id,
+                held.lines,
+                ORDERED,
+                "",
+                self._clock.utc_us(),
+            )
+            row = structs.asdict(copy)
+            del row["parcel_state"]
             if known is None:
-                copy = VendorCopy(
-                    held.parcel,
-                    case_id,
-                    organisation,
-                    held.provider,
-                    held.vendor_id,
-                    held.lines,
-                    ORDERED,
-                    "",
-                    self._clock.utc_us(),
-                )
-                row = structs.asdict(copy)
-                del row["parcel_state"]
                 await connection.execute(insert(vendor_copies), row)
+            elif known.state != ORDERED:
+                # What was erased of it before it was sent is no word about what was sent then.
+                await connection.execute(update(vendor_copies).where(mine).values(row))
             if held.is_unwanted:
                 parcel = update(parcels).where(parcels.c.id == held.parcel)
                 await connection.execute(parcel.values(is_erased=1))
