@@ -64,6 +64,9 @@ ITEM_MARK = "gw_reasoning_item:"
 BLOCK_MARK = "gw_thinking_block:"
 """Before a thinking block of another vendor's inside a reasoning item's `encrypted_content`."""
 
+PART_SEAM = "\n"
+"""Between the parts of a thought, in a dialect whose thoughts have none."""
+
 RAW_ARGUMENTS = "_raw_arguments"
 """Where tool arguments go that are no JSON object, e.g. cut off at the output limit."""
 

@@ -16,6 +16,7 @@ from gateway.price import Price
 
 Conversing = Literal["openai_chat", "anthropic_messages", "openai_responses"]
 DialectName = Literal[Conversing, "openai_embeddings", "openai_completions"]
+Spoken = Literal["text", "thinking", "refusal", "tool_arguments", "opaque"]
 Purpose = Literal["answer", "embedding"]
 PURPOSES: Mapping[str, Purpose] = {"openai_embeddings": "embedding"}  # All others ask for answers.
 Tier = Literal["cheap", "mid", "frontier"]
@@ -226,21 +227,11 @@ class Delta(Struct, frozen=True):
     `kind` says which fields mean something: `start` (message_id, model), `text` (text), `thinking`
     (text, signature), `refusal` (text), `tool_start` (index, tool_id, name), `tool_arguments`
     (index, text), `stop` (stop_reason, stop_sequence), `usage` (usage), `error` (text: the
-    upstream's error type), `opaque` (index, text; other dialects have no word for it).
+    upstream's error type), `opaque` (index, text; other dialects have no word for it), `part`
+    (another part of the thinking begins).
     """
 
-    kind: Literal[
-        "start",
-        "text",
-        "thinking",
-        "refusal",
-        "tool_start",
-        "tool_arguments",
-        "stop",
-        "usage",
-        "error",
-        "opaque",
-    ]
+    kind: Literal[Spoken, "start", "part", "tool_start", "stop", "usage", "error"]
     text: str = ""
     index: int = 0
     tool_id: str = ""

@@ -318,7 +318,7 @@ def _one_more(event: StreamEvent, old: Delta, text: str) -> StreamEvent:
 def _is_edge(event: StreamEvent) -> bool:
     """Something that ends or begins a block, and says nothing itself: a text may go on behind."""
     ends = event.is_closing or event.is_terminal
-    return event.settles is None and not event.deltas and not ends
+    return event.settles is None and not ends and all(d.kind == "part" for d in event.deltas)
 
 
 def _brings_input(event: StreamEvent) -> bool:

@@ -3,6 +3,7 @@
 import msgspec
 from msgspec import Struct
 
+from gateway.conversation import PART_SEAM
 from gateway.dialects import body, sse
 from gateway.dialects.anthropic_messages.errors import encode_error
 from gateway.dialects.anthropic_messages.reply import STOPPED_BY, encode_usage, stop_details
@@ -131,6 +132,8 @@ class MessageStreamEncoder:
         if delta.kind == "refusal":
             self._refusal += delta.text
             return self._said(_TEXT_BLOCK, b'{"type":"text_delta","text":%b}', delta.text)
+        if delta.kind == "part":
+            delta = Delta("thinking", PART_SEAM)
         if delta.kind == "thinking" and delta.text:
             template = b'{"type":"thinking_delta","thinking":%b}'
             return self._said(_THINKING_BLOCK, template, delta.text)

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from gateway.conversation import PART_SEAM
 from gateway.dialects import body, sse
 from gateway.dialects.naming import message_id, renamed_tools
 from gateway.dialects.openai_chat.reply import (
@@ -140,6 +141,8 @@ class ChatStreamEncoder:
             )
         if delta.kind == "thinking":
             return self._thought(delta)
+        if delta.kind == "part":
+            return self._thought(Delta("thinking", PART_SEAM))
         if delta.kind == "refusal":
             return self._chunk(b'{"refusal":' + _encode(delta.text) + b"}")
         if delta.kind == "stop":

@@ -9,7 +9,7 @@ from binascii import Error
 
 import msgspec
 
-from gateway.conversation import BLOCK_MARK, ITEM_MARK, ThinkingPart
+from gateway.conversation import BLOCK_MARK, ITEM_MARK, PART_SEAM, ThinkingPart
 from gateway.dialects.openai_responses.wire import Item
 from gateway.types import Delta
 
@@ -62,5 +62,5 @@ def thinking_of(item: Item) -> ThinkingPart:
             return ThinkingPart(*_BLOCK.decode(urlsafe_b64decode(sealed.removeprefix(BLOCK_MARK))))
         except (msgspec.DecodeError, Error, UnicodeError, ValueError, RecursionError):
             return ThinkingPart("")
-    text = "\n".join(each.text for each in item.summary or ())
+    text = PART_SEAM.join(each.text for each in item.summary or ())
     return ThinkingPart(text, redacted=wrapped_item(item))

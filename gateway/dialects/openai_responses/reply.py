@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from gateway.conversation import PART_SEAM
 from gateway.dialects import body
 from gateway.dialects.figures import read_figures
 from gateway.dialects.openai_chat.reply import served_tier, told_tier
@@ -91,7 +92,7 @@ def _tool_call(item: Item) -> ToolCall:
 
 
 def _thought(item: Item) -> Delta:
-    text = "\n".join(each.text for each in item.summary or ())
+    text = PART_SEAM.join(each.text for each in item.summary or ())
     return Delta("thinking", text, redacted=wrapped_item(item))
 
 

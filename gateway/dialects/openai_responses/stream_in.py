@@ -17,6 +17,8 @@ _THINKING = frozenset({"response.reasoning_summary_text.delta", "response.reason
 _ENDS = frozenset({"response.completed", "response.incomplete"})
 _FAILURES = frozenset({"error", "response.failed", "response.cancelled"})
 _OPAQUE = (Delta("opaque"),)
+_NEXT_PART = (Delta("part"),)
+_SUMMARY_PART = "response.reasoning_summary_part.added"
 _ANNOTATED = "response.output_text.annotation.added"
 _EDGES = (".added", ".done")
 """How kinds of events end that begin or end something; the others stand beside a text."""
@@ -36,7 +38,7 @@ _READ = frozenset(
 class ResponseStreamDecoder:
     """See `ports.StreamDecoder`. Nothing is reported after the terminal event."""
 
-    __slots__ = ("_begun", "_calls", "_ended", "_refused", "_splitter", "_started")
+    __slots__ = ("_begun", "_calls", "_ended", "_refused", "_splitter", "_started", "_summed")
 
     def __init__(self) -> None:
         self._splitter = sse.Splitter()
@@ -47,6 +49,8 @@ class ResponseStreamDecoder:
         """Place in the output → ordinal of the tool call there."""
         self._begun: set[int] = set()
         """Calls whose arguments have begun to arrive."""
+        self._summed = -1
+        """Place in the output of the reasoning whose summary began last."""
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         return [self._read(event) for event in self._splitter.feed(data) if not self._ended]
@@ -95,6 +99,10 @@ class ResponseStreamDecoder:
             reply = wire.response
             start = Delta("start", message_id=reply.id or "", model=reply.model or "")
             return StreamEvent(raw, (start,))
+        if kind == _SUMMARY_PART and self._summed == wire.output_index:
+            return StreamEvent(raw, _NEXT_PART)
+        if kind == _SUMMARY_PART:
+            self._summed = wire.output_index
         if wire.delta:
             # Of a tool that only this dialect knows: its caller reads it all the same.
             opaque = Delta("opaque", wire.delta, wire.output_index)

@@ -168,3 +168,38 @@ def test_a_response_without_deltas_to_speak_of_crosses_as_an_empty_answer() -> N
     for request in (chat(stream=True), messages(stream=True)):
         last = crossed(request, BEGUN, sse("response.output_text.delta", output_index=0), ENDED)[-1]
         assert last.get("type", "message_stop") == "message_stop"
+
+
+def summed(place: int, index: int, text: str) -> list[bytes]:
+    """A part of a summary as the vendor sends it; without words, no more than its edges."""
+    part = {"output_index": place, "item_id": f"rs_{place}", "summary_index": index}
+    empty = {"type": "summary_text", "text": ""}
+    said = [sse("response.reasoning_summary_text.delta", **part, delta=text)] if text else []
+    return [
+        sse("response.reasoning_summary_part.added", **part, part=empty),
+        *said,
+        sse("response.reasoning_summary_text.done", **part, text=text),
+        sse("response.reasoning_summary_part.done", **part, part={**empty, "text": text}),
+    ]
+
+
+@pytest.mark.parametrize("texts", [["One.", "Two.", "Three."], ["", "Two."], ["One.", ""]])
+def test_parts_of_a_summary_stand_apart_in_a_stream_as_in_a_whole_answer(texts: list[str]) -> None:
+    summary = [{"type": "summary_text", "text": text} for text in texts]
+    item = {"type": "reasoning", "id": "rs_0", "summary": summary}
+    whole = RESPONSES.decode_reply(json.dumps({**WHOLE, "output": [item]}).encode())
+    raw = [each for index, text in enumerate(texts) for each in summed(0, index, text)]
+
+    told = crossed(chat(stream=True), BEGUN, *raw, ENDED)
+    pieces = [choice["delta"] for each in told for choice in each["choices"]]
+    assert "".join(p.get("reasoning_content", "") for p in pieces) == whole.thinking[0].text
+
+    told = crossed(messages(stream=True), BEGUN, *raw, ENDED)
+    pieces = [each["delta"] for each in told if each["type"] == "content_block_delta"]
+    assert "".join(each["thinking"] for each in pieces) == whole.thinking[0].text
+
+
+def test_another_thought_is_no_part_of_the_one_before() -> None:
+    raw = [*summed(0, 0, "One."), *summed(1, 0, "Two."), *summed(1, 1, "Three.")]
+    kinds = [delta.kind for delta in deltas(*raw)]
+    assert kinds == ["thinking", "thinking", "part", "thinking"]
