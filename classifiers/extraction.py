@@ -59,12 +59,14 @@ _OPAQUE_PARTS = {
     "video": "video",
     "video_url": "video",
 }
-# Content parts that the walk reads as text. A part of any other type says nothing that we know.
+# Content parts that the walk reads as text, and tools that an item of a history brings. A part
+# of any other type says nothing that we know.
 _READABLE_PARTS = frozenset(
     """
     text input_text output_text refusal thinking redacted_thinking tool_use tool_result
     server_tool_use web_search_tool_result search_result function_call function_call_output
     mcp_tool_use mcp_tool_result web_fetch_tool_result reasoning summary_text
+    function custom namespace web_search
     """.split()  # noqa: SIM905 - a list literal would fill a screen.
 )
 _TEXTS = frozenset({"text", "input_text", "output_text"})
@@ -349,7 +351,7 @@ class _Walk:
 
 def _is_unknown_part(kind: object) -> bool:
     """Whether a mapping in a message's list names a type that nobody here has heard of."""
-    return isinstance(kind, str) and kind not in _READABLE_PARTS and kind != "function"
+    return isinstance(kind, str) and kind not in _READABLE_PARTS
 
 
 def _is_text_part(item: object) -> TypeGuard[dict[str, str]]:

@@ -210,3 +210,19 @@ def test_nothing_of_the_request_shows_in_a_repr() -> None:
     extraction = extract({"messages": [{"role": "user", "content": CANARY}]})
     assert CANARY not in repr(extraction)
     assert CANARY not in repr(extraction.segments)
+
+
+def test_tools_that_an_item_of_the_history_brings_are_read_like_any() -> None:
+    inner = {"type": "custom", "name": "exec", "description": CANARY}
+    tools = [
+        {"type": "namespace", "name": "functions", "tools": [inner]},
+        {"type": "function", "name": "f", "parameters": {"type": "object"}},
+        {"type": "custom", "name": "patch"},
+        {"type": "web_search"},
+    ]
+    item = {"type": "additional_tools", "role": "developer", "tools": tools}
+
+    assert extract({"input": [item]}).opaque_kinds == ()
+    assert CANARY in seen({"input": [item]})
+    strange = {**item, "tools": [{"type": "telepathy"}]}
+    assert extract({"input": [strange]}).opaque_kinds == ("unknown",)
