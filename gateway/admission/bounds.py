@@ -3,6 +3,8 @@
 The body's size alone is no bound on the work: ten megabytes can be a million keys.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from gateway.configuration.settings import Limits
@@ -39,6 +41,10 @@ def check_bounds(request: ChatRequest, limits: Limits) -> None:
     for name in _TOOLS:
         _check_length(name, tree.get(name), limits.tools_max)
     _check_length("prompt", tree.get("prompt"), limits.prompts_max)
+    if request.has_tools and (brought := _brought(tree)):
+        own = tree.get("tools")
+        brought += own if isinstance(own, list) else ()
+        _check_length("tools", brought, limits.tools_max)
     for name in CHOICES:
         _check_choices(name, tree.get(name), limits.choices_max)
     if request.has_images or request.has_documents:
@@ -64,6 +70,26 @@ def answers_of(request: ChatRequest) -> int:
 def _check_length(place: str, value: object, most: int) -> None:
     if isinstance(value, list) and len(value) > most:
         raise _too_many(place, most)
+
+
+def _brought(tree: Mapping[str, object]) -> list[object]:
+    """Tools that are not the request's own: those that items bring, and those in namespaces."""
+    pending = [*_with_tools(tree.get("tools")), *_with_tools(tree.get("input"))]
+    found: list[object] = []
+    while pending:
+        tools = pending.pop()["tools"]
+        if isinstance(tools, list):
+            found += tools
+            pending += _with_tools(tools)
+    return found
+
+
+def _with_tools(listed: object) -> list[dict[str, object]]:
+    return [
+        each
+        for each in (listed if isinstance(listed, list) else ())
+        if isinstance(each, dict) and "tools" in each
+    ]
 
 
 def _check_choices(name: str, choices: object, most: int) -> None:
@@ -110,8 +136,14 @@ def _check_schemas(request: ChatRequest, most_bytes: int) -> None:
         value = request.tree.get(name)
         for index, each in enumerate(value if isinstance(value, list) else (value,)):
             if each is not None and len(msgspec.json.encode(each)) > most_bytes:
-                place = f"{name}[{index}]" if isinstance(value, list) else name
-                raise RequestInvalid(f"{place}: Longer than {most_bytes} bytes.", parameter=place)
+                raise _too_long(f"{name}[{index}]" if isinstance(value, list) else name, most_bytes)
+    for each in _brought(request.tree) if request.has_tools else ():
+        if len(msgspec.json.encode(each)) > most_bytes:
+            raise _too_long("tools", most_bytes)
+
+
+def _too_long(place: str, most_bytes: int) -> RequestInvalid:
+    return RequestInvalid(f"{place}: Longer than {most_bytes} bytes.", parameter=place)
 
 
 def _keys_of(tree: object) -> int:

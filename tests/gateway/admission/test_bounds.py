@@ -38,6 +38,11 @@ def request(dialect: DialectName = "openai_chat", **fields: Any) -> ChatRequest:
     return DIALECTS[dialect].decode_request(json.dumps(body | fields).encode(), "req_1")
 
 
+PLAIN = {"type": "function", "name": "f"}
+SPACE = {"type": "namespace", "name": "s", "description": "d"}
+BRINGING = {"type": "additional_tools", "role": "developer"}
+
+
 def tool(length: int) -> dict[str, Any]:
     return {"type": "function", "function": {"name": "f", "description": "x" * length}}
 
@@ -46,6 +51,27 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], DialectName, str]] = [
     ("messages", {"messages": [USER] * 3}, {"messages": [USER] * 4}, "openai_chat", "messages"),
     ("items", {"input": [USER] * 3}, {"input": [USER] * 4}, "openai_responses", "input"),
     ("tools", {"tools": [TOOL] * 2}, {"tools": [TOOL] * 3}, "openai_chat", "tools"),
+    (
+        "tools in namespaces",
+        {"tools": [SPACE | {"tools": [PLAIN]}]},
+        {"tools": [SPACE | {"tools": [PLAIN] * 2}]},
+        "openai_responses",
+        "tools",
+    ),
+    (
+        "tools that items bring",
+        {"input": [USER, BRINGING | {"tools": [PLAIN]}], "tools": [PLAIN]},
+        {"input": [USER, BRINGING | {"tools": [PLAIN]}], "tools": [PLAIN] * 2},
+        "openai_responses",
+        "tools",
+    ),
+    (
+        "schemas that items bring",
+        {"input": [BRINGING | {"tools": [PLAIN | {"description": "x" * 300}]}]},
+        {"input": [BRINGING | {"tools": [PLAIN | {"description": "x" * 500}]}]},
+        "openai_responses",
+        "tools",
+    ),
     (
         "functions",
         {"functions": [NAMED] * 2},
