@@ -15,7 +15,9 @@ audio, video, unknown parts      refused              refused
 tool calls, results, errors      exact (2)            exact (2); images move to a user turn
 tool calls without results       refused              refused
 tools, strict, choice, parallel  exact (5)            exact (5)
-custom, server tools             refused              refused
+tools that a vendor runs         refused (8)          refused (8)
+custom tools of responses        a function of one text, and back; chat's are refused
+namespaces of responses          functions of other names, and back
 `function` messages              as tool results      -
 thinking blocks                  `thinking_blocks`    dropped (their signatures are foreign)
 reasoning effort, thinking       effort, budget (3)   `reasoning_effort` (3), else dropped
@@ -47,6 +49,7 @@ assistant turn last (prefill)    `prefill` (3)        `prefill` (3), else refuse
     lacks the capability `json_schema` but has `tools`, an older model of Anthropic's is asked by a
     tool, reported (7); refused where it has neither.
 (7) What no upstream enforces is compared with the answer here, and told where it differs.
+(8) Left out and reported where the target is set to, unless the caller insists on them.
 """
 
 from collections.abc import Mapping
@@ -146,6 +149,16 @@ class ToolChoice(Struct, frozen=True):
     name: str = ""
 
 
+class Hosted(Struct, frozen=True):
+    """What only a vendor does by itself: refused, or left out where an administrator allows it."""
+
+    place: str
+    name: str
+    """How it is reported."""
+    reason: str
+    rule: int
+
+
 class ResponseFormat(Struct, frozen=True):
     kind: Literal["json_schema", "json_object"]
     name: str = ""
@@ -189,3 +202,5 @@ class Conversation(Struct, frozen=True):
     """`auto`; empty when nothing was said, or nothing that every vendor means alike."""
     unplaced: tuple[str, ...] = ()
     """Fields of the source dialect that have no word here."""
+    hosted: tuple[Hosted, ...] = ()
+    """What it asks of a vendor beside an answer; nothing of it is in the other fields."""

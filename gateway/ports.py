@@ -240,6 +240,7 @@ class UpstreamBody(Struct, frozen=True):
 
     body: bytes
     dropped: tuple[str, ...] = ()
+    is_less: bool = False  # Something is left out that another target could do for the caller.
 
 
 class Dialect(Protocol):

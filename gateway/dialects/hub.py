@@ -7,11 +7,12 @@ from msgspec import structs
 from gateway.conversation import Conversation, ToolCallPart, ToolResultPart, Turn
 from gateway.dialects import schema_check
 from gateway.dialects.anthropic_messages import reader as anthropic_messages
-from gateway.dialects.loss import is_opaque, unsupported
+from gateway.dialects.loss import Losses, is_opaque, unsupported
 from gateway.dialects.openai_chat import reader as openai_chat
 from gateway.dialects.openai_completions import reader as openai_completions
 from gateway.dialects.openai_responses import reader as openai_responses
-from gateway.types import ChatRequest, DialectName
+from gateway.ports import UpstreamBody
+from gateway.types import ChatRequest, DialectName, Target
 
 
 _READERS: Mapping[DialectName, Callable[[ChatRequest], Conversation]] = {
@@ -37,6 +38,32 @@ def read_conversation(request: ChatRequest) -> Conversation:
     if talk.turns:
         _check_pairs(talk.turns)
     return talk
+
+
+def asked_of(target: Target, request: ChatRequest) -> Conversation:
+    """The conversation as it may be put to a target of another dialect.
+
+    What only a vendor does by itself is gone, and reported, where the target is set to that; it is
+    named first, for the list of what is reported ends somewhere.
+
+    Raises:
+        FeatureUnsupported: dropping what it asks would change its meaning.
+    """
+    talk = read_conversation(request)
+    if not talk.hosted:
+        return talk
+    first = talk.hosted[0]
+    if not target.leaves_out_hosted:
+        raise unsupported(first.place, first.reason, first.rule)
+    if talk.tool_choice is not None and talk.tool_choice.mode == "any" and not talk.tools:
+        raise unsupported("tool_choice", "No tool is left that could be called", 19)
+    names = Losses([*(each.name for each in talk.hosted), *talk.unplaced]).names()
+    return structs.replace(talk, unplaced=names)
+
+
+def told_less(talk: Conversation, upstream: UpstreamBody) -> UpstreamBody:
+    """A body, which says of itself if the conversation in it asks for less than the caller did."""
+    return structs.replace(upstream, is_less=True) if talk.hosted else upstream
 
 
 def unmet(request: ChatRequest, text: str) -> str:

@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 
+from gateway.conversation import Hosted
 from gateway.errors import FeatureUnsupported
 from gateway.price import PLAIN_TIERS, paid_tier
 from gateway.types import ChatRequest, Target
@@ -27,12 +28,13 @@ _PLACES: Mapping[str, str] = {
 
 
 class Losses:
-    """Names in the order they were lost, each once."""
+    """Names in the order they were lost, each once; and what may be lost only where that is set."""
 
-    __slots__ = ("_names",)
+    __slots__ = ("_names", "hosted")
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._names = dict.fromkeys(names)
+        self.hosted: list[Hosted] = []
 
     def add(self, name: str) -> None:
         self._names[name] = None

@@ -33,7 +33,8 @@ RULES: Mapping[int, str] = {
     17: "Failed results are marked, and unmarked on the way back",
     18: "Ids of calls are kept byte for byte, or where Messages refuses one the same other one "
     "for call and result; a missing one is made once",
-    19: "Server tools are refused; a paused turn is no finished answer",
+    19: "Tools that only another vendor runs are refused, or left out, reported, where the target "
+    "is set to that; a paused turn is no finished answer",
     20: "Thinking, text and calls keep their order",
     21: "Who names no limit gets a moderate one, not the model's",
     22: "Sampling is capped or dropped as the model needs, in its own dialect too, reported",
@@ -79,6 +80,8 @@ RULES: Mapping[int, str] = {
     62: "What is legal for the caller stays legal upstream",
     63: "Plain calls are cancelled upstream too",
     64: "Bare text for a chat model that was named is one user's turn, reported",
+    65: "Namespaces and custom tools of responses become functions, and calls of them come back "
+    "as what they were",
 }
 
 

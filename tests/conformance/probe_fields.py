@@ -30,6 +30,10 @@ FC: dict[str, Any] = {
     "arguments": '{"a":1}',
 }
 FCO: dict[str, Any] = {"type": "function_call_output", "call_id": "call_a", "output": "ok"}
+SPACE: dict[str, Any] = {"type": "namespace", "name": "s", "description": "D", "tools": [R]}
+CUSTOM: dict[str, Any] = {"type": "custom", "name": "c", "description": "D"}
+GRAMMAR = {"format": {"type": "grammar", "syntax": "regex", "definition": ".+"}}
+BRINGING: dict[str, Any] = {"type": "additional_tools", "role": "developer", "tools": [R, SPACE]}
 
 
 def _each(name: str, *values: object) -> Fields:
@@ -365,8 +369,41 @@ RESPONSES: Fields = {
     "tools": {"tools": [R]},
     "tools strict": {"tools": [R | {"strict": True}]},
     "a server tool": {"tools": [{"type": "web_search"}]},
+    "tools in a namespace": {"tools": [SPACE]},
+    "a custom tool": {"tools": [CUSTOM]},
+    "a custom tool with a grammar": {"tools": [CUSTOM | GRAMMAR]},
+    "tools that an item brings": {"input": [BRINGING, USER]},
+    "a call in a namespace": {
+        "tools": [SPACE],
+        "input": [USER, FC | {"namespace": "s"}, FCO],
+    },
+    "a call of a custom tool": {
+        "tools": [CUSTOM],
+        "input": [
+            USER,
+            {"type": "custom_tool_call", "call_id": "call_a", "name": "c", "input": "x"},
+            {"type": "custom_tool_call_output", "call_id": "call_a", "output": "ok"},
+        ],
+    },
+    "an agent's message": {
+        "input": [
+            {
+                "type": "agent_message",
+                "author": "/lead",
+                "recipient": "/lead/a",
+                "content": [{"type": "input_text", "text": "Go."}],
+            }
+        ]
+    },
+    "a search in the history": {
+        "input": [USER, {"type": "web_search_call", "id": "ws_1", "status": "completed"}, USER]
+    },
     "tool_choice required": {"tools": [R], "tool_choice": "required"},
     "tool_choice named": {"tools": [R], "tool_choice": {"type": "function", "name": "f"}},
+    "tool_choice in a namespace": {
+        "tools": [SPACE],
+        "tool_choice": {"type": "function", "name": "f", "namespace": "s"},
+    },
     "tool_choice allowed": {
         "tools": [R],
         "tool_choice": {

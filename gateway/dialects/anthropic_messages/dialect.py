@@ -33,11 +33,12 @@ class AnthropicMessages:
     ) -> UpstreamBody:
         if request.dialect == self.name:
             return requests.patch_request(request, target, output_tokens_cap)
-        talk = hub.read_conversation(request)
+        talk = hub.asked_of(target, request)
         upstream = writer.write_request(talk, target, output_tokens_cap)
         if is_worth_caching(request, target):
-            return UpstreamBody(body.patch(upstream.body, {FIELD: MARKER}), upstream.dropped)
-        return upstream
+            marked = body.patch(upstream.body, {FIELD: MARKER})
+            upstream = UpstreamBody(marked, upstream.dropped)
+        return hub.told_less(talk, upstream)
 
     def mend_request(self, body: bytes, error: GatewrightError) -> UpstreamBody | None:
         """Signed thinking must come back whole: without it, a tool's result has no question."""

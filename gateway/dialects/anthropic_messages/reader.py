@@ -7,6 +7,7 @@ import msgspec
 from gateway.conversation import (
     Conversation,
     DocumentPart,
+    Hosted,
     ImagePart,
     Part,
     Reasoning,
@@ -50,6 +51,16 @@ _REFUSED: Mapping[str, tuple[str, int]] = {
 _PLACED_OF_TURN = frozenset(TurnWire.__struct_fields__)
 _PLACED_OF_BLOCK = frozenset(Block.__struct_fields__)
 _PLACED_OF_TOOL = frozenset({"name", "type", "description", "input_schema", "strict"})
+_NO_SERVER = "A server tool has no equivalent there"
+_HOSTED = ("web_search_", "web_fetch_", "code_execution_", "tool_search_tool_")
+"""How types of tools begin that their vendor runs; each has a date behind it."""
+_HOSTED_BLOCKS = frozenset(
+    {
+        *("server_tool_use", "web_search_tool_result", "web_fetch_tool_result"),
+        *("code_execution_tool_result", "bash_code_execution_tool_result"),
+        *("text_editor_code_execution_tool_result", "tool_search_tool_result"),
+    }
+)
 _MODES: Mapping[str, ToolChoice] = {
     "auto": ToolChoice("auto"),
     "any": ToolChoice("any"),
@@ -104,6 +115,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
         user=(wire.metadata.user_id or "") if wire.metadata is not None else "",
         service_tier=AUTO_TIER if wire.service_tier == AUTO_TIER else "",
         unplaced=losses.names(),
+        hosted=tuple(losses.hosted),
     )
 
 
@@ -133,8 +145,12 @@ def _system(wire: MessagesBody) -> tuple[TextPart, ...]:
 def _tools(tree: Mapping[str, object], tools: list[ToolWire], losses: Losses) -> tuple[Tool, ...]:
     read = []
     for index, tool in enumerate(tools):
+        if tool.type is not None and tool.type.startswith(_HOSTED):
+            name = next(each for each in _HOSTED if tool.type.startswith(each)).rstrip("_")
+            losses.hosted.append(Hosted(f"tools[{index}].type", f"tools.{name}", _NO_SERVER, 19))
+            continue
         if tool.type not in {None, "custom"} or not tool.name:
-            raise unsupported(f"tools[{index}].type", "A server tool has no equivalent there", 19)
+            raise unsupported(f"tools[{index}].type", _NO_SERVER, 19)
         schema = tool.input_schema or {}
         cached = cache_life(tool.cache_control)
         read.append(Tool(tool.name, tool.description or "", schema, tool.strict, cached))
@@ -146,6 +162,8 @@ def _tools(tree: Mapping[str, object], tools: list[ToolWire], losses: Losses) ->
 
 def _note_tool_fields(raw: Mapping[str, object], losses: Losses) -> None:
     """Report what a tool says beyond what crosses, e.g. `defer_loading`."""
+    if raw.get("type") not in {None, "custom"}:
+        return
     losses.add_unknown(raw, _PLACED_OF_TOOL | {"cache_control"}, "tools.")
 
 
@@ -153,6 +171,9 @@ def _tool_choice(wire: MessagesBody) -> ToolChoice | None:
     choice = wire.tool_choice
     if choice is None:
         return None
+    for tool in (wire.tools or ()) if choice.name else ():
+        if tool.name == choice.name and tool.type not in {None, "custom"}:
+            raise unsupported("tool_choice.name", _NO_SERVER, 19)
     return _MODES.get(choice.type) or ToolChoice("named", choice.name or "")
 
 
@@ -179,9 +200,15 @@ def _reasoning(wire: MessagesBody) -> Reasoning | None:
 def _parts(content: str | list[Block], place: str, losses: Losses) -> tuple[Part, ...]:
     if isinstance(content, str):
         return (TextPart(content),)
-    return tuple(
-        _part(block, f"{place}.content[{index}]", losses) for index, block in enumerate(content)
-    )
+    parts = []
+    for index, block in enumerate(content):
+        where = f"{place}.content[{index}]"
+        if block.type in _HOSTED_BLOCKS:
+            reason = "This kind of content has no equivalent there"
+            losses.hosted.append(Hosted(f"{where}.type", f"messages.{block.type}", reason, 8))
+        else:
+            parts.append(_part(block, where, losses))
+    return tuple(parts)
 
 
 def _part(block: Block, place: str, losses: Losses) -> Part:

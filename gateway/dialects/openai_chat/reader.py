@@ -6,6 +6,7 @@ from gateway.conversation import (
     ERROR_MARK,
     Conversation,
     DocumentPart,
+    Hosted,
     ImagePart,
     Part,
     Reasoning,
@@ -47,6 +48,7 @@ _PLACED = frozenset(
             "response_format",
         ),
         *("reasoning_effort", "user", "safety_identifier", "service_tier", "modalities"),
+        "web_search_options",
     }
 )
 _PLACED_OF_MESSAGE = frozenset(ChatMessage.__struct_fields__)
@@ -56,7 +58,6 @@ _REFUSED: Mapping[str, tuple[str, int]] = {
     "audio": ("Spoken answers have no equivalent there", 24),
     "functions": ("Use tools instead of the older functions", 5),
     "function_call": ("Use tool_choice instead of the older function_call", 5),
-    "web_search_options": ("A server tool has no equivalent there", 19),
     "moderation": ("Moderation has no equivalent there", 24),
 }
 """Why they are refused, and the rule that says so."""
@@ -97,7 +98,15 @@ def read_conversation(request: ChatRequest) -> Conversation:
         user=wire.safety_identifier or wire.user or "",
         service_tier=AUTO_TIER if wire.service_tier == AUTO_TIER else "",
         unplaced=losses.names(),
+        hosted=_hosted(request.tree),
     )
+
+
+def _hosted(tree: Mapping[str, object]) -> tuple[Hosted, ...]:
+    name = "web_search_options"
+    reason = "A server tool has no equivalent there"
+    # Whoever asks for nothing in particular says so with an empty object.
+    return () if tree.get(name) is None else (Hosted(name, name, reason, 19),)
 
 
 def _refuse_unsupported(tree: Mapping[str, object], wire: ChatBody) -> None:

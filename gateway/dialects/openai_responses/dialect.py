@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from gateway.dialects import hub
-from gateway.dialects.naming import renamed_tools
 from gateway.dialects.openai_errors import OpenAIEnvelope
 from gateway.dialects.openai_responses import reply, writer
 from gateway.dialects.openai_responses import request as requests
@@ -13,6 +12,7 @@ from gateway.dialects.openai_responses.stream_out import (
     ResponsePassThrough,
     ResponseStreamEncoder,
 )
+from gateway.dialects.openai_responses.tools import called_there
 from gateway.errors import GatewrightError, UpstreamRefused
 from gateway.ports import StreamDecoder, StreamEncoder, UpstreamBody
 from gateway.types import ChatRequest, Completion, DialectName, Target
@@ -34,8 +34,8 @@ class OpenAIResponses(OpenAIEnvelope):
     ) -> UpstreamBody:
         if request.dialect == self.name:
             return requests.patch_request(request, target, output_tokens_cap)
-        talk = hub.read_conversation(request)
-        return writer.write_request(talk, target, output_tokens_cap)
+        talk = hub.asked_of(target, request)
+        return hub.told_less(talk, writer.write_request(talk, target, output_tokens_cap))
 
     def mend_request(self, body: bytes, error: GatewrightError) -> UpstreamBody | None:
         if not isinstance(error, UpstreamRefused) or error.upstream_code != UNREADABLE:
@@ -50,7 +50,7 @@ class OpenAIResponses(OpenAIEnvelope):
     ) -> bytes:
         if source == self.name:
             return reply.patched(completion, request)
-        return reply.encode_reply(completion, request, renamed_tools(request.tree))
+        return reply.encode_reply(completion, request, called_there(request.tree))
 
     def unmet(self, request: ChatRequest, text: str) -> str:
         return hub.unmet(request, text)

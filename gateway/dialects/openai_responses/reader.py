@@ -1,5 +1,6 @@
 """Responses request → conversation."""
 
+import re
 from collections.abc import Mapping
 
 from gateway.conversation import (
@@ -13,7 +14,6 @@ from gateway.conversation import (
     ResponseFormat,
     Sampling,
     TextPart,
-    Tool,
     ToolCallPart,
     ToolChoice,
     ToolResultPart,
@@ -23,6 +23,14 @@ from gateway.dialects.loss import AUTO_TIER, Losses, breakpoint_life, unsupporte
 from gateway.dialects.openai_responses import wire
 from gateway.dialects.openai_responses.foreign import readable
 from gateway.dialects.openai_responses.marks import thinking_of
+from gateway.dialects.openai_responses.tools import (
+    ADDITIONAL,
+    CROSSING,
+    HOSTED_ITEMS,
+    Toolbox,
+    listed,
+    text_as_arguments,
+)
 from gateway.dialects.strict_json import checked
 from gateway.types import ChatRequest
 
@@ -43,6 +51,11 @@ _MODES: Mapping[str, ToolChoice] = {
     "none": ToolChoice("none"),
     "required": ToolChoice("any"),
 }
+_RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
+_SPOKEN = frozenset({None, "message", "agent_message"})
+"""Codex's agents tell each other what to do and what they found in items of their own kind."""
+_CIPHERTEXT = re.compile(r"gAAAA[\w-]{80,}={0,2}", re.ASCII)
+"""How the vendor seals what they say; targets of others say it in plain text in the same place."""
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
@@ -61,17 +74,19 @@ def read_conversation(request: ChatRequest) -> Conversation:
     losses = Losses(request.dropped)
     losses.add_unknown(tree, _PLACED)
     _note_inner_fields(tree, losses)
+    box = Toolbox(tree, losses)
+    box.put(body.tools or [], "tools")
     if body.service_tier not in {None, AUTO_TIER}:
         losses.add("service_tier")
     if body.text is not None and body.text.verbosity is not None:
         losses.add("text.verbosity")
-    system, turns = _turns(body, losses)
+    system, turns = _turns(body, losses, box)
     return Conversation(
         system=system,
         turns=turns,
         stream=request.stream,
-        tools=_tools(body),
-        tool_choice=_tool_choice(body.tool_choice),
+        tools=tuple(box.tools),
+        tool_choice=_tool_choice(body.tool_choice, box),
         parallel_tool_calls=body.parallel_tool_calls,
         sampling=Sampling(temperature=body.temperature, top_p=body.top_p),
         response_format=_response_format(body.text),
@@ -79,18 +94,24 @@ def read_conversation(request: ChatRequest) -> Conversation:
         user=body.safety_identifier or body.user or "",
         service_tier=AUTO_TIER if body.service_tier == AUTO_TIER else "",
         unplaced=losses.names(),
+        hosted=tuple(losses.hosted),
     )
 
 
 def _note_inner_fields(tree: Mapping[str, object], losses: Losses) -> None:
-    for name, known in (("input", _PLACED_OF_ITEM), ("tools", _PLACED_OF_TOOL)):
-        listed = tree.get(name)
-        for entry in listed if isinstance(listed, list) else ():
-            losses.add_unknown(entry, known, f"{name}.")
-            for inner in ("content", "output"):
-                parts = entry.get(inner)
-                for part in parts if isinstance(parts, list) else ():
-                    losses.add_unknown(part, _PLACED_OF_PART, f"{name}.{inner}.")
+    """Of items and tools that cross; what is left out whole is reported by its own name."""
+    items = tree.get("input")
+    for item in items if isinstance(items, list) else ():
+        if item.get("type") in HOSTED_ITEMS:
+            continue
+        losses.add_unknown(item, _PLACED_OF_ITEM, "input.")
+        for inner in ("content", "output"):
+            parts = item.get(inner)
+            for part in parts if isinstance(parts, list) else ():
+                losses.add_unknown(part, _PLACED_OF_PART, f"input.{inner}.")
+    for _, tool in listed(tree):
+        if tool.get("type") in CROSSING:
+            losses.add_unknown(tool, _PLACED_OF_TOOL, "tools.")
 
 
 def _reasoning(asked: wire.ReasoningWire | None) -> Reasoning | None:
@@ -117,27 +138,14 @@ def _response_format(text: wire.TextConfig | None) -> ResponseFormat | None:
     )
 
 
-def _tools(body: wire.ResponsesBody) -> tuple[Tool, ...]:
-    tools = []
-    for index, tool in enumerate(body.tools or ()):
-        if tool.type != "function" or not tool.name:
-            raise unsupported(f"tools[{index}].type", "Only function tools exist there", 19)
-        tools.append(Tool(tool.name, tool.description or "", tool.parameters or {}, tool.strict))
-    return tuple(tools)
-
-
-def _tool_choice(choice: str | wire.NamedChoice | None) -> ToolChoice | None:
+def _tool_choice(choice: str | wire.NamedChoice | None, box: Toolbox) -> ToolChoice | None:
     if choice is None:
         return None
-    if isinstance(choice, str):
-        return _MODES[choice]
-    if choice.type != "function" or not choice.name:
-        raise unsupported("tool_choice.type", "Only function tools exist there", 19)
-    return ToolChoice("named", choice.name)
+    return _MODES[choice] if isinstance(choice, str) else box.choice(choice)
 
 
 def _turns(
-    body: wire.ResponsesBody, losses: Losses
+    body: wire.ResponsesBody, losses: Losses, box: Toolbox
 ) -> tuple[tuple[TextPart, ...], tuple[Turn, ...]]:
     """Items become turns; what the assistant said, thought and called in a row is one turn."""
     system = [TextPart(body.instructions)] if body.instructions else []
@@ -147,7 +155,10 @@ def _turns(
     for index, item in enumerate(items or body.input):
         assert isinstance(item, wire.Item)
         place = f"input[{index}]"
-        own = _of_assistant(item, place, losses)
+        if item.type == ADDITIONAL:
+            box.bring(item.tools, f"{place}.tools")
+            continue
+        own = _of_assistant(item, place, losses, box)
         if own is not None:
             said += own
             continue
@@ -164,21 +175,28 @@ def _turns(
     return tuple(system), tuple(turns)
 
 
-def _of_assistant(item: wire.Item, place: str, losses: Losses) -> list[Part] | None:
+def _of_assistant(item: wire.Item, place: str, losses: Losses, box: Toolbox) -> list[Part] | None:
     """The parts of an item that the assistant made; None for any other."""
     if item.type == "function_call":
-        return [ToolCallPart(item.call_id or "", item.name or "", item.arguments or "")]
+        name = box.there(item.name or "", item.namespace or "")
+        return [ToolCallPart(item.call_id or "", name, item.arguments or "")]
+    if item.type == "custom_tool_call" and item.name and item.input is not None:
+        name = box.there(item.name, item.namespace or "", is_custom=True)
+        return [ToolCallPart(item.call_id or "", name, text_as_arguments(item.input))]
     if item.type == "reasoning":
         return [thinking_of(item)]
     if item.type in {None, "message"} and item.role == "assistant":
         return [*_content(item.content, f"{place}.content", losses)]
+    if item.type in HOSTED_ITEMS:
+        box.leave(item.type, place)
+        return []
     return None
 
 
 def _turn(item: wire.Item, place: str, losses: Losses) -> Turn:
-    if item.type == "function_call_output":
+    if item.type in _RESULTS and item.output is not None:
         return Turn("user", (_result(item, place, losses),))
-    if item.type not in {None, "message"}:
+    if item.type not in _SPOKEN:
         raise unsupported(f"{place}.type", "This kind of item has no equivalent there", 8)
     parts = _content(item.content, f"{place}.content", losses)
     if item.role not in _SYSTEM_ROLES:
@@ -209,6 +227,10 @@ def _content(content: str | list[wire.Part] | None, place: str, losses: Losses) 
 def _part(part: wire.Part, place: str, losses: Losses) -> Part:
     if part.type in {"input_text", "output_text", "text"} and part.text is not None:
         return TextPart(part.text, breakpoint_life(part.prompt_cache_breakpoint, losses))
+    if part.type == "encrypted_content" and part.encrypted_content is not None:
+        if _CIPHERTEXT.fullmatch(part.encrypted_content):
+            raise unsupported(f"{place}.encrypted_content", "Only its own vendor can read this", 8)
+        return TextPart(part.encrypted_content)
     if part.type == "refusal" and part.refusal is not None:
         return RefusalPart(part.refusal)
     if part.type == "input_image" and part.image_url is not None:

@@ -10,6 +10,7 @@ from gateway.dialects.figures import read_figures
 from gateway.dialects.openai_chat.reply import served_tier, told_tier
 from gateway.dialects.openai_responses.foreign import item_of
 from gateway.dialects.openai_responses.marks import wrapped_block, wrapped_item
+from gateway.dialects.openai_responses.tools import Called, text_of
 from gateway.dialects.openai_responses.wire import Item, Part, Reply, UsageWire
 from gateway.errors import UpstreamFailed, UpstreamMalformed
 from gateway.estimate import estimate_written_tokens
@@ -148,7 +149,9 @@ def patched(completion: Completion, request: ChatRequest) -> bytes:
     return body.patch(completion.raw, changes)
 
 
-def encode_reply(completion: Completion, request: ChatRequest, names: Mapping[str, str]) -> bytes:
+def encode_reply(
+    completion: Completion, request: ChatRequest, names: Mapping[str, Called]
+) -> bytes:
     """An answer of another dialect as a response."""
     output: list[Json] = []
     for delta in completion.thinking:
@@ -159,9 +162,9 @@ def encode_reply(completion: Completion, request: ChatRequest, names: Mapping[st
     if parts or not completion.tool_calls:
         output.append(message_item(request, len(output), parts or [text_part("")]))
     for call in completion.tool_calls:
-        name = names.get(call.name, call.name)
+        called = names.get(call.name) or Called(call.name)
         output.append(
-            call_item(request, len(output), (call.tool_id, name), call.arguments_json or "{}")
+            call_item(request, len(output), (call.tool_id, called), call.arguments_json or "{}")
         )
     stop = ended(completion.stop_reason, is_refused=bool(completion.refusal))
     response = response_object(request, completion.model, stop)
@@ -233,16 +236,28 @@ def message_item(
 def call_item(
     request: ChatRequest,
     index: int,
-    called: tuple[str, str],
+    called: tuple[str, Called],
     arguments: str,
     status: str = "completed",
 ) -> Json:
-    """`called` is the id that results pair with, and the tool's name."""
+    """`called` is the id that results pair with, and the tool."""
+    call_id, tool = called
+    named = (
+        {"name": tool.name, "namespace": tool.namespace} if tool.namespace else {"name": tool.name}
+    )
+    if tool.is_custom:
+        return {
+            "id": item_id(request, "ctc", index),
+            "type": "custom_tool_call",
+            "call_id": call_id,
+            **named,
+            "input": text_of(arguments),
+        }
     return {
         "id": item_id(request, "fc", index),
         "type": "function_call",
-        "call_id": called[0],
-        "name": called[1],
+        "call_id": call_id,
+        **named,
         "arguments": arguments,
         "status": status,
     }

@@ -8,6 +8,7 @@ from gateway.conversation import BLOCK_MARK
 from gateway.dialects import body
 from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
 from gateway.dialects.openai_responses.foreign import attached, readable
+from gateway.dialects.openai_responses.tools import listed
 from gateway.dialects.openai_responses.wire import Item, Part, ResponsesBody
 from gateway.dialects.parameters import (
     LEAST_EFFORT,
@@ -64,7 +65,8 @@ def read_request(tree: Mapping[str, object], raw: bytes, request_id: str) -> Cha
     wire = checked(legible, ResponsesBody)
     items = wire.input if isinstance(wire.input, list) else []
     _check(wire, items)
-    destinations = _tool_servers(wire, tree)
+    tools = list(listed(tree))
+    destinations = _tool_servers(tools)
     images, documents, attached_bytes = _attachments(items, destinations)
     for index in foreign:
         brought = attached(tree["input"][index], f"input[{index}]")  # type: ignore[index]
@@ -83,7 +85,7 @@ def read_request(tree: Mapping[str, object], raw: bytes, request_id: str) -> Cha
         stream=bool(wire.stream),
         max_output_tokens=wire.max_output_tokens,
         wants_stream_usage=True,
-        has_tools=bool(wire.tools),
+        has_tools=bool(tools),
         has_images=images > 0,
         has_documents=documents > 0,
         wants_json_schema=has_format and text.format.type == "json_schema",  # type: ignore[union-attr]
@@ -107,21 +109,25 @@ def _check(wire: ResponsesBody, items: Iterable[Item]) -> None:
     for index, tool in enumerate(wire.tools or ()):
         if tool.type == "function" and not tool.name:
             raise invalid(f"tools[{index}].name", "This field is required")
-        if tool.vector_store_ids or isinstance(tool.container, str):
-            raise unsupported(f"tools[{index}]", "What an upstream holds cannot be inspected", 56)
     choice = wire.tool_choice
     if isinstance(choice, str) and choice not in _MODES:
         raise invalid("tool_choice", "This value is not one of those allowed")
 
 
-def _tool_servers(wire: ResponsesBody, tree: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Addresses of remote tool servers; a connector that the vendor knows is an unknown address."""
-    del tree
-    return [
-        (f"tools[{index}].server_url", tool.server_url or "")
-        for index, tool in enumerate(wire.tools or ())
-        if tool.type == "mcp" or tool.server_url is not None
-    ]
+def _tool_servers(tools: Iterable[tuple[str, Mapping[str, object]]]) -> list[tuple[str, str]]:
+    """Addresses of remote tool servers; a connector that the vendor knows is an unknown address.
+
+    Raises:
+        FeatureUnsupported: a tool works with what an upstream holds.
+    """
+    servers = []
+    for place, tool in tools:
+        if tool.get("vector_store_ids") or isinstance(tool.get("container"), str):
+            raise unsupported(place, "What an upstream holds cannot be inspected", 56)
+        address = tool.get("server_url")
+        if tool.get("type") == "mcp" or address is not None:
+            servers.append((f"{place}.server_url", address if isinstance(address, str) else ""))
+    return servers
 
 
 def _attachments(

@@ -6,7 +6,6 @@ import msgspec
 from msgspec import Struct
 
 from gateway.dialects import body, sse
-from gateway.dialects.naming import renamed_tools
 from gateway.dialects.openai_responses.errors import error_event, response_error
 from gateway.dialects.openai_responses.reply import (
     call_item,
@@ -20,6 +19,7 @@ from gateway.dialects.openai_responses.reply import (
     response_object,
     text_part,
 )
+from gateway.dialects.openai_responses.tools import Called, called_there, text_of
 from gateway.errors import GatewrightError
 from gateway.types import ChatRequest, Delta, StreamEvent, Usage
 
@@ -96,7 +96,7 @@ class _Open(Struct):
     kind: str
     text: str = ""
     tool_id: str = ""
-    name: str = ""
+    called: Called = Called("")
 
 
 class ResponseStreamEncoder:
@@ -106,7 +106,7 @@ class ResponseStreamEncoder:
 
     def __init__(self, request: ChatRequest) -> None:
         self._request = request
-        self._names = renamed_tools(request.tree)
+        self._names = called_there(request.tree)
         self._model = ""
         self._sequence = -1
         self._failed = False
@@ -209,7 +209,7 @@ class ResponseStreamEncoder:
         inside: dict[str, object] = {"item_id": self._id(item), "output_index": item.index}
         if item.kind == "thinking":
             return self._close_thinking(item, inside, sealed or Delta("thinking"))
-        if item.kind == "call":
+        if item.kind in _CLOSING_CALLS:
             return self._close_call(item, inside)
         inside |= {"content_index": 0}
         part = text_part(item.text)
@@ -246,10 +246,11 @@ class ResponseStreamEncoder:
 
     def _call(self, delta: Delta) -> bytes:
         opening = self._close(self._open)
-        item = self._next("call")
-        item.tool_id, item.name = delta.tool_id, self._names.get(delta.name, delta.name)
+        tool = self._names.get(delta.name) or Called(delta.name)
+        item = self._next("custom" if tool.is_custom else "call")
+        item.tool_id, item.called = delta.tool_id, tool
         self._calls[delta.index] = item
-        called = (item.tool_id, item.name)
+        called = (item.tool_id, tool)
         added = call_item(self._request, item.index, called, "", "in_progress")
         return opening + self._event(
             "response.output_item.added", {"output_index": item.index, "item": added}
@@ -260,6 +261,9 @@ class ResponseStreamEncoder:
         if item is None:
             return b""
         item.text += delta.text
+        if item.kind == "custom":
+            # Its text stands in JSON there, and is known when that is whole.
+            return b""
         self._sequence += 1
         return _PIECES["call"] % (
             self._sequence,
@@ -270,10 +274,15 @@ class ResponseStreamEncoder:
 
     def _close_call(self, item: _Open, inside: dict[str, object]) -> bytes:
         arguments = item.text or "{}"
-        called = (item.tool_id, item.name)
-        said = {"arguments": arguments, "name": item.name}
+        whole = call_item(self._request, item.index, (item.tool_id, item.called), arguments)
+        if item.kind == "custom":
+            text = text_of(arguments)
+            done = self._event(f"{_TEXT_OF_CALL}.delta", inside | {"delta": text})
+            done += self._event(f"{_TEXT_OF_CALL}.done", inside | {"input": text})
+            return done + self._item_done(item, whole)
+        said = {"arguments": arguments, "name": item.called.name}
         done = self._event("response.function_call_arguments.done", inside | said)
-        return done + self._item_done(item, call_item(self._request, item.index, called, arguments))
+        return done + self._item_done(item, whole)
 
     def _item_done(self, item: _Open, whole: dict[str, object]) -> bytes:
         self._output[item.index] = whole
@@ -307,7 +316,9 @@ class ResponseStreamEncoder:
         return PING
 
 
-_PREFIXES = {"text": "msg", "refusal": "msg", "thinking": "rs", "call": "fc"}
+_PREFIXES = {"text": "msg", "refusal": "msg", "thinking": "rs", "call": "fc", "custom": "ctc"}
+_CLOSING_CALLS = frozenset({"call", "custom"})
+_TEXT_OF_CALL = "response.custom_tool_call_input"
 
 
 def _piece(kind: str, place: str, more: str = "") -> bytes:

@@ -22,6 +22,7 @@ class Part(Struct):
     file_id: str | None = None
     file_data: str | None = None
     file_url: str | None = None
+    encrypted_content: str | None = None
     filename: str | None = None
     prompt_cache_breakpoint: Object | None = None
     annotations: object = None
@@ -44,10 +45,13 @@ class Item(Struct):
     content: str | list[Part] | None = None
     call_id: str | None = None
     name: str | None = None
+    namespace: str | None = None
     arguments: str | None = None
+    input: str | None = None
     output: str | list[Part] | None = None
     summary: list[Summary] | None = None
     encrypted_content: str | None = None
+    tools: object = None
 
 
 class ToolWire(Struct):
@@ -59,11 +63,15 @@ class ToolWire(Struct):
     server_url: str | None = None
     vector_store_ids: list[str] | None = None
     container: object = None
+    format: object = None
+    execution: object = None
+    tools: object = None
 
 
 class NamedChoice(Struct):
     type: str
     name: str | None = None
+    namespace: str | None = None
 
 
 class Format(Struct):

@@ -1,0 +1,301 @@
+"""Tools of a responses request in the words of other dialects, which know functions only.
+
+A function in a namespace gets a name of its own there, a custom tool becomes a function of one
+text. Names follow from the request alone, so that whoever reads its answer finds them again.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+from msgspec import Struct
+
+from gateway.conversation import Hosted, Tool, ToolChoice
+from gateway.dialects.loss import Losses, unsupported
+from gateway.dialects.naming import renamed_tools, tool_name
+from gateway.dialects.openai_responses.wire import NamedChoice, ToolWire
+
+
+INPUT = "input"
+"""The one argument of what is a custom tool here: its text."""
+
+ADDITIONAL = "additional_tools"
+"""An item that brings tools; Codex sends all of its tools in one."""
+
+_NAMESPACE, _FUNCTION, _CUSTOM = "namespace", "function", "custom"
+CROSSING = frozenset({_NAMESPACE, _FUNCTION, _CUSTOM})
+"""Types of tools that have words in other dialects."""
+
+_CALL = "function_call"
+_CALLS = frozenset({_CALL, "custom_tool_call"})
+_TELLING = frozenset({"tools", "namespace", "input"})
+"""What an item has that tells of other tools than plain functions."""
+_KEPT = 48
+_REASON = "Only function tools exist there"
+_SEARCH = "tool_search"
+_HOSTED = ("web_search", "file_search", "code_interpreter", "image_generation", "mcp", _SEARCH)
+HOSTED_ITEMS = frozenset(
+    {
+        *("web_search_call", "file_search_call", "code_interpreter_call", "mcp_list_tools"),
+        *("image_generation_call", "mcp_call", "mcp_approval_request", "mcp_approval_response"),
+    }
+)
+"""Types of items that say what a tool did that its vendor runs."""
+
+
+class Called(Struct, frozen=True):
+    """A tool as its caller knows it."""
+
+    name: str
+    namespace: str = ""
+    is_custom: bool = False
+
+
+def listed(tree: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Every tool with its place: the request's, those that items bring, and those inside of them.
+
+    Whatever kind of item or tool it is that holds tools: nobody may be told of a place to connect
+    to unseen.
+    """
+    yield from _inside(tree.get("tools"), "tools")
+    items = tree.get("input")
+    for index, item in enumerate(items if isinstance(items, list) else ()):
+        if isinstance(item, dict) and "tools" in item:
+            yield from _inside(item["tools"], f"input[{index}].tools")
+
+
+def _inside(tools: object, place: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+    for index, tool in enumerate(tools if isinstance(tools, list) else ()):
+        if isinstance(tool, dict):
+            yield f"{place}[{index}]", tool
+            if "tools" in tool:
+                yield from _inside(tool["tools"], f"{place}[{index}].tools")
+
+
+def called_there(tree: Mapping[str, object]) -> Mapping[str, Called]:
+    """What tools are called there → what their caller means, where that is not the same."""
+    known = _known(tree)
+    if not known:
+        return {there: Called(name) for there, name in renamed_tools(tree).items()}
+    here = {there: called for called, there in _names(known).items()}
+    for called in known:
+        if _is_plain(called) and (there := tool_name(called.name)) != called.name:
+            here[there] = called
+    return here
+
+
+def _known(tree: Mapping[str, object]) -> dict[Called, None]:
+    """Tools that a request brings, and others than plain functions that it has called.
+
+    Each once and in their order; none at all where all of them are plain functions.
+    """
+    tools, items = tree.get("tools"), tree.get("input")
+    telling = [
+        item
+        for item in (items if isinstance(items, list) else ())
+        if isinstance(item, dict) and not _TELLING.isdisjoint(item)
+    ]
+    found: dict[Called, None] = {}
+    if not telling and not (isinstance(tools, list) and any(map(_is_special, tools))):
+        return found
+    _add_declared(found, tools)
+    for item in telling:
+        kind = item.get("type")
+        if kind == ADDITIONAL:
+            _add_declared(found, item.get("tools"))
+        elif kind in _CALLS:
+            _add(found, item.get("name"), item.get("namespace"), is_custom=kind != _CALL)
+    return found
+
+
+def _is_special(tool: object) -> bool:
+    return isinstance(tool, dict) and tool.get("type") != _FUNCTION
+
+
+def _add_declared(found: dict[Called, None], tools: object, namespace: object = None) -> None:
+    for tool in tools if isinstance(tools, list) else ():
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        if kind in {_FUNCTION, _CUSTOM}:
+            _add(found, tool.get("name"), namespace, is_custom=kind == _CUSTOM)
+        elif kind == _NAMESPACE and namespace is None:
+            _add_declared(found, tool.get("tools"), tool.get("name"))
+
+
+def _add(found: dict[Called, None], name: object, namespace: object, *, is_custom: bool) -> None:
+    if isinstance(name, str):
+        space = namespace if isinstance(namespace, str) else ""
+        found[Called(name, space, is_custom)] = None
+
+
+def _is_plain(called: Called) -> bool:
+    return not called.namespace and not called.is_custom
+
+
+def _names(known: Mapping[Called, None]) -> dict[Called, str]:
+    """Names there of all tools but plain functions, whose names are theirs to keep.
+
+    Readable where no other tool of the request would have the same one, and never by chance.
+    """
+    taken = {tool_name(called.name) for called in known if _is_plain(called)}
+    wishes = {called: _wish(called) for called in known if not _is_plain(called)}
+    wanted = Counter(wishes.values())
+    return {
+        called: wish if wanted[wish] == 1 and wish not in taken else _told_apart(called, wish)
+        for called, wish in wishes.items()
+    }
+
+
+def _wish(called: Called) -> str:
+    space = called.namespace.rstrip("_")
+    return tool_name(f"{space}__{called.name}" if space else called.name)
+
+
+def _told_apart(called: Called, wish: str) -> str:
+    told = msgspec.json.encode((called.namespace, called.name, called.is_custom))
+    return f"{wish[:_KEPT]}_{hashlib.sha256(told).hexdigest()[:15]}"
+
+
+class Toolbox:
+    """Tools of one request on their way into a conversation."""
+
+    def __init__(self, tree: Mapping[str, object], losses: Losses) -> None:
+        self._losses = losses
+        self._known = _known(tree)
+        self._names = _names(self._known)
+        self.tools: list[Tool] = []
+        self._places: dict[str, int] = {}
+        """Name there → place among the tools."""
+        self._again = False
+
+    def there(self, name: str, namespace: str = "", *, is_custom: bool = False) -> str:
+        """What another dialect's model calls it; what plain names may be is its writer's matter."""
+        if not self._names:
+            return name
+        return self._names.get(Called(name, namespace, is_custom), name)
+
+    def bring(self, tools: object, place: str) -> None:
+        """Read tools that an item brings: what it defines anew takes the place of what was.
+
+        Raises like `put`.
+        """
+        self._again = True
+        self.put(_read(tools, place), place)
+
+    def put(self, tools: Iterable[ToolWire], place: str, namespace: ToolWire | None = None) -> None:
+        """Put a list of tools, or the inside of a namespace, to what there is.
+
+        Raises:
+            FeatureUnsupported: one is neither a function nor run by a vendor, or has no such shape.
+        """
+        for index, tool in enumerate(tools):
+            if tool.type == _NAMESPACE and namespace is None and tool.name:
+                where = f"{place}[{index}].tools"
+                self.put(_read(tool.tools or [], where), where, tool)
+            elif tool.type in {_FUNCTION, _CUSTOM} and tool.name:
+                self._put_one(tool, namespace, is_first=index == 0)
+            elif hosted := _hosted(tool):
+                where = f"{place}[{index}].type"
+                self._losses.hosted.append(Hosted(where, f"tools.{hosted}", _REASON, 19))
+            else:
+                raise unsupported(f"{place}[{index}].type", _REASON, 19)
+
+    def _put_one(self, tool: ToolWire, namespace: ToolWire | None, *, is_first: bool) -> None:
+        """What a namespace says of itself is said once, by the first function of it."""
+        space = (namespace.name or "") if namespace is not None else ""
+        name = self.there(tool.name or "", space, is_custom=tool.type == _CUSTOM)
+        about = tool.description or ""
+        if is_first and namespace is not None and namespace.description:
+            about = f"{space}: {namespace.description}\n\n{about}".rstrip()
+        if tool.type == _FUNCTION:
+            self._add(Tool(name, about, tool.parameters or {}, tool.strict))
+        else:
+            self._add(Tool(name, about, _text_schema(tool.format, self._losses)))
+
+    def _add(self, tool: Tool) -> None:
+        place = self._places.setdefault(tool.name, len(self.tools))
+        if self._again and place < len(self.tools):
+            self.tools[place] = tool
+        else:
+            self.tools.append(tool)
+
+    def leave(self, kind: str, place: str) -> None:
+        """Note an item of the history that says what a tool did that its vendor runs."""
+        reason = "This kind of item has no equivalent there"
+        self._losses.hosted.append(Hosted(f"{place}.type", f"input.{kind}", reason, 8))
+
+    def choice(self, asked: NamedChoice) -> ToolChoice:
+        """A tool that has to be called; raises FeatureUnsupported unless it is one there."""
+        if asked.type not in {_FUNCTION, _CUSTOM} or not asked.name:
+            raise unsupported("tool_choice.type", _REASON, 19)
+        called = Called(asked.name, asked.namespace or "", asked.type == _CUSTOM)
+        if called not in self._known and not called.namespace:
+            # The vendor's own type has no word for the namespace here.
+            like = [
+                each
+                for each in self._known
+                if each.name == called.name and each.is_custom == called.is_custom
+            ]
+            if len(like) > 1:
+                raise unsupported("tool_choice.name", "Several namespaces have such a tool", 19)
+            called = like[0] if like else called
+        name = self.there(called.name, called.namespace, is_custom=called.is_custom)
+        return ToolChoice("named", name)
+
+
+def _read(tools: object, place: str) -> list[ToolWire]:
+    try:
+        return msgspec.convert(tools, list[ToolWire])
+    except msgspec.ValidationError:
+        raise unsupported(place, "These tools cannot be read", 19) from None
+
+
+def _hosted(tool: ToolWire) -> str:
+    """Which of the tools it is that a vendor runs by itself, whatever its version; empty if none.
+
+    Without one of them a request asks for less; without one that its caller runs, it would be left
+    with no hands.
+    """
+    if tool.type == _SEARCH and tool.execution == "client":
+        return ""
+    return next((each for each in _HOSTED if tool.type.startswith(each)), "")
+
+
+def _text_schema(form: object, losses: Losses) -> dict[str, object]:
+    """The schema of a function that takes a custom tool's text; nobody there enforces its form."""
+    about = "The whole input, as plain text."
+    if isinstance(form, dict) and form.get("type") == "grammar":
+        losses.add("tools.format")
+        about = (
+            f"{about} It has to follow this {form.get('syntax')} grammar:\n{form.get('definition')}"
+        )
+    return {
+        "type": "object",
+        "properties": {INPUT: {"type": "string", "description": about}},
+        "required": [INPUT],
+        "additionalProperties": False,
+    }
+
+
+def text_as_arguments(text: str) -> str:
+    return msgspec.json.encode({INPUT: text}).decode()
+
+
+def text_of(arguments: str) -> str:
+    """The text that a model meant for a custom tool; all that it wrote where it wrote no such."""
+    if arguments.strip() in _NOTHING:
+        return ""
+    try:
+        return _TEXT.decode(arguments).input
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return arguments
+
+
+_NOTHING = frozenset({"", "{}"})
+
+
+class _Text(Struct):
+    input: str
+
+
+_TEXT = msgspec.json.Decoder(_Text)
