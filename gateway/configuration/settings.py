@@ -146,6 +146,8 @@ class TargetSettings(Struct, frozen=True, forbid_unknown_fields=True):
     tier: Literal["cheap", "mid", "frontier"] | None = None
     catalogue: str = ""
     """The catalogue entry whose prices and limits apply; default: `model`."""
+    vendor_tools: Literal["refuse", "leave_out"] = "refuse"
+    """What becomes of a request with tools that only another vendor runs, such as its search."""
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):

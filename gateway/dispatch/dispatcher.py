@@ -229,24 +229,31 @@ class Dispatcher:
         What has to be converted is converted now, once: before money is reserved or anything is
         written down, and the body is kept for the attempt.
 
+        Those at its head that would be asked for less, because a tool that only another vendor runs
+        is left out, come after all others.
+
         Raises:
             FeatureUnsupported: no candidate can be asked; says what the first one lacks.
         """
         if translation != plan.translation:
             plan = structs.replace(plan, translation=translation)
         refusal: FeatureUnsupported | None = None
+        less: list[Candidate] = []
         for index, candidate in enumerate(plan.candidates):
             dialect = self._dialect_of(request, candidate)
             if dialect.name == request.dialect and not _may_be_refused(request):
-                return self._from(plan, index, candidate)
+                return self._from(plan, index, candidate, less)
             try:
                 body = self._encode(dialect, request, candidate, plan)
             except FeatureUnsupported as error:
                 refusal = refusal or error
                 continue
-            return self._from(
-                plan, index, structs.replace(candidate, body=body.body, dropped=body.dropped)
-            )
+            asked = structs.replace(candidate, body=body.body, dropped=body.dropped)
+            if not body.is_less:
+                return self._from(plan, index, asked, less)
+            less.append(asked)
+        if less:
+            return structs.replace(plan, candidates=tuple(less))
         raise refusal or FeatureUnsupported("No target is left.")
 
     def first_body(self, request: ChatRequest, plan: Plan) -> tuple[DialectName, UpstreamBody]:
@@ -260,10 +267,11 @@ class Dispatcher:
         return self._dialects[provider.speaks(request, candidate.target)]
 
     @staticmethod
-    def _from(plan: Plan, index: int, candidate: Candidate) -> Plan:
+    def _from(plan: Plan, index: int, candidate: Candidate, less: list[Candidate]) -> Plan:
         if index == 0 and candidate is plan.candidates[0]:
             return plan
-        return structs.replace(plan, candidates=(candidate, *plan.candidates[index + 1 :]))
+        rest = plan.candidates[index + 1 :]
+        return structs.replace(plan, candidates=(candidate, *rest, *less))
 
     @staticmethod
     def _encode(

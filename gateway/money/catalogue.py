@@ -297,6 +297,7 @@ def _build_target(
         assurances=place.assurances,
         seals=place.seals,
         parameters=entry.parameters,
+        leaves_out_hosted=setting.vendor_tools == "leave_out",
     )
 
 

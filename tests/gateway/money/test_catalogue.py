@@ -272,7 +272,13 @@ PLACES = {
 def test_targets_join_configuration_and_catalogue_in_order() -> None:
     settings = {
         "fast": TargetSettings(provider="cloud", model="claude-haiku-5-5"),
-        "own": TargetSettings(provider="home", model="demo", tier="mid", catalogue="in-house"),
+        "own": TargetSettings(
+            provider="home",
+            model="demo",
+            tier="mid",
+            catalogue="in-house",
+            vendor_tools="leave_out",
+        ),
         "scripted/a": TargetSettings(provider="script", model="x", catalogue="scripted"),
     }
     fast, own, scripted = build_targets(settings, PLACES, shipped_catalogue())
@@ -282,6 +288,7 @@ def test_targets_join_configuration_and_catalogue_in_order() -> None:
     assert fast.price.input_microusd_per_mtok == 100_000
     assert (own.jurisdiction, own.in_house, own.tier, own.model) == ("de", True, "mid", "demo")
     assert scripted.name == "scripted/a"
+    assert [fast.leaves_out_hosted, own.leaves_out_hosted] == [False, True]
 
 
 @pytest.mark.parametrize(
