@@ -188,12 +188,13 @@ class ParcelRunner:
             # What was erased is not among its lines any more, and nothing of it was ever sent.
             await self._forgetting.end(row, "unsent")
             await self._note(row, is_erased=0)
-        numbers = list(await self._store.numbers(row.parcel_id))
-        if not numbers or not at.is_wanted:
-            await self._give_back(row, at.batch, at.key, UNWANTED)
+        numbers = await self._store.numbers(row.parcel_id)
+        if not numbers or not at.is_wanted or any(numbers.values()):
+            # What is about to end was refused, and is perhaps on record as such.
+            await self._give_back(row, at.batch, at.key, UNTAKEN)
             await self._forgetting.drop(row, "unsent")
             return
-        lines = await self._store.lines(row.batch_id, at.key, numbers)
+        lines = await self._store.lines(row.batch_id, at.key, list(numbers))
         held = await self._lines.hold(at.batch, at.key, row, lines)
         if not held:
             await self._forgetting.drop(row, "unsent")

@@ -1,5 +1,6 @@
 """Where a parcel goes, step by step, as its vendor takes it, refuses it or says nothing."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,28 +12,33 @@ from gateway.batching.parcel_runner import (
     CANCELS_MAX,
     LOOKS_MIN,
     OVERDUE_S,
+    PARCELS_MAX,
     READS_MAX,
     REFUSALS_MAX,
     RESENDS_MAX,
     SUBMIT_S,
 )
+from gateway.batching.parking import Remnant
 from gateway.errors import (
     ClientGone,
+    NotReady,
     UpstreamFailed,
     UpstreamRefused,
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.parcels import FULL_STATUSES, number_of
+from gateway.parcels import FULL_STATUSES, VendorBatch, number_of
 from gateway.providers.scripted_parcels import ParcelFaults
+from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.engine import open_database
 from gateway.store.schema.batches import batch_lines
 from gateway.store.schema.parcels import parcels
 from tests.gateway.batching.parking_lot import POLL_S, Lot, Worker
 from tests.gateway.batching.test_leads import before
+from tests.gateway.store.rows import filled
 
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.either]
 
 
 @pytest.fixture
@@ -270,3 +276,109 @@ async def test_what_cannot_be_looked_for_within_a_day_gives_lines_back(lot: Lot)
     await worker.tend(3)
     assert await lot.rows() == []
     assert set((await lot.states()).values()) == {"waiting"}
+
+
+async def test_a_line_that_is_on_record_as_failed_is_not_sent_again_with_its_parcel(
+    lot: Lot,
+) -> None:
+    """Ended on purpose between the outcomes of what a vendor refused and the end of its lines."""
+    worker = await handing_over(lot, ParcelFaults(submit_status=403))
+
+    async def crash() -> None:
+        raise NotReady("ended on purpose")
+
+    before(worker.store, "end", crash)
+    await worker.runner.tend()
+    assert [type(each) for each in await worker.failures()] == [NotReady]
+    lot.vendor.faults = ParcelFaults()
+    while await lot.rows():
+        await worker.tend()
+    assert lot.taken() == []
+    assert len(lot.outcomes()) == 3
+    assert set((await lot.states()).values()) == {"waiting"}
+    assert (await lot.spent(), await lot.stakes()) == ((0, 0), 0)
+
+
+async def test_a_parcel_whose_lines_are_all_erased_is_let_go_of_and_its_order_says_so(
+    lot: Lot,
+) -> None:
+    worker = await handing_over(lot, ParcelFaults())
+
+    async def erase() -> None:
+        copies = VendorCopies(lot.database, lot.clock)
+        async with lot.database.writing() as connection:
+            await copies.order(connection, "", "acme", lot.batch.batch_id, frozenset())
+            await connection.execute(delete(batch_lines))
+
+    before(worker.store, "begin_sending", erase)
+    await worker.step()
+    await worker.step()
+    assert (lot.taken(), await lot.rows()) == ([], [])
+    (copy,) = await VendorCopies(lot.database, lot.clock).of_organisation("acme")
+    assert (copy.state, copy.lines) == ("unsent", 3)
+    assert [each.action for each in lot.audit.records if each.action] == ["erasure.vendor_unsent"]
+
+
+async def test_a_parcel_of_which_no_line_can_be_read_is_not_sent(
+    lot: Lot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = await handing_over(lot, ParcelFaults())
+    monkeypatch.setattr("gateway.batching.parked_lines.decode_ticket", lambda _: Remnant())
+    await worker.tend()
+    assert (lot.taken(), await lot.rows()) == ([], [])
+    assert set((await lot.states()).values()) == {"errored"}
+    await worker.parked.drop_ended(lot.lines)
+    assert (await lot.spent(), await lot.stakes()) == ((0, 0), 0)
+
+
+async def test_a_step_that_takes_long_is_taken_once_and_only_a_few_at_once(lot: Lot) -> None:
+    worker = await slow(lot)
+    async with lot.database.writing() as connection:
+        for at in range(2 * PARCELS_MAX):
+            row = {"id": f"p-{at}", "batch_id": lot.batch.batch_id, "state": "submitted"}
+            until_us = {"made_us": lot.clock.utc_us(), "vendor_id": "scripted-1"}
+            await connection.execute(filled(parcels, **row, **until_us))
+    terms = sum(each.term for each in await lot.rows())
+    goes_on = asyncio.Event()
+    looked: list[str] = []
+
+    async def looks(vendor_id: str, deadline_s: float) -> VendorBatch:
+        del deadline_s
+        looked.append(vendor_id)
+        await goes_on.wait()
+        return VendorBatch(vendor_id, "under_way")
+
+    lot.vendor.look = looks  # type: ignore[method-assign]
+    for _ in range(3):
+        lot.clock.advance(POLL_S)
+        await worker.runner.tend()
+        await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        while len(looked) < PARCELS_MAX:
+            await asyncio.sleep(0.01)
+    assert sum(each.term for each in await lot.rows()) == terms + PARCELS_MAX
+    goes_on.set()
+    assert await worker.failures() == []
+    assert len(looked) == PARCELS_MAX
+
+
+async def test_whoever_leaves_gives_back_its_money_and_its_parcels_at_once(lot: Lot) -> None:
+    first = await slow(lot)
+    await first.runner.close()
+    assert (await lot.spent(), await lot.stakes()) == ((0, 0), 0)
+    second = await lot.worker("w1")
+    lot.vendor.faults = ParcelFaults()
+    await second.tend()
+    assert set((await lot.states()).values()) == {"succeeded"}
+
+
+async def test_the_next_process_of_a_worker_goes_on_at_once(lot: Lot) -> None:
+    await slow(lot)
+    lot.workers.clear()
+    lot.vendor.faults = ParcelFaults()
+    other = await lot.worker("w1")
+    await other.step()
+    assert set((await lot.states()).values()) == {"parked"}
+    again = await lot.worker("w0")
+    await again.step()
+    assert set((await lot.states()).values()) == {"succeeded"}

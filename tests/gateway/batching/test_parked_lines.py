@@ -16,7 +16,7 @@ from tests.gateway.batching.parking_lot import ACCOUNT, HELD, POLL_S, RESERVED_S
 from tests.gateway.batching.test_leads import before
 
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.either]
 
 
 @pytest.fixture
