@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import random
+import re
 from pathlib import Path
 
 import msgspec
@@ -11,12 +12,15 @@ import numpy as np
 
 from classifiers.pii import tagger
 from classifiers.pii.training.fill import Filler, label_of
+from classifiers.pii.training.machines import Machines, varied
 from classifiers.pii.training.network import Batch, Mean, Trainer, fresh_weights
 from classifiers.pii.training.train_tagger import CARD_FILE, LOWER_THRESHOLDS, Recipe, train
 from classifiers.pii.training.words import (
+    CODE_FILE,
     DIRECTORY,
     TEMPLATE_FILES,
     WORD_FILES,
+    load_code,
     load_templates,
     load_words,
 )
@@ -48,6 +52,37 @@ def test_names_are_labelled_in_every_form() -> None:
     assert not label_of("hi_words") + label_of("handle") + label_of("nonperson")
     assert label_of("de_address") == "ADDRESS"
     assert label_of("thing") == ""
+
+
+def test_what_machines_write_names_nobody_and_every_form_of_it_is_filled() -> None:
+    makers = Machines(pools()).makers()
+    rng = random.Random(3)
+    assert not [slot for slot in makers if label_of(slot)]
+    for slot, maker in makers.items():
+        values = [maker(rng) for _ in range(60)]
+        assert all(values)
+        left = [value for value in values if "{" in re.sub(r"\$\{[A-Z0-9_]+\}", "", value)]
+        assert slot == "brace" or not left
+
+
+def test_code_is_taught_with_other_words_in_the_same_places() -> None:
+    words = ["buffer", "cache", "queue", "worker"]
+    text = "worker.cache = Worker(queue)\nWORKER: queue  # Nobody is named here."
+    seen = {varied(text, words, random.Random(seed)) for seed in range(20)}
+    assert len(seen) > 5
+    for other in seen:
+        first = other.partition(".")[0]
+        assert other.count("\n") == 1
+        assert other.endswith("# Nobody is named here.")
+        assert f"{first.capitalize()}(" in other
+        assert f"\n{first.upper()}:" in other
+
+
+def test_headings_and_remarks_of_code_are_templates_and_no_comments() -> None:
+    templates = load_templates()
+    assert any(template.startswith("# ") for template in templates)
+    assert not any(template.startswith("# ---") for template in templates)
+    assert all("\n" in text for text in load_code())
 
 
 def test_gradients_lower_the_loss_on_what_they_were_taken_from() -> None:
@@ -117,7 +152,8 @@ def test_a_mean_of_weights_is_the_mean_of_what_was_added() -> None:
 
 def test_what_is_shipped_is_what_this_code_and_these_lists_train() -> None:
     card = json.loads((tagger.ARTEFACT_DIRECTORY / CARD_FILE).read_bytes())
-    written = {name: (DIRECTORY / name).read_bytes() for name in (*WORD_FILES, *TEMPLATE_FILES)}
+    files = (*WORD_FILES, *TEMPLATE_FILES, CODE_FILE)
+    written = {name: (DIRECTORY / name).read_bytes() for name in files}
     assert card["generator"] == {n: hashlib.sha256(d).hexdigest() for n, d in written.items()}
     assert card["recipe"] == json.loads(msgspec.json.encode(Recipe()))
     assert card["thresholds"] == LOWER_THRESHOLDS

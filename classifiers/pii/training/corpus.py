@@ -9,8 +9,16 @@ from typing import NamedTuple
 import msgspec
 
 from classifiers.pii.training.fill import Filler, Sample, Span
+from classifiers.pii.training.machines import Machines, varied
 from classifiers.pii.training.people import People
-from classifiers.pii.training.words import Pools, load_gazetteer, load_templates, load_words, pick
+from classifiers.pii.training.words import (
+    Pools,
+    load_code,
+    load_gazetteer,
+    load_templates,
+    load_words,
+    pick,
+)
 
 
 # The files whose licences allow shipping what is trained on them (README of the data).
@@ -105,7 +113,8 @@ class Corpus:
         self._people = People(pools)
         self._fill = Filler(pools)
         self._templates = load_templates()
-        self._plain = [t for t in self._templates if "{" not in t or "[" in t]
+        self._code = load_code()
+        self._words = Machines(pools).words()
 
     def epoch(self, rng: random.Random, per_template: int, repeats: dict[str, int]) -> list[Sample]:
         """Fresh fillings of every template, and the shared samples with other names."""
@@ -127,6 +136,9 @@ class Corpus:
         for template in self._templates:
             for _ in range(per_template):
                 yield self._fill(template, rng)
+        for text in self._code:
+            for _ in range(max(1, per_template // 4)):
+                yield Sample(varied(text, self._words, rng), ())
 
     def _renamed(self, sample: Sample, rng: random.Random) -> Sample:
         """The same text about other people, so that no name is learned by heart."""

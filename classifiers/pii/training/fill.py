@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from classifiers.pii.training.machines import Machines
 from classifiers.pii.training.people import People
 from classifiers.pii.training.places import Places, digits, number
 from classifiers.pii.training.posts import Posts
@@ -101,6 +102,7 @@ class Filler:
             self._makers[f"{country}_address"] = _bind(places.address, country)
         self._makers |= Posts(pools, people).makers()
         self._makers |= Tongues(pools, people, self._city).makers()
+        self._makers |= Machines(pools).makers()
 
     def _identifiers(self, people: People) -> dict[str, Callable[[random.Random], str]]:
         """What is neither a name nor an address."""
@@ -143,7 +145,8 @@ class Filler:
     def __call__(self, template: str, rng: random.Random) -> Sample:
         """One sample of a template."""
         text = _CHOICE.sub(lambda match: pick(rng, match[1].split("|")), template)
-        text = _CHOICE.sub(lambda match: pick(rng, match[1].split("|")), text).replace("\\n", "\n")
+        text = _CHOICE.sub(lambda match: pick(rng, match[1].split("|")), text)
+        text = text.replace("\\n", "\n").replace("\\t", "\t")
         parts: list[str] = []
         spans: list[Span] = []
         at = reached = 0

@@ -6,8 +6,14 @@ from pathlib import Path
 
 
 DIRECTORY = Path(__file__).parent
-WORD_FILES = ("words.txt", "tongues.txt", "news.txt")
-TEMPLATE_FILES = ("templates.txt", "templates_europe.txt", "templates_news.txt")
+WORD_FILES = ("words.txt", "tongues.txt", "news.txt", "technical.txt")
+TEMPLATE_FILES = (
+    "templates.txt",
+    "templates_europe.txt",
+    "templates_news.txt",
+    "templates_technical.txt",
+)
+CODE_FILE = "code.txt"
 Pools = Mapping[str, Sequence[str]]
 
 
@@ -22,12 +28,19 @@ def load_words() -> dict[str, list[str]]:
 
 
 def load_templates() -> list[str]:
-    return [line for file in TEMPLATE_FILES for line in _lines(file)]
+    """Of all files; comments begin with "# ---", since code and headings begin with "#"."""
+    return [line for file in TEMPLATE_FILES for line in _lines(file, "# ---")]
 
 
-def _lines(file: str) -> list[str]:
+def load_code() -> list[str]:
+    """Stretches of code and manuals in which nobody is named."""
+    lines = _lines(CODE_FILE, "# ---")
+    return [line.replace("\\n", "\n").replace("\\t", "\t") for line in lines]
+
+
+def _lines(file: str, comment: str = "#") -> list[str]:
     lines = (DIRECTORY / file).read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
+    return [line for line in lines if line and not line.startswith(comment)]
 
 
 def load_gazetteer(file: Path) -> list[str]:
