@@ -20,7 +20,7 @@ from classifiers.pii.own_forms import without_own_forms
 from classifiers.pii.soft import soft_findings
 from classifiers.pii.tagger import OutOfTimeError, Tagger, never
 from classifiers.pii.tagger import load as load_tagger
-from classifiers.pii.witnesses import Witnesses
+from classifiers.pii.witnesses import speaks_for
 
 
 # A name needs a capital, another script, digits, or a word that introduces it; an address in small
@@ -91,10 +91,9 @@ class Scanner:
         assert self._tagger is not None
         view = readable(text)
         found = []
-        witnesses = Witnesses(view.text)
         for tagged in self._tagger.find(view.text, expired):
             start, end = tagged.start, tagged.end
-            label = _believed(tagged.label, witnesses, view.text, start, end)
+            label = _believed(tagged.label, view.text, start, end)
             if label is None:
                 continue
             if label == "PERSON" or (label == "LOCATION" and view.text[start:end].islower()):
@@ -152,12 +151,12 @@ def merged(patterns: list[Finding], tagged: list[Finding]) -> list[Finding]:
     return sorted(kept + added)
 
 
-def _believed(label: str, witnesses: Witnesses, text: str, start: int, end: int) -> str | None:
+def _believed(label: str, text: str, start: int, end: int) -> str | None:
     """What a place that the tagger found is taken for; None for nothing.
 
     A user's name that nothing calls so may still be somebody's name.
     """
-    if witnesses.speak_for(label, start, end):
+    if speaks_for(text, label, start, end):
         return label
     return "PERSON" if label == "USERNAME" and text[start:end].isalpha() else None
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks import technical
 from classifiers.inspection import inspect
 from classifiers.pii.labels import DataClass, data_class_of
 from classifiers.pii.own_forms import without_own_forms
 from classifiers.pii.scanner import load
-from classifiers.pii.witnesses import Witnesses
+from classifiers.pii.witnesses import speaks_for
 from tests.identifiers import aadhaar
 
 
@@ -103,7 +104,7 @@ def test_what_something_speaks_for_is_still_found(text: str, label: str) -> None
     [
         "ship to (48 orchard lane, leeds ls6 3ab)",
         '{"to": "9 church lane, bristol bs1 4qd", "slot": "am"}',
-        "post it to 7 rose crescent, york yo1 7hh please",
+        "we moved to 7 rose crescent, york yo1 7hh last week",
     ],
 )
 def test_an_address_in_small_letters_is_found_by_its_number_and_kind_of_street(text: str) -> None:
@@ -168,7 +169,7 @@ def test_findings_that_are_no_guess_are_left_as_they_are() -> None:
     assert without_own_forms("x", found) is found
 
 
-def test_a_heading_speaks_for_every_row_below_it() -> None:
+def test_dates_of_birth_are_found_in_every_row_below_their_heading() -> None:
     days = ("1959-06-17", "1994-06-03", "1974-02-16", "1978-01-19")
     names = ("Rohan Deshpande", "Ingrid Halvorsen", "Chiara Marchetti", "Karthik Iyer")
     rows = ", ".join(f"('{name}', '{day}', 'x')" for name, day in zip(names, days, strict=True))
@@ -179,8 +180,32 @@ def test_a_heading_speaks_for_every_row_below_it() -> None:
 
 def test_in_other_scripts_the_tagger_is_believed() -> None:
     text = "\u0915\u0943\u092a\u092f\u093e 5512 \u092a\u0930 \u0915\u0949\u0932"
-    assert Witnesses(text).speak_for("PHONE", 7, 11)
-    assert not Witnesses("effective from 5512 on").speak_for("PHONE", 15, 19)
+    assert speaks_for(text, "USERNAME", 7, 11)
+    assert not speaks_for("effective from 5512 on", "USERNAME", 15, 19)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("\u041c\u043e\u0439 \u043f\u0430\u0440\u043e\u043b\u044c: Winter#2031", True),
+        ('phone: "E.164 \u043d\u043e\u043c\u0435\u0440", json: "JSON"', False),
+    ],
+)
+def test_a_password_is_called_one_in_other_scripts_too(text: str, is_one: bool) -> None:
+    start = text.index("Winter" if is_one else "E.164")
+    end = start + len("Winter" if is_one else "E.164")
+    assert speaks_for(text, "PASSWORD", start, end) is is_one
+
+
+def test_a_licence_without_a_number_is_a_programs() -> None:
+    for text in ("Driver license: MIT", "\u03bd\u03b1 license"):
+        assert not speaks_for(text, "DRIVER_LICENSE", 0, len(text))
+
+
+def test_technical_texts_that_name_people_are_read_as_well_as_was_measured() -> None:
+    counts = technical.counted(SCANNER, technical.read(), show=False)
+    assert counts.found.total() >= 145, counts
+    assert counts.needless.total() <= 22, counts
 
 
 def turn_of_an_agent() -> dict[str, Any]:
@@ -244,7 +269,7 @@ def test_a_turn_of_an_agent_that_speaks_messages_may_leave() -> None:
 def test_a_dash_or_a_picture_beside_a_guess_is_no_other_script(mark: str) -> None:
     text = f"Reference for the code {mark} model ids, tool use, MCP, agents"
     start = text.index("MCP")
-    assert not Witnesses(text).speak_for("PASSWORD", start, start + 3)
+    assert not speaks_for(text, "PASSWORD", start, start + 3)
 
 
 @pytest.mark.parametrize(
