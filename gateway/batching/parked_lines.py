@@ -188,15 +188,16 @@ class ParkedLines:
         """A line is gone: book what is owed where its money is not held here any more.
 
         It is not where an earlier process gave it back, or had it taken by a write-off. Where that
-        counted it as spent, it is paid.
+        counted it as spent, it is paid, and what is held again goes back.
 
         Raises:
             NotReady: the database does not answer; it may then be asked again.
         """
         request_id = late.request_id
         await self._drop_lost([request_id])
-        paid = await self._purse.parked.begin_ending([request_id])
-        if late.cost_microusd and request_id not in self._held and not paid:
+        if await self._purse.parked.begin_ending([request_id]):
+            self._release(request_id)
+        elif late.cost_microusd and request_id not in self._held:
             await self._purse.late.book(late)
 
     async def pay_twice(self, parcel_id: str, held: Sequence[tuple[ParkedLine, Ticket]]) -> int:

@@ -11,8 +11,17 @@ from gateway.errors import AuditUnavailable, NotReady
 from gateway.money.budgets import Limit
 from gateway.store.batching.parcels import TEND_US
 from gateway.store.engine import open_database
+from gateway.store.money.late_bookings import LateCost
 from gateway.store.schema.batches import batch_lines
-from tests.gateway.batching.parking_lot import ACCOUNT, HELD, POLL_S, RESERVED_S, Lot, Worker
+from tests.gateway.batching.parking_lot import (
+    ACCOUNT,
+    HELD,
+    NOBODY,
+    POLL_S,
+    RESERVED_S,
+    Lot,
+    Worker,
+)
 from tests.gateway.batching.test_leads import before
 
 
@@ -204,3 +213,56 @@ async def test_a_worker_leaves_in_good_order_whatever_it_held_for_too_long(lot: 
     await worker.runner.close()
     assert (await lot.spent(), await lot.stakes()) == ((0, 0), 0)
     assert not worker.parked.holds_any()
+
+
+async def given_up(lot: Lot, worker: Worker, request: str) -> tuple[int, int]:
+    """A line was erased, and its outcome says what was set aside; what is spent, twice over."""
+    late = LateCost(request, (ACCOUNT,), HELD, lot.clock.utc_us())
+    await worker.parked.charge(late)
+    await worker.parked.charge(late)
+    await worker.parked.give_up(request, HELD)
+    assert await lot.stakes() == 0
+    return await lot.spent()
+
+
+async def test_an_erased_line_is_paid_of_what_is_held_for_it(lot: Lot) -> None:
+    worker = await lot.worker("w0")
+    (request,) = await worker.park(1)
+    assert await given_up(lot, worker, request) == (HELD, 0)
+
+
+async def test_an_erased_line_is_paid_once_where_nothing_is_held_any_more(lot: Lot) -> None:
+    worker = await lot.worker("w0")
+    (request,) = await worker.park(1)
+    await worker.parked.let_go()
+    assert await given_up(lot, worker, request) == (HELD, 0)
+
+
+async def test_an_erased_line_is_paid_once_where_the_lease_was_written_off(lot: Lot) -> None:
+    worker = await lot.worker("w0")
+    (request,) = await worker.park(1)
+    lot.workers.clear()
+    await lot.wait(100.0)
+    other = await lot.worker("w1")
+    other.ledger.release(await other.ledger.reserve((ACCOUNT,), 7))
+    lot.workers.append(worker)
+    assert await lot.stakes() == 0
+    assert await given_up(lot, worker, request) == (HELD, 0)
+
+
+@pytest.mark.parametrize("holds", [True, False])
+async def test_an_erased_line_that_counts_as_spent_with_its_leases_is_paid(
+    lot: Lot, *, holds: bool
+) -> None:
+    """Its worker was killed when it began to end it, and somebody may hold money again."""
+    first = await lot.worker("w0")
+    (request,) = await first.park(1)
+    assert await lot.spent() == (0, HELD)
+    assert await first.money.begin_ending([request]) == set()
+    lot.workers.clear()
+    second = await lot.worker("w0")
+    assert (await lot.spent())[0] == HELD
+    if holds:
+        lines = await second.store.lines(lot.batch.batch_id, lot.key, [1])
+        await second.parked.hold(lot.batch, lot.key, NOBODY, lines)
+    assert await given_up(lot, second, request) == (HELD, 0)
