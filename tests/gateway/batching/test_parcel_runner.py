@@ -27,7 +27,7 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.parcels import FULL_STATUSES, VendorBatch, number_of
+from gateway.parcels import FULL_STATUSES, Parcel, VendorBatch, number_of
 from gateway.providers.scripted_parcels import ParcelFaults
 from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.engine import open_database
@@ -382,3 +382,30 @@ async def test_the_next_process_of_a_worker_goes_on_at_once(lot: Lot) -> None:
     again = await lot.worker("w0")
     await again.step()
     assert set((await lot.states()).values()) == {"succeeded"}
+
+
+async def test_a_vendors_batch_of_which_lines_were_erased_is_told_to_end(lot: Lot) -> None:
+    worker = await slow(lot)
+    async with lot.database.writing() as connection:
+        await connection.execute(delete(batch_lines).where(batch_lines.c.number == 2))
+        await connection.execute(update(parcels).values(is_erased=1))
+    await worker.tend(4)
+    assert lot.taken()[0].is_cancelled
+    assert await lot.states() == {1: "waiting", 3: "waiting"}
+
+
+async def test_a_vendor_that_says_when_it_has_room_is_asked_then(
+    lot: Lot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = await handing_over(lot, ParcelFaults())
+    asked: list[int] = []
+
+    async def submits(parcel: Parcel, deadline_s: float) -> str:
+        del parcel, deadline_s
+        asked.append(lot.clock.utc_us())
+        raise UpstreamRefused("full", upstream_status=429, retry_after_s=20 * POLL_S)
+
+    monkeypatch.setattr(lot.vendor, "submit", submits)
+    while len(asked) < 2:
+        await worker.tend()
+    assert asked[1] - asked[0] >= 20 * POLL_S * 1e6

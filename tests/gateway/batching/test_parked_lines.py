@@ -266,3 +266,58 @@ async def test_an_erased_line_that_counts_as_spent_with_its_leases_is_paid(
         lines = await second.store.lines(lot.batch.batch_id, lot.key, [1])
         await second.parked.hold(lot.batch, lot.key, NOBODY, lines)
     assert await given_up(lot, second, request) == (HELD, 0)
+
+
+async def test_a_line_that_another_claimed_meanwhile_is_not_parked_and_costs_nothing(
+    lot: Lot,
+) -> None:
+    worker = await lot.worker("w0")
+    (claim,) = await lot.lines.claim(lot.batch, lot.key, worker.holder, 1)
+    parked = await worker.parkable(claim)
+    await lot.lines.free(worker.holder)
+    (again,) = await lot.lines.claim(lot.batch, lot.key, "w1.1", 1)
+    await worker.parked.park(claim, lot.key, parked)
+    assert (await lot.states())[again.line.number] == "running"
+    (end,) = lot.outcomes().values()
+    assert (end.request_id, end.cost_microusd) == (parked.ticket.request_id, 0)
+    assert (await lot.spent(), await lot.stakes()) == ((0, 0), 0)
+
+
+async def written_off(lot: Lot, worker: Worker) -> None:
+    """It is away for long enough that somebody else finds its leases over, and comes back."""
+    lot.workers.remove(worker)
+    await lot.wait(100.0)
+    other = await lot.worker("w9")
+    other.ledger.release(await other.ledger.reserve((ACCOUNT,), 7))
+    lot.workers.append(worker)
+
+
+async def test_a_worker_whose_leases_were_written_off_pays_for_the_lines_that_it_still_has(
+    lot: Lot,
+) -> None:
+    worker = await lot.worker("w0")
+    requests = await worker.park(4)
+    await worker.tend()
+    await written_off(lot, worker)
+    await worker.ended(requests)
+    cost = sum(each.cost_microusd for each in lot.outcomes().values())
+    assert cost > 0
+    assert (await lot.spent(), await lot.stakes()) == ((cost, 0), 0)
+
+
+async def test_what_the_next_process_holds_for_lines_is_not_lost_in_its_crash(lot: Lot) -> None:
+    first = await lot.worker("w0")
+    requests = await first.park(4)
+    await first.tend()
+    await first.runner.close()
+    await first.ledger.close()
+    lot.workers.clear()
+    second = await lot.worker("w0")
+    lines = await second.store.lines(lot.batch.batch_id, lot.key, [1, 2, 3, 4])
+    await second.parked.hold(lot.batch, lot.key, NOBODY, lines)
+    assert (await lot.spent(), await lot.stakes()) == ((0, 4 * HELD), 4)
+    lot.workers.clear()
+    third = await lot.worker("w0")
+    await third.ended(requests)
+    cost = sum(each.cost_microusd for each in lot.outcomes().values())
+    assert (await lot.spent(), await lot.stakes()) == ((cost, 0), 0)
