@@ -112,7 +112,7 @@ class Lot:
         self.batches = BatchStore(database, master, self.clock)
         self.lines = LineStore(database, self.clock)
         self.table = LeaseTable(database, self.clock)
-        self.audit = MemoryAuditLog()
+        self.audit: Any = MemoryAuditLog()
         answer = ScriptedProvider("scripted", HOME, "openai_chat").parcels._answer
         self.vendor = Vendor(HOME, "openai_chat", answer)
         self.service: ParcelService | None = self.vendor
@@ -257,6 +257,10 @@ class Worker:
             stage="intent",
             utc_us=now_us,
             organisation=PROJECT[0],
+            workspace=PROJECT[1],
+            project=PROJECT[2],
+            key_id="k1",
+            reserved_microusd=held,
             detail=arrival.detail,
         )
         intent = await lot.audit.append(begun)
