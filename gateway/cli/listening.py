@@ -100,5 +100,5 @@ def run_server(application: Any, settings: Settings, listener: Listener) -> None
     except SystemExit:
         # uvicorn has said only that the start failed.
         if watched.refusal is not None:
-            raise watched.refusal from None
+            raise watched.refusal from watched.refusal.__cause__
         raise

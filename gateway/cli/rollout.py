@@ -20,7 +20,7 @@ from gateway.configuration.guarding import (
 )
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.errors import GatewrightError, RequestInvalid
+from gateway.errors import RequestInvalid
 from gateway.rollout.versions import Action, PolicyVersion
 from gateway.routing import TargetBoard
 from gateway.store.engine import open_database
@@ -53,8 +53,6 @@ async def opened_policies(settings: Settings) -> AsyncIterator[PolicyStore]:
     try:
         await require_newest_schema(database)
         yield PolicyStore(database, SystemClock())
-    except GatewrightError as error:
-        raise Refused(error.message) from error
     finally:
         await database.close()
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import aiosqlite
 from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
@@ -268,6 +269,8 @@ def open_database(
             "timeout": 5.0,
             "command_timeout": _COMMAND_S if pooled else None,
         }
+    else:
+        options["connect_args"] = {"async_creator_fn": _open_sqlite}
     engine = create_async_engine(parsed, **options)
     if not is_remote:
         prepare = _prepare_sqlite if foreign_keys else _prepare_sqlite_for_migration
@@ -279,6 +282,22 @@ def open_database(
         if pooled:
             event.listen(engine.sync_engine, "connect", _prepare_postgresql)
     return Database(parsed, engine, is_patient=not pooled)
+
+
+async def _open_sqlite(*where: Any, **options: Any) -> aiosqlite.Connection:
+    """As SQLAlchemy does it; what cannot be opened leaves no thread behind.
+
+    The driver's thread tells the event loop of its end. A command that fails at once would have
+    closed the loop by then, and the thread would say so on standard error, at length.
+    """
+    made = aiosqlite.connect(*where, **options)
+    thread = made._thread  # noqa: SLF001 - SQLAlchemy takes it, too; nothing else can wait for it
+    thread.daemon = True
+    try:
+        return await made
+    except BaseException:
+        await asyncio.to_thread(thread.join)
+        raise
 
 
 def _make_private(_dialect: Any, _record: object, given: list[Any], _options: object) -> None:

@@ -208,11 +208,24 @@ def test_times_out_of_reason_are_refused(operator: Operator) -> None:
     assert len(_lines(operator.config("keys", "list"))) == 1
 
 
-def test_a_database_that_is_none_is_refused(operator: Operator) -> None:
-    (operator.folder / "var" / "gatewright.db").write_text("garbage")
-    for command in (("keys", "list"), ("database", "migrate")):
+@pytest.mark.parametrize(
+    ("instead", "why"),
+    [("garbage", "file is not a database"), ("folder", "unable to open database file")],
+)
+def test_a_database_that_is_none_is_refused_with_the_drivers_reason(
+    operator: Operator, instead: str, why: str
+) -> None:
+    path = operator.folder / "var" / "gatewright.db"
+    path.unlink()
+    if instead == "folder":
+        path.mkdir()
+    else:
+        path.write_text(instead)
+    said = f"gatewright: the database does not answer: {why}\n"
+    commands = (("keys", "list"), ("database", "migrate"), ("policy", "versions"))
+    for command in (*commands, ("budgets", "set", "org:acme", "5")):
         ended = operator.config(*command)
-        assert (ended.status, ended.errors) == (2, "gatewright: the database does not answer\n")
+        assert (ended.status, ended.errors) == (2, said)
 
 
 def test_a_key_is_narrowed_at_once_and_widened_by_a_second_person(

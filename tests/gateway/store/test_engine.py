@@ -2,9 +2,11 @@
 
 import asyncio
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 from sqlalchemy import insert, select, text, update
@@ -33,6 +35,28 @@ pytestmark = pytest.mark.anyio
 )
 def test_a_url_gets_its_asynchronous_driver(given: str, driver: str) -> None:
     assert parse_url(given).drivername == driver
+
+
+def test_a_file_that_cannot_be_opened_leaves_no_thread_that_complains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command ends at once: the driver's thread would tell a loop that is closed by then."""
+    complaints: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", complaints.append)
+
+    async def asked() -> None:
+        database = open_database(f"sqlite:///{tmp_path / 'nowhere' / 'gateway.db'}", pooled=False)
+        with pytest.raises(NotReady):
+            async with database.reading():
+                raise AssertionError
+        await database.close()
+
+    before = threading.active_count()
+    for _ in range(40):
+        asyncio.run(asked())
+        assert threading.active_count() == before
+
+    assert complaints == []
 
 
 async def test_what_another_process_closes_stays_open_here(sqlite_url: str) -> None:
