@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from gateway.dialects.registry import DIALECTS
 from tests.gateway.veiling.answers_in_blocks import (
     in_messages,
     lifted,
@@ -14,7 +15,7 @@ from tests.gateway.veiling.answers_in_blocks import (
     trees,
 )
 from tests.gateway.veiling.test_blocks import CALLED, CARD, MASK, THOUGHT
-from tests.gateway.veiling.test_output_scan import output_scan
+from tests.gateway.veiling.test_output_scan import event, output_scan
 
 
 @pytest.mark.parametrize("shape", ["parts", "items"])
@@ -48,3 +49,25 @@ def test_parts_of_a_thought_are_one_text_too() -> None:
     shown = [part["text"] for part in made["output"][0]["summary"]]
     assert shown == [MASK[:-1], MASK[-1]]
     assert texts_of(made) == []
+
+
+def test_parts_of_a_summary_stay_apart_where_a_number_is_masked_over_them() -> None:
+    texts = (f"It is {CARD[:9]}", f"{CARD[9:]}, he said.", "Done.")
+    raw = [event("response.created", response=response([]) | {"status": "in_progress"})]
+    for index, text in enumerate(texts):
+        place = {"output_index": 0, "item_id": "rs_1", "summary_index": index}
+        empty = {"type": "summary_text", "text": ""}
+        raw += [
+            event("response.reasoning_summary_part.added", **place, part=empty),
+            event("response.reasoning_summary_text.delta", **place, delta=text),
+            event("response.reasoning_summary_part.done", **place, part={**empty, "text": text}),
+        ]
+    raw.append(event("response.completed", response=response([])))
+    decoder = DIALECTS["openai_responses"].stream_decoder()
+    lift = output_scan().lifted()
+    events = [each for piece in raw for each in lift.events(decoder.feed(piece))]
+
+    said = [(d.kind, d.text) for each in events for d in each.deltas if d.text or d.kind == "part"]
+    together = "".join("\n" if kind == "part" else text for kind, text in said)
+    assert together == "It is [REDACTED:CREDIT_CARD]\n, he said.\nDone."
+    assert CARD[9:].encode() not in b"".join(each.raw for each in events)
