@@ -70,6 +70,7 @@ async def test_rule_19_who_takes_no_less_is_refused_and_so_is_everybody_by_defau
         with pytest.raises(openai.BadRequestError) as caught:
             await ask(gateway, key, model, stream=stream)
         assert (caught.value.code, caught.value.param) == ("unsupported_parameter", parameter)
+        assert "web_search" in str(caught.value)
     assert untouched(upstreams)
 
 

@@ -196,7 +196,8 @@ class Toolbox:
                 self._put_one(tool, namespace, is_first=index == 0)
             elif hosted := _hosted(tool):
                 where = f"{place}[{index}].type"
-                self._losses.hosted.append(Hosted(where, f"tools.{hosted}", _REASON, 19))
+                reason = f"Only its own vendor runs {hosted}"
+                self._losses.hosted.append(Hosted(where, f"tools.{hosted}", reason, 19))
             else:
                 raise unsupported(f"{place}[{index}].type", _REASON, 19)
 
