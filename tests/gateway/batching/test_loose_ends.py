@@ -202,3 +202,23 @@ async def test_what_cannot_be_written_at_first_is_paid_once(scene: Scene) -> Non
     assert await scene.ends.tend() == 2
     assert scene.found() == [ERASED_FOR] * 2
     assert await scene.lot.spent() == (2 * HELD, 0)
+
+
+async def test_a_segment_that_is_out_of_reach_is_no_end_and_is_said(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scene.erase(1)
+    await scene.ends.tend()
+    read = "gateway.batching.loose_ends.read_intents"
+
+    def away(_: Path, spots: list[object], found: dict[object, OSError]) -> list[object]:
+        assert len(spots) == 1
+        found["w0", 1] = OSError("The disk is away for a moment.")
+        return []
+
+    with monkeypatch.context() as patched:
+        patched.setattr(read, away)
+        with pytest.raises(OSError, match="for a moment"):
+            await scene.ends.tend()
+    assert scene.found() == []
+    assert await scene.ends.tend() == 1
