@@ -24,6 +24,10 @@ class Price(Struct, frozen=True):
     """What the faster tier costs, in percent of the above; 0 where its price is not known."""
     flex_percent: int = 0
     """Likewise of the slower tier."""
+    web_search_microusd: int = 0
+    """What one search by the vendor costs beside its tokens; 0 where that is not known."""
+    unbilled_tools: bool = False
+    """Whether tools that run at the vendor may be used though their price is not known here."""
 
     def percent_of(self, service_tier: str) -> int:
         """What a tier costs in percent of the standard one; 0 where that is not known."""

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.admission.bounds import answers_of
+from gateway.admission.hosted_tools import searches_at_most
 from gateway.admission.sealing import sealed_in
 from gateway.configuration.settings import Limits
 from gateway.errors import (
@@ -333,7 +334,9 @@ def _candidate(
     is_1h_dearer = price.cache_write_1h_microusd_per_mtok > price.cache_write_microusd_per_mtok
     writes_for_1h = is_1h_dearer and any(written in request.raw for written in _FOR_1H)
     most = max(request.input_tokens_most, request.input_tokens_estimate)
-    worst = worst_cost(price, most, cap * answers_of(request), writes_for_1h=writes_for_1h)
+    searches = searches_at_most(request) if price.web_search_microusd else 0
+    answers = answers_of(request)
+    worst = worst_cost(price, most, cap * answers, writes_for_1h=writes_for_1h, searches=searches)
     tier = request.tree.get("service_tier")
     if isinstance(tier, str):
         # What is asked for may cost more than the standard tier, and that is what is reserved.

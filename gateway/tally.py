@@ -168,6 +168,7 @@ def add_usage(known: Usage | None, more: Usage) -> Usage:
         reasoning_tokens=max(known.reasoning_tokens, more.reasoning_tokens),
         estimated=more.estimated,
         service_tier=more.service_tier or known.service_tier,
+        web_searches=max(known.web_searches, more.web_searches),
     )
 
 

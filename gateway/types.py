@@ -207,6 +207,7 @@ class Usage(Struct, frozen=True):
     reasoning_tokens: int = 0
     estimated: bool = False  # The upstream sent no usage, so we counted characters instead.
     service_tier: str = ""  # That served it: `default`, `priority`, `flex`, `batch`; or not said.
+    web_searches: int = 0  # By the vendor's own tool, paid beside the tokens.
 
 
 class Attempt(Struct, frozen=True, omit_defaults=True):

@@ -24,11 +24,12 @@ NUMBERS: Final = {
     "batch_percent": "batch, percent",
     "priority_percent": "priority, percent",
     "flex_percent": "flex, percent",
+    "web_search_microusd": "a search, millionths of a dollar",
     "context_window_tokens": "context, tokens",
     "output_tokens_max": "output, tokens at most",
     "priced_up_to_tokens": "priced up to, tokens",
 }
-TEXTS: Final = {"tier": "tier", "vendor": "vendor"}
+TEXTS: Final = {"tier": "tier", "vendor": "vendor", "unbilled_tools": "tools not billed"}
 
 CellKind = Literal["money", "number", "text"]
 _COLUMNS: Final[Mapping[CellKind, Mapping[str, str]]] = {
@@ -168,8 +169,8 @@ def _cells(before: Entry | None, after: Entry) -> tuple[Cell, ...]:
     cells = []
     for kind, columns in _COLUMNS.items():
         for field, column in columns.items():
-            now = getattr(after, field)
-            old = getattr(before, field) if before is not None else ""
+            now = _shown(getattr(after, field))
+            old = _shown(getattr(before, field)) if before is not None else ""
             is_shown = now != old if before is not None else field in AMOUNTS
             if is_shown:
                 cells.append(Cell(column, kind, old, now, _share(old, now)))
@@ -182,6 +183,12 @@ def _cells(before: Entry | None, after: Entry) -> tuple[Cell, ...]:
         cells += [Cell("can no more", "text", ", ".join(sorted(gone)), "")] if gone else []
         cells += [Cell("can now", "text", "", ", ".join(sorted(new)))] if new else []
     return tuple(cells)
+
+
+def _shown(value: object) -> int | str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, int) else str(value)
 
 
 def _stances(before: Mapping[str, str], after: Mapping[str, str]) -> list[Cell]:

@@ -26,6 +26,9 @@ class Bill(Struct, frozen=True):
     source: str
     is_exact: bool
     others: tuple[Attempt, ...] = ()
+    searches: int = 0
+    """By the vendor's own tool, at `search_microusd` each."""
+    search_microusd: int = 0
     """What was paid beside the answer: attempts that failed, came too late or were not enough."""
 
 
@@ -45,6 +48,8 @@ def bill_of(record: AuditRecord, price: Price | None) -> Bill | None:
         price.source,
         is_exact=price.as_of == record.price_as_of and cost(price, usage) == of_answer,
         others=others,
+        searches=usage.web_searches,
+        search_microusd=price.web_search_microusd,
     )
 
 

@@ -41,7 +41,7 @@ def check_bounds(request: ChatRequest, limits: Limits) -> None:
     for name in _TOOLS:
         _check_length(name, tree.get(name), limits.tools_max)
     _check_length("prompt", tree.get("prompt"), limits.prompts_max)
-    if request.has_tools and (brought := _brought(tree)):
+    if request.has_tools and (brought := tools_brought(tree)):
         own = tree.get("tools")
         brought += own if isinstance(own, list) else ()
         _check_length("tools", brought, limits.tools_max)
@@ -72,7 +72,7 @@ def _check_length(place: str, value: object, most: int) -> None:
         raise _too_many(place, most)
 
 
-def _brought(tree: Mapping[str, object]) -> list[object]:
+def tools_brought(tree: Mapping[str, object]) -> list[object]:
     """Tools that are not the request's own: those that items bring, and those in namespaces."""
     pending = [*_with_tools(tree.get("tools")), *_with_tools(tree.get("input"))]
     found: list[object] = []
@@ -137,7 +137,7 @@ def _check_schemas(request: ChatRequest, most_bytes: int) -> None:
         for index, each in enumerate(value if isinstance(value, list) else (value,)):
             if each is not None and len(msgspec.json.encode(each)) > most_bytes:
                 raise _too_long(f"{name}[{index}]" if isinstance(value, list) else name, most_bytes)
-    for each in _brought(request.tree) if request.has_tools else ():
+    for each in tools_brought(request.tree) if request.has_tools else ():
         if len(msgspec.json.encode(each)) > most_bytes:
             raise _too_long("tools", most_bytes)
 

@@ -11,6 +11,7 @@ from functools import partial
 
 from msgspec import Struct, structs
 
+from gateway.admission.hosted_tools import offers_hosted_tools
 from gateway.clock import Clock
 from gateway.dispatch.attempts import NO_ANSWER, AttemptLog, RunningAttempt
 from gateway.dispatch.health import TargetHealth
@@ -362,4 +363,4 @@ def _may_be_refused(request: ChatRequest) -> bool:
     is_plain = tree.get("service_tier") is None and tree.get("speed") is None
     if request.wants_json_schema or bool(request.dropped) or not is_plain:
         return True
-    return not PARAMETER_FIELDS.isdisjoint(tree)
+    return offers_hosted_tools(request) or not PARAMETER_FIELDS.isdisjoint(tree)

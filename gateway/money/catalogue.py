@@ -94,6 +94,8 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     as_of: str
     priority_percent: int = 0
     flex_percent: int = 0
+    web_search_microusd: int = 0
+    unbilled_tools: bool = False
     priced_up_to_tokens: int = 0
     """Inputs longer than this cost more than stated here, so they are not offered; 0 = no limit."""
     parameters: Mapping[str, Stance] = {}
@@ -114,6 +116,8 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True):
             as_of=self.as_of,
             priority_percent=self.priority_percent,
             flex_percent=self.flex_percent,
+            web_search_microusd=self.web_search_microusd,
+            unbilled_tools=self.unbilled_tools,
         )
 
     @property
@@ -211,7 +215,12 @@ def refine_target(
 
 
 def worst_cost(
-    price: Price, input_tokens: int, output_tokens_cap: int, *, writes_for_1h: bool = False
+    price: Price,
+    input_tokens: int,
+    output_tokens_cap: int,
+    *,
+    writes_for_1h: bool = False,
+    searches: int = 0,
 ) -> int:
     """Micro-dollars that an answer costs at most: all input the dearest way, all output used.
 
@@ -226,14 +235,15 @@ def worst_cost(
     if writes_for_1h:
         dearest = max(dearest, price.cache_write_1h_microusd_per_mtok)
     total = input_tokens * dearest + output_tokens_cap * price.output_microusd_per_mtok
-    return _rounded_up(total, _TOKENS_PER_MTOK)
+    return _rounded_up(total, _TOKENS_PER_MTOK) + searches * price.web_search_microusd
 
 
 def cost(price: Price, usage: Usage, *, is_batch: bool = False) -> int:
     """Micro-dollars of an answer, rounded up once.
 
     `usage.input_tokens` counts all input; what was read from or written to the cache (for five
-    minutes or for an hour, counted apart) is priced apart, and the rest is new input.
+    minutes or for an hour, counted apart) is priced apart, and the rest is new input. Searches cost
+    the same in every tier.
     """
     special = usage.cache_read_tokens + usage.cache_write_tokens + usage.cache_write_1h_tokens
     total = (
@@ -243,13 +253,14 @@ def cost(price: Price, usage: Usage, *, is_batch: bool = False) -> int:
         + usage.cache_write_1h_tokens * price.cache_write_1h_microusd_per_mtok
         + usage.output_tokens * price.output_microusd_per_mtok
     )
+    searches = usage.web_searches * price.web_search_microusd
     if is_batch or usage.service_tier:
         # The tier that served, not the one that was asked for; one without a price is standard.
         percent = price.batch_percent
         if not is_batch:
             percent = price.percent_of(usage.service_tier) or _PERCENT
-        return _rounded_up(total * percent, _TOKENS_PER_MTOK * _PERCENT)
-    return _rounded_up(total, _TOKENS_PER_MTOK)
+        return _rounded_up(total * percent, _TOKENS_PER_MTOK * _PERCENT) + searches
+    return _rounded_up(total, _TOKENS_PER_MTOK) + searches
 
 
 def saved_by_cache(price: Price, usage: Usage) -> int:
@@ -260,6 +271,7 @@ def saved_by_cache(price: Price, usage: Usage) -> int:
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
         service_tier=usage.service_tier,
+        web_searches=usage.web_searches,
     )
     return cost(price, plain) - cost(price, usage)
 

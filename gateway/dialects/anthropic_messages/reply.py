@@ -102,6 +102,7 @@ def usage_of(wire: UsageWire, *, is_sound: bool = True) -> Usage | None:
     read = wire.cache_read_input_tokens or 0
     written = wire.cache_creation_input_tokens or 0
     kinds, details = wire.cache_creation, wire.output_tokens_details
+    tools = wire.server_tool_use
     hour = (kinds.ephemeral_1h_input_tokens or 0) if kinds is not None else 0
     written = max(written, hour)
     return Usage(
@@ -113,6 +114,7 @@ def usage_of(wire: UsageWire, *, is_sound: bool = True) -> Usage | None:
         reasoning_tokens=(details.thinking_tokens or 0) if details is not None else 0,
         estimated=not is_sound,
         service_tier=_SERVED.get(wire.service_tier or "", ""),
+        web_searches=(tools.web_search_requests or 0) if tools is not None else 0,
     )
 
 

@@ -14,7 +14,7 @@ from gateway.dialects.anthropic_messages.wire import (
     Source,
     TurnWire,
 )
-from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
+from gateway.dialects.loss import check_priced, check_schema_wanted, unsupported
 from gateway.dialects.parameters import MESSAGES_SAMPLING, unfit
 from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.estimate import estimate_input_tokens
@@ -78,7 +78,7 @@ def read_request(
         destinations=tuple(destinations),
         version=asked.version,
         betas=asked.betas,
-        dropped=asked.dropped,
+        dropped=asked.dropped + tuple(name for name in protocol.KEPT_HERE if name in tree),
     )
 
 
@@ -167,7 +167,7 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
         FeatureUnsupported: the model cannot do what is asked.
     """
     check_schema_wanted(target, is_wanted=request.wants_json_schema)
-    check_tier_priced(request, target)
+    check_priced(request, target)
     fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
     fields["model"] = msgspec.json.encode(target.model)
     asked = request.max_output_tokens
@@ -180,10 +180,8 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
         del fields[name]
     dropped = request.dropped + left_out.dropped
     for name in protocol.KEPT_HERE:
-        if name in fields:
-            # Which models may answer is the decision's to say, not the request's.
-            del fields[name]
-            dropped += (name,)
+        # Which models may answer is the decision's to say, not the request's.
+        fields.pop(name, None)
     if thinking.may_be_foreign(request.raw):
         own = thinking.without_foreign(bytes(fields["messages"]))
         if own is not None:

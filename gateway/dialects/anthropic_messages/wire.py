@@ -125,6 +125,10 @@ class OutputDetails(Struct):
     thinking_tokens: Count | None = None
 
 
+class ServerToolUse(Struct):
+    web_search_requests: Count | None = None
+
+
 class UsageWire(Struct):
     input_tokens: Count | None = None
     output_tokens: Count | None = None
@@ -133,6 +137,7 @@ class UsageWire(Struct):
     cache_creation: CacheCreation | None = None
     output_tokens_details: OutputDetails | None = None
     service_tier: str | None = None
+    server_tool_use: ServerToolUse | None = None
 
 
 class StopDetails(Struct):

@@ -7,8 +7,8 @@ import msgspec
 from gateway.dialects import body
 from gateway.dialects.loss import (
     check_no_places,
+    check_priced,
     check_schema_wanted,
-    check_tier_priced,
     unsupported,
 )
 from gateway.dialects.openai_chat.wire import ChatBody, ChatMessage, ContentPart, Link
@@ -128,7 +128,7 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
         FeatureUnsupported: the model cannot do what is asked.
     """
     check_schema_wanted(target, is_wanted=request.wants_json_schema)
-    check_tier_priced(request, target)
+    check_priced(request, target)
     asked = request.max_output_tokens
     is_within = asked is not None and asked <= output_tokens_cap
     lacks_usage = request.stream and not request.wants_stream_usage

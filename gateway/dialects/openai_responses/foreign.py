@@ -85,6 +85,18 @@ def item_of(raw: bytes | msgspec.Raw) -> Item:
     return _ITEM.decode(raw) if kind in _READ else Item(type=kind)
 
 
+def searches_in(raw: bytes | msgspec.Raw) -> int:
+    """How many searches an item of an answer was paid for; opening a page is none."""
+    try:
+        item = _SEARCH.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return 0
+    action = item.action
+    if item.type != "web_search_call" or (action is not None and action.type != "search"):
+        return 0
+    return max(1, len(action.queries)) if action is not None else 1
+
+
 def is_unread(event: bytes, read: Collection[str]) -> bool:
     """Whether an event is of a kind that nobody here reads."""
     try:
@@ -97,5 +109,16 @@ class _Kind(Struct):
     type: str
 
 
+class _Action(Struct):
+    type: str = "search"
+    queries: list[msgspec.Raw] = []
+
+
+class _SearchItem(Struct):
+    type: str
+    action: _Action | None = None
+
+
 _KIND = msgspec.json.Decoder(_Kind)
+_SEARCH = msgspec.json.Decoder(_SearchItem)
 _ITEM = msgspec.json.Decoder(Item)

@@ -8,7 +8,7 @@ from gateway.conversation import PART_SEAM
 from gateway.dialects import body
 from gateway.dialects.figures import read_figures
 from gateway.dialects.openai_chat.reply import served_tier, told_tier
-from gateway.dialects.openai_responses.foreign import item_of
+from gateway.dialects.openai_responses.foreign import item_of, searches_in
 from gateway.dialects.openai_responses.marks import wrapped_block, wrapped_item
 from gateway.dialects.openai_responses.tools import Called, text_of
 from gateway.dialects.openai_responses.wire import Item, Part, Reply, UsageWire
@@ -66,7 +66,7 @@ def decode_reply(raw: bytes) -> Completion:
         tool_calls=calls,
         stop_reason=stop_reason(wire, has_calls=bool(calls), is_refused=bool(refusal)),
         stop_sequence=None,
-        usage=usage_of(wire.usage, wire.service_tier) or _estimated(items),
+        usage=usage_of(wire) or _estimated(items),
         thinking=tuple(_thought(item) for item in items if item.type == "reasoning"),
         refusal=refusal,
     )
@@ -97,9 +97,9 @@ def _thought(item: Item) -> Delta:
     return Delta("thinking", text, redacted=wrapped_item(item))
 
 
-def usage_of(said: object, service_tier: str | None = None) -> Usage | None:
+def usage_of(reply: Reply) -> Usage | None:
     """None where the upstream counted nothing; its cached tokens are part of the input."""
-    wire, is_sound = read_figures(said, UsageWire)
+    wire, is_sound = read_figures(reply.usage, UsageWire)
     if wire.input_tokens is None and wire.output_tokens is None:
         return None
     read, written = wire.input_tokens_details, wire.output_tokens_details
@@ -110,7 +110,8 @@ def usage_of(said: object, service_tier: str | None = None) -> Usage | None:
         cache_write_tokens=(read.cache_write_tokens or 0) if read is not None else 0,
         reasoning_tokens=(written.reasoning_tokens or 0) if written is not None else 0,
         estimated=not is_sound,
-        service_tier=served_tier(service_tier),
+        service_tier=served_tier(reply.service_tier),
+        web_searches=sum(map(searches_in, reply.output)),
     )
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from gateway.conversation import BLOCK_MARK
 from gateway.dialects import body
-from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
+from gateway.dialects.loss import check_priced, check_schema_wanted, unsupported
 from gateway.dialects.openai_responses.foreign import attached, readable
 from gateway.dialects.openai_responses.tools import listed
 from gateway.dialects.openai_responses.wire import Item, Part, ResponsesBody
@@ -164,7 +164,7 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
         FeatureUnsupported: the model cannot do what is asked.
     """
     check_schema_wanted(target, is_wanted=request.wants_json_schema)
-    check_tier_priced(request, target)
+    check_priced(request, target)
     fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
     fields.pop("previous_response_id", None)
     fields["model"] = msgspec.json.encode(target.model)

@@ -150,7 +150,7 @@ class ResponseStreamDecoder:
         self._ended = True
         reason = stop_reason(reply, has_calls=bool(self._calls), is_refused=self._refused)
         deltas = [Delta("stop", stop_reason=reason)]
-        usage = usage_of(reply.usage, reply.service_tier)
+        usage = usage_of(reply)
         if usage is not None:
             deltas.append(Delta("usage", usage=usage))
         return StreamEvent(raw, tuple(deltas), is_terminal=True)

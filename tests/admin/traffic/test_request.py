@@ -201,6 +201,13 @@ def test_the_parts_of_a_bill_add_up_to_what_was_recorded_or_it_says_estimated() 
     assert -(-spent // 10**6) == record.cost_microusd
     assert [part.tokens for part in bill.parts] == [400, 600, 200]
     assert bill.saved_microusd == 600 * 2_700_000 // 10**6
+    searching = replace(price, web_search_microusd=10_000)
+    used = replace(usage, web_searches=2)
+    dearer = replace(record, usage=used, cost_microusd=cost(searching, used))
+    searched = bill_of(dearer, searching)
+    assert searched is not None
+    assert searched.is_exact
+    assert searched.searches * searched.search_microusd == 20_000
     later = Price(1, 1, 1, 1, 1, 50, "a", "2026-12-01")
     estimated = bill_of(record, later)
     assert estimated is not None

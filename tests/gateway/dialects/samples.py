@@ -23,6 +23,7 @@ PRICE = Price(
     cache_write_microusd_per_mtok=1,
     cache_write_1h_microusd_per_mtok=1,
     batch_percent=50,
+    web_search_microusd=10_000,
     source="test",
     as_of="2026-11-01",
 )

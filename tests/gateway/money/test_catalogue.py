@@ -6,6 +6,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gateway.configuration.settings import TargetSettings
 from gateway.errors import ConfigurationInvalid
@@ -251,6 +252,22 @@ def test_the_largest_number_that_is_believed_and_what_is_taken_are_kept() -> Non
 def test_a_catalogue_without_bounds_is_refused_like_any_other_that_is_none(text: str) -> None:
     with pytest.raises(ConfigurationInvalid, match="not valid TOML"):
         load_catalogue(text, "my-prices.toml")
+
+
+def test_searches_cost_the_same_in_every_tier_and_are_reserved_beside_the_tokens() -> None:
+    price = structs.replace(SONNET, web_search_microusd=10_000)
+    plain = Usage(input_tokens=1_000_000, output_tokens=100_000)
+    searched = structs.replace(plain, web_searches=3)
+
+    assert cost(SONNET, searched) == cost(SONNET, plain) == cost(price, plain)
+    assert cost(price, searched) == cost(price, plain) + 30_000
+    assert cost(price, searched, is_batch=True) == cost(price, plain, is_batch=True) + 30_000
+    cached = structs.replace(searched, cache_read_tokens=1000)
+    assert saved_by_cache(price, cached) == saved_by_cache(
+        price, structs.replace(cached, web_searches=0)
+    )
+    least = worst_cost(price, 1000, 10)
+    assert worst_cost(price, 1000, 10, searches=3) == least + 30_000
 
 
 def test_what_a_cache_saves_is_what_the_same_tokens_would_have_cost_without_it() -> None:

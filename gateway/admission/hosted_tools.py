@@ -1,0 +1,84 @@
+"""Tools that run at a vendor and cost more than tokens: which a request offers, and how often.
+
+Nothing is free because nobody knew what it costs: a tool whose price is unknown is refused, and
+searches, which vendors count, are reserved and billed one by one.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from gateway.admission.bounds import tools_brought
+from gateway.errors import FeatureUnsupported
+from gateway.types import ChatRequest, Target
+
+
+SEARCHES_ASSUMED: Final = 10
+"""Reserved for a request that names no bound; what a vendor searches beyond it is booked."""
+
+_SEARCH: Final = "web_search"
+_IN_CHAT: Final = "web_search_options"
+"""Chat completions' own word for it, whose answers do not say how often."""
+_BESIDE_TOKENS: Final = (
+    *("code_execution", "code_interpreter", "file_search", "image_generation", "advisor"),
+)
+"""Paid by containers, stores, pictures or another model's tokens, which no answer tells."""
+_PAID: Final = (_SEARCH, *_BESIDE_TOKENS)
+
+
+def offers_hosted_tools(request: ChatRequest) -> bool:
+    """Whether one is offered that may be refused for its price."""
+    if not request.has_tools and _IN_CHAT not in request.tree:
+        return False
+    return any(kind.startswith(_PAID) for _, kind, _ in _offered(request.tree))
+
+
+def check_tools_priced(request: ChatRequest, target: Target) -> None:
+    """Refuse a tool of the vendor's whose price nobody knows; those in the house cost nothing more.
+
+    Raises:
+        FeatureUnsupported
+    """
+    price = target.price
+    if target.in_house or price.unbilled_tools:
+        return
+    for place, kind, _ in _offered(request.tree):
+        is_counted = kind.startswith(_SEARCH) and place != _IN_CHAT
+        if is_counted and price.web_search_microusd:
+            continue
+        if kind.startswith(_PAID):
+            raise FeatureUnsupported(
+                f"{place}: What this tool costs at this model is not known (rule 19).",
+                parameter=place,
+            )
+
+
+def searches_at_most(request: ChatRequest) -> int:
+    """How many searches are reserved: as many as the request allows, else what is assumed."""
+    if not request.has_tools:
+        return 0
+    searching = [tool for _, kind, tool in _offered(request.tree) if kind.startswith(_SEARCH)]
+    if not searching:
+        return 0
+    in_all = _bound(request.tree.get("max_tool_calls"))
+    if in_all is not None:
+        return in_all
+    bounds = [_bound(tool.get("max_uses")) for tool in searching]
+    return sum(SEARCHES_ASSUMED if each is None else each for each in bounds)
+
+
+def _bound(said: object) -> int | None:
+    return max(said, 0) if isinstance(said, int) and not isinstance(said, bool) else None
+
+
+def _offered(tree: Mapping[str, object]) -> Iterator[tuple[str, str, Mapping[str, object]]]:
+    """Where each tool stands, and its type; those that items bring stand among the tools."""
+    tools = tree.get("tools")
+    own = tools if isinstance(tools, list) else []
+    listed = [(f"tools[{at}]", each) for at, each in enumerate(own)]
+    listed += [("tools", each) for each in tools_brought(tree)]
+    for place, tool in listed:
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        if isinstance(kind, str):
+            yield place, kind, tool
+    if tree.get(_IN_CHAT) is not None:
+        yield _IN_CHAT, _SEARCH, {}
