@@ -14,7 +14,7 @@ import msgspec
 
 from classifiers.identifiers import FIELDS, is_name
 from classifiers.parts import Part, asked, is_asking, parts_of
-from classifiers.sealed import SEALING, is_sealed, wrapped
+from classifiers.sealed import SEALING, has_seal, is_sealed, wrapped
 from classifiers.units import LEAD_LENGTH, SEAM, Chain, Unit
 
 
@@ -266,13 +266,13 @@ class _Walk:
             self.note_opaque(_OPAQUE_PARTS[kind], mapping)
         elif depth == _PART_DEPTH and nested == 0 and role and _is_unknown_part(kind):
             self.opaque_kinds.add("unknown")
-        may_be_sealed = kind.__class__ is str and kind in SEALING
+        may_be_sealed = kind.__class__ is str and kind in SEALING and has_seal(mapping)
         for key, given in mapping.items():
             if (key in FIELDS and not nested and is_name(given)) or (
                 may_be_sealed and is_sealed(mapping, key, given, role)
             ):
                 continue
-            value = wrapped(mapping, key, given) if may_be_sealed else given
+            value = wrapped(mapping, key, given, role) if may_be_sealed else given
             if key not in WIRE_WORDS:
                 self.key(key, role)
                 if key in _BINARY_KEYS and isinstance(value, str) and _is_binary(value):

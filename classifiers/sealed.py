@@ -18,9 +18,11 @@ _FIELDS: Final = {
     "thinking": "signature",
     "redacted_thinking": "data",
     "reasoning": "encrypted_content",
+    "encrypted_content": "encrypted_content",
 }
-SEALING: Final = frozenset(_FIELDS)
-"""Types of content parts that have a sealed field."""
+_CALL: Final = "function_call"
+SEALING: Final = frozenset({*_FIELDS, _CALL})
+"""Types of content parts that may have a sealed field, or a seal inside of a field."""
 _WRAP: Final = re.compile(r"gw_[a-z_]{1,24}:")
 _WRAPPED_FIELDS: Final = 3
 _ROLES: Final = frozenset({"", "assistant"})
@@ -29,8 +31,19 @@ _BYTE_VALUES: Final = 256
 _OF_NOISE: Final = 0.8
 """Of the different bytes that noise of this length has; texts have half of that at most."""
 _SAMPLE_BYTES: Final = 1_024
+_FERNET: Final = "gAAAA"
+_FERNET_HEAD_BYTES: Final = 9
+_FERNET_FRAME_BYTES: Final = 57
+_BLOCK_BYTES: Final = 16
+"""Fernet's tokens: a version and a time, then an initial vector, whole blocks and a signature."""
 _HEADS: Final = (b"\x1f\x8b", b"x\x01", b"x\x9c", b"x\xda", b"PK", b"\x28\xb5\x2f\xfd", b"BZh")
 """How gzip, zlib, zip, zstd and bzip2 begin."""
+
+
+def has_seal(part: dict[object, object]) -> bool:
+    """Whether a content part of those types is to be looked at for one."""
+    arguments = part.get("arguments") if part.get("type") == _CALL else _FERNET
+    return isinstance(arguments, str) and _FERNET in arguments
 
 
 def is_sealed(part: dict[object, object], key: object, value: object, role: str) -> bool:
@@ -38,17 +51,22 @@ def is_sealed(part: dict[object, object], key: object, value: object, role: str)
     kind = part.get("type")
     if not isinstance(kind, str) or _FIELDS.get(kind) != key or role not in _ROLES:
         return False
-    return isinstance(value, str) and _is_noise(value)
+    return isinstance(value, str) and (_is_noise(value) or _is_token(value))
 
 
-def wrapped(part: dict[object, object], key: object, value: object) -> object:
+def wrapped(part: dict[object, object], key: object, value: object, role: str) -> object:
     """The parts in a wrap that the gateway made around a seal; the value itself where it is none.
 
     Clients of another dialect carry it in the field that their own vendor seals. What is in it is
-    read like any part: the thought as text, its signature as a seal.
+    read like any part: the thought as text, its signature as a seal. Of a call's arguments those
+    are gone that are seals by themselves.
     """
     kind = part.get("type")
-    if not isinstance(kind, str) or _FIELDS.get(kind) != key or not isinstance(value, str):
+    if not isinstance(kind, str) or not isinstance(value, str):
+        return value
+    if kind == _CALL and key == "arguments" and role in _ROLES:
+        return _unsealed_arguments(value)
+    if _FIELDS.get(kind) != key:
         return value
     mark = _WRAP.match(value)
     if mark is None:
@@ -66,14 +84,41 @@ def wrapped(part: dict[object, object], key: object, value: object) -> object:
     return inside if isinstance(inside, dict) else value
 
 
+def _unsealed_arguments(arguments: str) -> str:
+    """Arguments of a call without those that the vendor has sealed: what its agents tell others."""
+    try:
+        given = msgspec.json.decode(arguments)
+    except (msgspec.MsgspecError, RecursionError):
+        return arguments
+    for value in given.values() if isinstance(given, dict) else ():
+        if isinstance(value, str) and _is_token(value):
+            # Out of the text: what it says twice under one name is all read.
+            arguments = arguments.replace(value, "")
+    return arguments
+
+
+def _is_token(text: str) -> bool:
+    """Whether a text is a token of Fernet's and nothing else; short ones are too, unlike noise."""
+    if not text.startswith(_FERNET):
+        return False
+    try:
+        data = base64.b64decode(text, b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    blocks, rest = divmod(len(data) - _FERNET_FRAME_BYTES, _BLOCK_BYTES)
+    return blocks > 0 and rest == 0 and _is_random(data[_FERNET_HEAD_BYTES:])
+
+
 def _is_noise(text: str) -> bool:
     plain = text.rstrip("=").replace("-", "+").replace("_", "/")
     try:
         data = base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
     except (binascii.Error, ValueError):
         return False
-    if len(data) < _LEAST_BYTES or data.startswith(_HEADS):
-        return False
+    return len(data) >= _LEAST_BYTES and not data.startswith(_HEADS) and _is_random(data)
+
+
+def _is_random(data: bytes) -> bool:
     # Everywhere: a sealed beginning does not vouch for the rest.
     return all(
         _has_all_bytes(data[max(0, min(at, len(data) - _SAMPLE_BYTES)) :][:_SAMPLE_BYTES])

@@ -126,3 +126,46 @@ def test_what_else_is_carried_like_one_is_read(thought: str, signature: str) -> 
 @pytest.mark.parametrize("value", ["gw_x:", "gw_x:W10=", "gw_x:e30=", "gw_x:%", "gw_thinking:WzFd"])
 def test_a_wrap_with_anything_else_in_it_is_no_error(value: str) -> None:
     assert inspect(turn({"type": "redacted_thinking", "data": value})).complete
+
+
+def token(length: int) -> str:
+    """What Fernet makes of so many blocks, as the vendor seals what agents tell each other."""
+    data = bytes([128]) + (1_790_000_000).to_bytes(8, "big")
+    return base64.urlsafe_b64encode(data + random.Random(9).randbytes(48 + 16 * length)).decode()
+
+
+def told(sealed: str, plain: str = "Task:", arguments: str = "") -> dict[str, Any]:
+    """A call that starts an agent, and what that agent is told."""
+    given = arguments or json.dumps({"task_name": "w", "message": sealed})
+    call = {"type": "function_call", "call_id": "call_1", "name": "spawn", "arguments": given}
+    parts = [
+        {"type": "input_text", "text": plain},
+        {"type": "encrypted_content", "encrypted_content": sealed},
+    ]
+    return {"model": "auto", "input": [call, {"type": "agent_message", "content": parts}]}
+
+
+@pytest.mark.parametrize("length", [1, 20])
+def test_what_agents_tell_each_other_is_sealed_where_the_vendor_did_it(length: int) -> None:
+    found = inspect(told(token(length)))
+    assert (found.data_class.name, found.complete) == ("S0", True)
+
+
+NUMBER = f"The number is {aadhaar(3)}."
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        told(NUMBER),
+        told(token(2), NUMBER),
+        told(token(2), arguments=json.dumps({"note": NUMBER, "message": token(2)})),
+        told(token(2), arguments=f'{{"message":"{NUMBER}","message":"{token(2)}"}}'),
+        told(base64.urlsafe_b64encode(bytes([128, 0, 0, 0, 0]) + NUMBER.encode() * 4).decode()),
+        told(token(2) + " " + NUMBER),
+        turn({"type": "function_call", "arguments": json.dumps({"message": token(2)})}, "user"),
+        {"input": [{"role": "user", "content": f"message: {token(2)}"}]},
+    ],
+)
+def test_nothing_else_is_sealed_with_it(request_: dict[str, Any]) -> None:
+    assert inspect(request_).data_class.name in {"S3", "S4"}
