@@ -46,7 +46,7 @@ from gateway.identity import Peppers
 from gateway.inspection import make_inspector
 from gateway.metrics import Metrics
 from gateway.money.calibration import Calibration
-from gateway.oversight.deeds import Deeds
+from gateway.oversight.deeds import Deeds, LateDeeds
 from gateway.patience import patience
 from gateway.pipeline import Pipeline
 from gateway.pool.parity import Parity
@@ -131,7 +131,10 @@ class DataPlane:
         self._turns = Turns()
         self._audit = make_audit_log(settings, clock)
         self._guard = CanaryGuard(
-            self._trials, self._policies, self.snapshots, Deeds(self._audit, clock), clock
+            self._trials,
+            self._policies,
+            self.snapshots,
+            LateDeeds(Deeds(self._audit, clock), clock),
         )
         self._integration = self._make_integration()
         self._evidence = make_evidence(settings, self._audit, self._database, clock)

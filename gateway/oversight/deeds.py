@@ -7,10 +7,12 @@ command, never from a field of the request. Callers pass names, numbers and role
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import msgspec
+from msgspec import Struct
 
 from gateway.clock import Clock
 from gateway.errors import GatewrightError
@@ -20,6 +22,7 @@ from gateway.types import AuditRecord, Receipt
 
 OPERATORS = "-operators"
 """The log of what operators did: of its own, whichever organisation a deed is about."""
+US_PER_S = 1_000_000
 
 
 class Deeds:
@@ -93,3 +96,45 @@ class Deeds:
                 self.record(actor, action, organisation, error=code, record=done.leaf_hash)
             )
             raise
+
+
+class _Done(Struct, frozen=True):
+    """A deed that is not on record yet."""
+
+    actor: str
+    action: str
+    organisation: str
+    after: Mapping[str, object]
+    at_us: int
+
+
+class LateDeeds:
+    """Deeds that wait for no log: done first, and on record as soon as that can be written.
+
+    For what must not be kept back, such as an alarm, or the end of what does harm. They are kept in
+    memory until then: whoever notes one leaves a trace of it in the database, too.
+    """
+
+    def __init__(self, deeds: Deeds, clock: Clock) -> None:
+        self._deeds = deeds
+        self._clock = clock
+        self._unrecorded: deque[_Done] = deque()
+
+    def note(self, actor: str, action: str, organisation: str, after: Mapping[str, object]) -> None:
+        """It was done now; the arguments are those of `Deeds.record`."""
+        done = _Done(actor, action, organisation, after, self._clock.utc_us())
+        self._unrecorded.append(done)
+
+    async def record(self) -> None:
+        """Write what is not on record; what comes a second late says when it was done.
+
+        Raises:
+            AuditUnavailable: the rest waits for the next call.
+        """
+        while self._unrecorded:
+            done = self._unrecorded[0]
+            after, late_us = dict(done.after), self._clock.utc_us() - done.at_us
+            if late_us >= US_PER_S:
+                after |= {"at_us": done.at_us, "late_s": late_us // US_PER_S}
+            await self._deeds.record(done.actor, done.action, done.organisation, after=after)
+            self._unrecorded.popleft()

@@ -13,7 +13,7 @@ from gateway.drift.judging import HOUR_US, Rules
 from gateway.inspection import Inspector
 from gateway.metrics import Metrics
 from gateway.money.alerting import Alerting, drift_message
-from gateway.oversight.deeds import Deeds
+from gateway.oversight.deeds import Deeds, LateDeeds
 from gateway.providers.webhook import WebHook
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
@@ -38,7 +38,7 @@ class DriftWatch:
         settings: DriftSettings,
         hours: ProfileHours,
         table: DriftTable,
-        deeds: Deeds,
+        deeds: LateDeeds,
         *,
         inspector: Inspector,
         metrics: Metrics,
@@ -54,7 +54,19 @@ class DriftWatch:
         self._log = logger()
 
     async def tend(self) -> None:
-        """Profile what is over, judge what is new, and obey what was found by whomever."""
+        """Profile what is over, judge what is new, and obey what was found by whomever.
+
+        Raises:
+            AuditUnavailable: what was found is not on record yet; the next call tries again.
+            NotReady: the database does not answer.
+        """
+        try:
+            await self._look_at_all()
+        finally:
+            # Recorded when it is done: a log that cannot be written must not keep an alarm back.
+            await self._deeds.record()
+
+    async def _look_at_all(self) -> None:
         await self._obey()
         left = HOURS_AT_ONCE
         for organisation in await self._hours.due(HOURS_AT_ONCE):
@@ -113,8 +125,7 @@ class DriftWatch:
         else:
             self._log.info(Event.PROFILE_STEADY, organisation=organisation, reason=told(after))
         verb = "drift.found" if after.state == "open" else "drift.ended"
-        # Recorded when it is done: a log that cannot be written must not keep an alarm back.
-        await self._deeds.record(ACTOR, verb, organisation, after=described(after))
+        self._deeds.note(ACTOR, verb, organisation, described(after))
 
 
 def withdrawn(acting: Sequence[Drift], inspector: Inspector) -> Collection[tuple[str, str]]:
@@ -170,7 +181,7 @@ def drift_watch(
     alerting = None if hook is None else Alerting(table, hook, drift_message)
     hours = ProfileHours(database, sink, clock)
     watch = DriftWatch(
-        *(settings, hours, table, deeds),
+        *(settings, hours, table, LateDeeds(deeds, clock)),
         inspector=inspector,
         metrics=metrics,
         alerting=alerting,

@@ -5,14 +5,10 @@ so that a canary with little traffic on each of them is found out, too.
 """
 
 import secrets
-from collections import deque
 
-from msgspec import Struct
-
-from gateway.clock import Clock
 from gateway.configuration.guarding import DEEDS
 from gateway.errors import RequestInvalid
-from gateway.oversight.deeds import Deeds
+from gateway.oversight.deeds import LateDeeds
 from gateway.rollout.trials import Arm, Trials
 from gateway.rollout.versions import Action, Trial
 from gateway.snapshot import SnapshotKeeper
@@ -21,16 +17,6 @@ from gateway.telemetry import Event, logger
 
 
 ACTOR = "guard"
-US_PER_S = 1_000_000
-
-
-class _Ended(Struct, frozen=True):
-    """What is to be on record of a canary that was ended."""
-
-    action: Action
-    organisation: str
-    after: dict[str, object]
-    at_us: int
 
 
 class CanaryGuard:
@@ -41,16 +27,13 @@ class CanaryGuard:
         trials: Trials,
         policies: PolicyStore,
         snapshots: SnapshotKeeper,
-        deeds: Deeds,
-        clock: Clock,
+        deeds: LateDeeds,
     ) -> None:
         self._trials = trials
         self._policies = policies
         self._snapshots = snapshots
         self._figures = policies.figures
         self._deeds = deeds
-        self._clock = clock
-        self._unrecorded: deque[_Ended] = deque()
         self._run = secrets.token_hex(8)
         self._said: dict[tuple[str, int], tuple[int, int]] = {}
         self._log = logger()
@@ -65,7 +48,7 @@ class CanaryGuard:
             await self._look()
         finally:
             # Recorded when it is done: a log that cannot be written must not keep harm going.
-            await self._record()
+            await self._deeds.record()
 
     async def _look(self) -> None:
         for tried, reason in self._trials.targets.worse():
@@ -107,14 +90,4 @@ class CanaryGuard:
         organisation = trial.level.partition(":")[2].partition("/")[0]
         after: dict[str, object] = {"level": trial.level, "number": trial.number, "reason": reason}
         after["became"] = DEEDS[rule]
-        self._unrecorded.append(_Ended(action, organisation, after, self._clock.utc_us()))
-
-    async def _record(self) -> None:
-        while self._unrecorded:
-            ended = self._unrecorded[0]
-            after, late_us = ended.after, self._clock.utc_us() - ended.at_us
-            if late_us >= US_PER_S:
-                after = after | {"at_us": ended.at_us, "late_s": late_us // US_PER_S}
-            action = f"policy.{ended.action}"
-            await self._deeds.record(ACTOR, action, ended.organisation, after=after)
-            self._unrecorded.popleft()
+        self._deeds.note(ACTOR, f"policy.{action}", organisation, after)

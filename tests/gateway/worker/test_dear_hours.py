@@ -149,6 +149,28 @@ async def test_a_team_is_named_where_none_of_its_keys_alone_says_why(world: Worl
     assert [each["account"] for each in world.hook.told] == ["ws:acme/research"]
 
 
+async def test_a_key_of_the_hour_before_does_not_say_why_a_team_is_dear_now(world: World) -> None:
+    wild, keys = await world.key("wild"), [await world.key(f"key {n}") for n in range(4)]
+    for key in keys:
+        await world.spend(key, 10, *range(1, 22))
+        await world.spend(key, 24, 0)
+    await world.spend(wild, 1, *range(1, 22), hours_ago=1)
+    await world.spend(wild, 900, 0, hours_ago=1)
+    await world.worker(15 * DOLLAR).tend()
+
+    assert sorted(await world.names()) == [("key", wild, 900), ("team", "research", 96)]
+
+
+async def test_the_two_hours_before_are_looked_at_again_and_none_before_them(world: World) -> None:
+    late, over = await world.key("late", "a"), await world.key("over", "b")
+    for key, hours_ago in ((late, 2), (over, 3)):
+        await world.spend(key, 1, *range(1, 22), hours_ago=hours_ago)
+        await world.spend(key, 90, 0, hours_ago=hours_ago)
+    await world.watch.tend()
+
+    assert await world.names() == [("key", late, 90)]
+
+
 async def test_a_web_hook_that_did_not_take_it_is_told_again_after_a_minute(world: World) -> None:
     key = await world.key("wild")
     await world.spend(key, 1, *range(1, 22))

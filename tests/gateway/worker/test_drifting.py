@@ -15,14 +15,16 @@ from gateway.audit.memory import MemoryAuditLog
 from gateway.configuration.sections import DriftSettings, InspectionSettings
 from gateway.dialects.registry import DIALECTS
 from gateway.drift.judging import DAY_US, HOUR_US
+from gateway.errors import AuditUnavailable
 from gateway.inspection import Inspector
 from gateway.metrics import Metrics
 from gateway.money.alerting import Alerting, drift_message
-from gateway.oversight.deeds import Deeds
+from gateway.oversight.deeds import Deeds, LateDeeds
 from gateway.store.engine import open_database
+from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.traffic.drifts import CALM_LEAST
 from gateway.types import ChatRequest
-from gateway.worker.drifting import DriftWatch
+from gateway.worker.drifting import DriftWatch, drift_watch, withdrawn
 from tests.gateway.store.profiling import World, intent
 
 
@@ -68,7 +70,7 @@ class Watched(World):
             settings or DriftSettings(),
             self.worker(),
             self.table,
-            Deeds(self.log, self.clock),
+            LateDeeds(Deeds(self.log, self.clock), self.clock),
             inspector=self.inspector,
             metrics=self.metrics,
             alerting=Alerting(self.table, self.hook, drift_message),
@@ -109,8 +111,8 @@ class Watched(World):
     def deeds(self) -> list[tuple[str, str]]:
         return [(one.actor, one.action) for one in self.log.records if one.stage == "admin"]
 
-    def gauge(self) -> float | None:
-        return self.metrics.registry.get_sample_value("gatewright_drifts_open", {"kind": "prompts"})
+    def gauge(self, kind: str = "prompts") -> float | None:
+        return self.metrics.registry.get_sample_value("gatewright_drifts_open", {"kind": kind})
 
 
 def _asked(model: str) -> ChatRequest:
@@ -147,6 +149,7 @@ async def test_a_drift_is_told_everywhere_once_and_its_promise_is_withdrawn(
     assert await world.tier() == ("frontier", "drift")
     assert await world.tier("other") == ("cheap", "guaranteed")
     assert (world.deeds(), world.gauge()) == ([("drift", "drift.found")], 1)
+    assert world.gauge("answers") == 0
     assert world.hook.told == []
 
     await world.hour(9_000)
@@ -218,3 +221,43 @@ async def test_what_was_never_promised_is_not_withdrawn(world: Watched) -> None:
     (drift,) = await world.table.acting()
     assert drift.guarantee == ""
     assert await world.tier() == ("frontier", "too_few_labels")
+
+
+async def test_a_drift_acts_and_is_told_while_the_log_is_away_and_is_recorded_later(
+    world: Watched,
+) -> None:
+    await world.hour(9_000)
+    world.log.failing = True
+    with pytest.raises(AuditUnavailable):
+        await world.hour(9_000)
+    with pytest.raises(AuditUnavailable):
+        await world.watch.tend()
+    assert await world.tier() == ("frontier", "drift")
+    assert (len(world.hook.told), world.deeds()) == (1, [])
+    world.log.failing = False
+    world.clock.advance(90.0)
+    for _ in range(2):
+        await world.watch.tend()
+
+    assert world.deeds() == [("drift", "drift.found")]
+    said = msgspec.json.decode(world.log.records[-1].detail["after"])
+    assert (said["scope"], said["late_s"]) == ("auto", 90)
+
+
+async def test_only_drifting_prompts_take_a_promise_away(world: Watched) -> None:
+    await world.hour(9_000)
+    await world.hour(9_000)
+    (drift,) = await world.table.acting()
+
+    assert set(withdrawn([drift], world.inspector)) == {("acme", "auto")}
+    assert not withdrawn([msgspec.structs.replace(drift, kind="answers")], world.inspector)
+
+
+async def test_who_watches_no_profiles_has_no_such_duty(world: Watched) -> None:
+    def duties(settings: DriftSettings) -> int:
+        sink, deeds = DatabaseAuditSink(world.database), Deeds(world.log, world.clock)
+        parts = {"inspector": world.inspector, "metrics": world.metrics, "hook": None}
+        made = drift_watch(settings, world.database, sink, deeds, world.clock, **parts)  # type: ignore[arg-type]
+        return len(made)
+
+    assert (duties(DriftSettings(enabled=False)), duties(DriftSettings())) == (0, 1)

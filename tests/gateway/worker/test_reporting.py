@@ -293,6 +293,44 @@ async def test_what_a_worker_left_half_done_is_done_once_by_another(world: World
     assert len(world.told()) == 1
 
 
+async def test_while_somebody_is_at_a_week_the_next_one_waits(world: World) -> None:
+    world.clock.advance(5 * DAY_S)
+    first, second = world.workers
+    await second.tend()
+    world.clock.advance(2 * WEEK_S)
+    world.logs[0].is_full = True
+    with pytest.raises(AuditUnavailable):
+        await first.tend()
+    await second.tend()
+    assert len(world.recorded()) == 1
+    world.clock.advance(61.0)
+    await second.tend()
+
+    weeks = [each.detail["week"] for each in world.recorded()]
+    assert weeks == ["2027-01-11", "2027-01-18", "2027-01-25"]
+
+
+async def test_what_was_agreed_to_in_another_week_counts_there_also_where_nobody_ran(
+    world: World,
+) -> None:
+    world.clock.advance(5 * DAY_S)
+    await world.tend()
+    world.clock.advance(6 * DAY_S)  # Sunday
+    asked = await world.custody.ask_reveal(
+        "ann", "acme", "", reason="a complaint", ticket="T-1", minutes=60
+    )
+    world.clock.advance(0.6 * DAY_S - 60.0)
+    await world.custody.approve_reveal("bob", asked.id)
+    await world.custody.use_reveal("ann", asked.id)
+    world.clock.advance(2 * WEEK_S)
+    await world.tend()
+
+    _, first, second = sorted(world.recorded(), key=lambda each: each.detail["week"])[:3]
+    named = ("asked", "approved", "readings")
+    assert [first.detail[name] for name in named] == ["1", "0", "0"]
+    assert [second.detail[name] for name in named] == ["0", "1", "1"]
+
+
 async def test_a_full_log_and_a_hook_that_refuses_only_delay_it(world: World) -> None:
     world.clock.advance(5 * DAY_S)
     first = world.workers[0]

@@ -10,7 +10,7 @@ from gateway.clock import Clock, StoppedClock
 from gateway.configuration.guarding import DEEDS, GuardRules
 from gateway.errors import AuditUnavailable, Forbidden, RequestInvalid
 from gateway.identity import KeyTable, accounts_of
-from gateway.oversight.deeds import Deeds
+from gateway.oversight.deeds import Deeds, LateDeeds
 from gateway.rollout.trials import Trials
 from gateway.rollout.versions import PolicySet
 from gateway.routing import TargetBoard
@@ -44,7 +44,7 @@ def watching(
     clock: Clock | None = None,
 ) -> CanaryGuard:
     clock = clock or StoppedClock()
-    return CanaryGuard(trials, store, snapshots, Deeds(log, clock), clock)
+    return CanaryGuard(trials, store, snapshots, LateDeeds(Deeds(log, clock), clock))
 
 
 async def test_a_version_goes_from_draft_to_live_and_back(database: Database) -> None:
