@@ -9,6 +9,7 @@ import msgspec
 import openai
 import pytest
 
+from tests.conformance.test_batches import ended, make, results
 from tests.conformance.test_chosen_embeddings import explained
 from tests.conformance.test_completions import POLICY, PROMPT, TOLD, continued
 from tests.faults.envelopes import only_outcome, untouched
@@ -172,3 +173,32 @@ async def test_values_that_left_as_others_come_back_in_a_chats_answer(
 
     assert not any(b"Halvorsen" in call.body for call in own_upstreams.anthropic.calls)
     assert text == "I wrote to Ingrid Halvorsen today."
+
+
+async def test_lines_of_bare_text_go_to_the_vendors_own_batches_as_chats(
+    tmp_path: Path, sqlite_template: Path, own_upstreams: Upstreams
+) -> None:
+    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
+    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
+    lines = [
+        msgspec.json.encode(
+            {
+                "custom_id": model,
+                "method": "POST",
+                "url": "/v1/completions",
+                "body": {"model": model, "prompt": PROMPT},
+            }
+        )
+        for model in CHATS
+    ]
+    more, managed = "[batches]\nnative_poll_s = 0.05", "native_batches = true"
+    async with RunningGateway(tmp_path, url, own_upstreams, more=more, managed=managed) as running:
+        key = await running.issue_key()
+        async with openai.AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key) as client:
+            batch = await ended(client, await make(client, lines, "/v1/completions"))
+            found = await results(client, batch.output_file_id)
+
+    for model in CHATS:
+        body = found[model]["response"]["body"]
+        assert (body["object"], body["choices"][0]["text"]) == ("text_completion", TOLD)
+        assert asked_of(own_upstreams, model).batches.made == 1
