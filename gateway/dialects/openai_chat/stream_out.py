@@ -30,11 +30,13 @@ class ChatPassThrough:
     a broken answer for a whole one.
     """
 
-    __slots__ = ("_failed", "_first", "_held", "_hides_usage", "_holds")
+    __slots__ = ("_failed", "_first", "_held", "_hides_usage", "_holds", "_kind")
     response = b""
     is_cut_on_failure = True
 
-    def __init__(self, request: ChatRequest) -> None:
+    def __init__(self, request: ChatRequest, kind: bytes = b"chat.completion.chunk") -> None:
+        """`kind` is what such a chunk calls itself."""
+        self._kind = kind
         self._hides_usage = not request.wants_stream_usage
         # Of several choices, one may stop long before the others.
         self._holds = request.prompts == 1 and request.tree.get("n") in {None, 1}
@@ -43,8 +45,9 @@ class ChatPassThrough:
         self._failed = False
 
     def encode(self, events: list[StreamEvent]) -> bytes:
-        if not self._first and events:
-            self._first = events[0].raw
+        if not self._first:
+            # Servers that keep a connection awake begin with a comment.
+            self._first = next((event.raw for event in events if event.deltas), b"")
         if len(events) == 1 and not self._held:
             event = events[0]
             if event.has_content and not event.is_closing:
@@ -67,7 +70,7 @@ class ChatPassThrough:
 
     def _usage_chunk(self, usage: Usage) -> bytes:
         """The chunk that the upstream left out although it was asked for."""
-        head = _head_of(self._first)
+        head = _head_of(self._first, self._kind)
         counted = _encode(encode_usage(usage))
         return b"data: " + body.patch(head, {"choices": b"[]", "usage": counted}) + b"\n\n"
 
@@ -79,13 +82,13 @@ class ChatPassThrough:
         return PING
 
 
-def _head_of(first: bytes) -> bytes:
-    """The JSON object of a stream's first chunk; an empty one where that is not plain."""
+def _head_of(first: bytes, kind: bytes) -> bytes:
+    """The JSON object of a stream's first chunk; one of this kind where that is not plain."""
     data = first.removeprefix(b"data: ").rstrip()
     try:
         body.split(data)
     except msgspec.DecodeError:
-        return b'{"object":"chat.completion.chunk"}'
+        return b'{"object":"%b"}' % kind
     return data
 
 

@@ -56,5 +56,5 @@ class OpenAICompletions(OpenAIEnvelope):
     def stream_encoder(self, request: ChatRequest, source: DialectName) -> StreamEncoder:
         """The upstream's own events: those of a chat's stream end and fail in the same way."""
         if source == self.name:
-            return ChatPassThrough(request)
+            return ChatPassThrough(request, b"text_completion")
         return CompletionStreamEncoder(request)

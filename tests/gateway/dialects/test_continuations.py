@@ -188,6 +188,29 @@ def test_a_chats_events_say_the_same_as_a_continuation(
     assert b"x-cost=1" in sent[-1]
 
 
+@pytest.mark.parametrize(
+    ("first", "head"),
+    [
+        (chunk({"index": 0, "text": "one"}), HEAD),
+        (b"id: 7\n" + chunk({"index": 0, "text": "one"}), {"object": "text_completion"}),
+    ],
+)
+def test_usage_that_the_upstream_left_out_is_told_in_a_chunk_like_its_first(
+    first: bytes, head: dict[str, Any]
+) -> None:
+    request = asked(stream=True, stream_options={"include_usage": True})
+    decoder = BARE.stream_decoder()
+    encoder = BARE.stream_encoder(request, BARE.name)
+    raw = [b": still here\n\n", first, chunk({"index": 0, "text": "", "finish_reason": "stop"})]
+    sent = b"".join([encoder.encode(decoder.feed(each)) for each in raw])
+    sent += encoder.finish("", Usage(input_tokens=3, output_tokens=4, estimated=True))
+
+    *_, told, _ = sent.split(b"data: ")
+    tree = msgspec.json.decode(told)
+    assert tree.pop("usage")["total_tokens"] == 7
+    assert tree == head | {"choices": []}
+
+
 def test_nothing_ends_a_continuation_that_failed() -> None:
     encoder = BARE.stream_encoder(asked(stream=True), "anthropic_messages")
     before = encoder.encode([StreamEvent(b"", (Delta("text", "one"),))])
