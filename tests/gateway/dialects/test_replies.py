@@ -266,3 +266,44 @@ def test_an_answer_without_an_id_gets_a_derived_one() -> None:
     assert as_message(raw).id == as_message(raw).id
     assert as_message(raw).id.startswith("msg_")
     assert len(as_message(raw).id) > 12
+
+
+@pytest.mark.parametrize(
+    ("finish", "message", "ended"),
+    [
+        (None, {"content": "x"}, ("stop_sequence", "END")),
+        ("eos", {"content": "x"}, ("stop_sequence", "END")),
+        ("stop", {"content": "x"}, ("stop_sequence", "END")),
+        ("length", {"content": "x"}, ("length", None)),
+        ("content_filter", {"content": "x"}, ("content_filter", None)),
+        ("stop", {"refusal": "No."}, ("content_filter", None)),
+        ("function_call", {"content": "x"}, ("tool_use", None)),
+        ("stop", {"tool_calls": [{"id": "c", "function": {"name": "f"}}]}, ("tool_use", None)),
+        ("length", {"tool_calls": [{"id": "c", "function": {"name": "f"}}]}, ("length", None)),
+    ],
+)
+def test_why_a_chat_ended_is_read_as_the_upstream_meant_it(
+    finish: str | None, message: dict[str, Any], ended: tuple[str, str | None]
+) -> None:
+    """Servers that tell the stop string tell it with every reason to stop."""
+    raw = json.loads(completion(message, finish))
+    raw["choices"][0]["stop_reason"] = "END"
+    answer = OPENAI.decode_reply(json.dumps(raw).encode())
+
+    assert (answer.stop_reason, answer.stop_sequence) == ended
+
+
+def test_what_an_answer_leaves_out_is_nothing_and_no_error() -> None:
+    raw = b'{"choices":[{"message":{"reasoning":"Hm.","tool_calls":[{"custom":{"input":"x"}}]}}]}'
+    answer = OPENAI.decode_reply(raw)
+
+    assert (answer.message_id, answer.model, answer.text, answer.refusal) == ("", "", "", "")
+    # A custom tool's call is no call in other dialects.
+    assert answer.tool_calls == ()
+    assert [(each.kind, each.text) for each in answer.thinking] == [("thinking", "Hm.")]
+
+
+@pytest.mark.parametrize("function", [None, {}, {"name": ""}, {"arguments": "{}"}])
+def test_a_call_of_no_tool_is_no_answer(function: dict[str, Any] | None) -> None:
+    with pytest.raises(UpstreamMalformed):
+        OPENAI.decode_reply(completion({"tool_calls": [{"id": "c", "function": function}]}))

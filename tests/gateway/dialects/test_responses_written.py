@@ -1,0 +1,190 @@
+"""Another dialect's stream as one of a response: every item opened, filled, closed and counted."""
+
+import json
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from gateway.dialects.registry import DIALECTS
+from gateway.dialects.sse import Splitter
+from gateway.errors import UpstreamMalformed
+from gateway.types import ChatRequest, Delta, StreamEvent, Thread, Usage
+
+
+RESPONSES = DIALECTS["openai_responses"]
+USAGE = Usage(input_tokens=5, output_tokens=3, service_tier="priority")
+WORDS = st.text("ab ü", min_size=1, max_size=6)
+STATUSES = {
+    "end": ("completed", None),
+    "tool_use": ("completed", None),
+    "length": ("incomplete", "max_output_tokens"),
+    "pause": ("incomplete", "max_output_tokens"),
+    "content_filter": ("incomplete", "content_filter"),
+}
+KINDS = {"text": "message", "thinking": "reasoning", "call": "function_call"}
+KEYS = {"message": "text", "reasoning": "text", "function_call": "arguments"}
+
+
+def asked() -> ChatRequest:
+    raw = b'{"model":"m","input":"Hi","stream":true}'
+    request = RESPONSES.decode_request(raw, "req_0000000003e8abcdef")
+    return structs.replace(request, thread=Thread(keeps=True, answer_id="resp_ours"))
+
+
+def events_of(items: list[tuple[str, list[str]]]) -> list[Delta]:
+    """What a model says, item by item; equal kinds in a row are one."""
+    deltas: list[Delta] = []
+    for at, (kind, pieces) in enumerate(items):
+        if kind == "call":
+            deltas.append(Delta("tool_start", index=at, tool_id=f"call_{at}", name=f"f{at}"))
+            deltas += [Delta("tool_arguments", piece, at) for piece in pieces]
+        elif kind == "thinking":
+            deltas += [Delta("thinking", piece) for piece in pieces]
+        else:
+            deltas += [Delta("text", piece) for piece in pieces]
+    return deltas
+
+
+def written(deltas: list[Delta]) -> tuple[list[dict[str, Any]], dict[str, Any], bytes]:
+    """The events that are sent, the response that is kept, and the last bytes."""
+    encoder = RESPONSES.stream_encoder(asked(), "anthropic_messages")
+    sent = b"".join([encoder.encode([StreamEvent(b"", (delta,))]) for delta in deltas])
+    ending = encoder.finish("x-cost=1", USAGE)
+    trees = []
+    for event in Splitter().feed(sent + ending):
+        if event.data is not None:
+            tree = json.loads(event.data)
+            assert tree["type"] == event.name.decode()
+            trees.append(tree)
+    return trees, json.loads(encoder.response), ending
+
+
+@settings(max_examples=60)
+@given(
+    items=st.lists(
+        st.tuples(st.sampled_from([*KINDS]), st.lists(WORDS, min_size=1, max_size=3)), max_size=5
+    ),
+    stop=st.sampled_from([*STATUSES]),
+    has_start=st.booleans(),
+)
+def test_every_item_is_opened_filled_and_closed_in_its_place(
+    items: list[tuple[str, list[str]]], stop: str, *, has_start: bool
+) -> None:
+    deltas = [Delta("start", message_id="msg_1", model="there")] if has_start else []
+    deltas += [*events_of(items), Delta("stop", stop_reason=stop)]
+    trees, kept, ending = written(deltas)
+
+    merged: list[tuple[str, str]] = []
+    for kind, pieces in items:
+        name = KINDS[kind]
+        if name != "function_call" and merged and merged[-1][0] == name:
+            merged[-1] = (name, merged[-1][1] + "".join(pieces))
+        else:
+            merged.append((name, "".join(pieces)))
+    assert [tree["sequence_number"] for tree in trees] == list(range(len(trees)))
+    assert [tree["type"] for tree in trees[:2]] == ["response.created", "response.in_progress"]
+    assert {tree["response"]["status"] for tree in trees[:2]} == {"in_progress"}
+    for at, (name, text) in enumerate(merged):
+        mine = [tree for tree in trees if tree.get("output_index") == at]
+        assert mine[0]["type"] == "response.output_item.added"
+        assert mine[-1]["type"] == "response.output_item.done"
+        assert mine[-1]["item"] == kept["output"][at]
+        assert {tree["item_id"] for tree in mine if "item_id" in tree} == {mine[0]["item"]["id"]}
+        assert (mine[0]["item"]["type"], mine[-1]["item"]["type"]) == (name, name)
+        assert "".join(tree["delta"] for tree in mine if "delta" in tree) == text
+        (done,) = [
+            tree for tree in mine if tree["type"].endswith((".text.done", "_text.done"))
+        ] or [tree for tree in mine if tree["type"].endswith("arguments.done")]
+        assert done[KEYS[name]] == text
+        (whole,) = mine[-1]["item"].get("content") or mine[-1]["item"].get("summary") or [done]
+        assert whole[KEYS[name]] == text
+    assert len(kept["output"]) == len(merged)
+    status, reason = STATUSES[stop]
+    assert (kept["status"], (kept["incomplete_details"] or {}).get("reason")) == (status, reason)
+    assert (kept["id"], kept["store"], kept["service_tier"]) == ("resp_ours", True, "priority")
+    assert kept["model"] == ("there" if has_start else "m")
+    assert kept["usage"]["total_tokens"] == 8
+    assert trees[-1] == {
+        "type": f"response.{status}",
+        "sequence_number": len(trees) - 1,
+        "response": kept,
+    }
+    assert b": x-cost=1\n\nevent: response." in ending
+
+
+def test_a_refusal_in_words_is_a_whole_answer_of_its_own() -> None:
+    refused = [Delta("text", "Well"), Delta("refusal", "No"), Delta("refusal", ".")]
+    trees, kept, _ = written([*refused, Delta("stop", stop_reason="content_filter")])
+
+    assert kept["status"] == "completed"
+    assert [item["content"][0]["type"] for item in kept["output"]] == ["output_text", "refusal"]
+    assert kept["output"][1]["content"][0]["refusal"] == "No."
+    mine = [tree["type"] for tree in trees if tree.get("output_index") == 1]
+    assert mine == [
+        *("response.output_item.added", "response.content_part.added"),
+        *["response.refusal.delta"] * 2,
+        *("response.refusal.done", "response.content_part.done", "response.output_item.done"),
+    ]
+    parts = [tree["part"] for tree in trees if tree["type"] == "response.content_part.added"]
+    assert [part.get("text", part.get("refusal")) for part in parts] == ["", ""]
+
+
+def test_a_signature_closes_the_thought_before_it_and_a_sealed_block_is_its_own() -> None:
+    trees, kept, _ = written(
+        [
+            *(Delta("thinking", "Hm."), Delta("thinking", signature="signed")),
+            *(Delta("thinking", redacted="sealed"), Delta("thinking", "Open."), Delta("thinking")),
+            *(Delta("thinking", redacted="again"), Delta("text", "Yes.")),
+        ]
+    )
+
+    told = [
+        (item["type"], [each["text"] for each in item.get("summary", ())])
+        for item in kept["output"]
+    ]
+    assert told == [
+        *(("reasoning", ["Hm."]), ("reasoning", []), ("reasoning", ["Open."]), ("reasoning", [])),
+        ("message", []),
+    ]
+    sealed = [item["encrypted_content"] for item in kept["output"][:4]]
+    assert [bool(each) for each in sealed] == [True, True, False, True]
+    assert len({*sealed}) == 4
+    added = [tree["item"]["type"] for tree in trees if tree["type"].endswith("item.added")]
+    assert added == ["reasoning"] * 4 + ["message"]
+
+
+def test_a_call_of_nothing_has_an_object_and_arguments_of_no_call_are_nothing() -> None:
+    call = Delta("tool_start", index=3, tool_id="call_1", name="f")
+    trees, kept, _ = written([Delta("tool_arguments", "{}", 9), call])
+
+    (item,) = kept["output"]
+    assert (item["call_id"], item["name"], item["arguments"]) == ("call_1", "f", "{}")
+    assert (item["type"], item["status"]) == ("function_call", "completed")
+    assert [tree["delta"] for tree in trees if "delta" in tree] == []
+    assert [tree["item"]["status"] for tree in trees if "item" in tree] == [
+        *("in_progress", "completed")
+    ]
+    (done,) = [tree for tree in trees if tree["type"].endswith("arguments.done")]
+    assert (done["arguments"], done["name"]) == ("{}", "f")
+
+
+def test_a_failure_is_an_error_before_anything_was_said_and_a_failed_response_after_it() -> None:
+    error = UpstreamMalformed("It broke.")
+    encoder = RESPONSES.stream_encoder(asked(), "openai_chat")
+    assert not encoder.is_cut_on_failure
+    (event,) = Splitter().feed(encoder.fail(error, "req_1"))
+    assert (event.name, msgspec.json.decode(event.data or b"")["sequence_number"]) == (b"error", 0)
+    assert encoder.finish("", USAGE) == encoder.response == b""
+
+    encoder = RESPONSES.stream_encoder(asked(), "openai_chat")
+    begun = encoder.encode([StreamEvent(b"", (Delta("start", model="there"),))])
+    (event,) = Splitter().feed(encoder.fail(error, "req_1"))
+    tree = msgspec.json.decode(event.data or b"")
+    assert begun.count(b"event: ") == 2
+    assert (tree["type"], tree["sequence_number"]) == ("response.failed", 2)
+    assert (tree["response"]["status"], tree["response"]["model"]) == ("failed", "there")
+    assert tree["response"]["error"]["code"]
+    assert encoder.finish("", USAGE) == b""
