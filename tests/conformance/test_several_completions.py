@@ -246,7 +246,7 @@ async def test_masked_answers_say_no_token_of_what_is_masked(
 async def test_the_engine_of_this_repository_answers_as_it_does_without_a_gateway(
     tmp_path: Path, sqlite_template: Path, own_upstreams: Upstreams
 ) -> None:
-    write_model_directory(tmp_path / "tiny", tiny_spec(context_window=2048))
+    write_model_directory(tmp_path / "tiny", tiny_spec(context_window=256))
     shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
     database = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
     asked: Any = {"prompt": PROMPTS, "n": 2, "max_tokens": 8, "seed": 3, "temperature": 1}

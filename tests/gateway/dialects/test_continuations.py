@@ -189,6 +189,32 @@ def test_a_chats_events_say_the_same_as_a_continuation(
 
 
 @pytest.mark.parametrize(
+    ("fields", "is_held"),
+    [
+        ({}, True),
+        ({"n": None}, True),
+        ({"n": 1, "best_of": 1}, True),
+        ({"prompt": ["x"]}, True),
+        ({"n": 2}, False),
+        ({"prompt": ["x", "y"]}, False),
+        ({"prompt": ["x", "y"], "n": 1}, False),
+    ],
+)
+def test_why_an_answer_stopped_waits_for_the_end_unless_others_go_on(
+    fields: dict[str, Any], *, is_held: bool
+) -> None:
+    decoder = BARE.stream_decoder()
+    encoder = BARE.stream_encoder(asked(stream=True, **fields), BARE.name)
+    stopped = chunk({"index": 0, "text": "", "finish_reason": "stop"})
+    raw = [chunk({"index": 0, "text": "one"}), stopped]
+    sent = [encoder.encode(decoder.feed(each)) for each in raw]
+    ending = encoder.finish("", Usage())
+
+    assert sent == [raw[0], b"" if is_held else stopped]
+    assert ending == (stopped if is_held else b"") + b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize(
     ("first", "head"),
     [
         (chunk({"index": 0, "text": "one"}), HEAD),

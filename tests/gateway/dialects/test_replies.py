@@ -8,7 +8,7 @@ from anthropic.types import Message
 from openai.types.chat import ChatCompletion
 
 from gateway.errors import UpstreamMalformed
-from gateway.types import Usage
+from gateway.types import Completion, Delta, ToolCall, Usage
 from tests.gateway.dialects.samples import ANTHROPIC, CHAT_USAGE, OPENAI, chat, messages
 
 
@@ -307,3 +307,131 @@ def test_what_an_answer_leaves_out_is_nothing_and_no_error() -> None:
 def test_a_call_of_no_tool_is_no_answer(function: dict[str, Any] | None) -> None:
     with pytest.raises(UpstreamMalformed):
         OPENAI.decode_reply(completion({"tool_calls": [{"id": "c", "function": function}]}))
+
+
+@pytest.mark.parametrize(
+    ("usage", "tier", "read"),
+    [
+        ({"prompt_tokens": 9}, "flex", Usage(input_tokens=9, service_tier="flex")),
+        ({"completion_tokens": 4}, "scale", Usage(output_tokens=4)),
+        (
+            {
+                "prompt_tokens": 9,
+                "completion_tokens": 4,
+                "prompt_tokens_details": {"cached_tokens": 5, "cache_write_tokens": 3},
+                "completion_tokens_details": {"reasoning_tokens": 2},
+            },
+            None,
+            Usage(9, 4, cache_read_tokens=5, cache_write_tokens=3, reasoning_tokens=2),
+        ),
+        (
+            {
+                "prompt_tokens": 9,
+                "completion_tokens": 4,
+                "prompt_tokens_details": {"cached_tokens": None, "cache_write_tokens": None},
+                "completion_tokens_details": {"reasoning_tokens": None},
+            },
+            "priority",
+            Usage(9, 4, service_tier="priority"),
+        ),
+        (
+            {
+                "prompt_tokens": 9,
+                "completion_tokens": 4,
+                "prompt_tokens_details": None,
+                "completion_tokens_details": None,
+            },
+            "default",
+            Usage(9, 4, service_tier="default"),
+        ),
+    ],
+)
+def test_what_a_chat_counted_is_read_figure_by_figure(
+    usage: dict[str, Any], tier: str | None, read: Usage
+) -> None:
+    raw = completion({"content": "x"}, usage=usage, service_tier=tier)
+
+    assert OPENAI.decode_reply(raw).usage == read
+
+
+def test_all_of_an_answer_of_another_dialect_stands_in_its_place() -> None:
+    thinking = (
+        *(Delta("thinking", "One. "), Delta("thinking", "Two.", signature="s")),
+        Delta("thinking", redacted="r"),
+    )
+    answer = Completion(
+        raw=b"raw",
+        message_id="msg_1",
+        model="there",
+        text="Yes.",
+        tool_calls=(ToolCall("c1", "f", '{"a":1}'), ToolCall("c2", "g", "")),
+        stop_reason="tool_use",
+        stop_sequence=None,
+        usage=Usage(9, 4, 5, 3, 2, 1, service_tier="flex"),
+        thinking=thinking,
+    )
+    tree = json.loads(OPENAI.encode_reply(answer, "anthropic_messages", chat()))
+
+    (choice,) = tree.pop("choices")
+    assert tree == {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "there",
+        "service_tier": "flex",
+        "usage": {
+            "prompt_tokens": 9,
+            "completion_tokens": 4,
+            "total_tokens": 13,
+            "prompt_tokens_details": {"cached_tokens": 5, "cache_write_tokens": 5},
+            "completion_tokens_details": {"reasoning_tokens": 1},
+        },
+    }
+    called = [("c1", "f", '{"a":1}'), ("c2", "g", "{}")]
+    assert choice == {
+        "index": 0,
+        "logprobs": None,
+        "finish_reason": "tool_calls",
+        "message": {
+            "role": "assistant",
+            "content": "Yes.",
+            "refusal": None,
+            "reasoning_content": "One. Two.",
+            "thinking_blocks": [
+                {"type": "thinking", "thinking": "Two.", "signature": "s"},
+                {"type": "redacted_thinking", "data": "r"},
+            ],
+            "tool_calls": [
+                {"id": i, "type": "function", "function": {"name": name, "arguments": arguments}}
+                for i, name, arguments in called
+            ],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal", "calls", "content"),
+    [("", "", 0, ""), ("", "No.", 0, None), ("", "", 1, None), ("x", "No.", 1, "x")],
+)
+def test_who_says_nothing_says_an_empty_text_unless_there_is_something_else(
+    text: str, refusal: str, calls: int, content: str | None
+) -> None:
+    answer = Completion(
+        raw=b"raw",
+        message_id="",
+        model="m",
+        text=text,
+        tool_calls=(ToolCall("c", "f", "{}"),) * calls,
+        stop_reason="unheard_of",
+        stop_sequence=None,
+        usage=Usage(service_tier="batch"),
+        refusal=refusal,
+    )
+    tree = json.loads(OPENAI.encode_reply(answer, "openai_responses", chat()))
+
+    message = tree["choices"][0]["message"]
+    assert (message["content"], message["refusal"]) == (content, refusal or None)
+    assert message.keys() - {"tool_calls"} == {"role", "content", "refusal"}
+    assert ("tool_calls" in message) == bool(calls)
+    assert tree["choices"][0]["finish_reason"] == "stop"
+    assert "service_tier" not in tree

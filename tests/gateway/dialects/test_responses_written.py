@@ -48,10 +48,14 @@ def events_of(items: list[tuple[str, list[str]]]) -> list[Delta]:
     return deltas
 
 
-def written(deltas: list[Delta]) -> tuple[list[dict[str, Any]], dict[str, Any], bytes]:
+def written(
+    deltas: list[Delta], *, at_once: bool = False
+) -> tuple[list[dict[str, Any]], dict[str, Any], bytes]:
     """The events that are sent, the response that is kept, and the last bytes."""
     encoder = RESPONSES.stream_encoder(asked(), "anthropic_messages")
-    sent = b"".join([encoder.encode([StreamEvent(b"", (delta,))]) for delta in deltas])
+    events = [StreamEvent(b"", (delta,)) for delta in deltas]
+    batches = [events] if at_once else [[event] for event in events]
+    sent = b"".join([encoder.encode(batch) for batch in batches])
     ending = encoder.finish("x-cost=1", USAGE)
     trees = []
     for event in Splitter().feed(sent + ending):
@@ -69,13 +73,14 @@ def written(deltas: list[Delta]) -> tuple[list[dict[str, Any]], dict[str, Any], 
     ),
     stop=st.sampled_from([*STATUSES]),
     has_start=st.booleans(),
+    at_once=st.booleans(),
 )
 def test_every_item_is_opened_filled_and_closed_in_its_place(
-    items: list[tuple[str, list[str]]], stop: str, *, has_start: bool
+    items: list[tuple[str, list[str]]], stop: str, *, has_start: bool, at_once: bool
 ) -> None:
     deltas = [Delta("start", message_id="msg_1", model="there")] if has_start else []
     deltas += [*events_of(items), Delta("stop", stop_reason=stop)]
-    trees, kept, ending = written(deltas)
+    trees, kept, ending = written(deltas, at_once=at_once)
 
     merged: list[tuple[str, str]] = []
     for kind, pieces in items:
