@@ -15,7 +15,7 @@ from anthropic.types import (
     ModelInfo,
     RawMessageStreamEvent,
 )
-from openai.types import CreateEmbeddingResponse, ErrorObject, Model
+from openai.types import Completion, CreateEmbeddingResponse, ErrorObject, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import InputTokenCountResponse, Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -29,10 +29,12 @@ EXTENSIONS = frozenset(
         *("ChoiceDelta.reasoning_content", "ChoiceDelta.thinking_blocks"),
         *("ChatCompletionMessage.reasoning_content", "ChatCompletionMessage.thinking_blocks"),
         *("Response.store", "ResponseFunctionCallArgumentsDoneEvent.name"),
+        "Completion.service_tier",
     }
 )
 """What we add to a vendor's types: thinking, which chat completions have no word for and which has
 to come back unchanged; what the vendor's own service says of a response although its type does not;
+the tier that served a text;
 and a field that the vendor's types for Node demand, and those for Python do not know."""
 
 _WHOLE: Mapping[str, TypeAdapter[Any]] = {
@@ -51,6 +53,7 @@ EVENTS: Mapping[DialectName, TypeAdapter[Any]] = {
     "openai_chat": TypeAdapter(ChatCompletionChunk),
     "anthropic_messages": TypeAdapter(RawMessageStreamEvent),
     "openai_responses": TypeAdapter(ResponseStreamEvent),
+    "openai_completions": TypeAdapter(Completion),
 }
 
 

@@ -12,6 +12,7 @@ from gateway.dialects.registry import DIALECTS
 from gateway.dialects.sse import Splitter
 from gateway.errors import UpstreamMalformed
 from gateway.types import Delta, StreamEvent, Usage
+from tests.conformance.strict_types import EVENTS, flaws
 from tests.gateway.dialects.samples import OPENAI, chat, target
 from tests.gateway.dialects.test_responses_written import KINDS, WORDS, events_of
 
@@ -36,7 +37,9 @@ def chunk(*choices: dict[str, Any], **more: Any) -> bytes:
 def trees_of(stream: bytes) -> list[dict[str, Any]]:
     events = Splitter().feed(stream)
     assert events[-1].data == b"[DONE]"
-    return [json.loads(each.data) for each in events[:-1] if each.data is not None]
+    said = [each.data for each in events[:-1] if each.data is not None]
+    assert [flaws(EVENTS["openai_chat"], each) for each in said] == [[]] * len(said)
+    return [json.loads(each) for each in said]
 
 
 def asked(*, wants_usage: bool = False, **fields: Any) -> Any:

@@ -13,6 +13,7 @@ from gateway.admission.bounds import answers_of
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import FeatureUnsupported, RequestInvalid, UpstreamMalformed
 from gateway.types import ChatRequest, Completion, Delta, StreamEvent, Usage
+from tests.conformance.strict_types import EVENTS, flaws
 from tests.gateway.dialects.samples import target
 
 
@@ -177,6 +178,9 @@ def test_a_chats_events_say_the_same_as_a_continuation(
     spoken = [text for kind, text in pieces if kind != "thinking" and text]
     assert [delta.text for delta in told if delta.kind == "text"] == spoken
     trees = [msgspec.json.decode(e.raw[5:]) for e in events if e.deltas]
+    found = [flaw for e in events if e.deltas for flaw in flaws(EVENTS[BARE.name], e.raw[5:])]
+    # The vendor's type is that of whole answers; its pieces say null until the last.
+    assert {flaw.split(":")[0] for flaw in found} <= {"choices.0.finish_reason"}
     assert {(tree["id"], tree["model"], tree["object"]) for tree in trees} == {
         ("cmpl-7", "there", "text_completion")
     }
@@ -206,12 +210,15 @@ def test_why_an_answer_stopped_waits_for_the_end_unless_others_go_on(
     decoder = BARE.stream_decoder()
     encoder = BARE.stream_encoder(asked(stream=True, **fields), BARE.name)
     stopped = chunk({"index": 0, "text": "", "finish_reason": "stop"})
-    raw = [chunk({"index": 0, "text": "one"}), stopped]
+    said, late = chunk({"index": 0, "text": "one"}), chunk({"index": 0, "text": "late"})
+    counted = chunk(usage={"prompt_tokens": 3, "completion_tokens": 4})
+    raw = [said, stopped, late, counted, b"data: [DONE]\n\n"]
     sent = [encoder.encode(decoder.feed(each)) for each in raw]
     ending = encoder.finish("", Usage())
 
-    assert sent == [raw[0], b"" if is_held else stopped]
-    assert ending == (stopped if is_held else b"") + b"data: [DONE]\n\n"
+    # What comes behind it waits with it, so that their order stays.
+    assert sent == [said, *([b"", b""] if is_held else [stopped, late]), b"", b""]
+    assert ending == (stopped + late if is_held else b"") + b"data: [DONE]\n\n"
 
 
 @pytest.mark.parametrize(
@@ -263,8 +270,10 @@ def test_a_chats_whole_answer_is_one_choice(text: str, refusal: str, said: str) 
         usage=Usage(input_tokens=3, output_tokens=4, service_tier="priority"),
         refusal=refusal,
     )
-    tree = msgspec.json.decode(BARE.encode_reply(completion, "anthropic_messages", asked()))
+    raw = BARE.encode_reply(completion, "anthropic_messages", asked())
+    tree = msgspec.json.decode(raw)
 
+    assert flaws(EVENTS[BARE.name], raw) == []
     choice = {"index": 0, "text": said, "logprobs": None, "finish_reason": "length"}
     assert tree["choices"] == [choice]
     assert (tree["id"], tree["model"], tree["service_tier"]) == ("cmpl-9", "there", "priority")

@@ -4,14 +4,17 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.sse import Splitter
-from gateway.errors import UpstreamMalformed
-from gateway.types import ChatRequest, Delta, StreamEvent, Thread, Usage
+from gateway.errors import UpstreamFailed, UpstreamMalformed
+from gateway.types import ChatRequest, Completion, Delta, StreamEvent, Thread, ToolCall, Usage
+from tests.conformance.strict_types import EVENTS as VENDORS
+from tests.conformance.strict_types import flaws
 
 
 RESPONSES = DIALECTS["openai_responses"]
@@ -25,6 +28,29 @@ STATUSES = {
     "content_filter": ("incomplete", "content_filter"),
 }
 KINDS = {"text": "message", "thinking": "reasoning", "call": "function_call"}
+EVENTS = {
+    "message": (
+        ["content_part.added"],
+        "output_text.delta",
+        ["output_text.done", "content_part.done"],
+    ),
+    "reasoning": (
+        ["reasoning_summary_part.added"],
+        "reasoning_summary_text.delta",
+        ["reasoning_summary_text.done", "reasoning_summary_part.done"],
+    ),
+    "function_call": (
+        [],
+        "function_call_arguments.delta",
+        ["function_call_arguments.done"],
+    ),
+}
+"""What opens an item, what fills it, and what closes it."""
+PLACES = {
+    "message": {"item_id", "content_index"},
+    "reasoning": {"item_id", "summary_index"},
+    "function_call": {"item_id"},
+}
 KEYS = {"message": "text", "reasoning": "text", "function_call": "arguments"}
 
 
@@ -62,6 +88,7 @@ def written(
         if event.data is not None:
             tree = json.loads(event.data)
             assert tree["type"] == event.name.decode()
+            assert flaws(VENDORS["openai_responses"], event.data) == []
             trees.append(tree)
     return trees, json.loads(encoder.response), ending
 
@@ -94,8 +121,16 @@ def test_every_item_is_opened_filled_and_closed_in_its_place(
     assert {tree["response"]["status"] for tree in trees[:2]} == {"in_progress"}
     for at, (name, text) in enumerate(merged):
         mine = [tree for tree in trees if tree.get("output_index") == at]
-        assert mine[0]["type"] == "response.output_item.added"
-        assert mine[-1]["type"] == "response.output_item.done"
+        count = len([tree for tree in mine if "delta" in tree])
+        opening, piece, closing = EVENTS[name]
+        assert [tree["type"].removeprefix("response.") for tree in mine] == [
+            *("output_item.added", *opening, *[piece] * count, *closing, "output_item.done"),
+        ]
+        assert {tree.get("content_index", tree.get("summary_index", 0)) for tree in mine} == {0}
+        for tree in mine[1:-1]:
+            assert PLACES[name] <= tree.keys()
+        for tree, said in zip((mine[1], mine[-2]), ("", text), strict=True):
+            assert "part" not in tree or tree["part"]["text"] == said
         assert mine[-1]["item"] == kept["output"][at]
         assert {tree["item_id"] for tree in mine if "item_id" in tree} == {mine[0]["item"]["id"]}
         assert (mine[0]["item"]["type"], mine[-1]["item"]["type"]) == (name, name)
@@ -107,6 +142,8 @@ def test_every_item_is_opened_filled_and_closed_in_its_place(
         (whole,) = mine[-1]["item"].get("content") or mine[-1]["item"].get("summary") or [done]
         assert whole[KEYS[name]] == text
     assert len(kept["output"]) == len(merged)
+    outside = [tree["type"] for tree in trees if "output_index" not in tree]
+    assert len(outside) == 3, outside
     status, reason = STATUSES[stop]
     assert (kept["status"], (kept["incomplete_details"] or {}).get("reason")) == (status, reason)
     assert (kept["id"], kept["store"], kept["service_tier"]) == ("resp_ours", True, "priority")
@@ -193,3 +230,99 @@ def test_a_failure_is_an_error_before_anything_was_said_and_a_failed_response_af
     assert (tree["response"]["status"], tree["response"]["model"]) == ("failed", "there")
     assert tree["response"]["error"]["code"]
     assert encoder.finish("", USAGE) == b""
+
+
+def test_a_whole_response_has_thoughts_words_and_calls_in_their_order() -> None:
+    answer = Completion(
+        raw=b"raw",
+        message_id="msg_1",
+        model="there",
+        text="Yes.",
+        tool_calls=(ToolCall("c1", "f", '{"a":1}'), ToolCall("c2", "g", "")),
+        stop_reason="tool_use",
+        stop_sequence=None,
+        usage=Usage(9, 4, 5, 3, 2, 1, service_tier="flex"),
+        thinking=(Delta("thinking", "Hm.", signature="s"), Delta("thinking")),
+        refusal="No.",
+    )
+    tree = json.loads(RESPONSES.encode_reply(answer, "anthropic_messages", asked()))
+
+    name = "req_0000000003e8abcdef".removeprefix("req_")
+    assert [(item["id"], item["type"]) for item in tree["output"]] == [
+        *((f"rs_{name}_0", "reasoning"), (f"rs_{name}_1", "reasoning")),
+        *((f"msg_{name}_2", "message"), (f"fc_{name}_3", "function_call")),
+        (f"fc_{name}_4", "function_call"),
+    ]
+    assert [item["summary"] for item in tree["output"][:2]] == [
+        [{"type": "summary_text", "text": "Hm."}],
+        [],
+    ]
+    text, refusal = tree["output"][2]["content"]
+    assert text == {"type": "output_text", "text": "Yes.", "annotations": [], "logprobs": []}
+    assert refusal == {"type": "refusal", "refusal": "No."}
+    assert [
+        (call["call_id"], call["name"], call["arguments"], call["status"])
+        for call in tree["output"][3:]
+    ] == [("c1", "f", '{"a":1}', "completed"), ("c2", "g", "{}", "completed")]
+    assert (tree["id"], tree["model"], tree["status"]) == ("resp_ours", "there", "completed")
+    assert (tree["created_at"], tree["service_tier"]) == (0x0000000003E8 // 1000, "flex")
+    assert tree["usage"] == {
+        "input_tokens": 9,
+        "input_tokens_details": {"cached_tokens": 5, "cache_write_tokens": 5},
+        "output_tokens": 4,
+        "output_tokens_details": {"reasoning_tokens": 1},
+        "total_tokens": 13,
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({}, "end"),
+        ({"status": "incomplete"}, "length"),
+        ({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "length"),
+        ({"status": "incomplete", "incomplete_details": {"reason": "unheard_of"}}, "length"),
+        (
+            {"status": "incomplete", "incomplete_details": {"reason": "content_filter"}},
+            "content_filter",
+        ),
+    ],
+)
+def test_why_a_response_ended_is_read_as_the_upstream_meant_it(
+    fields: dict[str, Any], reason: str
+) -> None:
+    def read(*output: dict[str, Any]) -> Completion:
+        tree = {"object": "response", "status": "completed", "output": output} | fields
+        return RESPONSES.decode_reply(json.dumps(tree).encode())
+
+    def part(kind: str) -> dict[str, Any]:
+        key = "refusal" if kind == "refusal" else "text"
+        return {"type": "message", "content": [{"type": kind, key: each} for each in ("a", "b")]}
+
+    plain = read(part("output_text"), {"type": "message", "content": "x"})
+    call = {"type": "function_call", "call_id": "c", "name": "f"}
+    called = read(call)
+    refused = read(part("refusal"), call)
+
+    assert (plain.text, plain.refusal, plain.stop_reason) == ("ab", "", reason)
+    assert (plain.message_id, plain.model, plain.stop_sequence) == ("", "", None)
+    assert plain.usage.estimated
+    assert called.tool_calls == (ToolCall("c", "f", ""),)
+    assert called.stop_reason == ("tool_use" if reason == "end" else reason)
+    assert (refused.text, refused.refusal, refused.stop_reason) == ("", "ab", "content_filter")
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled"])
+def test_a_response_that_failed_is_no_answer(status: str) -> None:
+    with pytest.raises(UpstreamFailed):
+        RESPONSES.decode_reply(
+            json.dumps({"object": "response", "status": status, "output": []}).encode()
+        )
+
+
+@pytest.mark.parametrize("missing", ["call_id", "name"])
+def test_a_call_in_a_response_that_names_nothing_is_no_answer(missing: str) -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    tree = {"object": "response", "output": [call | {missing: ""}]}
+    with pytest.raises(UpstreamMalformed):
+        RESPONSES.decode_reply(json.dumps(tree).encode())
