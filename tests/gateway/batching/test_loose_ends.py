@@ -222,3 +222,25 @@ async def test_a_segment_that_is_out_of_reach_is_no_end_and_is_said(
             await scene.ends.tend()
     assert scene.found() == []
     assert await scene.ends.tend() == 1
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+async def test_a_line_that_was_sent_alone_is_not_charged_by_its_end(
+    scene: Scene, *, is_over: bool
+) -> None:
+    """Its leases pay for it; of a batch that is over nobody knows whether it was erased."""
+    lot = scene.lot
+    detail = {"batch": lot.batch.batch_id, "line": "1"}
+    begun = AuditRecord(
+        *("intent", "req-alone", "acme", lot.clock.utc_us()), reserved_microusd=HELD, detail=detail
+    )
+    await lot.audit.append(begun)
+    if is_over:
+        async with lot.database.writing() as connection:
+            await connection.execute(update(batches).values(state="completed"))
+    await scene.erase(1)
+    assert [await scene.ends.tend() for _ in range(3)] == [0, 2, 0]
+    end = lot.outcomes()["req-alone"]
+    why = ("incomplete", CRASHED) if is_over else ("cancelled", ERASED)
+    assert (end.status, end.error, end.cost_microusd) == (*why, HELD)
+    assert (await lot.spent())[0] == (HELD if is_over else 0)
