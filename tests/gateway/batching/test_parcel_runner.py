@@ -80,6 +80,9 @@ async def test_a_vendor_that_fails_at_every_parcel_gets_its_lines_one_by_one_in_
     assert set((await lot.states()).values()) == {"waiting"}
     assert [each.cost_microusd for each in lot.outcomes().values()] == [0, 0, 0]
     assert (await lot.spent(), await lot.stakes()) == ((0, 0), 0)
+    # What came back once is not parked again.
+    claims = await lot.lines.claim(lot.batch, lot.key, worker.holder, 3)
+    assert [each.failures for each in claims] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("status", [500, 503])

@@ -189,6 +189,25 @@ async def test_a_line_whose_outcome_was_written_before_a_crash_gets_its_answer_a
     assert await lot.stakes() == 0
 
 
+async def test_a_database_that_is_away_when_lines_end_keeps_no_money_aside(lot: Lot) -> None:
+    worker = await lot.worker("w0")
+    requests = await worker.park(4)
+    await worker.tend()
+
+    async def away() -> None:
+        raise NotReady("away for a moment")
+
+    before(worker.store, "end", away)
+    await worker.runner.tend()
+    assert [type(each) for each in await worker.failures()] == [NotReady]
+    await lot.wait(SETTLING_S)
+    await worker.ended(requests)
+    await worker.tend()
+    cost = sum(each.cost_microusd for each in lot.outcomes().values())
+    assert set((await lot.states()).values()) == {"succeeded"}
+    assert (await lot.spent(), await lot.stakes()) == ((cost, 0), 0)
+
+
 async def test_money_that_does_not_fit_again_is_paid_all_the_same(lot: Lot) -> None:
     first = await lot.worker("w0")
     requests = await first.park(4)

@@ -14,6 +14,7 @@ from gateway.batching.parking import (
     encode_ticket,
     may_wait,
     remnant_of,
+    resumed,
     set_aside,
     ticket_of,
 )
@@ -180,6 +181,7 @@ def test_a_line_waits_where_there_is_time_and_a_vendor_that_takes_it(
 
 KEY = KeyRecord("k1", (), PRINCIPAL, 0, "ann")
 NOW_US = CLOCK.utc_us()
+RESERVED = Reservation("r1", ("org:acme",), 7, 5)
 INTENT = Receipt("w0", 1, 2, "ab")
 
 
@@ -211,9 +213,8 @@ def test_a_line_of_a_key_that_is_over_is_refused(key: KeyRecord, steadily_us: in
 
 
 def test_a_ticket_is_read_as_far_as_this_version_can() -> None:
-    reservation = Reservation("r1", ("org:acme",), 7, 5)
     passage = Passage(
-        arriving(), PRINCIPAL, REQUEST, INSPECTION, RULING, reservation, INTENT, subject="s"
+        arriving(), PRINCIPAL, REQUEST, INSPECTION, RULING, RESERVED, INTENT, subject="s"
     )
     ticket = ticket_of(passage, "openai_chat")
     raw = encode_ticket(ticket)
@@ -225,3 +226,17 @@ def test_a_ticket_is_read_as_far_as_this_version_can() -> None:
     del damaged["plan"]
     assert decode_ticket(msgspec.msgpack.encode(damaged)) == left
     assert decode_ticket(b"\xc1") == Remnant()
+
+
+def test_what_a_line_was_asked_under_goes_only_to_its_own_dialect_and_comes_back_with_it() -> None:
+    asked_so = structs.replace(
+        REQUEST, version="v7", betas=("b1",), end_user="ann", thread=Thread(keeps=True)
+    )
+    passage = Passage(arriving(), PRINCIPAL, asked_so, INSPECTION, RULING, RESERVED, INTENT)
+    same, other = ticket_of(passage, "openai_chat"), ticket_of(passage, "anthropic_messages")
+    assert (same.version, same.betas, same.call(9.0).betas) == ("v7", ("b1",), ("b1",))
+    assert (other.version, other.betas) == ("", ())
+    again = structs.replace(RESERVED, reservation_id="r2")
+    found = resumed(same, arriving(), REQUEST.raw, again)
+    assert (found.request.end_user, found.request.thread) == ("ann", Thread(keeps=True))
+    assert (found.reservation, found.intent, found.ruling.plan) == (again, INTENT, RULING.plan)
