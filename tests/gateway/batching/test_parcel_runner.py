@@ -412,3 +412,29 @@ async def test_a_vendor_that_says_when_it_has_room_is_asked_then(
     while len(asked) < 2:
         await worker.tend()
     assert asked[1] - asked[0] >= 20 * POLL_S * 1e6
+
+
+async def test_each_line_gets_what_its_vendor_said_of_it(lot: Lot) -> None:
+    faults = ParcelFaults(refused=frozenset({1}), unsent=frozenset({2}), is_doubled=True)
+    worker = await handing_over(lot, faults)
+    await worker.tend()
+    while set((await lot.states()).values()) == {"parked"}:
+        await worker.tend()
+    assert await lot.states() == {1: "errored", 2: "waiting", 3: "succeeded"}
+    ends = {each.detail["line"]: each for each in lot.outcomes().values()}
+    assert [ends[number].status for number in "123"] == ["failed", "failed", "ok"]
+    assert [ends[number].cost_microusd > 0 for number in "123"] == [False, False, True]
+    assert ends["2"].error == UpstreamTimeout.code
+    usage = ends["3"].usage
+    assert usage is not None
+    assert usage.service_tier == "batch"
+
+
+async def test_a_download_that_is_cut_once_is_read_again_before_anything_goes_alone(
+    lot: Lot,
+) -> None:
+    worker = await handing_over(lot, ParcelFaults(cut_after=1))
+    await worker.tend()
+    while await lot.rows():
+        await worker.tend()
+    assert set((await lot.states()).values()) == {"succeeded"}
