@@ -99,3 +99,19 @@ def test_a_thousand_publishes_never_show_half_of_a_change() -> None:
         assert held.policies.base is policy
         seen.add(held.digest)
     assert len(seen) == len(policies)
+
+
+def test_another_policy_has_another_name_and_sees_the_same_headers() -> None:
+    visible = {b"x-team": "team"}
+    policies = PolicySet(document(), visible_headers=visible)
+    kept = SnapshotKeeper(policies, TargetBoard({"one": ONE}, {}), Age())
+    names = set()
+    for name in ("before", "after"):
+        kept.publish(KEYS, {INSTALLATION: Level(live=document({"name": name, "no_cache": True}))})
+        names.add(kept.current().digest)
+        assert kept.current().policies.visible_headers == visible
+    held = kept.current().policies
+    kept.publish(KEYS, {INSTALLATION: Level(live=document({"name": "after", "no_cache": True}))})
+
+    assert len(names) == 2
+    assert kept.current().policies is held, "what it worked out for projects is kept"
