@@ -110,6 +110,43 @@ async def test_a_changed_file_is_taken_and_told_once(enterprise: Enterprise) -> 
     assert [(line["event"], line["count"]) for line in lines] == [("prices:changed", 1)]
 
 
+async def test_a_file_that_says_the_same_in_other_words_is_not_told(
+    enterprise: Enterprise,
+) -> None:
+    watch = enterprise.watch()
+    enterprise.write("# another remark\n" + ENTRY.format(input=100))
+    await watch.follow()
+
+    assert enterprise.told == []
+
+
+async def test_each_time_that_a_file_goes_missing_is_said_once(enterprise: Enterprise) -> None:
+    watch = enterprise.watch()
+    with capture_logs() as lines:
+        for _ in range(2):
+            enterprise.file.unlink()
+            for _ in range(2):
+                await watch.follow()
+            enterprise.write(ENTRY.format(input=100))
+            await watch.follow()
+
+    assert [line["event"] for line in lines] == ["prices:refused"] * 2
+    assert enterprise.told == []
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_targets_cache_prompts_where_the_settings_let_them(
+    enterprise: Enterprise, is_cached: bool
+) -> None:
+    able = '["streaming", "prompt_cache"]'
+    enterprise.write(ENTRY.format(input=100).replace('["streaming"]', able))
+    requests = f"[requests]\nprompt_cache = {str(is_cached).lower()}\n"
+    settings = parse_settings(requests + CONFIGURATION, "gatewright.toml", enterprise.folder, {})
+    ours = next(each for each in configured_targets(settings) if each.name == "ours")
+
+    assert ("prompt_cache" in ours.capabilities) is is_cached
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
