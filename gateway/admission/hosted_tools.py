@@ -22,14 +22,22 @@ _BESIDE_TOKENS: Final = (
     *("code_execution", "code_interpreter", "file_search", "image_generation", "advisor"),
 )
 """Paid by containers, stores, pictures or another model's tokens, which no answer tells."""
+_PLAIN: Final = frozenset({"function", "custom", "namespace"})
 _PAID: Final = (_SEARCH, *_BESIDE_TOKENS)
 
 
 def offers_hosted_tools(request: ChatRequest) -> bool:
     """Whether one is offered that may be refused for its price."""
-    if not request.has_tools and _IN_CHAT not in request.tree:
-        return False
-    return any(kind.startswith(_PAID) for _, kind, _ in _offered(request.tree))
+    tree = request.tree
+    if not request.has_tools:
+        return _IN_CHAT in tree
+    brought = tools_brought(tree)
+    own = tree.get("tools")
+    listed = [*own, *brought] if isinstance(own, list) else brought
+    # Agents offer dozens of plain ones in every turn.
+    named = (each.get("type") for each in listed if isinstance(each, dict))
+    kinds = {kind for kind in named if isinstance(kind, str)} - _PLAIN
+    return _IN_CHAT in tree or any(kind.startswith(_PAID) for kind in kinds)
 
 
 def check_tools_priced(request: ChatRequest, target: Target) -> None:
@@ -39,7 +47,7 @@ def check_tools_priced(request: ChatRequest, target: Target) -> None:
         FeatureUnsupported
     """
     price = target.price
-    if target.in_house or price.unbilled_tools:
+    if target.in_house or price.unbilled_tools or not offers_hosted_tools(request):
         return
     for place, kind, _ in _offered(request.tree):
         is_counted = kind.startswith(_SEARCH) and place != _IN_CHAT
@@ -54,7 +62,7 @@ def check_tools_priced(request: ChatRequest, target: Target) -> None:
 
 def searches_at_most(request: ChatRequest) -> int:
     """How many searches are reserved: as many as the request allows, else what is assumed."""
-    if not request.has_tools:
+    if not request.has_tools or not offers_hosted_tools(request):
         return 0
     searching = [tool for _, kind, tool in _offered(request.tree) if kind.startswith(_SEARCH)]
     if not searching:

@@ -92,3 +92,12 @@ def test_a_search_that_an_item_brings_is_reserved_and_refused_like_any_other() -
     assert searches_at_most(asked) == SEARCHES_ASSUMED
     with pytest.raises(FeatureUnsupported):
         check_tools_priced(asked, at_a_price(0))
+
+
+@pytest.mark.parametrize("kind", [None, 7, [], {"a": 1}, True])
+def test_a_brought_tool_whose_type_is_none_is_no_paid_one(kind: object) -> None:
+    brought = {"type": "additional_tools", "role": "developer", "tools": [{"type": kind}, kind]}
+    plain = request("openai_responses", input=[{"role": "user", "content": "Hi"}])
+    asked = structs.replace(plain, has_tools=True, tree={**plain.tree, "input": [brought]})
+    assert searches_at_most(asked) == 0
+    check_tools_priced(asked, at_a_price(0))
