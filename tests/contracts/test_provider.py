@@ -112,7 +112,7 @@ async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
         is_anthropic = kind.endswith("anthropic")
         yield ScriptedStage("anthropic_messages" if is_anthropic else "openai_chat")
         return
-    egress = Egress(EgressLimits(first_byte_s=0.4, idle_s=0.4))
+    egress = Egress(EgressLimits(first_byte_s=1.2, idle_s=0.4))
     async with RecordingUpstream() as upstream:
         config = ProviderConfig(kind, kind, HOME, upstream.url, make_secret())
         yield HttpStage(build_provider(config, egress), upstream)
