@@ -29,13 +29,32 @@ class Tally:
     """What a stream has amounted to so far."""
 
     __slots__ = (
-        *("_counted", "_is_counted", "_kept", "_kept_bytes", "_kept_bytes_max", "_said"),
+        *(
+            "_counted",
+            "_is_counted",
+            "_is_silent",
+            "_kept",
+            "_kept_bytes",
+            "_kept_bytes_max",
+            "_said",
+        ),
         *("_unweighed", "_unweighed_length", "_usage", "_vendor", "_weight", "stop_reason"),
     )
 
-    def __init__(self, kept_bytes_max: int, *, vendor: str = "", by_channel: bool = False) -> None:
-        """Of a model of `vendor`; `by_channel` keeps the words of a stream together."""
+    def __init__(
+        self,
+        kept_bytes_max: int,
+        *,
+        vendor: str = "",
+        by_channel: bool = False,
+        is_silent: bool = False,
+    ) -> None:
+        """Of a model of `vendor`; `by_channel` keeps the words of a stream together.
+
+        `is_silent` where no token was asked for: what is said is the prompt, once more.
+        """
         self._vendor = vendor
+        self._is_silent = is_silent
         self._usage: Usage | None = None
         self._is_counted = False
         """Whether a usage came with or after the reason why the answer ended: it is the last."""
@@ -78,8 +97,9 @@ class Tally:
 
     def _weigh(self) -> None:
         if self._unweighed:
-            text = "".join(self._unweighed)
-            self._weight += weight(text.encode("utf-8", "replace"), self._vendor)
+            if not self._is_silent:
+                text = "".join(self._unweighed)
+                self._weight += weight(text.encode("utf-8", "replace"), self._vendor)
             self._unweighed, self._unweighed_length = [], 0
 
     def _take_count(self, said: int) -> None:
@@ -114,7 +134,8 @@ class Tally:
 
     @property
     def _has_content(self) -> bool:
-        return bool(self._weight or self._counted or self._unweighed)
+        has_words = self._unweighed and not self._is_silent
+        return bool(self._weight or self._counted or has_words)
 
     @property
     def knows_input(self) -> bool:
@@ -126,7 +147,7 @@ class Tally:
         if not events:
             return self
         self._weigh()
-        more = Tally(0, vendor=self._vendor)
+        more = Tally(0, vendor=self._vendor, is_silent=self._is_silent)
         more._usage, more._is_counted = self._usage, self._is_counted
         more._counted, more._weight = self._counted, self._weight
         more.stop_reason = self.stop_reason
@@ -216,5 +237,6 @@ def usage_of(completion: Completion, request: ChatRequest, vendor: str) -> Usage
     """What a whole answer of a vendor's model costs, with an estimate where nobody counted."""
     usage = completion.usage
     read = 0 if usage.input_tokens else read_tokens(request, vendor)
-    written = 0 if usage.output_tokens else written_tokens(completion, vendor)
+    is_told = usage.output_tokens or request.max_output_tokens == 0
+    written = 0 if is_told else written_tokens(completion, vendor)
     return with_estimates(usage, read, written)
