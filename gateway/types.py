@@ -264,6 +264,8 @@ class StreamEvent(Struct, frozen=True):
     """Says why the answer stopped: held back until the terminal event shows that it is whole."""
     settles: tuple[int, ...] | None = None
     """Of several answers those it goes on with or ends; None where it may be the end of all."""
+    searches: int = 0
+    """By the vendor's own tool that it shows to be done; below zero where one costs nothing."""
 
 
 class Completion(Struct, frozen=True):
