@@ -225,8 +225,8 @@ class _Walk:
             )
         if self.again:
             self.notes.append(
-                f"{self.again} outcomes are of requests that have one: their workers were stopped"
-                " while another ended the line; they count nowhere"
+                f"{self.again} outcomes are of requests that have one besides: of each the first"
+                " that was numbered counts"
             )
 
     def open_of(self) -> tuple[OpenOf, ...]:

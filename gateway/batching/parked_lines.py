@@ -7,6 +7,7 @@ more, the line's true cost is booked all the same, since the vendor has been ask
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from msgspec import Struct, structs
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -21,6 +22,7 @@ from gateway.batching.parking import (
     encode_ticket,
     remnant_of,
 )
+from gateway.batching.steps import check_until
 from gateway.clock import Clock
 from gateway.errors import (
     AuditUnavailable,
@@ -70,8 +72,8 @@ class _Ending(Struct, frozen=True):
 
     batch: Batch
     vendor_id: str
-    until_us: int
-    """Until when their outcomes may be written."""
+    check_end: Callable[[], None]
+    """Raises LeaseOver where their outcomes may not be written any more."""
 
 
 class ParkedLines:
@@ -87,7 +89,7 @@ class ParkedLines:
         *,
         metrics: Metrics,
         outcome_of: OutcomeOf,
-        new_request_id: Callable[[int], str],
+        new_request_id: Callable[[], str],
     ) -> None:
         self._store = store
         self._journeys = journeys
@@ -159,7 +161,8 @@ class ParkedLines:
         lines = await self._store.lines(batch.batch_id, key, numbers)
         held = await self.hold(batch, key, row, lines)
         requests = [ticket.request_id for _, ticket in held]
-        at = _Ending(batch, row.vendor_id, await self._begin_ending(row, numbers, requests))
+        check_end = await self._begin_ending(row, numbers, requests)
+        at = _Ending(batch, row.vendor_id, check_end)
         found = await asyncio.gather(
             *(self._ended(at, line, ticket, said[line.line.number]) for line, ticket in held),
             return_exceptions=True,
@@ -291,10 +294,10 @@ class ParkedLines:
 
     async def _begin_ending(
         self, row: ParcelRow, numbers: Sequence[int], request_ids: Sequence[str]
-    ) -> int:
+    ) -> Callable[[], None]:
         """From here on a crash counts as spent what is set aside for these lines.
 
-        Until when their outcomes may be written; raises TermOver.
+        Gives what raises where it is too late for an outcome of theirs; raises TermOver.
         """
         paid: set[str] = set()
 
@@ -314,7 +317,7 @@ class ParkedLines:
             # Somebody was stopped right here before: what was set aside then is spent.
             self._release(request_id)
             self._held[request_id] = await self._ledger.reserve((), 0)
-        return until_us
+        return partial(check_until, self._clock, until_us)
 
     async def _ended(
         self, at: _Ending, line: ParkedLine, ticket: Ticket, said: Said
@@ -326,7 +329,7 @@ class ParkedLines:
         reservation = self._held[ticket.request_id]
         try:
             passage = self._journeys.resume(
-                at.batch, line.line, ticket, reservation, at.vendor_id, at.until_us
+                at.batch, line.line, ticket, reservation, at.vendor_id, at.check_end
             )
         except RequestInvalid:
             # Its body was understood by the version that parked it, and is not by this one.
@@ -365,11 +368,10 @@ class ParkedLines:
         """End a line alone whose ticket cannot be read."""
         number = line.line.number
         self._log.warning(Event.BATCH_FAILED, batch=batch.batch_id, error_class="TicketUnreadable")
-        until_us = await self._begin_ending(row, [number], [remnant.request_id])
+        check_end = await self._begin_ending(row, [number], [remnant.request_id])
         if not remnant.request_id:
-            now_us = self._clock.utc_us()
-            remnant = structs.replace(remnant, request_id=self._new_request_id(now_us))
-        end = await self._lost(_Ending(batch, row.vendor_id, until_us), line, remnant)
+            remnant = structs.replace(remnant, request_id=self._new_request_id())
+        end = await self._lost(_Ending(batch, row.vendor_id, check_end), line, remnant)
         await self._store.end(row, key, {number: end})
         await self._purse.parked.forget([remnant.request_id])
         self._metrics.count_line(end.state)
@@ -379,7 +381,7 @@ class ParkedLines:
         record = None
         if line.is_ending:
             record = await self._outcome_of(at.batch.project[0], remnant.request_id)
-        errand = errand_of(at.batch, line.line, at.vendor_id, at.until_us)
+        errand = errand_of(at.batch, line.line, at.vendor_id, at.check_end)
         is_recorded = record is not None
         end = await self._journeys.lost(at.batch, errand, remnant, is_recorded=is_recorded)
         self._release(remnant.request_id)

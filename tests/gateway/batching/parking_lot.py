@@ -214,7 +214,7 @@ class Worker:
             clock,
             metrics=metrics,
             outcome_of=lot.outcome_of,
-            new_request_id=lambda _: f"req-{secrets.token_hex(4)}",
+            new_request_id=lambda: f"req-{secrets.token_hex(4)}",
         )
         deeds, copies = Deeds(lot.audit, clock), VendorCopies(lot.database, clock)
         self.runner = ParcelRunner(
