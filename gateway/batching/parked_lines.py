@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.batches import Batch, LineEnd
 from gateway.batching.lines import FAILURES_MAX, Later, LineJourneys, Parked, errand_of
-from gateway.batching.owed import OutcomeOf
+from gateway.batching.owed import OutcomeOf, Purse
 from gateway.batching.parking import (
     Remnant,
     Ticket,
@@ -40,23 +40,14 @@ from gateway.secrets.content_keys import ContentKey
 from gateway.store.batching.lines import Claim, LineStore
 from gateway.store.batching.parcel_rows import ParcelRow, ParkedLine, TermOver
 from gateway.store.batching.parcels import ParcelStore
-from gateway.store.money.late_bookings import LateBookings, LateCost
-from gateway.store.money.parked_money import ParkedMoney, Stake
+from gateway.store.money.late_bookings import LateCost
+from gateway.store.money.parked_money import Stake
 from gateway.telemetry import Event, logger
 from gateway.types import Reservation
 
 
 Said = VendorResult | GatewrightError
 """What a vendor said of a line, or why it said nothing."""
-
-
-class Purse(Struct, frozen=True):
-    """Where money of parked lines is kept beside the ledger."""
-
-    late: LateBookings
-    parked: ParkedMoney
-    stake: Callable[[str, Reservation], Stake]
-    """What a request's reservation holds."""
 
 
 class _Place(Struct, frozen=True):
@@ -281,7 +272,14 @@ class ParkedLines:
         return await self._outcome_of(organisation, request_id) is not None
 
     async def _drop_lost(self, request_ids: Sequence[str]) -> None:
-        """Of those lines, forget what was set aside in a lease that is written off by now."""
+        """Of those lines, forget what is not set aside any more.
+
+        It was in a lease that is written off by now, or for as long as a vendor was to take.
+        """
+        now_us = self._clock.utc_us()
+        for request_id in request_ids:
+            if (over := self._held.get(request_id)) and over.leased_until_us <= now_us:
+                self._release(request_id)
         staked = {
             request_id
             for request_id in request_ids

@@ -23,9 +23,9 @@ from gateway.batching.chores import BatchChores
 from gateway.batching.forgetting import Forgetting
 from gateway.batching.lines import LineJourneys
 from gateway.batching.loose_ends import LeftByGone, LooseEnds
-from gateway.batching.owed import OutcomeOf
+from gateway.batching.owed import OutcomeOf, Purse
 from gateway.batching.parcel_runner import ParcelRunner, ParcelShare
-from gateway.batching.parked_lines import ParkedLines, Purse
+from gateway.batching.parked_lines import ParkedLines
 from gateway.batching.pipeline import BatchPipeline
 from gateway.batching.runner import BatchRunner, Share, Stores
 from gateway.clock import Clock
