@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from local_engine.model.errors import ModelRefused
-from local_engine.model.manifest import verify_directory
+from local_engine.model.manifest import public_key_of, verify_directory
 from local_engine.serve.app import DEFAULT_MAX_BODY_BYTES
 from local_engine.serve.options import ServeOptions, WorkerOptions
 from local_engine.serve.server import EXIT_MODEL_REFUSED, serve
@@ -34,13 +34,15 @@ def main(arguments: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="local_engine", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m local_engine", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    serving = commands.add_parser("serve", help="serve a model over an OpenAI-compatible API")
+    serving = commands.add_parser(
+        "serve", prog="gatewright engine serve", help="serve a model over an OpenAI-compatible API"
+    )
     serving.add_argument("--model", type=Path, required=True, help="model directory")
     serving.add_argument("--host", default="127.0.0.1")
     serving.add_argument(
-        "--port", type=_whole(0, 65535), default=8100, help="0 chooses a free port"
+        "--port", type=_whole(0, 65535), default=8090, help="8090; 0 chooses a free port"
     )
     serving.add_argument("--served-name", help="model id in the API; default: the model's own name")
     _add_worker_options(serving)
@@ -130,8 +132,10 @@ def _device(text: str) -> str:
 
 
 def _public_key(text: str) -> str:
-    if text and not re.fullmatch("[0-9a-fA-F]{64}", text):
-        raise argparse.ArgumentTypeError("32 bytes in hexadecimal are expected: 64 digits")
+    try:
+        public_key_of(text)
+    except ModelRefused as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
     return text
 
 
@@ -176,12 +180,13 @@ def _key_from(variable: str | None) -> str | None:
         return None
     key = os.getenv(variable, "")
     if not key:
-        raise SystemExit(f"the environment variable {variable} is not set")
+        sys.stderr.write(f"the environment variable {variable} is not set\n")
+        sys.exit(EXIT_MODEL_REFUSED)
     return key
 
 
 def _verify(options: argparse.Namespace) -> int:
-    key = bytes.fromhex(options.model_public_key) if options.model_public_key else None
+    key = public_key_of(options.model_public_key)
     try:
         digest = verify_directory(options.model, key)
     except ModelRefused as error:

@@ -20,7 +20,7 @@ from local_engine.serve.options import ServeOptions
 from local_engine.serve.supervisor import Supervisor
 
 
-EXIT_MODEL_REFUSED = EXIT_NO_LISTENER = 2
+EXIT_MODEL_REFUSED, EXIT_NO_LISTENER = 2, 3
 _GRACE_S = 1
 
 
@@ -41,7 +41,8 @@ def serve(options: ServeOptions) -> int:
     try:
         listener = socket.create_server(place, backlog=256)
     except OSError as error:
-        sys.stderr.write(f"cannot listen on {options.host}:{options.port}: {error.strerror}\n")
+        why = str(error.strerror).partition(" (")[0]  # Python adds the address again.
+        sys.stderr.write(f"cannot listen on {options.host}:{options.port}: {why}\n")
         return EXIT_NO_LISTENER
     with listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(options, listener))
