@@ -14,7 +14,7 @@ import uvloop
 
 from local_engine.serve.app import EngineApp
 from local_engine.serve.clock import monotonic_s
-from local_engine.serve.engine import Engine
+from local_engine.serve.engine import Engine, WorkerRefused
 from local_engine.serve.log import log_event
 from local_engine.serve.options import ServeOptions
 from local_engine.serve.supervisor import Supervisor
@@ -68,7 +68,9 @@ async def _serve(options: ServeOptions, listener: socket.socket) -> int:
     await server.serve(sockets=[listener])
     await supervisor.stop()
     await asyncio.wait({supervising})
-    if supervising.exception() is not None:
+    try:
+        await supervising
+    except WorkerRefused:
         return EXIT_MODEL_REFUSED
     log_event("engine.stopped")
     return 0

@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -50,13 +51,19 @@ def main() -> int:
         group = RankGroup(options) if options.tensor_parallel > 1 else None
         worker, ready = load_worker(link, options, group)
     except ModelRefused as error:
-        link.sendall(encode(Refused(str(error))))
+        _tell(link, Refused(str(error)))
         return 2
-    link.sendall(encode(ready))
+    _tell(link, ready)
     worker.run()
     if group is not None:
         group.end()
     return 0
+
+
+def _tell(link: socket.socket, message: Ready | Refused) -> None:
+    """Who was stopped while this loaded does not listen any more."""
+    with suppress(ConnectionError):
+        link.sendall(encode(message))
 
 
 def load_worker(
