@@ -223,6 +223,10 @@ class Attempt(Struct, frozen=True, omit_defaults=True):
     """Whether what it cost is estimated: its upstream did not say what it counted."""
 
 
+CUT_SHORT = "cut_short"
+"""Our word for the error of a stream that came to its end without all of its answers."""
+
+
 class Delta(Struct, frozen=True):
     """One piece of a streamed answer, in no dialect's words.
 

@@ -11,6 +11,7 @@ from functools import partial
 
 from msgspec import Struct, structs
 
+from gateway.admission.bounds import answers_of
 from gateway.admission.hosted_tools import offers_hosted_tools
 from gateway.clock import Clock
 from gateway.dispatch.attempts import NO_ANSWER, AttemptLog, RunningAttempt
@@ -34,6 +35,7 @@ from gateway.ports import (
 from gateway.tally import Tally, read_tokens, tokens_of, usage_of
 from gateway.turns import Turns
 from gateway.types import (
+    CUT_SHORT,
     Candidate,
     ChatRequest,
     Completion,
@@ -193,7 +195,7 @@ class LiveStream:
             if event.is_terminal:
                 self._ended = True
             elif not event.has_content and _is_error(event):
-                broken = StreamBroken("The upstream reported an error inside its stream.")
+                broken = StreamBroken(_said_of(event))
                 if not any(before.has_content for before in events[:place]):
                     self._was_refused = True
                     self._held += events[:place]
@@ -335,7 +337,9 @@ class Dispatcher:
             candidate: Candidate, dialect: Dialect, reply: UpstreamReply, attempt: RunningAttempt
         ) -> LiveStream:
             live = LiveStream(
-                candidate, dialect.name, reply, dialect.stream_decoder(), attempt, rewriting
+                *(candidate, dialect.name, reply),
+                dialect.stream_decoder(answers_of(request)),
+                *(attempt, rewriting),
             )
             await live.hold_until_content()
             return live
@@ -355,6 +359,12 @@ def _of_body(reply: UpstreamReply, request: ChatRequest, candidate: Candidate) -
     output_tokens = min(tokens_of(reply.body_bytes), candidate.output_tokens_cap)
     input_tokens = read_tokens(request, candidate.target.vendor)
     return Usage(input_tokens, output_tokens, estimated=True)
+
+
+def _said_of(event: StreamEvent) -> str:
+    if any(delta.text == CUT_SHORT for delta in event.deltas):
+        return "The upstream's stream ended before all of its answers had."
+    return "The upstream reported an error inside its stream."
 
 
 def _is_error(event: StreamEvent) -> bool:

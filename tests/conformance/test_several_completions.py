@@ -196,6 +196,51 @@ async def test_streamed_answers_are_told_apart_and_the_first_to_stop_is_not_held
     ]
 
 
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        ([choice(0, "one", None), choice(1, "uno", None)], [choice(1, " due", "stop")]),
+        ([choice(1, "uno", None)], [choice(1, " due", "stop")]),
+    ],
+)
+async def test_a_stream_without_the_end_of_each_answer_is_a_broken_one_and_billed_as_told(
+    http: aiohttp.ClientSession,
+    gateway: RunningGateway,
+    shared_key: str,
+    upstreams: Upstreams,
+    chunks: tuple[list[dict[str, object]], ...],
+) -> None:
+    upstreams.engine.answer(streamed(*chunks))
+    asked = {"model": ENGINE_TARGET, "prompt": PROMPTS[:2], "stream": True}
+    headers = {"authorization": f"Bearer {shared_key}"}
+    async with http.post(f"{gateway.url}/v1/completions", json=asked, headers=headers) as reply:
+        sent, is_cut = await read_to_end(reply)
+
+    assert is_cut
+    assert b"all of its answers" in sent
+    assert b"uno" in sent
+    assert b"[DONE]" not in sent
+    request_id = reply.headers["x-request-id"]
+    outcome = await only_outcome(gateway, request_id, "incomplete", "stream_broken")
+    assert outcome.usage == Usage(input_tokens=11, output_tokens=7)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_chat_with_fewer_answers_than_were_asked_for_is_passed_on(
+    gpt: openai.AsyncOpenAI, upstreams: Upstreams, *, stream: bool
+) -> None:
+    upstreams.engine.answer(Answer(text="Only one."))
+    said: Any = [{"role": "user", "content": "Hi"}]
+    raw = await gpt.chat.completions.with_raw_response.create(
+        model=ENGINE_TARGET, messages=said, n=2, stream=stream
+    )
+    body = (await raw.http_response.aread()).decode()
+
+    assert upstreams.engine.calls[-1].json["n"] == 2
+    assert '"index":1' not in body.replace(" ", "")
+    assert "one." in body
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_each_answer_gets_the_values_back_that_went_out_as_others(
     tmp_path: Path, sqlite_template: Path, own_upstreams: Upstreams, *, stream: bool
