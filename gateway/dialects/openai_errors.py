@@ -4,7 +4,7 @@ import msgspec
 
 from gateway.dialects import upstream_errors
 from gateway.dialects.allowances import openai_headers
-from gateway.errors import BudgetExhausted, GatewrightError, UpstreamRefused
+from gateway.errors import BudgetExhausted, ContextTooLong, GatewrightError, UpstreamRefused
 from gateway.ports import Standing, UpstreamBody
 
 
@@ -21,6 +21,17 @@ _TYPES = {
 _STATUS = {529: 503}
 """Statuses that only another vendor's clients know."""
 
+_TOO_LONG = (
+    "Input tokens exceed the configured limit: the input exceeds the context window, "
+    "the model's maximum context length"
+)
+"""Each part of it is how some framework knows that it has to shorten the history; many look at
+nothing but the message."""
+_TOO_LONG_WORDS = (
+    "input tokens exceed the configured limit",
+    "exceeds the context window",
+    "maximum context length",
+)
 _SERVER_ERROR_MIN = 500
 
 
@@ -52,12 +63,20 @@ def encode_error(error: GatewrightError, request_id: str) -> tuple[int, bytes]:
     if isinstance(error, BudgetExhausted):
         kind = "insufficient_quota"
     envelope = {
-        "message": error.message,
+        "message": message_of(error),
         "type": kind,
         "param": error.parameter,
         "code": _code(error),
     }
     return status, msgspec.json.encode({"error": envelope})
+
+
+def message_of(error: GatewrightError) -> str:
+    """What is said, in this vendor's words where clients go by words."""
+    said = error.message.lower()
+    if _code(error) != ContextTooLong.code or any(words in said for words in _TOO_LONG_WORDS):
+        return error.message
+    return f"{_TOO_LONG}: {error.message}"
 
 
 def _code(error: GatewrightError) -> str:

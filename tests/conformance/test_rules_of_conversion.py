@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.dialects.naming import tool_name
+from gateway.dialects.openai_responses.errors import error_event, response_error
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.sse import Splitter
 from gateway.errors import ContextTooLong, FeatureUnsupported
@@ -407,6 +408,36 @@ def test_rule_58_anthropics_clients_learn_by_its_words_that_the_prompt_is_too_lo
     assert json.loads(body)["error"]["message"].startswith("prompt is too long: ")
     _, other = OPENAI.encode_error(ContextTooLong("It fits no permitted target."), "req_1")
     assert json.loads(other)["error"]["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Input tokens exceed the configured limit",
+        "exceeds the context window",
+        "maximum context length",
+    ],
+)
+def test_rule_58_frameworks_learn_by_openais_words_that_the_input_is_too_long(words: str) -> None:
+    ours = ContextTooLong("It fits no permitted target.")
+    _, body = OPENAI.encode_error(ours, "req_1")
+    told = json.loads(body)["error"]["message"]
+    assert words in told
+    assert told.endswith(": It fits no permitted target.")
+    assert words in str(response_error(ours)["message"])
+    assert words.encode() in error_event(ours, 1)
+
+    raw = json.dumps({"error": {"message": "prompt is too long: 2 tokens > 1 maximum"}}).encode()
+    _, body = OPENAI.encode_error(ANTHROPIC.decode_error(400, raw, None), "req_1")
+    assert words in json.loads(body)["error"]["message"]
+
+
+def test_rule_58_what_an_upstream_says_in_openais_words_stays_as_it_is() -> None:
+    words = "This model's maximum context length is 100 tokens. However, you sent 200."
+    raw = json.dumps({"error": {"message": words, "code": "context_length_exceeded"}}).encode()
+
+    _, body = OPENAI.encode_error(OPENAI.decode_error(400, raw, None), "req_1")
+    assert json.loads(body)["error"]["message"] == words
 
 
 def test_rule_58_a_client_whose_answer_is_what_does_not_fit_is_told_the_vendors_numbers() -> None:

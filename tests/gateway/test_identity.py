@@ -113,7 +113,7 @@ def test_every_refusal_has_the_same_words() -> None:
         refused(table_of(record_of(key, pepper_version=1)), bearer(stranger.reveal())),
         refused(table_of(), bearer(key.reveal())),
     }
-    assert words == {"the API key is missing or not valid"}
+    assert words == {"Incorrect API key provided, or none"}
 
 
 def test_a_digest_under_a_pepper_that_is_gone_proves_nothing() -> None:

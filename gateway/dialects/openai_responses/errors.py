@@ -2,7 +2,7 @@
 
 import msgspec
 
-from gateway.dialects.openai_errors import encode_error
+from gateway.dialects.openai_errors import encode_error, message_of
 from gateway.errors import GatewrightError
 
 
@@ -14,7 +14,7 @@ def response_error(error: GatewrightError) -> dict[str, object]:
     """The `error` of a response that failed, with one of the codes the vendor's types know."""
     status = encode_error(error, "")[0]
     code = {_RATE_LIMITED: "rate_limit_exceeded", _BAD_REQUEST: "invalid_prompt"}.get(status)
-    return {"code": code or "server_error", "message": error.message}
+    return {"code": code or "server_error", "message": message_of(error)}
 
 
 def error_event(error: GatewrightError, sequence_number: int) -> bytes:
@@ -22,7 +22,7 @@ def error_event(error: GatewrightError, sequence_number: int) -> bytes:
     data = {
         "type": "error",
         "code": error.code,
-        "message": error.message,
+        "message": message_of(error),
         "param": error.parameter,
         "sequence_number": sequence_number,
     }
