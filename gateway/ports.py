@@ -306,7 +306,7 @@ class Dialect(Protocol):
         """How a key's own limits stand, in the headers of this dialect's vendor."""
         ...
 
-    def stream_decoder(self, answers: int = 1) -> StreamDecoder: ...  # So many were asked for.
+    def stream_decoder(self) -> StreamDecoder: ...
 
     def stream_encoder(self, request: ChatRequest, source: DialectName) -> StreamEncoder:
         """An encoder for the caller; passes bytes through where `source` is this dialect."""
@@ -343,48 +343,6 @@ class Ledger(Protocol):
 
     def limits_end_users(self, organisation: str) -> bool:
         """Whether each end user of this organisation has a limit."""
-        ...
-
-
-class KeptAnswer(Struct, frozen=True):
-    """An answer that its project may read again and continue."""
-
-    answer_id: str
-    project: tuple[str, str, str]
-    """Organisation, workspace and project: nobody else can find it."""
-    key_id: str
-    previous_id: str
-    data_class: str
-    created_us: int
-    expires_us: int
-    input_items: bytes
-    """Everything that was asked up to this answer, as a JSON list of items."""
-    response: bytes
-    """The answer as its caller saw it, as a JSON object."""
-
-    def __repr__(self) -> str:
-        return f"KeptAnswer({self.answer_id})"  # The rest is content.
-
-
-class AnswerStore(Protocol):
-    """Answers that are kept for their project, encrypted."""
-
-    async def keep(self, answer: KeptAnswer) -> None:
-        """Raises Unavailable when it cannot be stored."""
-        ...
-
-    async def find(
-        self, project: tuple[str, str, str], answer_id: str, now_us: int
-    ) -> KeptAnswer | None:
-        """None where this project has no such answer, or has it no more."""
-        ...
-
-    async def forget(self, project: tuple[str, str, str], answer_id: str) -> bool:
-        """Whether there was one."""
-        ...
-
-    async def forget_expired(self, now_us: int) -> int:
-        """How many were forgotten."""
         ...
 
 

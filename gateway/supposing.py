@@ -66,7 +66,8 @@ class Supposer:
         tree = msgspec.json.decode(body, type=dict[str, object])
         dialect = dialect or dialect_of(tree, targets)
         request = DIALECTS[dialect].decode_request(body, "req_supposed")
-        if request.thread is not None and request.thread.previous_id:
+        thread = request.thread
+        if thread is not None and (thread.previous_id or thread.references):
             raise RequestInvalid("what it goes on from is not at hand", parameter="input")
         inspection = await self._inspector.inspect(request, asker.organisation, INJECTION_FACTS)
         facts = routing.gather(request, asker, inspection, None, self._clock.utc_us(), NOTHING)

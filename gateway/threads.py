@@ -5,8 +5,9 @@ at it, so inspection, routing and the record see what the model will see. What a
 makes it as sensitive as that for ever.
 """
 
+import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 from msgspec import structs
@@ -14,9 +15,15 @@ from msgspec import structs
 from gateway.clock import Clock
 from gateway.configuration.sections import ResponsesSettings
 from gateway.configuration.settings import Limits
-from gateway.errors import BodyTooLarge, PreviousResponseUnknown, ResponseUnknown, Unavailable
+from gateway.errors import (
+    BodyTooLarge,
+    FeatureUnsupported,
+    PreviousResponseUnknown,
+    ResponseUnknown,
+    Unavailable,
+)
+from gateway.kept_answers import AnswerStore, KeptAnswer
 from gateway.passage import Arrival, Passage
-from gateway.ports import AnswerStore, KeptAnswer
 from gateway.telemetry import Event, logger
 from gateway.types import ChatRequest, Inspection, Principal, Thread
 
@@ -26,12 +33,21 @@ ID_BYTES = 24
 
 US_PER_DAY = 86_400_000_000
 
+REFERENCES_MAX = 500
+"""Each may lie in an answer of its own, which is opened with its whole history."""
+
+ITEMS_NAMED_MAX = 256
+"""Of one answer; what a broken upstream lists beyond that is kept and cannot be named."""
+
 Fields = dict[str, msgspec.Raw]
 _FIELDS = msgspec.json.Decoder(Fields)
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _TEXT = msgspec.json.Decoder(str)
 _ITEMS = msgspec.json.Decoder(list[Fields])
 _OF_OUTPUT_ONLY = ("id", "status", "logprobs")
+_REFERENCE = msgspec.Raw(b'"item_reference"')
+_NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
+"""What can be an item's id; the index holds nothing else that an upstream may have written."""
 
 
 class Threads:
@@ -62,9 +78,11 @@ class Threads:
             BodyTooLarge: with its history it is longer than any request may be.
         """
         asked = request.thread or Thread()
+        raw, data_class = request.raw, "S0"
         keeps = asked.keeps and self._keep_us > 0
         answer_id = f"resp_{self._random_hex(ID_BYTES)}" if keeps else ""
-        data_class = "S0"
+        if asked.references:
+            raw, data_class = await self._spelled_out(project_of(principal), request)
         if asked.previous_id:
             kept = await self._store.find(
                 project_of(principal), asked.previous_id, self._clock.utc_us()
@@ -73,13 +91,38 @@ class Threads:
                 raise PreviousResponseUnknown(
                     "There is no such previous response.", parameter="previous_response_id"
                 )
-            raw = _with_history(request.raw, kept)
+            raw, data_class = _with_history(raw, kept), max(data_class, kept.data_class)
+        if raw is not request.raw:
             if len(raw) > self._body_bytes_max:
                 raise BodyTooLarge("The request is too long together with its history.")
             request = arrival.dialect.decode_request(raw, request.request_id, arrival.headers)
-            data_class = kept.data_class
-        thread = Thread(asked.previous_id, keeps, answer_id, data_class)
+        thread = Thread(asked.previous_id, keeps, answer_id, data_class, asked.references)
         return structs.replace(request, thread=thread)
+
+    async def _spelled_out(
+        self, project: tuple[str, str, str], request: ChatRequest
+    ) -> tuple[bytes, str]:
+        """A body with the items themselves where they were named, and their answers' class.
+
+        Raises:
+            FeatureUnsupported: this project has no such item, or has it no more.
+        """
+        assert request.thread is not None
+        wanted = frozenset(request.thread.references)
+        if len(wanted) > REFERENCES_MAX:
+            raise _refused("input", f"At most {REFERENCES_MAX} items can be named")
+        now_us = self._clock.utc_us()
+        data_class = "S0"
+        found: dict[str, Fields | None] = {}
+        for answer_id in await self._store.holding(project, wanted, now_us):
+            kept = await self._store.find(project, answer_id, now_us)
+            if kept is None:
+                continue
+            data_class = max(data_class, kept.data_class)
+            for name, item in _named_items(kept.response):
+                # Where an upstream gave one name to two items, nobody knows which is meant.
+                found[name] = item if found.get(name, item) == item else None
+        return _with_items(request.raw, found), data_class
 
     async def keep(self, passage: Passage, response: bytes) -> None:
         """Keep an answer. Its caller has it in any case: a store that fails is written down."""
@@ -88,6 +131,7 @@ class Threads:
         if thread is None or not thread.keeps or not response:
             return
         now_us = self._clock.utc_us()
+        items = [name for name, _ in _named_items(response)]
         answer = KeptAnswer(
             answer_id=thread.answer_id,
             project=project_of(principal),
@@ -100,7 +144,7 @@ class Threads:
             response=response,
         )
         try:
-            await self._store.keep(answer)
+            await self._store.keep(answer, items)
         except Unavailable as error:
             self._log.warning(
                 Event.RESPONSE_NOT_KEPT, request_id=request.request_id, code=error.code
@@ -165,20 +209,55 @@ def _input_items(fields: Fields) -> list[msgspec.Raw]:
 
 
 def _as_input(output: bytes) -> list[msgspec.Raw]:
-    """What was answered, as the next request says it: without names that nobody holds.
+    """What was answered, as the next request says it."""
+    return [item for fields in _ITEMS.decode(output) for item in _said_again(fields)]
+
+
+def _said_again(item: Fields) -> list[msgspec.Raw]:
+    """An item of an answer as input, without names that nobody holds.
 
     Reasoning is left out unless it is sealed: an upstream that holds nothing needs it whole.
     """
-    items = []
-    for item in _ITEMS.decode(output):
-        is_reasoning = bytes(item.get("type", b"")) == b'"reasoning"'
-        if is_reasoning and bytes(item.get("encrypted_content", b"null")) == b"null":
+    is_reasoning = bytes(item.get("type", b"")) == b'"reasoning"'
+    if is_reasoning and bytes(item.get("encrypted_content", b"null")) == b"null":
+        return []
+    for name in _OF_OUTPUT_ONLY:
+        if not (is_reasoning and name == "id"):
+            item.pop(name, None)
+    return [msgspec.Raw(msgspec.json.encode(item))]
+
+
+def _named_items(response: bytes) -> list[tuple[str, Fields]]:
+    """The items of an answer that have an id, by it."""
+    output = bytes(_FIELDS.decode(response).get("output", b"[]"))
+    named = []
+    for item in _ITEMS.decode(output)[:ITEMS_NAMED_MAX]:
+        name = msgspec.json.decode(item.get("id", b"null"))
+        if isinstance(name, str) and _NAME.fullmatch(name):
+            named.append((name, item))
+    return named
+
+
+def _with_items(raw: bytes, found: Mapping[str, Fields | None]) -> bytes:
+    """A body with items in the place of their names."""
+    fields = _FIELDS.decode(raw)
+    items: list[msgspec.Raw] = []
+    for index, given in enumerate(_LIST.decode(fields["input"])):
+        item = _FIELDS.decode(given)
+        if item.get("type") != _REFERENCE:
+            items.append(given)
             continue
-        for name in _OF_OUTPUT_ONLY:
-            if not (is_reasoning and name == "id"):
-                item.pop(name, None)
-        items.append(msgspec.Raw(msgspec.json.encode(item)))
-    return items
+        meant = found.get(_TEXT.decode(item["id"]))
+        if meant is None:
+            reason = "No such item is kept for this project; send the item itself"
+            raise _refused(f"input[{index}]", reason)
+        items += _said_again({**meant})
+    fields["input"] = msgspec.Raw(msgspec.json.encode(items))
+    return msgspec.json.encode(fields)
+
+
+def _refused(place: str, reason: str) -> FeatureUnsupported:
+    return FeatureUnsupported(f"{place}: {reason} (rule 56).", parameter=place)
 
 
 class MemoryAnswers:
@@ -186,15 +265,26 @@ class MemoryAnswers:
 
     def __init__(self) -> None:
         self._answers: dict[tuple[tuple[str, str, str], str], KeptAnswer] = {}
+        self._items: dict[tuple[tuple[str, str, str], str], frozenset[str]] = {}
 
-    async def keep(self, answer: KeptAnswer) -> None:
+    async def keep(self, answer: KeptAnswer, items: Collection[str] = ()) -> None:
         self._answers[answer.project, answer.answer_id] = answer
+        self._items[answer.project, answer.answer_id] = frozenset(items)
 
     async def find(
         self, project: tuple[str, str, str], answer_id: str, now_us: int
     ) -> KeptAnswer | None:
         found = self._answers.get((project, answer_id))
         return found if found is not None and found.expires_us > now_us else None
+
+    async def holding(
+        self, project: tuple[str, str, str], items: Collection[str], now_us: int
+    ) -> Sequence[str]:
+        return [
+            kept.answer_id
+            for key, kept in self._answers.items()
+            if key[0] == project and kept.expires_us > now_us and self._items[key] & set(items)
+        ]
 
     async def forget(self, project: tuple[str, str, str], answer_id: str) -> bool:
         return self._answers.pop((project, answer_id), None) is not None

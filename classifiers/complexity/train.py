@@ -1,11 +1,10 @@
-"""Trains the complexity artefact: `gatewright train complexity --data DIR`.
+"""Trains the complexity artefact: `python -m classifiers.complexity.train --data DIR`.
 
 Uses the permissively licensed sets only. The task of a prompt is a label to learn, never an input.
 Same data, code and library versions give the same digest.
 """
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -157,8 +156,7 @@ def write_out_of_fold(
     file.with_suffix(f".cascade{file.suffix}").write_bytes(b"\n".join(cascade) + b"\n")
 
 
-def main(arguments: list[str]) -> None:
-    """Train and store; raises `OSError` where the data or the folder are not as they should."""
+def main() -> None:
     parser = argparse.ArgumentParser(prog="gatewright train complexity", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the labelled sets")
     parser.add_argument("--out", type=Path, default=artefact.DIRECTORY)
@@ -166,20 +164,18 @@ def main(arguments: list[str]) -> None:
     parser.add_argument(
         "--out-of-fold", type=Path, help="also cross-validate over the splits: lines for score.py"
     )
-    options = parser.parse_args(arguments)
-    rows, digests = read(options.data)
-    answers, digests["answers_cheap"] = read_answers(options.data)
-    chosen = [row for row in rows if row.split in options.splits.split(",")]
-    if not chosen:
-        parser.error(f"--splits {options.splits}: the data has no such prompts")
+    arguments = parser.parse_args()
+    rows, digests = read(arguments.data)
+    answers, digests["answers_cheap"] = read_answers(arguments.data)
+    chosen = [row for row in rows if row.split in arguments.splits.split(",")]
     raw = artefact.encode(train(chosen, answers, digests))
-    options.out.mkdir(parents=True, exist_ok=True)
-    artefact.store(raw, options.out)
-    write_card(raw, options.splits, len(chosen), options.out)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    artefact.store(raw, arguments.out)
+    write_card(raw, arguments.splits, len(chosen), arguments.out)
     print(f"{artefact.version(raw)}: {len(raw)} bytes from {len(chosen)} prompts")
-    if options.out_of_fold is not None:
-        write_out_of_fold(chosen, answers, digests, options.out_of_fold)
+    if arguments.out_of_fold is not None:
+        write_out_of_fold(chosen, answers, digests, arguments.out_of_fold)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

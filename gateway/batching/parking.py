@@ -141,7 +141,7 @@ def may_wait(request: ChatRequest, principal: Principal, ruling: Ruling, arrival
         or plan.audit_content != "encrypted"
         or plan.candidates[0].target.in_house
         or price.batch_percent >= PERCENT
-        or (thread is not None and thread.previous_id)
+        or (thread is not None and (thread.previous_id or thread.references))
         or request.tree.get("service_tier") not in PLAIN_TIERS
         or request.tree.get("speed") is not None
         or granted(policies, principal, ruling.decision).keeps_s

@@ -110,7 +110,7 @@ def inspect_complexity(
 def _loaded(directory: Path) -> ComplexityModel:
     try:
         return load(directory)
-    except ArtefactError as error:
+    except (ArtefactError, OSError) as error:
         raise Refused(f"{directory}: {error}") from error
 
 

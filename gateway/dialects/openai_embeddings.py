@@ -143,9 +143,9 @@ class OpenAIEmbeddings(OpenAIEnvelope):
         del request, text
         return ""
 
-    def stream_decoder(self, answers: int = 1) -> StreamDecoder:
+    def stream_decoder(self) -> StreamDecoder:
         """Never asked for: no request of this dialect is a stream."""
-        return ChatStreamDecoder(answers)
+        return ChatStreamDecoder()
 
     def stream_encoder(self, request: ChatRequest, source: DialectName) -> StreamEncoder:
         """Never asked for: no request of this dialect is a stream."""

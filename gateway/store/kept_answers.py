@@ -1,6 +1,7 @@
 """Answers that are kept for their project: found by project and id, their content encrypted."""
 
 import os
+from collections.abc import Collection, Sequence
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -9,10 +10,12 @@ from sqlalchemy import (
     BigInteger,
     Column,
     ColumnElement,
+    ForeignKeyConstraint,
     Index,
     LargeBinary,
     String,
     Table,
+    and_,
     delete,
     not_,
     select,
@@ -20,7 +23,7 @@ from sqlalchemy import (
 )
 
 from gateway.errors import NotReady
-from gateway.ports import KeptAnswer
+from gateway.kept_answers import KeptAnswer
 from gateway.secrets.envelope import KEY_BYTES, MasterKey, UnwrapFailed
 from gateway.store.engine import Database
 from gateway.store.held import is_held
@@ -48,6 +51,23 @@ kept_answers = Table(
 )
 """`sealed` is what was asked and answered, under a key of its own that the master key wraps."""
 
+kept_items = Table(
+    "kept_items",
+    metadata,
+    Column("organisation", String(63), primary_key=True),
+    Column("workspace", String(63), primary_key=True),
+    Column("project", String(63), primary_key=True),
+    Column("id", String(128), primary_key=True),
+    Column("answer_id", String(64), primary_key=True),
+    ForeignKeyConstraint(
+        ["organisation", "workspace", "project", "answer_id"],
+        [kept_answers.c[name] for name in ("organisation", "workspace", "project", "id")],
+        ondelete="CASCADE",
+    ),
+    Index(None, "organisation", "workspace", "project", "answer_id"),
+)
+"""In which answers an item stands that a request only names. Goes with its answer, by whomever."""
+
 
 class DatabaseAnswers:
     """The `AnswerStore` of a running gateway."""
@@ -56,7 +76,7 @@ class DatabaseAnswers:
         self._database = database
         self._master = master
 
-    async def keep(self, answer: KeptAnswer) -> None:
+    async def keep(self, answer: KeptAnswer, items: Collection[str] = ()) -> None:
         row = {
             **_place(answer.project, answer.answer_id),
             "key_id": answer.key_id,
@@ -68,6 +88,10 @@ class DatabaseAnswers:
         }
         async with self._database.writing() as connection:
             await connection.execute(kept_answers.insert(), row)
+            if items:
+                place = _place(answer.project, answer.answer_id)
+                rows = [{**place, "id": each, "answer_id": place["id"]} for each in set(items)]
+                await connection.execute(kept_items.insert(), rows)
 
     async def find(
         self, project: tuple[str, str, str], answer_id: str, now_us: int
@@ -93,6 +117,31 @@ class DatabaseAnswers:
             input_items=asked,
             response=response,
         )
+
+    async def holding(
+        self, project: tuple[str, str, str], items: Collection[str], now_us: int
+    ) -> Sequence[str]:
+        organisation, workspace, name = project
+        named, kept = kept_items.c, kept_answers.c
+        places = ("organisation", "workspace", "project")
+        query = (
+            select(kept.id)
+            .join(
+                kept_items,
+                and_(named.answer_id == kept.id, *(named[each] == kept[each] for each in places)),
+            )
+            .where(
+                kept.organisation == organisation,
+                kept.workspace == workspace,
+                kept.project == name,
+                named.id.in_(items),
+                kept.expires_us > now_us,
+            )
+            .group_by(kept.id, kept.created_us)
+            .order_by(kept.created_us, kept.id)
+        )
+        async with self._database.reading() as connection:
+            return (await connection.execute(query)).scalars().all()
 
     async def forget(self, project: tuple[str, str, str], answer_id: str) -> bool:
         """Whether there was one; while a hold is in force it is hidden, and not destroyed."""

@@ -3,7 +3,6 @@
 import argparse
 import math
 import random
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -175,7 +174,7 @@ def _loss(decoder: Decoder, batch: Batch) -> torch.Tensor:
     return F.cross_entropy(logits, targets, ignore_index=IGNORED)
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str] | None = None) -> None:
     """Train, measure and write the model directory."""
     options = _parser().parse_args(arguments)
     torch.set_num_threads(options.threads)
@@ -200,11 +199,10 @@ def main(arguments: list[str]) -> int:
     write_artefact(options.out, decoder, tokenizer, report)
     for name, rate in rates.items():
         print(f"{rate:7.1%}  {name}")
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m local_engine train-demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="local_engine train-demo", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="directory to write")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
@@ -216,4 +214,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

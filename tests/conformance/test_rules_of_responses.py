@@ -1,6 +1,7 @@
 """Rules of translation from and to OpenAI's responses, without a network."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -425,7 +426,6 @@ def test_rule_54_upstreams_hold_nothing_and_see_no_id_of_ours() -> None:
         {"background": True},
         {"conversation": "conv_1"},
         {"prompt": {"id": "pmpt_1"}},
-        {"input": [{"type": "item_reference", "id": "rs_1"}]},
         {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]},
         {"tools": [{"type": "code_interpreter", "container": "cntr_1"}]},
     ],
@@ -433,6 +433,17 @@ def test_rule_54_upstreams_hold_nothing_and_see_no_id_of_ours() -> None:
 def test_rule_56_what_only_an_upstream_holds_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(FeatureUnsupported):
         responses(**fields)
+
+
+@pytest.mark.parametrize("encode", [to_responses, to_openai, to_anthropic])
+def test_rule_56_an_item_that_is_only_named_goes_nowhere(encode: Callable[..., object]) -> None:
+    request = responses(input=[{"type": "item_reference", "id": "rs_1"}])
+    assert request.thread is not None
+    assert request.thread.references == ("rs_1",)
+
+    with pytest.raises(FeatureUnsupported) as caught:
+        encode(request)
+    assert caught.value.parameter == "input[0]"
 
 
 def test_rule_55_unknown_fields_are_kept_within_the_dialect_and_reported_across() -> None:

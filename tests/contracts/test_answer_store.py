@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 from msgspec import structs
+from sqlalchemy import delete, select
 
 from gateway.errors import NotReady
-from gateway.ports import AnswerStore, KeptAnswer
+from gateway.kept_answers import AnswerStore, KeptAnswer
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.engine import open_database
-from gateway.store.kept_answers import DatabaseAnswers, kept_answers
+from gateway.store.kept_answers import DatabaseAnswers, kept_answers, kept_items
 from gateway.threads import MemoryAnswers
 
 
@@ -69,6 +70,38 @@ async def test_what_is_forgotten_is_gone(store: AnswerStore) -> None:
     assert await store.forget(PROJECT, "resp_1")
     assert not await store.forget(PROJECT, "resp_1")
     assert await store.find(PROJECT, "resp_1", 1) is None
+
+
+async def test_answers_are_found_by_what_stands_in_them_while_they_are_there(
+    store: AnswerStore,
+) -> None:
+    later = structs.replace(ANSWER, answer_id="resp_0", created_us=2, expires_us=500)
+    elsewhere = structs.replace(ANSWER, project=("acme", "research", "other"))
+    await store.keep(ANSWER, ["msg_1", "rs_1"])
+    await store.keep(later, ["msg_1"])
+    await store.keep(elsewhere, ["msg_1"])
+
+    assert await store.holding(PROJECT, ["msg_1"], 99) == ["resp_1", "resp_0"]
+    assert await store.holding(PROJECT, ["msg_1", "rs_1", "msg_2"], 99) == ["resp_1", "resp_0"]
+    assert await store.holding(PROJECT, ["rs_1"], 99) == ["resp_1"]
+    assert await store.holding(PROJECT, ["msg_2"], 99) == []
+    assert await store.holding(PROJECT, ["msg_1"], 100) == ["resp_0"]
+    await store.forget(PROJECT, "resp_0")
+    assert await store.holding(PROJECT, ["msg_1"], 99) == ["resp_1"]
+    assert await store.forget_expired(100) == 2
+    assert await store.holding(PROJECT, ["msg_1"], 99) == []
+
+
+async def test_names_of_items_go_with_their_answer_whoever_destroys_it(database_url: str) -> None:
+    database = open_database(database_url)
+    store = DatabaseAnswers(database, MasterKey(Secret(secrets.token_bytes(32))))
+    await store.keep(ANSWER, ["msg_1", "rs_1"])
+    async with database.writing() as connection:
+        assert (await connection.execute(select(kept_items))).all()
+        await connection.execute(delete(kept_answers))
+    async with database.reading() as connection:
+        assert not (await connection.execute(select(kept_items))).all()
+    await database.close()
 
 
 @pytest.mark.parametrize("column", ["data_class", "project", "sealed"])

@@ -67,9 +67,7 @@ class AnthropicMessages:
     def encode_standing(self, standing: Standing, utc_us: int) -> dict[str, str]:
         return anthropic_headers(standing, utc_us)
 
-    def stream_decoder(self, answers: int = 1) -> StreamDecoder:
-        """There is one answer to each request."""
-        del answers
+    def stream_decoder(self) -> StreamDecoder:
         return MessageStreamDecoder()
 
     def stream_encoder(self, request: ChatRequest, source: DialectName) -> StreamEncoder:

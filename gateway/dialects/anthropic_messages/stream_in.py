@@ -25,8 +25,7 @@ from gateway.types import Delta, StreamEvent, Usage
 _EVENT = msgspec.json.Decoder(StreamWire)
 _NOT_AN_EVENT = "The upstream sent something that is not an event of a message."
 _OPAQUE = (Delta("opaque"),)
-_BLOCK_END = "content_block_stop"
-_SILENT = frozenset({"ping", _BLOCK_END})
+_SILENT = frozenset({"ping", "content_block_stop"})
 _PIECES = frozenset({None, "text_delta", "input_json_delta", "thinking_delta", "signature_delta"})
 _USAGE_FIELDS = UsageWire.__struct_fields__
 
@@ -36,7 +35,7 @@ class MessageStreamDecoder:
 
     __slots__ = (
         *("_answer", "_calls", "_calls_count", "_ended", "_foreign", "_is_sound"),
-        *("_searching", "_splitter", "_usage"),
+        *("_splitter", "_usage"),
     )
 
     def __init__(self) -> None:
@@ -49,8 +48,6 @@ class MessageStreamDecoder:
         """Index of the block in which the answer comes as a tool's arguments."""
         self._foreign: set[int] = set()
         """Indices of blocks of kinds that we do not read."""
-        self._searching: set[int] = set()
-        """Indices of blocks that ask for a search: it is paid for once the block has ended."""
         self._calls: dict[int, int] = {}
         self._calls_count = 0
 
@@ -79,8 +76,7 @@ class MessageStreamDecoder:
         if kind == "content_block_start":
             return self._block(raw, wire.index, wire.content_block)
         if kind in _SILENT:
-            is_asked = kind == _BLOCK_END and wire.index in self._searching
-            return StreamEvent(raw, (), searches=int(is_asked))
+            return StreamEvent(raw, ())
         if kind == "message_stop":
             self._ended = True
             return StreamEvent(raw, (), is_terminal=True)
@@ -153,10 +149,7 @@ class MessageStreamDecoder:
         if block.type == "redacted_thinking" and block.data:
             return StreamEvent(raw, (Delta("thinking", redacted=block.data),), has_content=True)
         self._foreign.add(index)
-        if foreign.asks_for_search(block):
-            self._searching.add(index)
-        searches = -1 if foreign.tells_failed_search(block) else 0
-        return StreamEvent(raw, _OPAQUE, has_content=True, searches=searches)
+        return StreamEvent(raw, _OPAQUE, has_content=True)
 
     def _tool_start(self, raw: bytes, index: int, block: ReplyBlock) -> StreamEvent:
         if not block.id or not block.name:

@@ -153,7 +153,6 @@ class ReplyBlock(Struct):
     thinking: str | None = None
     signature: str | None = None
     data: str | None = None
-    content: Raw = Raw()
 
 
 class Reply(Struct):

@@ -43,13 +43,13 @@ class OpenAITokenCount(OpenAIResponses):
         absent = {"model": AUTO, "input": ""}
         tree |= {name: value for name, value in absent.items() if tree.get(name) is None}
         asked = requests.read_request(tree, raw, request_id)
-        previous_id = asked.thread.previous_id if asked.thread is not None else ""
+        thread = asked.thread or Thread()
         return structs.replace(
             asked,
             stream=False,
             max_output_tokens=None,
             input_tokens_most=0,
-            thread=Thread(previous_id),
+            thread=structs.replace(thread, keeps=False),
         )
 
     def encode_request(
@@ -61,7 +61,7 @@ class OpenAITokenCount(OpenAIResponses):
         counted = {
             name: value for name, value in body.split(asked.body).items() if name not in UNCOUNTED
         }
-        return structs.replace(asked, body=body.join(counted))
+        return UpstreamBody(body.join(counted), asked.dropped)
 
     def decode_reply(self, raw: bytes) -> Completion:
         return read_count(raw)

@@ -23,6 +23,7 @@ from gateway.dialects.loss import AUTO_TIER, Losses, breakpoint_life, unsupporte
 from gateway.dialects.openai_responses import wire
 from gateway.dialects.openai_responses.foreign import readable
 from gateway.dialects.openai_responses.marks import thinking_of
+from gateway.dialects.openai_responses.request import check_said
 from gateway.dialects.openai_responses.tools import (
     ADDITIONAL,
     CROSSING,
@@ -65,6 +66,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
     Raises:
         FeatureUnsupported: dropping what it asks would change its meaning.
     """
+    check_said(request)
     tree, _ = readable(request.tree)
     body = checked(tree, wire.ResponsesBody)
     if body.top_logprobs:

@@ -6,7 +6,7 @@ import msgspec
 
 from gateway.conversation import BLOCK_MARK
 from gateway.dialects import body
-from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
+from gateway.dialects.loss import check_priced, check_schema_wanted, unsupported
 from gateway.dialects.openai_responses.foreign import attached, readable
 from gateway.dialects.openai_responses.tools import listed
 from gateway.dialects.openai_responses.wire import Item, Part, ResponsesBody
@@ -18,7 +18,6 @@ from gateway.dialects.parameters import (
     unfit,
 )
 from gateway.dialects.strict_json import checked, decode_object, invalid
-from gateway.dialects.unpriced import leave_out
 from gateway.estimate import estimate_input_tokens
 from gateway.ports import UpstreamBody
 from gateway.types import ChatRequest, Target, Thread
@@ -40,11 +39,13 @@ _HELD_ELSEWHERE: Mapping[str, str] = {
     "conversation": "Conversations are not held by upstreams; use previous_response_id",
     "prompt": "Prompts that an upstream holds cannot be inspected; send the text",
 }
+REFERENCE = "item_reference"
 _MODES = frozenset({"auto", "none", "required"})
 _REQUIRED_OF_ITEM = {
     "function_call": ("call_id", "name", "arguments"),
     "function_call_output": ("output",),
     "message": ("role", "content"),
+    REFERENCE: ("id",),
 }
 
 
@@ -93,17 +94,17 @@ def read_request(tree: Mapping[str, object], raw: bytes, request_id: str) -> Cha
         input_tokens_estimate=about,
         input_tokens_most=most,
         destinations=tuple(destinations),
-        thread=Thread(wire.previous_response_id or "", keeps=wire.store is not False),
+        thread=Thread(
+            wire.previous_response_id or "",
+            keeps=wire.store is not False,
+            references=tuple(item.id or "" for item in items if item.type == REFERENCE),
+        ),
     )
 
 
 def _check(wire: ResponsesBody, items: Iterable[Item]) -> None:
     for index, item in enumerate(items):
         kind = item.type or "message"
-        if kind == "item_reference":
-            raise unsupported(
-                f"input[{index}]", "Send the item itself; references are not held", 56
-            )
         for name in _REQUIRED_OF_ITEM.get(kind, ()):
             if getattr(item, name) is None:
                 raise invalid(f"input[{index}].{name}", "This field is required")
@@ -113,6 +114,19 @@ def _check(wire: ResponsesBody, items: Iterable[Item]) -> None:
     choice = wire.tool_choice
     if isinstance(choice, str) and choice not in _MODES:
         raise invalid("tool_choice", "This value is not one of those allowed")
+
+
+def check_said(request: ChatRequest) -> None:
+    """Refuse to pass on a request in which items of kept answers are still only named.
+
+    Raises:
+        FeatureUnsupported: `threads` has not put them there.
+    """
+    if request.thread is None or not request.thread.references:
+        return
+    for index, item in enumerate(request.tree["input"]):  # type: ignore[var-annotated,arg-type]
+        if item.get("type") == REFERENCE:
+            raise unsupported(f"input[{index}]", "Send the item itself; it is not held here", 56)
 
 
 def _tool_servers(tools: Iterable[tuple[str, Mapping[str, object]]]) -> list[tuple[str, str]]:
@@ -164,24 +178,24 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     Raises:
         FeatureUnsupported: the model cannot do what is asked.
     """
+    check_said(request)
     check_schema_wanted(target, is_wanted=request.wants_json_schema)
-    check_tier_priced(request, target)
+    check_priced(request, target)
     fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
-    left_out = leave_out(fields, request, target)
     fields.pop("previous_response_id", None)
     fields["model"] = msgspec.json.encode(target.model)
     asked = request.max_output_tokens
     if asked is None or asked > output_tokens_cap:
         fields["max_output_tokens"] = b"%d" % check_limit(output_tokens_cap)
     fields["store"] = b"false"
-    dropped = left_out + request.dropped + _fit(fields, request.tree, target)
+    dropped = request.dropped + _fit(fields, request.tree, target)
     if BLOCK_MARK.encode() in request.raw and "input" in fields:
         # Another vendor's thinking, sent back by a caller, is not for this one's eyes.
         fields["input"] = _filtered(fields["input"], _is_own)
         dropped += (REASONING,)
     if "reasoning_effort" in target.capabilities:
         fields["include"] = _with_encrypted(request.tree.get("include"))
-    return UpstreamBody(body.join(fields), dropped, is_less=bool(left_out))
+    return UpstreamBody(body.join(fields), dropped)
 
 
 def _fit(

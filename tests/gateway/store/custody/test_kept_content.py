@@ -18,8 +18,8 @@ from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
+from gateway.kept_answers import KeptAnswer
 from gateway.money.budgets import end_user_subject
-from gateway.ports import KeptAnswer
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import PART_BYTES, FileStore
 from gateway.store.batching.lines import LineStore

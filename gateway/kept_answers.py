@@ -1,0 +1,58 @@
+"""Kept answers: what one is, and what every store of them promises."""
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class KeptAnswer(Struct, frozen=True):
+    """An answer that its project may read again and continue."""
+
+    answer_id: str
+    project: tuple[str, str, str]
+    """Organisation, workspace and project: nobody else can find it."""
+    key_id: str
+    previous_id: str
+    data_class: str
+    created_us: int
+    expires_us: int
+    input_items: bytes
+    """Everything that was asked up to this answer, as a JSON list of items."""
+    response: bytes
+    """The answer as its caller saw it, as a JSON object."""
+
+    def __repr__(self) -> str:
+        return f"KeptAnswer({self.answer_id})"  # The rest is content.
+
+
+class AnswerStore(Protocol):
+    """Answers that are kept for their project, encrypted."""
+
+    async def keep(self, answer: KeptAnswer, items: Collection[str] = ()) -> None:
+        """`items` are the ids of what was answered, by which a request may say it again.
+
+        Raises:
+            Unavailable: it cannot be stored.
+        """
+        ...
+
+    async def find(
+        self, project: tuple[str, str, str], answer_id: str, now_us: int
+    ) -> KeptAnswer | None:
+        """None where this project has no such answer, or has it no more."""
+        ...
+
+    async def holding(
+        self, project: tuple[str, str, str], items: Collection[str], now_us: int
+    ) -> Sequence[str]:
+        """The ids of this project's answers in which these items stand, oldest first."""
+        ...
+
+    async def forget(self, project: tuple[str, str, str], answer_id: str) -> bool:
+        """Whether there was one."""
+        ...
+
+    async def forget_expired(self, now_us: int) -> int:
+        """How many were forgotten."""
+        ...
