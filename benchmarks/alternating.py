@@ -29,7 +29,7 @@ def loaded_us(contestant: Contestant, case: str, work: Path, seconds: float) -> 
     seen = put_load(
         case, contestant.port, contestant.path, contestant.headers, work, seconds=seconds
     )
-    units = seen["chunks"] if case == "stream" else seen["answers"]
+    units = seen.chunks if case == "stream" else seen.answers
     return (contestant.cpu_us() - before_us) / max(units, 1)
 
 

@@ -1,7 +1,7 @@
 """A closed-loop or paced load generator for one endpoint; prints what it saw as JSON.
 
 Each connection sends the same body again and again. A streamed answer counts as good only when its
-chunks are complete and its terminal event is the last.
+chunks are complete and its terminal event is the last. Of bad ones it says what they were.
 """
 
 import argparse
@@ -9,30 +9,79 @@ import asyncio
 import json
 import statistics
 import sys
+from collections import Counter
 from pathlib import Path
 from time import perf_counter
 from typing import cast
 
 import httptools
+import msgspec
 import uvloop
+from msgspec import Struct
 
 
 PATIENCE_S = 30.0
-Report = dict[str, float]
+OK = 200
+NO_ANSWER = "connection closed"
+
+
+class Answer(Struct, frozen=True):
+    """One answer; `wrong` says what is, and is empty of a good one."""
+
+    wrong: str
+    first_s: float = 0.0
+    seconds: float = 0.0
+    chunks: int = 0
+
+
+class Report(Struct, frozen=True):
+    """What all connections saw, in all."""
+
+    answers: int
+    bad: int
+    chunks: int
+    seconds: float
+    first_byte_p50_s: float
+    p50_s: float
+    wrong: dict[str, int]
+    """How many bad answers there were of each kind: a status and the error's own words."""
+
+
+class _Told(Struct, frozen=True):
+    """An error as the dialects' envelopes have it."""
+
+    type: str | None = ""
+    code: str | int | None = ""
+    message: str = ""
+
+
+class _Envelope(Struct, frozen=True):
+    error: _Told
+
+
+def wrongness(status: int, body: bytes) -> str:
+    """What kind of bad answer it is; its message as well: it names no request."""
+    if status == OK:
+        return f"{OK} cut or of another form"
+    try:
+        told = msgspec.json.decode(body, type=_Envelope).error
+    except msgspec.MsgspecError:
+        return str(status)
+    return " ".join(str(each) for each in (status, told.type, told.code, told.message) if each)
 
 
 class Caller(asyncio.Protocol):
-    """One connection: `await ask()` gives (is good, seconds to the first byte, seconds, chunks)."""
+    """One connection: `await ask()` gives the next answer."""
 
     def __init__(self, request: bytes, chunks_expected: int) -> None:
         self.request = request
         self.chunks_expected = chunks_expected
-        self.answered: asyncio.Future[tuple[bool, float, float, int]] | None = None
+        self.answered: asyncio.Future[Answer] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
 
-    async def ask(self, since_s: float | None = None) -> tuple[bool, float, float, int]:
+    async def ask(self, since_s: float | None = None) -> Answer:
         self.parser = httptools.HttpResponseParser(self)
         self.body: list[bytes] = []
         self.first_s = 0.0
@@ -51,18 +100,20 @@ class Caller(asyncio.Protocol):
     def on_message_complete(self) -> None:
         now_s = perf_counter()
         body = b"".join(self.body)
-        is_good = self.parser.get_status_code() == 200 and b"choices" in body
+        status = self.parser.get_status_code()
+        is_good = status == OK and b"choices" in body
         chunks = 0
         if self.chunks_expected:
             chunks = body.count(b'"content"')
             is_good &= chunks == self.chunks_expected and body.endswith(b"data: [DONE]\n\n")
         first_s = (self.first_s or now_s) - self.since_s
-        self.finish((is_good, first_s, now_s - self.since_s, chunks))
+        wrong = "" if is_good else wrongness(status, body)
+        self.finish(Answer(wrong, first_s, now_s - self.since_s, chunks))
 
     def connection_lost(self, _: Exception | None) -> None:
-        self.finish((False, 0.0, 0.0, 0))
+        self.finish(Answer(NO_ANSWER))
 
-    def finish(self, seen: tuple[bool, float, float, int]) -> None:
+    def finish(self, seen: Answer) -> None:
         if self.answered is not None and not self.answered.done():
             self.answered.set_result(seen)
 
@@ -82,7 +133,7 @@ async def load(arguments: argparse.Namespace, body: bytes) -> Report:
     start_s = perf_counter()
     end_s = start_s + arguments.seconds
     pause_s = arguments.connections / arguments.rate if arguments.rate else 0.0
-    seen: list[tuple[bool, float, float, int]] = []
+    seen: list[Answer] = []
 
     async def run(number: int, caller: Caller) -> None:
         due_s = start_s + number * pause_s / arguments.connections
@@ -94,15 +145,16 @@ async def load(arguments: argparse.Namespace, body: bytes) -> Report:
 
     async with asyncio.timeout(arguments.seconds + PATIENCE_S):
         await asyncio.gather(*(run(number, caller) for number, caller in enumerate(callers)))
-    good = [one for one in seen if one[0]]
-    return {
-        "answers": len(seen),
-        "bad": len(seen) - len(good),
-        "chunks": sum(one[3] for one in seen),
-        "seconds": perf_counter() - start_s,
-        "first_byte_p50_s": statistics.median([one[1] for one in good] or [0.0]),
-        "p50_s": statistics.median([one[2] for one in good] or [0.0]),
-    }
+    good = [one for one in seen if not one.wrong]
+    return Report(
+        answers=len(seen),
+        bad=len(seen) - len(good),
+        chunks=sum(one.chunks for one in seen),
+        seconds=perf_counter() - start_s,
+        first_byte_p50_s=statistics.median([one.first_s for one in good] or [0.0]),
+        p50_s=statistics.median([one.seconds for one in good] or [0.0]),
+        wrong=dict(Counter(one.wrong for one in seen if one.wrong)),
+    )
 
 
 if __name__ == "__main__":
@@ -116,4 +168,5 @@ if __name__ == "__main__":
     parser.add_argument("--rate", type=float, default=0.0, help="requests a second; 0: closed loop")
     parser.add_argument("--chunks", type=int, default=0, help="chunks of a whole stream")
     options = parser.parse_args()
-    json.dump(uvloop.run(load(options, Path(options.body).read_bytes())), sys.stdout)
+    report = uvloop.run(load(options, Path(options.body).read_bytes()))
+    sys.stdout.buffer.write(msgspec.json.encode(report))

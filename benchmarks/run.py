@@ -21,14 +21,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from benchmarks.bodies import BODIES, CHUNKS, request_body
 from benchmarks.faults import faults_table
+from benchmarks.load import Report
 from benchmarks.processes import PROJECT, Contestant, ask, free_port, pinned
 
 
 HERE = Path(__file__).resolve().parent
 ROUNDS = 2
 Figures = dict[str, float]
+Round = tuple[Figures, dict[str, int]]
+"""The figures of a gateway, and how many bad answers of each kind it gave in each case."""
 
 CASES: dict[str, dict[str, float]] = {
     "low": {"connections": 8, "seconds": 4, "rate": 40},
@@ -60,7 +65,7 @@ def put_load(
     work: Path,
     *,
     seconds: float | None = None,
-) -> Figures:
+) -> Report:
     """Run the load generator for one case, as long as that takes or so long; what it saw."""
     plan = CASES[case] if seconds is None else {**CASES[case], "seconds": seconds}
     body_file = work / f"{case}.json"
@@ -69,11 +74,10 @@ def put_load(
     command = [sys.executable, "-m", "benchmarks.load", "--port", str(port), "--path", path]
     command += ["--body", str(body_file), "--headers", json.dumps(headers), *options]
     done = subprocess.run(pinned(command, 1), cwd=PROJECT, check=True, capture_output=True)
-    seen: Figures = json.loads(done.stdout)
-    return seen
+    return msgspec.json.decode(done.stdout, type=Report)
 
 
-def measure(contestant: Contestant, direct: dict[str, Figures], work: Path) -> Figures:
+def measure(contestant: Contestant, direct: dict[str, Report], work: Path) -> Round:
     """All figures of one gateway in one round."""
     figures: Figures = {"start_s": contestant.start(request_body(64))}
     try:
@@ -81,21 +85,23 @@ def measure(contestant: Contestant, direct: dict[str, Figures], work: Path) -> F
         figures["idle_mib"] = contestant.memory_mib()
         put_load("low", contestant.port, contestant.path, contestant.headers, work)  # warm-up
         figures["bad"] = 0
+        wrong: dict[str, int] = {}
         for case in CASES:
             before_us = contestant.cpu_us()
             seen = put_load(case, contestant.port, contestant.path, contestant.headers, work)
-            units = seen["chunks"] if case == "stream" else seen["answers"]
+            units = seen.chunks if case == "stream" else seen.answers
             figures[f"{case}_cpu_us"] = (contestant.cpu_us() - before_us) / max(units, 1)
-            figures[f"{case}_per_s"] = seen["answers"] / seen["seconds"]
-            figures["bad"] += seen["bad"]
+            figures[f"{case}_per_s"] = seen.answers / seen.seconds
+            figures["bad"] += seen.bad
+            wrong |= {f"{case}: {kind}": count for kind, count in seen.wrong.items()}
             if case == "low":
-                figures["low_added_ms"] = 1e3 * (seen["p50_s"] - direct["low"]["p50_s"])
+                figures["low_added_ms"] = 1e3 * (seen.p50_s - direct["low"].p50_s)
             if case == "stream":
-                first_s = seen["first_byte_p50_s"] - direct["stream"]["first_byte_p50_s"]
+                first_s = seen.first_byte_p50_s - direct["stream"].first_byte_p50_s
                 figures["first_added_ms"] = 1e3 * first_s
     finally:
         contestant.stop()
-    return figures
+    return figures, wrong
 
 
 @contextmanager
@@ -117,8 +123,9 @@ def running_upstream() -> Iterator[int]:
 
 
 def compare(files: list[Path], work: Path) -> str:
-    """The table of all gateways, medians over the rounds."""
+    """The table of all gateways, medians over the rounds; below it what the bad answers were."""
     rounds: dict[str, list[Figures]] = {}
+    below: list[str] = []
     with running_upstream() as upstream:
         for number in range(ROUNDS):
             direct = {
@@ -127,9 +134,13 @@ def compare(files: list[Path], work: Path) -> str:
             }
             for file in files:
                 contestant = Contestant(file, work / f"{file.stem}{number}", upstream)
-                figures = measure(contestant, direct, work)
+                figures, wrong = measure(contestant, direct, work)
                 rounds.setdefault(file.stem, []).append(figures)
-    return table(rounds)
+                below += [
+                    f"bad: {file.stem}, round {number + 1}, {kind}: {count}"
+                    for kind, count in wrong.items()
+                ]
+    return "\n".join([table(rounds), *below])
 
 
 def table(rounds: dict[str, list[Figures]]) -> str:

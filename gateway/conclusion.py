@@ -13,7 +13,7 @@ from gateway import evidence
 from gateway.answers import UNUSUAL
 from gateway.clock import Clock
 from gateway.dispatch.attempts import AttemptLog
-from gateway.errors import ClientGone, GatewrightError, LeaseOver
+from gateway.errors import ClientGone, GatewrightError
 from gateway.evidence import Ending
 from gateway.metrics import Metrics
 from gateway.money.bills import charged
@@ -265,8 +265,8 @@ class Conclusion:
     def _require_lease(self, arrival: Arrival) -> None:
         """The last thing before an outcome is written: is it still this worker's to write?"""
         errand = arrival.errand
-        if errand is not None and 0 < errand.ends_until_us <= self._clock.utc_us():
-            raise LeaseOver("The line may be another worker's by now.")
+        if errand is not None and errand.check_end is not None:
+            errand.check_end()
 
     async def _conclude(
         self,

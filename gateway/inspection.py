@@ -6,7 +6,7 @@ and counts; the values that were found stay inside the classifiers.
 
 import asyncio
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -117,6 +117,7 @@ class Inspector:
         ability: Ability | None = None,
     ) -> None:
         self._tolerated = frozenset(settings.tolerated_opaque)
+        self._queue_s = settings.queue_s
         self._deadline_s = settings.deadline_s
         self._deadline_s_per_byte = settings.deadline_s_per_mib / BYTES_PER_MIB
         self._inline_bytes_max = settings.inline_bytes_max
@@ -128,6 +129,7 @@ class Inspector:
         self._reads_injection = settings.injection
         self._clock = clock
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="inspection")
+        self._long_threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="inspection-long")
         self._log = logger()
 
     async def inspect(
@@ -147,11 +149,7 @@ class Inspector:
             if self._inline_bytes_max and length_bytes <= LOOKED_UP_BYTES_MAX:
                 with suppress(TooMuchUnread):
                     return classify(Reading(organisation, unread_max=self._inline_bytes_max))
-            limit_s = self._deadline_s + length_bytes * self._deadline_s_per_byte
-            async with asyncio.timeout(limit_s):
-                return await asyncio.get_running_loop().run_in_executor(
-                    self._threads, classify, Reading(organisation, started_s + limit_s)
-                )
+            return await self._in_turn(classify, organisation, length_bytes)
         except TimeoutError:
             return self._unknown("deadline", started_s)
         except Exception as error:  # noqa: BLE001 - a broken classifier must close, not open
@@ -162,6 +160,27 @@ class Inspector:
                 where=raised_at(error),
             )
             return self._unknown("failed", started_s)
+
+    async def _in_turn(
+        self, classify: Callable[[Reading], Inspection], organisation: str, length_bytes: int
+    ) -> Inspection:
+        """Look at a body beside the loop, after those that came before it.
+
+        One thread reads one after the other, so that a text which many send at once is read by the
+        first and known to the others. What a body may take is counted from its own turn: that
+        many came before is no fault of its text. Long ones have a line of their own.
+
+        Raises:
+            TimeoutError
+        """
+        limit_s = self._deadline_s + length_bytes * self._deadline_s_per_byte
+        threads = self._threads if length_bytes <= LOOKED_UP_BYTES_MAX else self._long_threads
+
+        def take_turn() -> Inspection:
+            return classify(Reading(organisation, self._clock.monotonic_s() + limit_s))
+
+        async with asyncio.timeout(self._queue_s + limit_s):
+            return await asyncio.get_running_loop().run_in_executor(threads, take_turn)
 
     async def locate(self, request: ChatRequest, organisation: str) -> tuple[tuple[str, str], ...]:
         """Label and text of every finding: for `veil` alone, and for nobody to keep.
@@ -274,7 +293,8 @@ class Inspector:
         Thread(target=self._scanner.warm, name="inspection-warm", daemon=True).start()
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._long_threads):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _classify(
         self,

@@ -42,8 +42,8 @@ class Errand(Struct, frozen=True):
     is_parked: bool = False
     """Whether it does; it was decided and written down like any other before."""
     vendor_batch: str = ""
-    ends_until_us: int = 0
-    """Until when this worker may write its outcome, afterwards another may; 0 where it is alone."""
+    check_end: Callable[[], None] | None = None
+    """Raises where another worker may write its outcome by now; None where this one is alone."""
     check_lease: Callable[[], None] | None = None
     """Raises where the line may be another worker's by now: nothing is sent for it then."""
 

@@ -306,7 +306,7 @@ class Dialect(Protocol):
         """How a key's own limits stand, in the headers of this dialect's vendor."""
         ...
 
-    def stream_decoder(self) -> StreamDecoder: ...
+    def stream_decoder(self, answers: int = 1) -> StreamDecoder: ...  # So many were asked for.
 
     def stream_encoder(self, request: ChatRequest, source: DialectName) -> StreamEncoder:
         """An encoder for the caller; passes bytes through where `source` is this dialect."""

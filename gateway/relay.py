@@ -54,6 +54,7 @@ class Relay:
             kept_bytes_max,
             vendor=live.candidate.target.vendor,
             by_channel=kept == "redacted",
+            is_silent=live.candidate.output_tokens_cap == 0,
         )
         live.counted_by(self._tally)
         self._keep = keep

@@ -4,6 +4,7 @@ It knows no price and no dialect.
 """
 
 import msgspec
+from msgspec import structs
 
 from gateway.estimate import (
     BYTES_PER_TOKEN,
@@ -29,14 +30,36 @@ class Tally:
     """What a stream has amounted to so far."""
 
     __slots__ = (
-        *("_counted", "_is_counted", "_kept", "_kept_bytes", "_kept_bytes_max", "_said"),
+        *(
+            "_counted",
+            "_is_counted",
+            "_is_silent",
+            "_kept",
+            "_kept_bytes",
+            "_kept_bytes_max",
+            "_said",
+            "_searches",
+        ),
         *("_unweighed", "_unweighed_length", "_usage", "_vendor", "_weight", "stop_reason"),
     )
 
-    def __init__(self, kept_bytes_max: int, *, vendor: str = "", by_channel: bool = False) -> None:
-        """Of a model of `vendor`; `by_channel` keeps the words of a stream together."""
+    def __init__(
+        self,
+        kept_bytes_max: int,
+        *,
+        vendor: str = "",
+        by_channel: bool = False,
+        is_silent: bool = False,
+    ) -> None:
+        """Of a model of `vendor`; `by_channel` keeps the words of a stream together.
+
+        `is_silent` where no token was asked for: what is said is the prompt, once more.
+        """
         self._vendor = vendor
+        self._is_silent = is_silent
         self._usage: Usage | None = None
+        self._searches = 0
+        """By the vendor's own tool that were seen; what a usage at the end says is what counts."""
         self._is_counted = False
         """Whether a usage came with or after the reason why the answer ended: it is the last."""
         self._counted = 0
@@ -56,6 +79,7 @@ class Tally:
         """Take note of one batch."""
         for event in events:
             said_tokens = NO_COUNT
+            self._searches += event.searches
             for delta in event.deltas:
                 if delta.usage is not None:
                     self._usage = add_usage(self._usage, delta.usage)
@@ -78,8 +102,9 @@ class Tally:
 
     def _weigh(self) -> None:
         if self._unweighed:
-            text = "".join(self._unweighed)
-            self._weight += weight(text.encode("utf-8", "replace"), self._vendor)
+            if not self._is_silent:
+                text = "".join(self._unweighed)
+                self._weight += weight(text.encode("utf-8", "replace"), self._vendor)
             self._unweighed, self._unweighed_length = [], 0
 
     def _take_count(self, said: int) -> None:
@@ -110,11 +135,12 @@ class Tally:
     @property
     def is_empty(self) -> bool:
         """Whether nothing was counted and nothing said."""
-        return self._usage is None and not self._has_content
+        return self._usage is None and not self._has_content and not self._searches
 
     @property
     def _has_content(self) -> bool:
-        return bool(self._weight or self._counted or self._unweighed)
+        has_words = self._unweighed and not self._is_silent
+        return bool(self._weight or self._counted or has_words)
 
     @property
     def knows_input(self) -> bool:
@@ -126,9 +152,10 @@ class Tally:
         if not events:
             return self
         self._weigh()
-        more = Tally(0, vendor=self._vendor)
+        more = Tally(0, vendor=self._vendor, is_silent=self._is_silent)
         more._usage, more._is_counted = self._usage, self._is_counted
         more._counted, more._weight = self._counted, self._weight
+        more._searches = self._searches
         more.stop_reason = self.stop_reason
         more.add(events)
         return more
@@ -143,16 +170,20 @@ class Tally:
     def usage_so_far(self, input_tokens_estimate: int) -> Usage:
         """The same for a stream that did not end: what it opened with is not all it sent."""
         self._weigh()
-        output_tokens = self._counted + whole_tokens(self._weight)
+        seen = Usage(
+            output_tokens=self._counted + whole_tokens(self._weight),
+            web_searches=max(self._searches, 0),
+            estimated=True,
+        )
         if self._usage is None:
-            return Usage(
-                input_tokens=input_tokens_estimate, output_tokens=output_tokens, estimated=True
-            )
+            return structs.replace(seen, input_tokens=input_tokens_estimate)
         usage = with_estimates(self._usage, input_tokens_estimate)
-        is_all_counted = self._is_counted or (self._counted and not self._weight)
+        is_all_counted = self._is_counted or (
+            self._counted and not self._weight and seen.web_searches <= usage.web_searches
+        )
         if is_all_counted and usage.output_tokens:
             return usage
-        return add_usage(usage, Usage(output_tokens=output_tokens, estimated=True))
+        return add_usage(usage, seen)
 
 
 def add_usage(known: Usage | None, more: Usage) -> Usage:
@@ -216,5 +247,6 @@ def usage_of(completion: Completion, request: ChatRequest, vendor: str) -> Usage
     """What a whole answer of a vendor's model costs, with an estimate where nobody counted."""
     usage = completion.usage
     read = 0 if usage.input_tokens else read_tokens(request, vendor)
-    written = 0 if usage.output_tokens else written_tokens(completion, vendor)
+    is_told = usage.output_tokens or request.max_output_tokens == 0
+    written = 0 if is_told else written_tokens(completion, vendor)
     return with_estimates(usage, read, written)

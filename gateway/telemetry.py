@@ -76,6 +76,7 @@ class Event(StrEnum):
     AUDIT_TAIL_CUT = "audit:tail_cut"
     CLOCK_JUMPED = "clock:jumped"
     AUDIT_CUT_OFF = "audit:cut_off"
+    AUDIT_ENDED_AGAIN = "audit:ended_again"
     AUDIT_SEGMENT_DAMAGED = "audit:segment_damaged"
     AUDIT_NOT_RECKONED = "audit:not_reckoned"
     RESPONSE_NOT_KEPT = "response:not_kept"

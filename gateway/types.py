@@ -225,6 +225,10 @@ class Attempt(Struct, frozen=True, omit_defaults=True):
     """Whether what it cost is estimated: its upstream did not say what it counted."""
 
 
+CUT_SHORT = "cut_short"
+"""Our word for the error of a stream that came to its end without all of its answers."""
+
+
 class Delta(Struct, frozen=True):
     """One piece of a streamed answer, in no dialect's words.
 
@@ -266,6 +270,8 @@ class StreamEvent(Struct, frozen=True):
     """Says why the answer stopped: held back until the terminal event shows that it is whole."""
     settles: tuple[int, ...] | None = None
     """Of several answers those it goes on with or ends; None where it may be the end of all."""
+    searches: int = 0
+    """By the vendor's own tool that it shows to be done; below zero where one costs nothing."""
 
 
 class Completion(Struct, frozen=True):

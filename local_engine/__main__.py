@@ -1,194 +1,35 @@
 """The engine's command line: `python -m local_engine serve | verify | check | pull | bench`."""
 
-import argparse
-import os
-import re
+import signal
 import sys
-from collections.abc import Callable
-from pathlib import Path
-
-from local_engine.model.errors import ModelRefused
-from local_engine.model.manifest import verify_directory
-from local_engine.serve.app import DEFAULT_MAX_BODY_BYTES
-from local_engine.serve.options import ServeOptions, WorkerOptions
-from local_engine.serve.server import EXIT_MODEL_REFUSED, serve
+from importlib import import_module
 
 
+_INTERRUPTED = 130
+"""As shells say of what SIGINT ended."""
+_SERVING = "local_engine.serve.command_line"
 # Each of these is a program of its own: what they import, serving does without.
 _PROGRAMS = {
-    "train-demo": ("local_engine.demo_model.train", "train the demo model again"),
-    "bench": ("local_engine.bench.report", "measure the engine on this machine"),
-    "check": ("local_engine.inspect_model", "what serving a model directory would take"),
-    "pull": ("local_engine.fetch", "fetch a model from a hub and write its manifest"),
+    "bench": "local_engine.bench.report",
+    "check": "local_engine.inspect_model",
+    "pull": "local_engine.fetch",
+    "train-demo": "local_engine.demo_model.train",
 }
 
 
 def main(arguments: list[str]) -> int:
     """Run one command; returns the exit status."""
-    if arguments and arguments[0] in _PROGRAMS:
-        module, _ = _PROGRAMS[arguments[0]]
-        command = [sys.executable, "-m", module, *arguments[1:]]
-        os.execv(sys.executable, command)  # noqa: S606 - no shell, the operator's arguments
-    options = _parser().parse_args(arguments)
-    return _verify(options) if options.command == "verify" else serve(_serve_options(options))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="local_engine", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    serving = commands.add_parser("serve", help="serve a model over an OpenAI-compatible API")
-    serving.add_argument("--model", type=Path, required=True, help="model directory")
-    serving.add_argument("--host", default="127.0.0.1")
-    serving.add_argument(
-        "--port", type=_whole(0, 65535), default=8100, help="0 chooses a free port"
-    )
-    serving.add_argument("--served-name", help="model id in the API; default: the model's own name")
-    _add_worker_options(serving)
-    serving.add_argument("--max-body-bytes", type=_whole(1), default=DEFAULT_MAX_BODY_BYTES)
-    serving.add_argument("--api-key-env", help="variable that holds the bearer key clients need")
-    verifying = commands.add_parser("verify", help="check a model directory, print its digest")
-    verifying.add_argument("--model", type=Path, required=True)
-    for each in (serving, verifying):
-        each.add_argument(
-            "--model-public-key",
-            type=_public_key,
-            default="",
-            help="Ed25519 in hex: only signed models load",
-        )
-    for name, (_, text) in _PROGRAMS.items():
-        commands.add_parser(name, help=text, add_help=False)
-    return parser
-
-
-def _add_worker_options(serving: argparse.ArgumentParser) -> None:
-    serving.add_argument("--device", type=_device, default="auto", help="auto, cpu or cuda")
-    serving.add_argument("--threads", type=_whole(1), default=1, help="CPU threads for tensor work")
-    serving.add_argument("--dtype", default="auto", help="auto is what config.json says")
-    auto = "0: by the device"
-    serving.add_argument(
-        "--max-running", type=_whole(), default=0, help=f"sequences in a step; {auto}"
-    )
-    serving.add_argument("--max-waiting", type=_whole(), default=256, help="length of the queue")
-    serving.add_argument(
-        "--token-budget", type=_whole(), default=0, help=f"tokens in a step; {auto}"
-    )
-    serving.add_argument(
-        "--prefill-chunk",
-        type=_whole(),
-        default=0,
-        help="prompt tokens per step beside decoders; 0: by measured step times",
-    )
-    serving.add_argument(
-        "--overlap", choices=("auto", "on", "off"), default="auto", help="plan ahead"
-    )
-    same = "the same bits whoever else is served"
-    serving.add_argument("--deterministic", action="store_true", help=same)
-    serving.add_argument("--no-graphs", action="store_true", help="no CUDA graphs for decodes")
-    serving.add_argument("--kv-dtype", default="auto", help="auto or fp8")
-    serving.add_argument(
-        "--tenant-share", type=_share, default=1.0, help="part of all blocks one tenant may hold"
-    )
-    serving.add_argument("--quantise", default="", help="weights as int8, fp8 or int4")
-    serving.add_argument("--num-drafts", type=_whole(), default=0, help="tokens guessed per step")
-    serving.add_argument("--draft-model", default="", help="a small model that guesses")
-    serving.add_argument(
-        "--tensor-parallel", type=_whole(1), default=1, help="processes; one GPU each"
-    )
-    serving.add_argument("--no-prefix-cache", action="store_true")
-    serving.add_argument(
-        "--share-prefixes", action="store_true", help="requests without a tenant are one group"
-    )
-    serving.add_argument(
-        "--kv-memory-mb", type=_whole(), default=0, help="0: by the memory there is"
-    )
-    serving.add_argument(
-        "--host-kv-memory-mb", type=_whole(), default=0, help="offload space; 0: none"
-    )
-
-
-def _whole(least: int = 0, most: int = 1 << 31) -> Callable[[str], int]:
-    """Reads a whole number between two bounds."""
-
-    def read(text: str) -> int:
-        if not re.fullmatch("[0-9]{1,10}", text) or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"a whole number from {least} to {most} is expected")
-        return int(text)
-
-    return read
-
-
-def _share(text: str) -> float:
-    if not re.fullmatch(r"[0-9]*\.?[0-9]+", text) or not 0.0 < float(text) <= 1.0:
-        raise argparse.ArgumentTypeError("a part of one is expected, as in 0.5")
-    return float(text)
-
-
-def _device(text: str) -> str:
-    if not re.fullmatch("auto|cpu|cuda(:[0-9]{1,2})?", text):
-        raise argparse.ArgumentTypeError("auto, cpu or cuda is expected")
-    return text
-
-
-def _public_key(text: str) -> str:
-    if text and not re.fullmatch("[0-9a-fA-F]{64}", text):
-        raise argparse.ArgumentTypeError("32 bytes in hexadecimal are expected: 64 digits")
-    return text
-
-
-def _serve_options(options: argparse.Namespace) -> ServeOptions:
-    worker = WorkerOptions(
-        model=str(options.model),
-        device=options.device,
-        dtype=options.dtype,
-        threads=options.threads,
-        max_running=options.max_running,
-        max_waiting=options.max_waiting,
-        token_budget=options.token_budget,
-        prefill_chunk=options.prefill_chunk,
-        overlap=options.overlap,
-        is_deterministic=options.deterministic,
-        has_graphs=not options.no_graphs,
-        kv_dtype=options.kv_dtype,
-        tenant_share=options.tenant_share,
-        is_caching=not options.no_prefix_cache,
-        shares_nameless=options.share_prefixes,
-        kv_memory_bytes=options.kv_memory_mb << 20,
-        host_kv_bytes=options.host_kv_memory_mb << 20,
-        quantise=options.quantise,
-        num_drafts=options.num_drafts,
-        draft_model=options.draft_model,
-        tensor_parallel=options.tensor_parallel,
-        model_public_key=options.model_public_key,
-    )
-    return ServeOptions(
-        worker=worker,
-        host=options.host,
-        port=options.port,
-        served_name=options.served_name,
-        max_body_bytes=options.max_body_bytes,
-        api_key=_key_from(options.api_key_env),
-    )
-
-
-def _key_from(variable: str | None) -> str | None:
-    """The engine's only look at its environment; an empty key would open the door, so it ends."""
-    if variable is None:
-        return None
-    key = os.getenv(variable, "")
-    if not key:
-        raise SystemExit(f"the environment variable {variable} is not set")
-    return key
-
-
-def _verify(options: argparse.Namespace) -> int:
-    key = bytes.fromhex(options.model_public_key) if options.model_public_key else None
+    program = _PROGRAMS.get(arguments[0]) if arguments else None
+    # Torch is imported for seconds, and takes an interruption for an import that failed.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    run = import_module(program or _SERVING).main
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        digest = verify_directory(options.model, key)
-    except ModelRefused as error:
-        sys.stderr.write(f"{error}\n")
-        return EXIT_MODEL_REFUSED
-    sys.stdout.write(f"{digest}\n")
-    return 0
+        status: int = run(arguments[1:] if program else arguments)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return _INTERRUPTED
+    return status
 
 
 if __name__ == "__main__":

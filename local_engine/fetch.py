@@ -61,7 +61,7 @@ def pull(repository: str, directory: Path, revision: str = "main") -> str:
 
 def main(arguments: list[str]) -> int:
     """Fetch and print the digest; status 2 if there is no such model."""
-    parser = argparse.ArgumentParser(prog="local_engine pull", description=__doc__)
+    parser = argparse.ArgumentParser(prog="gatewright engine pull", description=__doc__)
     parser.add_argument("repository", help="ORGANISATION/NAME")
     parser.add_argument("--out", type=Path, required=True, help="directory to make")
     parser.add_argument("--revision", default="main")

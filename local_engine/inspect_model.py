@@ -10,7 +10,7 @@ from local_engine.model.config import read_spec
 from local_engine.model.decoder import Decoder
 from local_engine.model.errors import ModelRefused
 from local_engine.model.loader import weight_files
-from local_engine.model.manifest import MANIFEST_NAME, open_model
+from local_engine.model.manifest import MANIFEST_NAME, open_model, public_key_of
 from local_engine.runner.memory import BLOCK_SIZE
 
 
@@ -38,13 +38,12 @@ def describe_directory(directory: Path, public_key: bytes | None = None) -> list
 
 def main(arguments: list[str]) -> int:
     """Print the facts; status 2 for a directory that would not be served."""
-    parser = argparse.ArgumentParser(prog="local_engine check", description=__doc__)
+    parser = argparse.ArgumentParser(prog="gatewright engine check", description=__doc__)
     parser.add_argument("model", type=Path, help="model directory")
     parser.add_argument("--model-public-key", default="", help="Ed25519 in hex")
     options = parser.parse_args(arguments)
-    key = bytes.fromhex(options.model_public_key) if options.model_public_key else None
     try:
-        facts = describe_directory(options.model, key)
+        facts = describe_directory(options.model, public_key_of(options.model_public_key))
     except ModelRefused as error:
         sys.stderr.write(f"{error}\n")
         return 2

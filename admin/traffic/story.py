@@ -89,7 +89,7 @@ class StoryReader:
         rows = [row async for row in self._services.records.records(query)]
         by_stage = {
             row.projected.record.stage: row.projected.record
-            for row in rows
+            for row in reversed(rows)  # The first of a stage counts.
             if row.projected.raw_json
         }
         intent, outcome = by_stage.get("intent"), by_stage.get("outcome")

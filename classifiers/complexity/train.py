@@ -1,10 +1,11 @@
-"""Trains the complexity artefact: `python -m classifiers.complexity.train --data DIR`.
+"""Trains the complexity artefact: `gatewright train complexity --data DIR`.
 
 Uses the permissively licensed sets only. The task of a prompt is a label to learn, never an input.
 Same data, code and library versions give the same digest.
 """
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -156,7 +157,8 @@ def write_out_of_fold(
     file.with_suffix(f".cascade{file.suffix}").write_bytes(b"\n".join(cascade) + b"\n")
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
+    """Train and store; raises `OSError` where the data or the folder are not as they should."""
     parser = argparse.ArgumentParser(prog="gatewright train complexity", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the labelled sets")
     parser.add_argument("--out", type=Path, default=artefact.DIRECTORY)
@@ -164,18 +166,20 @@ def main() -> None:
     parser.add_argument(
         "--out-of-fold", type=Path, help="also cross-validate over the splits: lines for score.py"
     )
-    arguments = parser.parse_args()
-    rows, digests = read(arguments.data)
-    answers, digests["answers_cheap"] = read_answers(arguments.data)
-    chosen = [row for row in rows if row.split in arguments.splits.split(",")]
+    options = parser.parse_args(arguments)
+    rows, digests = read(options.data)
+    answers, digests["answers_cheap"] = read_answers(options.data)
+    chosen = [row for row in rows if row.split in options.splits.split(",")]
+    if not chosen:
+        parser.error(f"--splits {options.splits}: the data has no such prompts")
     raw = artefact.encode(train(chosen, answers, digests))
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    artefact.store(raw, arguments.out)
-    write_card(raw, arguments.splits, len(chosen), arguments.out)
+    options.out.mkdir(parents=True, exist_ok=True)
+    artefact.store(raw, options.out)
+    write_card(raw, options.splits, len(chosen), options.out)
     print(f"{artefact.version(raw)}: {len(raw)} bytes from {len(chosen)} prompts")
-    if arguments.out_of_fold is not None:
-        write_out_of_fold(chosen, answers, digests, arguments.out_of_fold)
+    if options.out_of_fold is not None:
+        write_out_of_fold(chosen, answers, digests, options.out_of_fold)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

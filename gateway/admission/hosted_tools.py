@@ -7,8 +7,11 @@ searches, which vendors count, are reserved and billed one by one.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from msgspec import Struct
+
 from gateway.admission.bounds import tools_brought
 from gateway.errors import FeatureUnsupported
+from gateway.price import Price
 from gateway.types import ChatRequest, Target
 
 
@@ -24,6 +27,26 @@ _BESIDE_TOKENS: Final = (
 """Paid by containers, stores, pictures or another model's tokens, which no answer tells."""
 _PLAIN: Final = frozenset({"function", "custom", "namespace"})
 _PAID: Final = (_SEARCH, *_BESIDE_TOKENS)
+NO_PRICE: Final = "What this tool costs at this model is not known"
+
+
+class Offered(Struct, frozen=True):
+    """A tool that a request offers."""
+
+    place: str
+    kind: str
+    tool: Mapping[str, object]
+
+    @property
+    def told_as(self) -> str:
+        """How it is reported where it is left out, whatever its version."""
+        word = next((each for each in _PAID if self.kind.startswith(each)), "")
+        return self.place if self.is_field else f"tools.{word}"
+
+    @property
+    def is_field(self) -> bool:
+        """Whether it is a field of the request's own, and no tool among others."""
+        return self.place == _IN_CHAT
 
 
 def offers_hosted_tools(request: ChatRequest) -> bool:
@@ -46,25 +69,33 @@ def check_tools_priced(request: ChatRequest, target: Target) -> None:
     Raises:
         FeatureUnsupported
     """
+    for offered in unpriced_tools(request, target):
+        place = offered.place
+        raise FeatureUnsupported(f"{place}: {NO_PRICE} (rule 19).", parameter=place)
+
+
+def unpriced_tools(request: ChatRequest, target: Target) -> list[Offered]:
+    """Those among the tools of a request whose price at this target nobody knows."""
     price = target.price
     if target.in_house or price.unbilled_tools or not offers_hosted_tools(request):
-        return
-    for place, kind, _ in _offered(request.tree):
-        is_counted = kind.startswith(_SEARCH) and place != _IN_CHAT
-        if is_counted and price.web_search_microusd:
-            continue
-        if kind.startswith(_PAID):
-            raise FeatureUnsupported(
-                f"{place}: What this tool costs at this model is not known (rule 19).",
-                parameter=place,
-            )
+        return []
+    return [
+        each for each in _offered(request.tree) if each.is_field or is_unpriced(each.kind, price)
+    ]
+
+
+def is_unpriced(kind: object, price: Price) -> bool:
+    """Whether a tool of this kind is paid beside the tokens, and nobody knows how much."""
+    if not isinstance(kind, str) or not kind.startswith(_PAID):
+        return False
+    return not (kind.startswith(_SEARCH) and price.web_search_microusd)
 
 
 def searches_at_most(request: ChatRequest) -> int:
     """How many searches are reserved: as many as the request allows, else what is assumed."""
     if not request.has_tools or not offers_hosted_tools(request):
         return 0
-    searching = [tool for _, kind, tool in _offered(request.tree) if kind.startswith(_SEARCH)]
+    searching = [each.tool for each in _offered(request.tree) if each.kind.startswith(_SEARCH)]
     if not searching:
         return 0
     in_all = _bound(request.tree.get("max_tool_calls"))
@@ -78,8 +109,8 @@ def _bound(said: object) -> int | None:
     return max(said, 0) if isinstance(said, int) and not isinstance(said, bool) else None
 
 
-def _offered(tree: Mapping[str, object]) -> Iterator[tuple[str, str, Mapping[str, object]]]:
-    """Where each tool stands, and its type; those that items bring stand among the tools."""
+def _offered(tree: Mapping[str, object]) -> Iterator[Offered]:
+    """Every tool with its place and type; those that items bring stand among the tools."""
     tools = tree.get("tools")
     own = tools if isinstance(tools, list) else []
     listed = [(f"tools[{at}]", each) for at, each in enumerate(own)]
@@ -87,6 +118,6 @@ def _offered(tree: Mapping[str, object]) -> Iterator[tuple[str, str, Mapping[str
     for place, tool in listed:
         kind = tool.get("type") if isinstance(tool, dict) else None
         if isinstance(kind, str):
-            yield place, kind, tool
+            yield Offered(place, kind, tool)
     if tree.get(_IN_CHAT) is not None:
-        yield _IN_CHAT, _SEARCH, {}
+        yield Offered(_IN_CHAT, _SEARCH, {})

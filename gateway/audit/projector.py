@@ -112,11 +112,13 @@ class Projector:
 
     async def _catch_up_worker(self, worker: str) -> int:
         stored = 0
+        # What is written meanwhile is for the next time: followed to its end, a busy log would be
+        # stored in a transaction for every few records.
+        limit = self._durable().get(worker)
         while True:
             if self._positions is None:
                 self._positions = dict(await self._sink.positions())
             here = self._positions.get(worker, START)
-            limit = self._durable().get(worker)
             if here == RETIRED:
                 self.is_retired |= limit is not None
                 return stored
@@ -128,6 +130,8 @@ class Projector:
             if await self._store(batch, worker, here, there):
                 self._positions[worker] = there
                 stored += len(batch)
+                if limit is None and len(batch) < self._batch_records:
+                    return stored
             else:
                 self._positions = None
 

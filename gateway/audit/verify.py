@@ -175,6 +175,8 @@ class _Walk:
         self.intents: dict[str, tuple[str, str, int]] = {}
         """By leaf: of which request, in whose log, and when."""
         self.closed: set[str] = set()
+        self.again = 0
+        """Outcomes of requests that had one."""
         self.found: CheckedRecord | None = None
         self._wanted = wanted
         self._workers: set[str] = set()
@@ -212,7 +214,7 @@ class _Walk:
         elsewhere = 0
         for bad, record in self._unresolved:
             if self._is_of(record):
-                self.closed.add(record.intent)
+                self._close(record)
             elif record.intent not in self.intents and _may_be_elsewhere(record, self._workers):
                 elsewhere += 1
             elif bad.worker not in {known.worker for known in self.bad}:
@@ -220,6 +222,11 @@ class _Walk:
         if elsewhere:
             self.notes.append(
                 f"{elsewhere} outcomes are of intents in logs of other workers, which are not here"
+            )
+        if self.again:
+            self.notes.append(
+                f"{self.again} outcomes are of requests that have one besides: of each the first"
+                " that was numbered counts"
             )
 
     def open_of(self) -> tuple[OpenOf, ...]:
@@ -231,6 +238,10 @@ class _Walk:
                 oldest_us = min(known.since_us, utc_us)
                 found[worker] = OpenOf(worker, known.intents + 1, oldest_us)
         return tuple(found[worker] for worker in sorted(found))
+
+    def _close(self, outcome: AuditRecord) -> None:
+        self.again += outcome.intent in self.closed
+        self.closed.add(outcome.intent)
 
     def _is_of(self, outcome: AuditRecord) -> bool:
         known = self.intents.get(outcome.intent)
@@ -316,7 +327,7 @@ class _Walk:
 
     def _resolve(self, worker: str, number: int, offset_bytes: int, record: AuditRecord) -> None:
         if self._is_of(record):
-            self.closed.add(record.intent)
+            self._close(record)
             return
         reason = "the outcome names an intent that is not of its request"
         self._unresolved.append((BadRecord(worker, number, offset_bytes, reason), record))

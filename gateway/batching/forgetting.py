@@ -11,7 +11,7 @@ from gateway.batching.in_vain import InVain
 from gateway.clock import Clock
 from gateway.errors import UpstreamFailed, UpstreamRefused
 from gateway.oversight.deeds import Deeds
-from gateway.parcels import ParcelService
+from gateway.parcels import ParcelService, VendorBatch
 from gateway.store.batching.parcel_rows import ParcelRow
 from gateway.store.batching.parcels import ParcelStore
 from gateway.store.batching.vendor_copies import CopyEnd, VendorCopies
@@ -21,6 +21,8 @@ ASK_S: Final = 30.0
 SLOWEST: Final = 20.0
 """How many times rarer than at first a vendor is asked in the end."""
 LOOKS_MIN: Final = 2
+CANCELS_MAX: Final = 12
+"""How often a vendor is told to end a batch; after that it is only asked whether it has."""
 REFUSALS_MAX: Final = 5
 """How often a vendor that can be reached refuses a delete before it is believed."""
 GIVEN_UP_AFTER_S: Final = 30 * 86_400.0
@@ -29,6 +31,7 @@ ACTOR: Final = "gateway"
 NEVER_TOLD: Final = "the vendor did not say in time whether it has it"
 NOT_THERE: Final = "its provider is not configured any more, so it cannot be asked"
 NOT_REACHED: Final = "the vendor could not be asked for thirty days"
+NEVER_ENDED: Final = "the vendor did not end it in thirty days, and deletes nothing before"
 _MAY_CHANGE: Final = frozenset({401, 403, 408, 409, 425, 429})
 """Refusals that an operator or time may mend."""
 _GONE: Final = frozenset({404, 410})
@@ -112,6 +115,19 @@ class Forgetting:
             cost_microusd=str(cost_microusd),
         )
 
+    async def never_ended(self, row: ParcelRow, organisation: str, lines: int) -> None:
+        """Say that nobody waits for these lines any more; raises AuditUnavailable."""
+        await self._deeds.record(
+            ACTOR,
+            "batch.never_ended",
+            organisation,
+            batch=row.batch_id,
+            provider=row.provider,
+            vendor_batch=row.vendor_id,
+            parcel=row.parcel_id,
+            lines=str(lines),
+        )
+
     async def _find(self, row: ParcelRow, service: ParcelService) -> None:
         """A parcel whose sending was broken off: does the vendor have it?"""
         try:
@@ -127,28 +143,36 @@ class Forgetting:
             await self._later(row, NEVER_TOLD)
 
     async def _cancel(self, row: ParcelRow, service: ParcelService) -> None:
+        if row.state == "submitted":
+            # Of the next state tries are counted anew.
+            await self._next(row, "cancelling")
+            return
+        given_up = NEVER_ENDED
         try:
-            is_over = await self._is_over(row, service)
+            is_over = (await self._told_to_end(row, service)).state != "under_way"
         except UpstreamFailed as error:
-            is_over = _is_gone(error)
+            is_over, given_up = _is_gone(error), NOT_REACHED
         if is_over:
             await self._next(row, "collected")
         else:
-            await self._later(row, NOT_REACHED)
+            await self._later(row, given_up)
 
-    async def _is_over(self, row: ParcelRow, service: ParcelService) -> bool:
-        """Whether the vendor lets it be deleted; where it still works on it, it is told to end."""
+    async def _told_to_end(self, row: ParcelRow, service: ParcelService) -> VendorBatch:
+        """How it stands; nothing is deleted while the vendor works on it, so that is told to end.
+
+        So often only: one that does not obey is asked now and then whether it has ended.
+        """
         batch = await service.look(row.vendor_id, ASK_S)
-        if batch.state == "under_way":
+        if batch.state == "under_way" and row.tries < CANCELS_MAX:
             await service.cancel(row.vendor_id, ASK_S)
-        return batch.state != "under_way"
+        return batch
 
     async def _delete(self, row: ParcelRow, service: ParcelService) -> None:
         """Nothing of ours stays at the vendor longer than it must."""
         try:
-            batch = await service.look(row.vendor_id, ASK_S)
+            batch = await self._told_to_end(row, service)
             if batch.state == "under_way":
-                await self._next(row, "cancelling")
+                await self._later(row, NEVER_ENDED)
                 return
             await service.tidy(batch, ASK_S)
         except UpstreamFailed as error:

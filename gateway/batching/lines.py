@@ -119,10 +119,10 @@ class LineJourneys:
         ticket: Ticket,
         reservation: Reservation,
         vendor_batch: str,
-        until_us: int,
+        check_end: Callable[[], None],
     ) -> Passage:
         """The passage of a line that was parked, perhaps in another process."""
-        errand = errand_of(batch, line, vendor_batch, until_us)
+        errand = errand_of(batch, line, vendor_batch, check_end)
         arrival = self._arrival(batch, errand, ticket.request_id, ticket.arrived_us)
         return resumed(ticket, arrival, line.body, reservation)
 
@@ -194,13 +194,13 @@ class LineJourneys:
         return Later(None, is_full=False, end=end)
 
 
-def errand_of(batch: Batch, line: Line, vendor_batch: str, until_us: int) -> Errand:
-    """The second half of a parked line's errand, whose outcome may be written until then."""
+def errand_of(batch: Batch, line: Line, vendor_batch: str, check_end: Callable[[], None]) -> Errand:
+    """The second half of a parked line's errand; see `Errand.check_end`."""
     return Errand(
         *(batch.batch_id, line.number, batch.key_id),
         is_parked=True,
         vendor_batch=vendor_batch,
-        ends_until_us=until_us,
+        check_end=check_end,
     )
 
 

@@ -2,14 +2,26 @@
 
 from collections.abc import Awaitable, Callable
 
+from msgspec import Struct
+
 from gateway.identity import accounts_of
 from gateway.money.budgets import account_of_end_user
-from gateway.store.money.late_bookings import LateCost
-from gateway.types import AuditRecord
+from gateway.store.money.late_bookings import LateBookings, LateCost
+from gateway.store.money.parked_money import ParkedMoney, Stake
+from gateway.types import AuditRecord, Reservation
 
 
 OutcomeOf = Callable[[str, str], Awaitable[AuditRecord | None]]
 """Organisation and request → the outcome on record."""
+
+
+class Purse(Struct, frozen=True):
+    """Where money of parked lines is kept beside the ledger."""
+
+    late: LateBookings
+    parked: ParkedMoney
+    stake: Callable[[str, Reservation], Stake]
+    """What a request's reservation holds."""
 
 
 def late_cost(begun: AuditRecord, cost_microusd: int) -> LateCost:

@@ -12,12 +12,12 @@ from typing import Any
 from msgspec import Struct, structs
 
 from gateway.batches import Batch
-from gateway.batching.forgetting import ASK_S, NEVER_TOLD, Forgetting, rest_s
+from gateway.batching.forgetting import ASK_S, CANCELS_MAX, NEVER_TOLD, Forgetting, rest_s
 from gateway.batching.in_vain import InVain
 from gateway.batching.parked_lines import ParkedLines, Said
 from gateway.batching.parking import Ticket
 from gateway.batching.steps import Steps, insisted
-from gateway.batching.unanswered import LOST, UNKNOWN, UNTAKEN, UNWANTED
+from gateway.batching.unanswered import LOST, UNENDED, UNKNOWN, UNTAKEN, UNWANTED
 from gateway.clock import Clock
 from gateway.errors import (
     GatewrightError,
@@ -61,7 +61,6 @@ LOOKS_MIN = 2
 RESENDS_MAX = 6
 """How often it is sent again that its vendor may have had and never showed."""
 READS_MAX = 3
-CANCELS_MAX = 12
 ENDED_AT_ONCE = 20
 SETTLING_S = 5.0
 """Until what an earlier process wrote into the log can be found in the database."""
@@ -319,8 +318,10 @@ class ParcelRunner:
         if row.state == "submitted" and (is_unwanted or self._is_overdue(row)):
             await self._note(row, state="cancelling", tries=0, due_us=self._clock.utc_us())
         elif row.state == "cancelling" and row.tries >= CANCELS_MAX:
-            await self._give_back(row, at.batch, at.key, LOST)
-            await self._note(row, state="collected", tries=0, due_us=self._clock.utc_us())
+            if count := await self._give_back(row, at.batch, at.key, UNENDED):
+                await self._forgetting.never_ended(row, at.batch.project[0], count)
+            # It is not told to end any more.
+            await self._note(row, state="collected", tries=CANCELS_MAX, due_us=self._in_us(0.0))
         else:
             await self._again(row)
 
@@ -355,13 +356,14 @@ class ParcelRunner:
 
     async def _give_back(
         self, row: ParcelRow, batch: Batch, key: ContentKey, error: GatewrightError
-    ) -> None:
+    ) -> int:
         """Lines that the vendor has not answered go their way one by one, or end with the batch."""
         numbers = list(await self._store.numbers(row.parcel_id))
-        if batch.state != "in_progress":
+        if batch.state != "in_progress" and error is not UNENDED:
             error = UNWANTED
         for some in _chunks(numbers):
             await self._lines.end(batch, key, row, dict.fromkeys(some, error))
+        return len(numbers)
 
     async def _again(self, row: ParcelRow, state: str = "", after_s: float | None = None) -> None:
         due_us = self._in_us(max(rest_s(self._share.poll_s, row.tries), after_s or 0.0))

@@ -7,13 +7,14 @@ more, the line's true cost is booked all the same, since the vendor has been ask
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from msgspec import Struct, structs
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.batches import Batch, LineEnd
 from gateway.batching.lines import FAILURES_MAX, Later, LineJourneys, Parked, errand_of
-from gateway.batching.owed import OutcomeOf
+from gateway.batching.owed import OutcomeOf, Purse
 from gateway.batching.parking import (
     Remnant,
     Ticket,
@@ -21,6 +22,7 @@ from gateway.batching.parking import (
     encode_ticket,
     remnant_of,
 )
+from gateway.batching.steps import check_until
 from gateway.clock import Clock
 from gateway.errors import (
     AuditUnavailable,
@@ -38,23 +40,14 @@ from gateway.secrets.content_keys import ContentKey
 from gateway.store.batching.lines import Claim, LineStore
 from gateway.store.batching.parcel_rows import ParcelRow, ParkedLine, TermOver
 from gateway.store.batching.parcels import ParcelStore
-from gateway.store.money.late_bookings import LateBookings, LateCost
-from gateway.store.money.parked_money import ParkedMoney, Stake
+from gateway.store.money.late_bookings import LateCost
+from gateway.store.money.parked_money import Stake
 from gateway.telemetry import Event, logger
 from gateway.types import Reservation
 
 
 Said = VendorResult | GatewrightError
 """What a vendor said of a line, or why it said nothing."""
-
-
-class Purse(Struct, frozen=True):
-    """Where money of parked lines is kept beside the ledger."""
-
-    late: LateBookings
-    parked: ParkedMoney
-    stake: Callable[[str, Reservation], Stake]
-    """What a request's reservation holds."""
 
 
 class _Place(Struct, frozen=True):
@@ -70,8 +63,8 @@ class _Ending(Struct, frozen=True):
 
     batch: Batch
     vendor_id: str
-    until_us: int
-    """Until when their outcomes may be written."""
+    check_end: Callable[[], None]
+    """Raises LeaseOver where their outcomes may not be written any more."""
 
 
 class ParkedLines:
@@ -87,7 +80,7 @@ class ParkedLines:
         *,
         metrics: Metrics,
         outcome_of: OutcomeOf,
-        new_request_id: Callable[[int], str],
+        new_request_id: Callable[[], str],
     ) -> None:
         self._store = store
         self._journeys = journeys
@@ -159,7 +152,8 @@ class ParkedLines:
         lines = await self._store.lines(batch.batch_id, key, numbers)
         held = await self.hold(batch, key, row, lines)
         requests = [ticket.request_id for _, ticket in held]
-        at = _Ending(batch, row.vendor_id, await self._begin_ending(row, numbers, requests))
+        check_end = await self._begin_ending(row, numbers, requests)
+        at = _Ending(batch, row.vendor_id, check_end)
         found = await asyncio.gather(
             *(self._ended(at, line, ticket, said[line.line.number]) for line, ticket in held),
             return_exceptions=True,
@@ -278,7 +272,14 @@ class ParkedLines:
         return await self._outcome_of(organisation, request_id) is not None
 
     async def _drop_lost(self, request_ids: Sequence[str]) -> None:
-        """Of those lines, forget what was set aside in a lease that is written off by now."""
+        """Of those lines, forget what is not set aside any more.
+
+        It was in a lease that is written off by now, or for as long as a vendor was to take.
+        """
+        now_us = self._clock.utc_us()
+        for request_id in request_ids:
+            if (over := self._held.get(request_id)) and over.leased_until_us <= now_us:
+                self._release(request_id)
         staked = {
             request_id
             for request_id in request_ids
@@ -291,10 +292,10 @@ class ParkedLines:
 
     async def _begin_ending(
         self, row: ParcelRow, numbers: Sequence[int], request_ids: Sequence[str]
-    ) -> int:
+    ) -> Callable[[], None]:
         """From here on a crash counts as spent what is set aside for these lines.
 
-        Until when their outcomes may be written; raises TermOver.
+        Gives what raises where it is too late for an outcome of theirs; raises TermOver.
         """
         paid: set[str] = set()
 
@@ -314,7 +315,7 @@ class ParkedLines:
             # Somebody was stopped right here before: what was set aside then is spent.
             self._release(request_id)
             self._held[request_id] = await self._ledger.reserve((), 0)
-        return until_us
+        return partial(check_until, self._clock, until_us)
 
     async def _ended(
         self, at: _Ending, line: ParkedLine, ticket: Ticket, said: Said
@@ -326,7 +327,7 @@ class ParkedLines:
         reservation = self._held[ticket.request_id]
         try:
             passage = self._journeys.resume(
-                at.batch, line.line, ticket, reservation, at.vendor_id, at.until_us
+                at.batch, line.line, ticket, reservation, at.vendor_id, at.check_end
             )
         except RequestInvalid:
             # Its body was understood by the version that parked it, and is not by this one.
@@ -365,11 +366,10 @@ class ParkedLines:
         """End a line alone whose ticket cannot be read."""
         number = line.line.number
         self._log.warning(Event.BATCH_FAILED, batch=batch.batch_id, error_class="TicketUnreadable")
-        until_us = await self._begin_ending(row, [number], [remnant.request_id])
+        check_end = await self._begin_ending(row, [number], [remnant.request_id])
         if not remnant.request_id:
-            now_us = self._clock.utc_us()
-            remnant = structs.replace(remnant, request_id=self._new_request_id(now_us))
-        end = await self._lost(_Ending(batch, row.vendor_id, until_us), line, remnant)
+            remnant = structs.replace(remnant, request_id=self._new_request_id())
+        end = await self._lost(_Ending(batch, row.vendor_id, check_end), line, remnant)
         await self._store.end(row, key, {number: end})
         await self._purse.parked.forget([remnant.request_id])
         self._metrics.count_line(end.state)
@@ -379,7 +379,7 @@ class ParkedLines:
         record = None
         if line.is_ending:
             record = await self._outcome_of(at.batch.project[0], remnant.request_id)
-        errand = errand_of(at.batch, line.line, at.vendor_id, at.until_us)
+        errand = errand_of(at.batch, line.line, at.vendor_id, at.check_end)
         is_recorded = record is not None
         end = await self._journeys.lost(at.batch, errand, remnant, is_recorded=is_recorded)
         self._release(remnant.request_id)

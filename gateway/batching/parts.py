@@ -1,6 +1,6 @@
 """The parts of files and batches, put together: their addresses, and what is done for them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,9 @@ from gateway.batching.chores import BatchChores
 from gateway.batching.forgetting import Forgetting
 from gateway.batching.lines import LineJourneys
 from gateway.batching.loose_ends import LeftByGone, LooseEnds
-from gateway.batching.owed import OutcomeOf
+from gateway.batching.owed import OutcomeOf, Purse
 from gateway.batching.parcel_runner import ParcelRunner, ParcelShare
-from gateway.batching.parked_lines import ParkedLines, Purse
+from gateway.batching.parked_lines import ParkedLines
 from gateway.batching.pipeline import BatchPipeline
 from gateway.batching.runner import BatchRunner, Share, Stores
 from gateway.clock import Clock
@@ -48,6 +48,7 @@ from gateway.store.batching.turns import BatchTurns
 from gateway.store.batching.unsent_lines import UnsentLines
 from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.custody.kept_content import KeptContent
+from gateway.store.database_clock import DatabaseClock
 from gateway.store.engine import Database
 from gateway.store.glance import Waiting
 from gateway.store.money.late_bookings import LateBookings
@@ -92,9 +93,11 @@ class Batches:
         settings, database, clock = means.settings, means.database, means.clock
         self._log: Any = logger()
         self._master = master_key(settings)
+        self._shared = DatabaseClock(database, clock)
+        """By it leases end, and what workers share is due; records have the worker's own time."""
         self._files = FileStore(database, self._master, clock)
         self._batches = BatchStore(database, self._master, clock)
-        self._lines = LineStore(database, clock)
+        self._lines = LineStore(database, self._shared)
 
     async def open(self) -> None:
         """Destroy again what was erased, and what a restored backup brought back.
@@ -123,7 +126,7 @@ class Batches:
     def _parked(self) -> ParkedLines:
         means = self._means
         return ParkedLines(
-            ParcelStore(means.database, means.clock),
+            ParcelStore(means.database, self._shared),
             self._journeys,
             means.ledger,
             Purse(
@@ -131,22 +134,22 @@ class Batches:
                 ParkedMoney(means.database, means.clock, means.ledger.holder),
                 partial(stake_of, means.ledger),
             ),
-            means.clock,
+            self._shared,
             metrics=means.metrics,
             outcome_of=means.outcome_of,
-            new_request_id=new_request_id,
+            new_request_id=self._new_request_id,
         )
 
     @cached_property
     def _parcels(self) -> ParcelRunner:
         means, settings = self._means, self._means.settings.batches
         worker, holder = self._means.settings.audit.worker, self._runner.holder
-        store = ParcelStore(means.database, means.clock)
+        store = ParcelStore(means.database, self._shared)
         forgetting = Forgetting(
             store,
             VendorCopies(means.database, means.clock),
             means.deeds,
-            means.clock,
+            self._shared,
             poll_s=settings.native_poll_s,
         )
         return ParcelRunner(
@@ -154,7 +157,7 @@ class Batches:
             self._batches,
             self._parked,
             self._service,
-            means.clock,
+            self._shared,
             share=ParcelShare(worker, holder, settings.native_lines_max, settings.native_poll_s),
             forgetting=forgetting,
             wake=self._runner.has_parked,
@@ -191,16 +194,30 @@ class Batches:
         means, settings = self._means, self._means.settings
         keep_us = round(settings.batches.keep_days * US_PER_DAY)
         return BatchRunner(
-            Stores(self._batches, BatchTurns(means.database, means.clock), self._lines),
+            Stores(self._batches, BatchTurns(means.database, self._shared), self._lines),
             self._journeys,
             BatchChores(
                 self._batches, self._lines, self._files, means.clock, settings.limits, keep_us
             ),
-            means.clock,
+            self._shared,
             parked=self._parked,
             metrics=means.metrics,
-            share=Share(settings.audit.worker, settings.batches.concurrent_lines, new_request_id),
+            share=Share(
+                settings.audit.worker, settings.batches.concurrent_lines, self._new_request_id
+            ),
         )
+
+    def _new_request_id(self) -> str:
+        return new_request_id(self._means.clock.utc_us())
+
+    def _on_time(self, perform: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[object]]:
+        """What it says, by the clock that workers share as it is now."""
+
+        async def performed() -> object:
+            await self._shared.follow()
+            return await perform()
+
+        return performed
 
     def routes(self, front: Front) -> list[HTTPRouteHandler]:
         """None where the settings switch them off."""
@@ -236,15 +253,31 @@ class Batches:
         runner, waiting, failed = self._runner, self._means.waiting, Event.BATCH_FAILED
         lately = partial(waiting.batches_lately, 2 * rhythm.BATCH_LEASES_S)
         parcels, parked = self._parcels, self._parked
+        on_time = self._on_time
         drop = partial(parked.drop_ended, self._lines)
         parcels_s = min(rhythm.PARCELS_S, self._means.settings.batches.native_poll_s)
         return (
             *forgetting,
-            Duty("batches", rhythm.BATCHES_S, runner.tend, failed, runner.wake, waiting.batches),
-            Duty("batch leases", rhythm.BATCH_LEASES_S, runner.keep, failed, due=lately),
-            Duty("parcels", parcels_s, parcels.tend, failed, parcels.wake, waiting.parcels),
+            Duty(
+                "batches",
+                rhythm.BATCHES_S,
+                on_time(runner.tend),
+                failed,
+                runner.wake,
+                waiting.batches,
+            ),
+            Duty("batch leases", rhythm.BATCH_LEASES_S, on_time(runner.keep), failed, due=lately),
+            Duty(
+                "parcels", parcels_s, on_time(parcels.tend), failed, parcels.wake, waiting.parcels
+            ),
             Duty("loose ends", rhythm.LOOSE_ENDS_S, self._loose_ends.tend, failed),
-            Duty("parcel leases", rhythm.BATCH_LEASES_S, parcels.keep, failed, due=waiting.parcels),
+            Duty(
+                "parcel leases",
+                rhythm.BATCH_LEASES_S,
+                on_time(parcels.keep),
+                failed,
+                due=waiting.parcels,
+            ),
             Duty("parked money", rhythm.BATCH_LEASES_S, drop, failed, due=parked.holds_any),
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import structs
 
 from gateway.batching.parking import GRACE_S, may_wait, set_aside
+from gateway.batching.unanswered import UNENDED
 from gateway.dialects.registry import DIALECTS
 from gateway.dispatch.attempts import AttemptLog, end_code
 from gateway.dispatch.dispatcher import Answered
@@ -133,9 +134,16 @@ class BatchPipeline(Pipeline):
         return DIALECTS[dialect].mend_request(body, error) is not None
 
     async def undelivered(self, passage: Passage, error: GatewrightError) -> None:
-        """The vendor never came to this line: nothing is charged, and that is written down."""
+        """The vendor never came to this line: nothing is charged, and that is written down.
+
+        Where nobody knows whether it did, it costs what a call does whose answer never came.
+        """
         attempts = AttemptLog()
-        bill = Bill(passage.ruling.plan.candidates[0].target, None)
+        target, usage = passage.ruling.plan.candidates[0].target, None
+        if error is UNENDED:
+            read = read_tokens(passage.request, target.vendor)
+            usage = Usage(read, estimated=True, service_tier=SERVED_AS)
+        bill = Bill(target, usage)
         attempts.add(attempts.begin(), self._attempt(passage, 0, error.code), bill)
         await self._conclusion.failed(passage, attempts, error)
 

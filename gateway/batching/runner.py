@@ -19,16 +19,17 @@ from gateway.batches import Batch, LineEnd
 from gateway.batching.chores import BatchChores
 from gateway.batching.lines import FAILURES_MAX, Later, LineJourneys, Parked
 from gateway.batching.parked_lines import ParkedLines
-from gateway.batching.steps import AGAIN_S, Steps, insisted
+from gateway.batching.steps import AGAIN_S, Steps, check_until, insisted
 from gateway.clock import Clock
 from gateway.dispatch.attempts import TAKEN_OVER
-from gateway.errors import LeaseOver, NotReady, Unauthenticated
+from gateway.errors import NotReady, Unauthenticated
 from gateway.metrics import Metrics
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.leads import LeadOver
 from gateway.store.batching.lines import Claim, LineStore
 from gateway.store.batching.turns import BatchTurns, Standing
+from gateway.store.database_clock import APART_US
 from gateway.telemetry import Event, logger
 
 
@@ -44,7 +45,7 @@ class Share(Struct, frozen=True):
 
     worker: str
     concurrent_lines: int
-    new_request_id: Callable[[int], str]
+    new_request_id: Callable[[], str]
 
 
 class Stores(Struct, frozen=True):
@@ -212,7 +213,7 @@ class BatchRunner:
         return self._known[batch_id]
 
     async def _send(self, claim: Claim, key: ContentKey) -> None:
-        request_id = self._new_request_id(self._clock.utc_us())
+        request_id = self._new_request_id()
         outcome = await self._journeys.send(
             *(claim.batch, claim.line, request_id),
             may_park=not claim.failures,
@@ -229,8 +230,8 @@ class BatchRunner:
 
     def _check_lease(self, claim: Claim) -> None:
         """A worker that was stopped for a while sends nothing that another one has sent by then."""
-        if self._clock.utc_us() >= max(claim.leased_until_us, self._kept_until_us):
-            raise LeaseOver("The line may be another worker's by now.")
+        until_us = max(claim.leased_until_us, self._kept_until_us) - APART_US
+        check_until(self._clock, until_us)
 
     def _under_way(self) -> dict[str, dict[int, list[str]]]:
         """Lines that are being sent, by their batches and numbers: by their names here."""
@@ -327,6 +328,6 @@ class BatchRunner:
     async def _after_crash(self, claim: Claim) -> None:
         known = await insisted(lambda: self._know(claim.batch.batch_id))
         if known is not None:
-            request_id = self._new_request_id(self._clock.utc_us())
+            request_id = self._new_request_id()
             later = self._journeys.crashed(claim.batch, request_id)
             await self._put_off(claim, known[1], later)

@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from gateway.errors import AuditUnavailable, NotReady
+from gateway.clock import Clock
+from gateway.errors import AuditUnavailable, LeaseOver, NotReady
 from gateway.telemetry import Event, logger, raised_at
 
 
@@ -24,6 +25,16 @@ async def insisted(change: Callable[[], Awaitable[Done]]) -> Done:
             return await change()
         except (AuditUnavailable, NotReady):
             await asyncio.sleep(AGAIN_S)
+
+
+def check_until(clock: Clock, until_us: int) -> None:
+    """Whether a line is still this worker's to send, or to end.
+
+    Raises:
+        LeaseOver
+    """
+    if clock.utc_us() >= until_us:
+        raise LeaseOver("The line may be another worker's by now.")
 
 
 class Steps:

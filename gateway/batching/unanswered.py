@@ -6,6 +6,7 @@ from gateway.errors import ClientGone, UpstreamFailed, UpstreamTimeout
 
 
 LOST: Final = UpstreamTimeout("The vendor's batch ended without an answer to this line.")
+UNENDED: Final = UpstreamTimeout("The vendor never ended its batch, and may charge for this line.")
 UNWANTED: Final = ClientGone("The batch ended before the vendor came to this line.")
 UNKNOWN: Final = UpstreamFailed("The vendor's batch API is not there any more.")
 UNTAKEN: Final = UpstreamFailed("The vendor's batch API failed whenever it was handed this line.")

@@ -42,6 +42,8 @@ def calibrate(alpha: float, delta: float) -> None:
             raise Refused(f"line {number}: {error}") from error
         scope = Scope(read.organisation, read.route)
         judged.append(Judged(scope, Label(read.p_weak, read.succeeded)))
+    if not judged:
+        raise Refused("there are no judged answers on standard input")
     table = make_table(judged, alpha, delta, load().version)
     for entry in table.entries:
         promised = entry.guarantee

@@ -6,10 +6,13 @@ It supervises three processes; when one ends or a signal comes, all are stopped.
 import asyncio
 import os
 import signal
+import socket
 import sys
+from collections.abc import Coroutine
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import aiohttp
 import click
@@ -48,49 +51,98 @@ async def demo(folder: Path) -> None:
     except OSError as error:
         raise Refused(f"{folder}: {error.strerror}") from error
     settings = load_settings(config_file)
+    _refuse_taken(settings, config_file)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    processes: list[asyncio.subprocess.Process] = []
+    processes: dict[str, asyncio.subprocess.Process] = {}
     try:
-        for arguments in _commands(settings, config_file):
-            process = await asyncio.create_subprocess_exec(*arguments)
-            processes += [process]
-        waiting = [asyncio.ensure_future(process.wait()) for process in processes]
-        stopping = asyncio.ensure_future(stopped.wait())
-        ready = asyncio.ensure_future(_all_ready(settings))
-        await asyncio.wait({*waiting, stopping, ready}, return_when=asyncio.FIRST_COMPLETED)
-        if ready.done() and not ready.exception():
-            key = await _first_key(settings)
-            link = await setup_link(settings)
-            click.echo(_introduction(settings, config_file, key, link))
-            await asyncio.wait({*waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (*waiting, stopping, ready):
-            task.cancel()
-        if not stopped.is_set():
-            raise Refused("a process ended; its last lines above say why")
+        for name, arguments in _commands(settings, config_file).items():
+            processes[name] = await asyncio.create_subprocess_exec(*arguments)
+        await _supervise(processes, stopped, _introduce(settings, config_file))
     finally:
-        await _stop(processes)
+        await _stop([*processes.values()])
 
 
-def _commands(settings: Settings, config_file: Path) -> list[list[str]]:
+def _refuse_taken(settings: Settings, config_file: Path) -> None:
+    """What listens there already, another demo perhaps, would be taken for one of ours."""
+    engine = settings.providers.get("engine")
+    try:
+        engine_place = _address(engine.base_url) if engine is not None else None
+    except ValueError:
+        engine_place = None
+    if engine_place is None:
+        raise Refused(f"{config_file}: the demo needs providers.engine.base_url with a port")
+    places = {
+        "providers.engine.base_url": engine_place,
+        "data_plane.port": (settings.data_plane.host, settings.data_plane.port),
+        "admin.port": (settings.admin.host, settings.admin.port),
+    }
+    for key, (host, port) in places.items():
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            socket.create_server((host, port), family=family).close()
+        except OSError as error:
+            why = str(error.strerror).partition(" (")[0].lower()  # Python adds the address again.
+            said = f"{key} in {config_file}: {host}:{port} cannot be listened on, {why}"
+            raise Refused(f"{said}; stop what is there, or set another") from error
+
+
+async def _supervise(
+    processes: dict[str, asyncio.subprocess.Process],
+    stopped: asyncio.Event,
+    introduction: Coroutine[None, None, None],
+) -> None:
+    """Until a signal comes; raises `Refused` when a process ends before it."""
+    endings = {asyncio.ensure_future(each.wait()) for each in processes.values()}
+    stopping = asyncio.ensure_future(stopped.wait())
+    introducing = asyncio.ensure_future(introduction)
+    try:
+        await asyncio.wait({*endings, stopping, introducing}, return_when=asyncio.FIRST_COMPLETED)
+        if introducing.done():
+            introducing.result()
+            await asyncio.wait({*endings, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (*endings, stopping, introducing):
+            task.cancel()
+    if not stopped.is_set():
+        name = next(name for name, each in processes.items() if each.returncode is not None)
+        raise Refused(f"the {name} ended; its last lines above say why")
+
+
+async def _introduce(settings: Settings, config_file: Path) -> None:
+    """Once everything answers, say what to try."""
+    try:
+        await _all_ready(settings)
+        key = await _first_key(settings)
+    except TimeoutError:
+        raise Refused(f"it was not ready within {READY_WITHIN_S:.0f} seconds") from None
+    link = await setup_link(settings)
+    click.echo(_introduction(settings, config_file, key, link))
+
+
+def _commands(settings: Settings, config_file: Path) -> dict[str, list[str]]:
     weights = str(resources.files("local_engine").joinpath("demo_model", "weights"))
     engine_host, engine_port = _address(settings.providers["engine"].base_url)
     gatewright = [sys.executable, "-m", "gateway"]
-    return [
-        [
+    at = ("--config", str(config_file))
+    return {
+        "engine": [
             *(sys.executable, "-m", "local_engine", "serve", "--model", weights),
-            *("--served-name", MODEL, "--host", engine_host, "--port", engine_port),
+            *("--served-name", MODEL, "--host", engine_host, "--port", str(engine_port)),
         ],
-        [*gatewright, "serve", "--config", str(config_file)],
-        [*gatewright, "admin", "serve", "--no-setup-link", "--config", str(config_file)],
-    ]
+        "data plane": [*gatewright, "serve", *at],
+        "admin listener": [*gatewright, "admin", "serve", "--no-setup-link", *at],
+    }
 
 
-def _address(base_url: str) -> tuple[str, str]:
-    host, _, port = base_url.partition("://")[2].partition(":")
-    return host, port
+def _address(base_url: str) -> tuple[str, int]:
+    """Host and port of an address; raises `ValueError` where it names none."""
+    parts = urlsplit(base_url)
+    if parts.hostname is None or parts.port is None:
+        raise ValueError(base_url)
+    return parts.hostname, parts.port
 
 
 async def _all_ready(settings: Settings) -> None:

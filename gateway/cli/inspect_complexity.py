@@ -110,7 +110,7 @@ def inspect_complexity(
 def _loaded(directory: Path) -> ComplexityModel:
     try:
         return load(directory)
-    except (ArtefactError, OSError) as error:
+    except ArtefactError as error:
         raise Refused(f"{directory}: {error}") from error
 
 

@@ -56,7 +56,9 @@ def plan_cluster(
     except OSError as error:
         raise Refused(f"{file}: {error.strerror}") from error
     except RequestInvalid as error:
-        raise Refused(error.message) from error
+        # What is wrong is the file, or an option whose name is that of the page's field.
+        place = f"{file}: " if error.parameter == "config" else ""
+        raise Refused(f"{place}{error.message}") from error
     if as_json:
         click.echo(msgspec.json.encode(found))
         return

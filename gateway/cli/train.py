@@ -1,12 +1,16 @@
 """`gatewright train …`: trains the classifiers' artefacts anew from the shared data."""
 
-import os
 import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from gzip import BadGzipFile
 from pathlib import Path
 
 import click
 import msgspec
 
+from classifiers.complexity import train as trainer
 from classifiers.complexity.ability import Labelled, fit_ability
 from classifiers.complexity.model import load as load_complexity
 from classifiers.pii.tagger import ARTEFACT_DIRECTORY
@@ -41,7 +45,17 @@ def train() -> None:
 def train_pii(directory: Path, out: Path, epochs: int, per_template: int) -> None:
     """Train the tagger of names, addresses, usernames and free-form identifiers."""
     recipe = Recipe(epochs=epochs, per_template=per_template)
-    train_tagger(directory, out, recipe, click.echo)
+    with _refusing_damage():
+        train_tagger(directory, out, recipe, click.echo)
+
+
+@contextmanager
+def _refusing_damage() -> Iterator[None]:
+    """A file that is not what its name says; one that is missing is named by its error."""
+    try:
+        yield
+    except (BadGzipFile, zlib.error, EOFError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Refused(f"--data: a file there is damaged: {error}") from error
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -67,6 +81,8 @@ def train_ability() -> None:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise Refused(f"line {number}: {error}") from error
         labelled.append(Labelled(model.assess(judged.prompt), judged.succeeded))
+    if not labelled:
+        raise Refused("there are no judged answers on standard input")
     click.echo(msgspec.json.encode(fit_ability(labelled, model.version)))
 
 
@@ -78,5 +94,5 @@ def train_ability() -> None:
 @click.pass_context
 def train_complexity(context: click.Context) -> None:
     """Train the complexity score: --data DIR [--out DIR] [--splits train,dev] …."""
-    command = [sys.executable, "-m", "classifiers.complexity.train", *context.args]
-    os.execv(sys.executable, command)  # noqa: S606 - no shell, and the arguments are the operator's
+    with _refusing_damage():
+        trainer.main(context.args)

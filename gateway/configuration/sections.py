@@ -26,6 +26,8 @@ class InspectionSettings(Struct, frozen=True, forbid_unknown_fields=True):
     deadline_s: float = 0.025
     deadline_s_per_mib: float = 8.0
     """Added to the deadline for every MiB of the request: a long one may take longer."""
+    queue_s: float = 5.0
+    """A request in a worker thread waits so long for those before it; then it counts as late."""
     inline_bytes_max: int = 8 * 1024
     """Longer requests are inspected in a worker thread, off the event loop."""
     ability_file: str = ""

@@ -4,7 +4,6 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 
-from gateway.admission.hosted_tools import check_tools_priced
 from gateway.conversation import Hosted
 from gateway.errors import FeatureUnsupported
 from gateway.price import PLAIN_TIERS, paid_tier
@@ -95,8 +94,8 @@ def check_schema_wanted(target: Target, *, is_wanted: bool) -> None:
         raise unsupported("response_format", "This model cannot be held to a schema", 33)
 
 
-def check_priced(request: ChatRequest, target: Target) -> None:
-    """Refuse a tier or a tool whose price nobody knows: it could not be reserved, nor be billed.
+def check_tier_priced(request: ChatRequest, target: Target) -> None:
+    """Refuse a tier whose price nobody knows: it could not be reserved, nor be billed.
 
     Raises:
         FeatureUnsupported
@@ -109,7 +108,6 @@ def check_priced(request: ChatRequest, target: Target) -> None:
             continue
         if name == "speed" or not target.price.percent_of(paid_tier(asked)):
             raise unsupported(name, "What this costs at this model is not known", rule=26)
-    check_tools_priced(request, target)
 
 
 def is_opaque(user: str) -> bool:

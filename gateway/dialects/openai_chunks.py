@@ -14,7 +14,7 @@ from gateway.dialects import body, sse
 from gateway.dialects.openai_chat.reply import STOP_REASONS, usage_of
 from gateway.dialects.openai_chat.wire import Piece
 from gateway.errors import UpstreamMalformed
-from gateway.types import Delta, StreamEvent, Usage
+from gateway.types import CUT_SHORT, Delta, StreamEvent, Usage
 
 
 Choice = TypeVar("Choice", bound=Piece)
@@ -32,10 +32,19 @@ class Chunk(Struct, Generic[Choice]):
 class ChunkDecoder(ABC, Generic[Choice]):
     """See `ports.StreamDecoder`. Nothing is reported after the terminal event."""
 
-    __slots__ = ("_decoder", "_ended", "_foreign", "_message_id", "_splitter", "_started")
+    __slots__ = (
+        *("_answers", "_begun", "_decoder", "_ended", "_finished", "_foreign", "_message_id"),
+        *("_splitter", "_started"),
+    )
 
-    def __init__(self, decoder: msgspec.json.Decoder[Chunk[Choice]], foreign: str) -> None:
+    def __init__(
+        self, decoder: msgspec.json.Decoder[Chunk[Choice]], foreign: str, answers: int
+    ) -> None:
         """`foreign` is what is said where something else comes than such a chunk."""
+        self._answers = answers
+        self._begun: set[int] = set()
+        self._finished: set[int] = set()
+        """Of several answers those that said something, and those that said why they ended."""
         self._decoder = decoder
         self._foreign = foreign
         self._splitter = sse.Splitter()
@@ -58,6 +67,13 @@ class ChunkDecoder(ABC, Generic[Choice]):
         `reason` is the upstream's finish reason in the words of `types.Delta`.
         """
 
+    def _is_short(self) -> bool:
+        """Whether one of several answers stopped in the middle, while others were finished.
+
+        Servers that never say why an answer ended say it of none.
+        """
+        return bool(self._finished) and not self._begun <= self._finished
+
     def feed(self, data: bytes) -> list[StreamEvent]:
         only = self._splitter.sole(data)
         if only is not None and not self._ended:
@@ -79,8 +95,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
         if data is None:
             return [StreamEvent(raw, (), settles=())]
         if data == b"[DONE]":
-            self._ended = True
-            return [StreamEvent(raw, (), is_terminal=True)]
+            return [self._end(raw)]
         try:
             chunk = self._decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -97,6 +112,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
             choice = choices[0]
             if not choice.finish_reason and (text := self._text_alone(choice)):
                 # One piece of text, which is what nearly every event of a stream is.
+                self._begun.add(choice.index)
                 delta = Delta("text", text, choice.index)
                 return [StreamEvent(raw, (delta,), has_content=True, settles=(choice.index,))]
         if len(choices) > 1:
@@ -106,6 +122,12 @@ class ChunkDecoder(ABC, Generic[Choice]):
                 for said, choice in alone
             ]
         return [self._event(raw, chunk, choices, usage)]
+
+    def _end(self, raw: bytes) -> StreamEvent:
+        self._ended = True
+        if self._answers > 1 and self._is_short():
+            return StreamEvent(b"", (Delta("error", CUT_SHORT),))
+        return StreamEvent(raw, (), is_terminal=True)
 
     def _event(
         self, raw: bytes, chunk: Chunk[Choice], choices: Sequence[Choice], usage: Usage | None
@@ -124,6 +146,9 @@ class ChunkDecoder(ABC, Generic[Choice]):
             is_closing |= bool(choice.finish_reason)
             if len(deltas) > before or choice.finish_reason:
                 settles.append(choice.index)
+            self._begun.add(choice.index)
+            if choice.finish_reason:
+                self._finished.add(choice.index)
             if choice.finish_reason and choice.index == 0:
                 reason = STOP_REASONS.get(choice.finish_reason, "end")
                 reason, sequence = self._stopped(choice, reason)

@@ -143,9 +143,9 @@ class OpenAIEmbeddings(OpenAIEnvelope):
         del request, text
         return ""
 
-    def stream_decoder(self) -> StreamDecoder:
+    def stream_decoder(self, answers: int = 1) -> StreamDecoder:
         """Never asked for: no request of this dialect is a stream."""
-        return ChatStreamDecoder()
+        return ChatStreamDecoder(answers)
 
     def stream_encoder(self, request: ChatRequest, source: DialectName) -> StreamEncoder:
         """Never asked for: no request of this dialect is a stream."""

@@ -11,6 +11,7 @@ from functools import partial
 
 from msgspec import Struct, structs
 
+from gateway.admission.bounds import answers_of
 from gateway.admission.hosted_tools import offers_hosted_tools
 from gateway.clock import Clock
 from gateway.dispatch.attempts import NO_ANSWER, AttemptLog, RunningAttempt
@@ -34,6 +35,7 @@ from gateway.ports import (
 from gateway.tally import Tally, read_tokens, tokens_of, usage_of
 from gateway.turns import Turns
 from gateway.types import (
+    CUT_SHORT,
     Candidate,
     ChatRequest,
     Completion,
@@ -84,7 +86,7 @@ class LiveStream:
         self._broken: StreamBroken | None = None
         """An error of the upstream's that came in one read with content before it."""
         self._attempt = attempt
-        self._counted = Tally(0, vendor=self.candidate.target.vendor)
+        self._counted = self._uncounted()
         self._was_refused = False
         attempt.counted = self._owed
 
@@ -96,6 +98,10 @@ class LiveStream:
     def counted_by(self, tally: Tally) -> None:
         """Whoever reads it from now on counts it: nothing is counted twice."""
         self._counted = tally
+
+    def _uncounted(self) -> Tally:
+        candidate = self.candidate
+        return Tally(0, vendor=candidate.target.vendor, is_silent=candidate.output_tokens_cap == 0)
 
     def _owed(self) -> Usage | None:
         """What its upstream asks for what it sent: all that was read, passed on or not."""
@@ -181,7 +187,7 @@ class LiveStream:
     def put_back(self, events: list[StreamEvent]) -> None:
         """Events that were read and are to be read again; nothing was shown yet."""
         self._held = events
-        self._counted = Tally(0, vendor=self.candidate.target.vendor)
+        self._counted = self._uncounted()
 
     def _checked(self, events: list[StreamEvent]) -> list[StreamEvent]:
         """The events, up to an error among them; it is raised at once unless content came first."""
@@ -189,7 +195,7 @@ class LiveStream:
             if event.is_terminal:
                 self._ended = True
             elif not event.has_content and _is_error(event):
-                broken = StreamBroken("The upstream reported an error inside its stream.")
+                broken = StreamBroken(_said_of(event))
                 if not any(before.has_content for before in events[:place]):
                     self._was_refused = True
                     self._held += events[:place]
@@ -331,7 +337,9 @@ class Dispatcher:
             candidate: Candidate, dialect: Dialect, reply: UpstreamReply, attempt: RunningAttempt
         ) -> LiveStream:
             live = LiveStream(
-                candidate, dialect.name, reply, dialect.stream_decoder(), attempt, rewriting
+                *(candidate, dialect.name, reply),
+                dialect.stream_decoder(answers_of(request)),
+                *(attempt, rewriting),
             )
             await live.hold_until_content()
             return live
@@ -351,6 +359,12 @@ def _of_body(reply: UpstreamReply, request: ChatRequest, candidate: Candidate) -
     output_tokens = min(tokens_of(reply.body_bytes), candidate.output_tokens_cap)
     input_tokens = read_tokens(request, candidate.target.vendor)
     return Usage(input_tokens, output_tokens, estimated=True)
+
+
+def _said_of(event: StreamEvent) -> str:
+    if any(delta.text == CUT_SHORT for delta in event.deltas):
+        return "The upstream's stream ended before all of its answers had."
+    return "The upstream reported an error inside its stream."
 
 
 def _is_error(event: StreamEvent) -> bool:

@@ -38,6 +38,8 @@ class ParcelFaults(Struct, frozen=True, kw_only=True):
     """The next parcel is taken, and the answer that says so never comes."""
     is_slow: bool = False
     """Batches do not end by themselves."""
+    is_endless: bool = False
+    """Nor when they are told to."""
     delete_status: int = 0
     """What deletes are refused with."""
 
@@ -59,6 +61,7 @@ class ScriptedParcels:
         self.faults = ParcelFaults()
         self.taken: dict[str, _Taken] = {}
         self.forgotten: list[str] = []
+        self.cancels = 0
         self._jurisdiction = jurisdiction
         self._answer = answer
 
@@ -93,6 +96,7 @@ class ScriptedParcels:
         if taken is None:
             raise UpstreamRefused("there is none", upstream_status=404)
         is_over = taken.is_cancelled or not self.faults.is_slow
+        is_over = is_over and not self.faults.is_endless
         return VendorBatch(vendor_id, "ended" if is_over else "under_way")
 
     async def results(self, batch: VendorBatch, deadline_s: float) -> AsyncIterator[VendorResult]:
@@ -108,6 +112,7 @@ class ScriptedParcels:
     async def cancel(self, vendor_id: str, deadline_s: float) -> None:
         del deadline_s
         self.taken[vendor_id].is_cancelled = True
+        self.cancels += 1
 
     async def tidy(self, batch: VendorBatch, deadline_s: float) -> None:
         del deadline_s

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 
 import migrations
 from gateway.store.engine import open_database
-from gateway.store.schema.version import current_schema, newest_schema
+from gateway.store.schema.version import current_schema, newest_schema, refuse_newer
 
 
 _LOCK = 0x6761_7465  # Any number, as long as every Gatewright process takes the same one.
@@ -33,6 +33,9 @@ async def migrate(url: str, revision: str = "head") -> str:
 
     Returns:
         The version it has afterwards.
+
+    Raises:
+        StartupRefused: it is at a version that this program does not know.
     """
     database = open_database(url, pooled=False, foreign_keys=False)
     try:
@@ -53,6 +56,8 @@ def _move(connection: Connection, revision: str) -> None:
     config = alembic_config(connection)
     scripts = ScriptDirectory.from_config(config)
     current = current_schema(connection)
+    if current:
+        refuse_newer(current)
     known = [script.revision for script in scripts.walk_revisions("base", "heads")]
     wanted = scripts.get_current_head() if revision == "head" else revision
     if current and (wanted == "base" or known.index(str(wanted)) > known.index(current)):

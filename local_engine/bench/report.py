@@ -31,7 +31,7 @@ _PEER_ROUNDS = 3
 
 def main(arguments: list[str]) -> int:
     """Print the report; about two minutes on one quiet core."""
-    parser = argparse.ArgumentParser(prog="local_engine bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="gatewright engine bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=40, help="the best of so many counts")
     parser.add_argument("--no-peers", action="store_true", help="leave transformers out")
     parser.add_argument(

@@ -3,6 +3,7 @@
 import argparse
 import math
 import random
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -174,7 +175,7 @@ def _loss(decoder: Decoder, batch: Batch) -> torch.Tensor:
     return F.cross_entropy(logits, targets, ignore_index=IGNORED)
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str]) -> int:
     """Train, measure and write the model directory."""
     options = _parser().parse_args(arguments)
     torch.set_num_threads(options.threads)
@@ -199,10 +200,11 @@ def main(arguments: list[str] | None = None) -> None:
     write_artefact(options.out, decoder, tokenizer, report)
     for name, rate in rates.items():
         print(f"{rate:7.1%}  {name}")
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="local_engine train-demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m local_engine train-demo", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="directory to write")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
@@ -214,4 +216,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

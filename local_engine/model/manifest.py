@@ -8,6 +8,7 @@ import base64
 import hashlib
 import mmap
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,6 +85,15 @@ class ModelFiles:
         return self._descriptors[name]
 
 
+def public_key_of(text: str) -> bytes | None:
+    """An Ed25519 key from 64 hexadecimal digits, none from no text; raises `ModelRefused`."""
+    if not text:
+        return None
+    if not re.fullmatch("[0-9a-fA-F]{64}", text):
+        raise ModelRefused("a public key is 32 bytes in hexadecimal: 64 digits")
+    return bytes.fromhex(text)
+
+
 def open_model(directory: Path, public_key: bytes | None = None) -> ModelFiles:
     """Open, hash and compare every file; raises `ModelRefused` and names the file at fault.
 
@@ -92,7 +102,8 @@ def open_model(directory: Path, public_key: bytes | None = None) -> ModelFiles:
     bytes) the manifest has to be there and be signed by it.
     """
     if not directory.is_dir():
-        raise ModelRefused("the model directory does not exist")
+        problem = "is no folder" if directory.exists() else "does not exist"
+        raise ModelRefused(f"the model directory {directory} {problem}")
     files = ModelFiles(_opened(directory), "")
     try:
         manifest = _read_manifest(files)

@@ -28,6 +28,13 @@ from local_engine.text.tokenizer import ChatTokenizer
 
 
 _UNSUPPORTED = ("suffix", *OTHERS_SAMPLING)
+_NOTHING_WRITTEN: dict[str, Any] = {
+    "max_tokens": 1,
+    "ignore_eos": True,
+    "stop": (),
+    "stop_token_ids": (),
+}
+"""A prompt is read by choosing what comes after it; nothing about that token is told."""
 Json = dict[str, Any]
 
 
@@ -36,6 +43,11 @@ class _Body(SamplingFields, kw_only=True):
     logprobs: int | None = None
     echo: bool | None = None
     best_of: int | None = None
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the prompt is said again and nothing more, as evaluations ask for."""
+        return bool(self.echo) and self.max_tokens == 0
 
 
 async def answer_completion(
@@ -81,6 +93,7 @@ async def _prepare(engine: Engine, request: _Body, caller: Caller) -> list[Gener
         logprobs=num_top is not None,
         top_logprobs=num_top or 0,
         prompt_logprobs=num_top if request.echo else None,
+        **(_NOTHING_WRITTEN if request.is_read_only else {}),
     )
     try:
         return [
@@ -138,12 +151,13 @@ class _Writer:
         return msgspec.json.encode({**self._head, "choices": choices, "usage": self._usage()})
 
     def part(self, index: int, output: Output) -> bytes:
-        text, tokens = output.text, list(output.tokens)
+        text, written = self._written([output])
+        tokens = written
         if index not in self._told_length:
-            if self._request.echo and not tokens:
+            if self._request.echo and not output.tokens and output.finish_reason is None:
                 return b""  # A long prompt is read in parts, and is not all known yet.
             before, read = self._echoed(self._generations[index])
-            text, tokens = before + text, read + tokens
+            text, tokens = before + text, read + written
         at = self._told_length.get(index, 0)
         self._told_length[index] = at + len(text)
         choice: Json = {
@@ -155,7 +169,7 @@ class _Writer:
         if output.finish_reason is not None:
             choice["stop_reason"] = output.stopped_by
         if self._request.return_token_ids:
-            choice["token_ids"] = [token.token_id for token in output.tokens]
+            choice["token_ids"] = [token.token_id for token in written]
         return as_event(msgspec.json.encode({**self._head, "choices": [choice]}))
 
     def usage_event(self) -> bytes:
@@ -166,8 +180,7 @@ class _Writer:
 
     def _choice(self, index: int, outputs: list[Output]) -> Json:
         generation = self._generations[index]
-        text = "".join(output.text for output in outputs)
-        tokens = [token for output in outputs for token in output.tokens]
+        text, tokens = self._written(outputs)
         before, read = self._echoed(generation)
         text, tokens = before + text, read + tokens
         choice: Json = {
@@ -178,9 +191,18 @@ class _Writer:
             "stop_reason": outputs[-1].stopped_by,
         }
         if self._request.return_token_ids:
-            choice["token_ids"] = generation.output_token_ids
+            choice["token_ids"] = self._written_ids(generation)
             choice["prompt_token_ids"] = generation.prompt_token_ids
         return choice
+
+    def _written(self, outputs: list[Output]) -> tuple[str, list[Token]]:
+        if self._request.is_read_only:
+            return "", []
+        text = "".join(output.text for output in outputs)
+        return text, [token for output in outputs for token in output.tokens]
+
+    def _written_ids(self, generation: Generation) -> list[int]:
+        return [] if self._request.is_read_only else generation.output_token_ids
 
     def _echoed(self, generation: Generation) -> tuple[str, list[Token]]:
         """The prompt, where it is to be said again, and what is known of its tokens."""
@@ -211,7 +233,7 @@ class _Writer:
     def _usage(self) -> Json:
         per_prompt = self._generations[:: self._request.num_choices]
         prompt = sum(len(each.prompt_token_ids) for each in per_prompt)
-        completion = sum(len(each.output_token_ids) for each in self._generations)
+        completion = sum(len(self._written_ids(each)) for each in self._generations)
         cached = sum(each.num_cached_tokens for each in per_prompt)
         return {
             "prompt_tokens": prompt,

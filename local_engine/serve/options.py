@@ -63,7 +63,7 @@ class ServeOptions:
 
     worker: WorkerOptions
     host: str = "127.0.0.1"
-    port: int = 8100
+    port: int = 8090
     served_name: str | None = None
     max_body_bytes: int = 4 << 20
     api_key: str | None = None

@@ -4,19 +4,24 @@ Started by `local_engine.serve.ranks` as `python -m local_engine.serve.rank_proc
 the worker's options as one JSON line on standard input; where that input ends, so does the rank.
 """
 
+import os
 import signal
 import sys
 from pathlib import Path
+from threading import Event
+from typing import NoReturn
 
 import msgspec
 import torch
 import torch.distributed as dist
 
+from local_engine.model.errors import ModelRefused
 from local_engine.model.loader import load_decoder
-from local_engine.model.manifest import open_model
+from local_engine.model.manifest import open_model, public_key_of
 from local_engine.runner.parallel import Follower, fewest, shard
+from local_engine.serve.log import log_event
 from local_engine.serve.options import WorkerOptions
-from local_engine.serve.ranks import end_with_parent, join_group
+from local_engine.serve.ranks import END_WITHIN_S, EXIT_RANK_LOST, end_with_parent, join_group
 from local_engine.serve.sharing import budget_of, dtype_of, kv_dtype_of, quantiser_of
 
 
@@ -30,11 +35,14 @@ def main() -> int:
     torch.set_num_threads(options.threads)
     device = join_group(options, rank, store)
     options = options.on(device.type)
-    key = bytes.fromhex(options.model_public_key) if options.model_public_key else None
+    key = public_key_of(options.model_public_key)
     with open_model(Path(options.model), key) as files:
         decoder = load_decoder(files, dtype=dtype_of(options))
-    shard(decoder, rank, options.tensor_parallel)
-    budget = budget_of(decoder, device, options)
+    try:
+        shard(decoder, rank, options.tensor_parallel)
+        budget = budget_of(decoder, device, options)
+    except ModelRefused as error:
+        _refuse(rank, error)
     num_blocks, num_host_blocks = fewest(budget.num_blocks, budget.num_host_blocks)
     Follower(
         decoder,
@@ -48,6 +56,13 @@ def main() -> int:
     ).run()
     dist.destroy_process_group()
     return 0
+
+
+def _refuse(rank: int, error: ModelRefused) -> NoReturn:
+    """End without a word where rank 0 comes to the same, says so and ends; in a line where not."""
+    Event().wait(END_WITHIN_S)
+    log_event("engine.rank_refused", rank=rank, reason=str(error))
+    os._exit(EXIT_RANK_LOST)
 
 
 if __name__ == "__main__":

@@ -111,7 +111,9 @@ def _require_devices(options: WorkerOptions) -> None:
 
 def _start(options: WorkerOptions, rank: int, store: str) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "local_engine.serve.rank_process", str(rank), store]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603 - our own module
+    process = subprocess.Popen(  # noqa: S603 - our own module
+        command, stdin=subprocess.PIPE, start_new_session=True
+    )
     assert process.stdin is not None, "asked for a pipe above"
     process.stdin.write(msgspec.json.encode(options) + b"\n")
     process.stdin.flush()

@@ -14,13 +14,13 @@ import uvloop
 
 from local_engine.serve.app import EngineApp
 from local_engine.serve.clock import monotonic_s
-from local_engine.serve.engine import Engine
+from local_engine.serve.engine import Engine, WorkerRefused
 from local_engine.serve.log import log_event
 from local_engine.serve.options import ServeOptions
 from local_engine.serve.supervisor import Supervisor
 
 
-EXIT_MODEL_REFUSED = EXIT_NO_LISTENER = 2
+EXIT_MODEL_REFUSED, EXIT_NO_LISTENER = 2, 3
 _GRACE_S = 1
 
 
@@ -41,7 +41,8 @@ def serve(options: ServeOptions) -> int:
     try:
         listener = socket.create_server(place, backlog=256)
     except OSError as error:
-        sys.stderr.write(f"cannot listen on {options.host}:{options.port}: {error.strerror}\n")
+        why = str(error.strerror).partition(" (")[0]  # Python adds the address again.
+        sys.stderr.write(f"cannot listen on {options.host}:{options.port}: {why}\n")
         return EXIT_NO_LISTENER
     with listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(options, listener))
@@ -67,7 +68,9 @@ async def _serve(options: ServeOptions, listener: socket.socket) -> int:
     await server.serve(sockets=[listener])
     await supervisor.stop()
     await asyncio.wait({supervising})
-    if supervising.exception() is not None:
+    try:
+        await supervising
+    except WorkerRefused:
         return EXIT_MODEL_REFUSED
     log_event("engine.stopped")
     return 0

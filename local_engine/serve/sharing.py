@@ -22,14 +22,14 @@ _DTYPES: dict[str, torch.dtype | None] = {
 def dtype_of(options: WorkerOptions) -> torch.dtype | None:
     """The type of the weights; None is what `config.json` says. Raises `ModelRefused`."""
     if options.dtype not in _DTYPES:
-        raise ModelRefused(f"{options.dtype} is none of {', '.join(_DTYPES)}")
+        raise ModelRefused(f"--dtype {options.dtype} is none of {', '.join(_DTYPES)}")
     return _DTYPES[options.dtype]
 
 
 def kv_dtype_of(options: WorkerOptions) -> torch.dtype | None:
     """The type of keys and values; None is the weights'. Raises `ModelRefused`."""
     if options.kv_dtype not in KV_DTYPES:
-        raise ModelRefused(f"{options.kv_dtype} is none of {', '.join(KV_DTYPES)}")
+        raise ModelRefused(f"--kv-dtype {options.kv_dtype} is none of {', '.join(KV_DTYPES)}")
     return KV_DTYPES[options.kv_dtype]
 
 
@@ -38,7 +38,7 @@ def quantiser_of(options: WorkerOptions) -> MakeLinear | None:
     if not options.quantise:
         return None
     if options.quantise not in QUANTISED:
-        raise ModelRefused(f"{options.quantise} is none of {', '.join(QUANTISED)}")
+        raise ModelRefused(f"--quantise {options.quantise} is none of {', '.join(QUANTISED)}")
     return QUANTISED[options.quantise]
 
 

@@ -60,6 +60,7 @@ class Supervisor:
             str(theirs.fileno()),
             stdin=asyncio.subprocess.PIPE,
             pass_fds=(theirs.fileno(),),
+            start_new_session=True,  # Ctrl-C is for us, and we end it in good order.
         )
         theirs.close()
         assert self._process.stdin is not None, "asked for a pipe above"

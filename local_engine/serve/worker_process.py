@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,7 @@ from local_engine.core.scheduler import Limits, Scheduler
 from local_engine.model.config import read_model_name, read_sampling_defaults
 from local_engine.model.errors import ModelRefused
 from local_engine.model.loader import describe, load_decoder
-from local_engine.model.manifest import ModelFiles, open_model
+from local_engine.model.manifest import ModelFiles, open_model, public_key_of
 from local_engine.model.spec import ModelSpec
 from local_engine.runner.graphs import CudaRecorder
 from local_engine.runner.memory import KvBudget
@@ -50,13 +51,19 @@ def main() -> int:
         group = RankGroup(options) if options.tensor_parallel > 1 else None
         worker, ready = load_worker(link, options, group)
     except ModelRefused as error:
-        link.sendall(encode(Refused(str(error))))
+        _tell(link, Refused(str(error)))
         return 2
-    link.sendall(encode(ready))
+    _tell(link, ready)
     worker.run()
     if group is not None:
         group.end()
     return 0
+
+
+def _tell(link: socket.socket, message: Ready | Refused) -> None:
+    """Who was stopped while this loaded does not listen any more."""
+    with suppress(ConnectionError):
+        link.sendall(encode(message))
 
 
 def load_worker(
@@ -66,7 +73,7 @@ def load_worker(
     directory = Path(options.model)
     device = choose_device(options.device) if group is None else group.device
     options = options.on(device.type)
-    key = bytes.fromhex(options.model_public_key) if options.model_public_key else None
+    key = public_key_of(options.model_public_key)
     with open_model(directory, key) as files:
         decoder = load_decoder(files, dtype=dtype_of(options))
         if group is not None:

@@ -115,7 +115,7 @@ def test_engine_options_are_explained_by_the_engine_itself(newcomer: Operator) -
     ended = newcomer.starts("engine", "serve", "--help")
 
     assert ended.status == 0
-    assert "local_engine serve" in ended.output
+    assert "usage: gatewright engine serve" in ended.output
     assert "--served-name" in ended.output
 
 

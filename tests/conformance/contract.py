@@ -34,7 +34,7 @@ RULES: Mapping[int, str] = {
     18: "Ids of calls are kept byte for byte, or where Messages refuses one the same other one "
     "for call and result; a missing one is made once",
     19: "Tools that only another vendor runs are refused, or left out, reported, where the target "
-    "is set to that, and their vendor's those without a price; a paused turn is no finished answer",
+    "is set to that, and so are its vendor's without a price; a paused turn is no finished answer",
     20: "Thinking, text and calls keep their order",
     21: "Who names no limit gets a moderate one, not the model's",
     22: "Sampling is capped or dropped as the model needs, in its own dialect too, reported",

@@ -1,5 +1,8 @@
 """Probes: one field or shape of a request at a time, from every dialect to every other one.
 
+Bare text goes to all of them and nothing becomes bare text, so what it says has no way back: it is
+`exact` where it arrives in the same words.
+
 What becomes of it is found out, not claimed: a probe is `refused` or `reported` where the gateway
 says so, `exact` where it survives the way there and back, `emulated` where it changes what is sent
 and does not come back the same, `met` where a target does it anyway, and `silent` where nothing of
@@ -9,7 +12,7 @@ what holds now to `probes.txt`, which is reviewed like code; `test_probes` compa
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from gateway.dialects.registry import DIALECTS
 from gateway.errors import FeatureUnsupported, GatewrightError
 from gateway.money.catalogue import PARAMETERS
 from gateway.types import ChatRequest, DialectName
-from tests.conformance.probe_fields import CHAT, MESSAGES, RESPONSES
+from tests.conformance.probe_fields import CHAT, COMPLETIONS, MESSAGES, RESPONSES
 from tests.gateway.dialects.samples import target
 
 
@@ -29,6 +32,8 @@ NAMES: Mapping[DialectName, str] = {
     "anthropic_messages": "messages",
     "openai_responses": "responses",
 }
+BARE: DialectName = "openai_completions"
+TOLD: Mapping[DialectName, str] = {**NAMES, BARE: "completions"}
 BASES: Mapping[DialectName, dict[str, Any]] = {
     "openai_chat": {"model": "m", "messages": [{"role": "user", "content": "Hi"}]},
     "anthropic_messages": {
@@ -37,11 +42,13 @@ BASES: Mapping[DialectName, dict[str, Any]] = {
         "messages": [{"role": "user", "content": "Hi"}],
     },
     "openai_responses": {"model": "m", "input": [{"role": "user", "content": "Hi"}]},
+    BARE: {"model": "m", "prompt": "Hi"},
 }
 PROBES: Mapping[DialectName, Mapping[str, dict[str, Any]]] = {
     "openai_chat": CHAT,
     "anthropic_messages": MESSAGES,
     "openai_responses": RESPONSES,
+    BARE: COMPLETIONS,
 }
 ABLE = frozenset(
     {
@@ -89,6 +96,8 @@ MET = frozenset(
 )
 """Not to think is what a model that cannot think does anyway, and so is sampling as it always does:
 nothing needs to be said."""
+NOTHING = frozenset({"top_k -1", "best_of 1"})
+"""What asks for nothing, wherever it goes: no limit, and one answer of one."""
 
 
 class Row(Struct, frozen=True):
@@ -99,14 +108,19 @@ class Row(Struct, frozen=True):
 
     def __str__(self) -> str:
         kind = "able" if self.is_able else "plain"
-        return f"{NAMES[self.source]} → {NAMES[self.wanted]} ({kind}): {self.probe}"
+        return f"{TOLD[self.source]} → {TOLD[self.wanted]} ({kind}): {self.probe}"
+
+
+def targets_of(source: DialectName) -> Iterable[DialectName]:
+    """The three dialects of chats; bare text goes to who continues it as well."""
+    return TOLD if source == BARE else NAMES
 
 
 def rows() -> Iterator[Row]:
-    """Every probe, from its dialect to all three, to an able target and to a plain one."""
+    """Every probe, from its dialect to all others, to an able target and to a plain one."""
     for source, probes in PROBES.items():
         for probe in probes:
-            for wanted in NAMES:
+            for wanted in targets_of(source):
                 yield Row(source, probe, wanted, is_able=True)
                 yield Row(source, probe, wanted, is_able=False)
 
@@ -126,7 +140,8 @@ def verdict(row: Row) -> str:
     if lost := [name for name in dropped if name not in known]:
         return f"reported: {', '.join(lost)}"
     if sent == plain:
-        return "met" if row.probe in MET and not row.is_able else "silent"
+        is_met = row.probe in NOTHING or (row.probe in MET and not row.is_able)
+        return "met" if is_met else "silent"
     if row.source == row.wanted:
         return "exact" if all(sent.get(name) == fields[name] for name in fields) else "emulated"
     if _comes_back(sent, fields, row):
@@ -144,12 +159,15 @@ def _written(request: ChatRequest, row: Row) -> tuple[dict[str, Any], tuple[str,
     parameters = dict.fromkeys(PARAMETERS, stance) | {"effort_none": "yes"}
     chosen = target(*(ABLE if row.is_able else ()), parameters=parameters)
     # What routing makes of the limit that was asked for.
-    cap = request.max_output_tokens or 4000
+    asked = request.max_output_tokens
+    cap = 4000 if asked is None else asked
     upstream = DIALECTS[row.wanted].encode_request(request, chosen, cap)
     return json.loads(upstream.body), upstream.dropped
 
 
 def _comes_back(sent: dict[str, Any], fields: Mapping[str, Any], row: Row) -> bool:
+    if row.source == BARE:
+        return all(sent.get(name) == fields[name] for name in fields)
     back = Row(row.wanted, row.probe, row.source, row.is_able)
     try:
         returned, _ = _written(_read(row.wanted, sent), back)

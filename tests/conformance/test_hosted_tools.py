@@ -105,6 +105,29 @@ async def test_rule_19_of_a_response_each_query_is_paid_for_and_no_page_that_was
     assert outcome.cost_microusd > 3 * SEARCH_MICROUSD
 
 
+async def test_rule_19_a_search_that_a_message_showed_before_it_broke_is_booked_as_an_estimate(
+    gateway: RunningGateway, caller: Caller, upstreams: Upstreams
+) -> None:
+    asks = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "a"}}
+    found = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
+    shown = (
+        event("content_block_start", index=1, content_block=asks),
+        event("content_block_stop", index=1),
+        event("content_block_start", index=2, content_block=found),
+    )
+    costs = []
+    for more in ((), shown):
+        upstreams.anthropic.answer(Answer(events=(*STREAM[:3], *more)))
+        asked = ask("anthropic", model=CLAUDE_TARGET, tools=[SEARCH], stream=True)
+        reply = await caller.post("anthropic", asked)
+        request_id = reply.headers["x-request-id"]
+        outcome = await only_outcome(gateway, request_id, "incomplete", "stream_broken")
+        assert outcome.usage is not None
+        assert (outcome.usage.web_searches, outcome.usage.estimated) == (bool(more), True)
+        costs.append(outcome.cost_microusd)
+    assert costs[1] == costs[0] + SEARCH_MICROUSD
+
+
 async def test_rule_19_a_tool_that_nobody_can_bill_is_refused_before_anything_leaves(
     caller: Caller, upstreams: Upstreams
 ) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 import openai
 import pytest
@@ -12,9 +13,10 @@ from openai.types import Completion
 
 from gateway.money.rates import RateLimit
 from gateway.store.identity.keys import Place
+from gateway.types import Usage
 from tests.conformance.test_batches import ended, make, results
 from tests.conformance.test_completions import POLICY, PROMPT, REAL_ENGINE
-from tests.faults.envelopes import only_outcome
+from tests.faults.envelopes import only_outcome, read_to_end
 from tests.gateway.pool.test_exact import listening
 from tests.journeys.test_operator_limits_how_fast_a_team_asks import limit
 from tests.local_engine.models import tiny_spec, write_model_directory
@@ -105,17 +107,33 @@ async def test_an_answer_with_another_number_of_choices_is_none(
     assert outcome.attempts
 
 
+@pytest.mark.parametrize("end", ["whole", "streamed", "cut"])
 async def test_a_prompt_can_be_asked_for_its_own_likelihood_alone(
-    gpt: openai.AsyncOpenAI, upstreams: Upstreams
+    http: aiohttp.ClientSession,
+    gateway: RunningGateway,
+    shared_key: str,
+    upstreams: Upstreams,
+    end: str,
 ) -> None:
     """What harnesses ask for: no token of an answer, only how likely the prompt's are."""
-    upstreams.engine.answer(whole(PROMPT))
-    answer = await gpt.completions.create(
-        model=ENGINE_TARGET, prompt=PROMPT, echo=True, logprobs=1, max_tokens=0
+    counted = {"prompt_tokens": 11, "completion_tokens": 0, "total_tokens": 11}
+    said = msgspec.json.encode(HEAD | {"choices": [choice(0, PROMPT)], "usage": counted})
+    events = (b"data: " + said + b"\n\n", b"data: [DONE]\n\n")
+    upstreams.engine.answer(
+        Answer(body=said) if end == "whole" else Answer(events=events[: 1 + (end == "streamed")])
     )
+    asked: dict[str, object] = {"model": ENGINE_TARGET, "prompt": PROMPT, "max_tokens": 0}
+    asked |= {"echo": True, "logprobs": 1, "stream": end != "whole"}
+    headers = {"authorization": f"Bearer {shared_key}"}
+    async with http.post(f"{gateway.url}/v1/completions", json=asked, headers=headers) as reply:
+        sent, is_cut = await read_to_end(reply)
 
-    assert answer.choices[0].text == PROMPT
+    assert is_cut == (end == "cut")
+    assert is_cut or PROMPT.encode() in sent
     assert upstreams.engine.calls[0].json["max_tokens"] == 0
+    outcome = (await gateway.records(reply.headers["x-request-id"]))[-1]
+    # The prompt, said once more, is nothing that was written.
+    assert outcome.usage == Usage(input_tokens=11, estimated=is_cut)
 
 
 async def test_money_is_set_aside_for_every_answer_to_every_prompt(
@@ -176,6 +194,51 @@ async def test_streamed_answers_are_told_apart_and_the_first_to_stop_is_not_held
         *((0, "one", None), (1, "uno", None), (1, " due", "stop")),
         *((0, " two", None), (0, " three", "length")),
     ]
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        ([choice(0, "one", None), choice(1, "uno", None)], [choice(1, " due", "stop")]),
+        ([choice(1, "uno", None)], [choice(1, " due", "stop")]),
+    ],
+)
+async def test_a_stream_without_the_end_of_each_answer_is_a_broken_one_and_billed_as_told(
+    http: aiohttp.ClientSession,
+    gateway: RunningGateway,
+    shared_key: str,
+    upstreams: Upstreams,
+    chunks: tuple[list[dict[str, object]], ...],
+) -> None:
+    upstreams.engine.answer(streamed(*chunks))
+    asked = {"model": ENGINE_TARGET, "prompt": PROMPTS[:2], "stream": True}
+    headers = {"authorization": f"Bearer {shared_key}"}
+    async with http.post(f"{gateway.url}/v1/completions", json=asked, headers=headers) as reply:
+        sent, is_cut = await read_to_end(reply)
+
+    assert is_cut
+    assert b"all of its answers" in sent
+    assert b"uno" in sent
+    assert b"[DONE]" not in sent
+    request_id = reply.headers["x-request-id"]
+    outcome = await only_outcome(gateway, request_id, "incomplete", "stream_broken")
+    assert outcome.usage == Usage(input_tokens=11, output_tokens=7)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_chat_with_fewer_answers_than_were_asked_for_is_passed_on(
+    gpt: openai.AsyncOpenAI, upstreams: Upstreams, *, stream: bool
+) -> None:
+    upstreams.engine.answer(Answer(text="Only one."))
+    said: Any = [{"role": "user", "content": "Hi"}]
+    raw = await gpt.chat.completions.with_raw_response.create(
+        model=ENGINE_TARGET, messages=said, n=2, stream=stream
+    )
+    body = (await raw.http_response.aread()).decode()
+
+    assert upstreams.engine.calls[-1].json["n"] == 2
+    assert '"index":1' not in body.replace(" ", "")
+    assert "one." in body
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -264,7 +327,12 @@ async def test_the_engine_of_this_repository_answers_as_it_does_without_a_gatewa
             ours = await client.completions.create(model="tiny-house", **asked)
             stream = await client.completions.create(model="tiny-house", stream=True, **asked)
             texts = await pieces_of(stream)
+            scored: Any = {"prompt": PROMPT, "logprobs": 0, "echo": True, "max_tokens": 0}
+            score = await client.completions.create(model="tiny-house", **scored)
 
+    assert score.choices[0].text == PROMPT
+    assert score.usage is not None
+    assert score.usage.completion_tokens == 0
     assert [each.index for each in ours.choices] == list(range(6))
     assert [each.text for each in ours.choices] == [each.text for each in own.choices]
     assert texts == {each.index: each.text for each in own.choices}

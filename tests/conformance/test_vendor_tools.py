@@ -1,4 +1,4 @@
-"""Tools that only another vendor runs, at targets that are set to leave them out, over HTTP."""
+"""Tools that only another vendor runs, or nobody can bill, at targets that leave them out."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,9 +19,16 @@ SETTINGS = """
 provider = "anthropic"
 model = "claude-haiku-5-5"
 vendor_tools = "leave_out"
+
+[targets.own]
+provider = "openai"
+model = "gpt-6.2-sol"
+vendor_tools = "leave_out"
 """
 AGENTS = "agents"
+OWN = "own"
 SEARCH: Any = {"type": "web_search"}
+PYTHON: Any = {"type": "code_interpreter", "container": {"type": "auto"}}
 SPAWN: Any = {
     "type": "namespace",
     "name": "agents",
@@ -106,3 +113,41 @@ async def test_rule_19_where_the_target_that_has_the_tools_fails_the_other_one_a
     assert headers["x-gatewright-target"] == AGENTS
     assert headers["x-gatewright-dropped"] == "tools.web_search"
     assert len(upstreams.openai.calls) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_rule_19_its_vendors_tools_without_a_price_are_left_out_told_and_recorded(
+    gateway: RunningGateway, upstreams: Upstreams, shared_key: str, *, stream: bool
+) -> None:
+    headers = await ask(gateway, shared_key, OWN, tools=[SPAWN, PYTHON, SEARCH], stream=stream)
+
+    assert headers["x-gatewright-dropped"] == "tools.code_interpreter"
+    records = await gateway.records(headers["x-request-id"])
+    assert records[-1].dropped == ("tools.code_interpreter",)
+    (call,) = upstreams.openai.calls
+    assert call.json["tools"] == [SPAWN, SEARCH]
+
+
+async def test_rule_19_who_takes_no_less_than_its_vendors_tools_is_refused(
+    gateway: RunningGateway, upstreams: Upstreams, shared_key: str
+) -> None:
+    strict = await gateway.issue_key(DEMO, translation="strict")
+    cases: list[tuple[str, str, dict[str, Any]]] = [
+        (strict, OWN, {}),
+        (shared_key, OWN, {"tool_choice": {"type": "code_interpreter"}}),
+        (shared_key, GPT_TARGET, {}),
+    ]
+    for key, model, fields in cases:
+        with pytest.raises(openai.BadRequestError):
+            await ask(gateway, key, model, tools=[SPAWN, PYTHON], **fields)
+    assert untouched(upstreams)
+
+
+async def test_rule_19_auto_comes_to_the_target_that_leaves_out_what_others_refuse(
+    gateway: RunningGateway, upstreams: Upstreams
+) -> None:
+    key = await gateway.issue_key(DEMO, models=(OWN, GPT_TARGET))
+    headers = await ask(gateway, key, "auto", tools=[PYTHON])
+    assert headers["x-gatewright-target"] == OWN
+    (call,) = upstreams.openai.calls
+    assert "tools" not in call.json

@@ -130,6 +130,48 @@ async def test_lines_go_to_openais_batch_api_at_half_the_price(
         assert (end.cost_microusd, end.status) == (wire["gatewright"]["cost_microusd"], "ok")
 
 
+@pytest.mark.parametrize("name", ["openai", "anthropic"])
+async def test_a_vendors_batch_that_never_ends_is_cancelled_a_few_times_and_paid_for_on_record(
+    tmp_path: Path,
+    database_url: str,
+    upstreams: Upstreams,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    """Its lines go one by one; when it ends after all it is deleted, and no answer changes."""
+    for module in ("forgetting", "parcel_runner"):
+        monkeypatch.setattr(f"gateway.batching.{module}.CANCELS_MAX", 3)
+        monkeypatch.setattr(f"gateway.batching.{module}.rest_s", lambda *_: 0.05)
+    monkeypatch.setattr("gateway.batching.parcel_runner.OVERDUE_S", 0.5)
+    vendor = getattr(upstreams, name).batches
+    vendor.faults = ParcelFaults(is_slow=True, is_endless=True)
+    target = {"openai": GPT_TARGET, "anthropic": CLAUDE_TARGET}[name]
+    async with running(tmp_path, database_url, upstreams) as (gateway, key):
+        async with speaking(gateway.url, key) as client:
+            batch = await ended(client, await make(client, asking(3, target)))
+            found = await all_results(client, batch)
+        looks = vendor.looks
+        async with asyncio.timeout(60):
+            while vendor.looks < looks + 20:
+                await asyncio.sleep(0.05)
+        assert 3 <= len(vendor.cancelled) <= 4
+        vendor.faults = ParcelFaults()
+        async with asyncio.timeout(60):
+            while not vendor.deleted:
+                await asyncio.sleep(0.05)
+        records = await gateway.records()
+    assert (batch.status, len(found)) == ("completed", 3)
+    assert len(live_calls(upstreams)) == 3
+    (deed,) = [each for each in records if each.action == "batch.never_ended"]
+    assert (deed.detail["lines"], deed.detail["batch"]) == ("3", batch.id)
+    ends = outcomes([each for each in records if each.stage != "admin"])
+    lost = [each for each in ends if each.detail.get("path")]
+    assert [(each.status, each.error) for each in lost] == [("failed", "upstream_timeout")] * 3
+    assert min(each.cost_microusd for each in lost) > 0
+    answered = {wire["response"]["request_id"] for wire in found.values()}
+    assert answered == {each.request_id for each in ends if each.status == "ok"}
+
+
 async def test_messages_go_to_anthropics_batch_api_and_its_sdk_reads_them(
     tmp_path: Path, database_url: str, upstreams: Upstreams
 ) -> None:

@@ -6,9 +6,11 @@ write or send then is refused, each line has one outcome and one end, and is pai
 
 import asyncio
 import os
+import shutil
 import signal
 import sqlite3
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -18,11 +20,15 @@ import asyncpg
 import pytest
 from sqlalchemy import ColumnElement, func, select
 
+from gateway.audit.verify import verify_directory
 from gateway.configuration.reading import load_settings
 from gateway.errors import LeaseOver
 from gateway.providers.openai_parcels import OpenAIParcels
 from gateway.providers.scripted_parcels import ParcelFaults
-from gateway.store.engine import open_database
+from gateway.store.engine import Database, open_database
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.money.spending import Period, SpendingReader
+from gateway.store.schema.audit import audit_records
 from gateway.store.schema.parcels import parcels
 from gateway.types import AuditRecord
 from tests.conformance.test_batches import make
@@ -46,6 +52,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(240)]
 STOPS = """
 import asyncio, os, pathlib, signal
 from gateway import errors
+from gateway.audit import second
 from gateway.batching import lines, parcel_runner, pipeline, runner
 from gateway.oversight import deeds
 from gateway.providers import anthropic_parcels, openai_parcels, parcel_post
@@ -58,6 +65,8 @@ has_stopped = []
 def stopping(owner, name):
     call = getattr(owner, name)
     async def stops(*given, **named):
+        if any(getattr(each, "stage", "outcome") != "outcome" for each in given):
+            return await call(*given, **named)  # Of what goes into the log it is how lines end.
         is_first = not has_stopped
         has_stopped.append(name)
         # Woken only to let go of a lock, it goes no step further; nor does another line of its.
@@ -238,11 +247,13 @@ class World:
         fails: Sequence[Fault] = (),
         early: Callable[[], Awaitable[None]] | None = None,
         late: Callable[[Stopped, RunningGateway], Awaitable[None]] | None = None,
+        machine: Path | None = None,
     ) -> tuple[Any, dict[str, Any], Killed]:
         """The first stops at a point, the second ends the batch, then the first goes on.
 
         It goes on before that where there is something to be waited for `early`; `late` wakes it
-        in another way than by just doing so.
+        in another way than by just doing so. The second is on a `machine` of its own, which shares
+        keys and the database, where that is named.
         """
         key = await issued(self.settings)
         await self.books.limit()
@@ -258,7 +269,11 @@ class World:
                 _, self.staked_microusd = await self.books.parked()
                 await by_another_worker(self.books)
             database_url = self.settings.database_url
-            second = running(self.folder, database_url, self.upstreams, managed=self.managed)
+            if machine is not None:
+                kept = shutil.ignore_patterns("audit")
+                shutil.copytree(self.folder / "var", machine / "var", ignore=kept)
+            folder = machine or self.folder
+            second = running(folder, database_url, self.upstreams, managed=self.managed)
             async with second as gateway:
                 if early is not None:
                     await early()
@@ -318,6 +333,65 @@ async def test_a_parcel_that_was_taken_over_is_ended_once(
         spent = two.leased_microusd + (0 if is_ending else spent - two.staked_microusd)
     assert await two.spent() == spent > 0
     check_whole(left)
+
+
+async def check_each_counts_once(two: World, ends: int, count: int) -> None:
+    """So many outcomes are in the log, and of each line the first is its price, everywhere."""
+    database = open_database(two.settings.database_url, pooled=False)
+    reader, sink = SpendingReader(database), DatabaseAuditSink(database)
+    try:
+        async with asyncio.timeout(60):
+            while len(await ended_again(database)) < ends - count:
+                await asyncio.sleep(0.1)
+        rows = [row async for row in sink.records(AuditQuery(organisation="acme"))]
+        assert [row.sequence for row in rows] == list(range(1, len(rows) + 1))
+        (total,) = await reader.totals(Period(0, 2**62, "acme"), ["organisation"])
+        assert total.requests == count
+        assert await two.spent() == total.cost_microusd > 0
+        assert {
+            each.ledger_microusd - each.audit_microusd for each in await reader.differences()
+        } == {0}
+        assert len(await ended_again(database)) == ends - count
+    finally:
+        await database.close()
+
+
+async def ended_again(database: Database) -> Sequence[str]:
+    query = select(audit_records.c.request_id).where(audit_records.c.stage == "again")
+    async with database.reading() as connection:
+        return (await connection.execute(query)).scalars().all()
+
+
+async def test_an_outcome_that_is_written_after_anothers_is_on_record_and_counts_nowhere(
+    tmp_path: Path, database_url: str, upstreams: Upstreams
+) -> None:
+    """Stopped behind its last look at its lease: nothing outside the database can refuse that."""
+    point = "second:TwoDeviceLog:append"
+    two, url = await world(tmp_path, database_url, upstreams, NATIVE)
+    batch, found, left = await two.taken_over(url, point, LEADS, 3)
+    assert (batch.status, len(found)) == ("completed", 3)
+    assert (upstreams.openai.batches.made, live_calls(upstreams)) == (1, [])
+    outcomes = [each for each in await left.records() if each.stage == "outcome"]
+    assert set(Counter(each.request_id for each in outcomes).values()) <= {1, 2}
+    assert (again := len(outcomes) - 3) > 0
+    await check_each_counts_once(two, len(outcomes), 3)
+    report = verify_directory(left.settings.path(left.settings.audit.directory))
+    assert (report.bad, report.open_intents) == ((), 0)
+    assert any(note.startswith(f"{again} outcomes are of requests that") for note in report.notes)
+
+
+@pytest.mark.postgres
+async def test_an_outcome_that_nobody_could_read_in_time_counts_nowhere_either(
+    tmp_path: Path, postgres_server: Any, upstreams: Upstreams
+) -> None:
+    """On another machine, stopped before the database had what it wrote."""
+    url_of = postgres_server.create_migrated()
+    point = "parcels:ParcelStore:end"
+    (tmp_path / "one").mkdir()
+    two, url = await world(tmp_path / "one", url_of, upstreams, NATIVE)
+    batch, found, _ = await two.taken_over(url, point, LEADS, 3, machine=tmp_path / "two")
+    assert (batch.status, len(found)) == ("completed", 3)
+    await check_each_counts_once(two, 6, 3)
 
 
 async def test_a_parcel_that_was_taken_over_goes_to_its_vendor_once(

@@ -113,7 +113,7 @@ async def test_long_requests_are_seen_in_a_thread_with_the_same_result() -> None
 async def test_a_late_inspection_counts_as_most_sensitive(monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
     monkeypatch.setattr(module, "parts_of", lambda _: release.wait())
-    inspector = make(inline_bytes_max=0, deadline_s=0.01)
+    inspector = make(inline_bytes_max=0, deadline_s=0.01, queue_s=0.01)
 
     seen = await inspector.inspect(request("hello"), ORG)
     release.set()

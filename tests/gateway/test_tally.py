@@ -230,6 +230,20 @@ def test_an_answer_that_was_counted_costs_what_was_counted() -> None:
     assert bare == Usage(input_tokens=read, output_tokens=2, estimated=True)
 
 
+def test_of_a_prompt_that_is_only_said_again_nothing_was_written() -> None:
+    request = structs.replace(chat(), max_output_tokens=0)
+    told = structs.replace(reply_of("one two"), usage=Usage(input_tokens=3))
+    assert usage_of(told, request, "openai") == Usage(input_tokens=3)
+
+    stream = [StreamEvent(b"", (Delta("text", "one two "),)) for _ in range(200)]
+    silent = Tally(0, is_silent=True)
+    silent.add(stream)
+    assert silent.usage_so_far(5) == Usage(input_tokens=5, estimated=True)
+    assert silent.and_then(stream).usage_so_far(5) == Usage(input_tokens=5, estimated=True)
+    silent.add([StreamEvent(b"", (Delta("usage", usage=Usage(input_tokens=3)),))])
+    assert silent.usage(5) == Usage(input_tokens=3)
+
+
 @pytest.mark.parametrize("vendor", FAMILIES)
 @pytest.mark.parametrize("language", COUNTED)
 def test_a_stream_that_breaks_is_booked_near_what_was_generated(

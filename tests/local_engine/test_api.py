@@ -153,6 +153,55 @@ async def test_an_echo_comes_with_the_prompts_own_log_probabilities(
     assert len(logprobs["text_offset"]) == len(logprobs["tokens"])
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_prompt_is_scored_alone_where_no_token_is_asked_for(
+    client: httpx.AsyncClient, *, stream: bool
+) -> None:
+    body = {"prompt": "one two three", "temperature": 0, "logprobs": 1, "echo": True}
+    body |= {"return_token_ids": True, "stop": ["e"], "n": 2}
+    (longer, _) = (await post(client, "/v1/completions", **body, max_tokens=1))["choices"]
+    options = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
+    asked = {"model": "tiny", "max_tokens": 0, **body, **options}
+    answer = await client.post("/v1/completions", json=asked)
+
+    assert answer.status_code == 200, answer.text
+    told = events(answer.text) if stream else [answer.json()]
+    choices = [choice for each in told for choice in each["choices"]]
+    assert sorted(choice["index"] for choice in choices) == [0, 1]
+    for choice in choices:
+        assert (choice["text"], choice["finish_reason"]) == ("one two three", "length")
+        assert choice["token_ids"] == []
+        for name in ("tokens", "token_logprobs", "text_offset", "top_logprobs"):
+            mine = choice["logprobs"][name]
+            assert mine[:1] == longer["logprobs"][name][:1]
+            assert len(mine) == len(longer["prompt_token_ids"])
+    usage = told[-1]["usage"]
+    assert usage["completion_tokens"] == 0
+    assert usage["prompt_tokens"] == len(longer["prompt_token_ids"])
+
+
+async def test_no_token_is_an_answer_only_where_the_prompt_is_said_again(
+    client: httpx.AsyncClient,
+) -> None:
+    asked = {"model": "tiny", "prompt": "one", "max_tokens": 0}
+    for body in (asked, asked | {"echo": False}):
+        answer = await client.post("/v1/completions", json=body)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == "max_tokens"
+
+
+async def test_a_streamed_echo_is_said_where_the_first_token_ends_the_answer(
+    client: httpx.AsyncClient,
+) -> None:
+    body = {"prompt": "one two", "max_tokens": 4, "temperature": 0, "return_token_ids": True}
+    (plain,) = (await post(client, "/v1/completions", **body))["choices"]
+    ends = {"stop_token_ids": plain["token_ids"][:1], "echo": True, "stream": True}
+    answer = await client.post("/v1/completions", json={"model": "tiny", **body, **ends})
+
+    (choice,) = [event["choices"][0] for event in events(answer.text)]
+    assert (choice["text"], choice["finish_reason"]) == ("one two", "stop")
+
+
 async def test_a_streamed_completion_joins_to_the_whole(client: httpx.AsyncClient) -> None:
     body = {"model": "tiny", "prompt": "one", "max_tokens": 6, "temperature": 0}
     whole = (await post(client, "/v1/completions", **body))["choices"][0]["text"]

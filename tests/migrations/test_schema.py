@@ -196,6 +196,9 @@ async def test_a_schema_from_the_future_is_refused(database_url: str) -> None:
     with pytest.raises(StartupRefused, match="newer than this program"):
         await require_newest_schema(database)
     await database.close()
+    for revision in ("head", "base"):
+        with pytest.raises(StartupRefused, match="newer than this program"):
+            await migrate(database_url, revision)
 
 
 async def test_an_unreachable_server_is_named_as_not_ready() -> None:

@@ -43,7 +43,7 @@ class AnthropicTokenCount(AnthropicMessages):
         counted = {
             name: value for name, value in body.split(message.body).items() if name not in UNCOUNTED
         }
-        return UpstreamBody(body.join(counted), message.dropped)
+        return structs.replace(message, body=body.join(counted))
 
     def decode_reply(self, raw: bytes) -> Completion:
         return read_count(raw)

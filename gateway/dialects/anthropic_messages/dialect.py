@@ -67,7 +67,9 @@ class AnthropicMessages:
     def encode_standing(self, standing: Standing, utc_us: int) -> dict[str, str]:
         return anthropic_headers(standing, utc_us)
 
-    def stream_decoder(self) -> StreamDecoder:
+    def stream_decoder(self, answers: int = 1) -> StreamDecoder:
+        """There is one answer to each request."""
+        del answers
         return MessageStreamDecoder()
 
     def stream_encoder(self, request: ChatRequest, source: DialectName) -> StreamEncoder:

@@ -4,6 +4,8 @@ What a search, a sandbox or something newer gave back has shapes of its own, and
 wrong for it; only callers of other dialects have no word for it.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 from msgspec import Struct
 
@@ -48,6 +50,22 @@ def is_unread(block: object) -> bool:
     """Whether a block is of a kind that nobody here reads."""
     kind = kind_of(block)
     return kind is not None and kind not in _BLOCKS
+
+
+def asks_for_search(block: ReplyBlock) -> bool:
+    """Whether it asks the vendor's own tool for a search, which is paid for once it is done."""
+    return block.type == "server_tool_use" and block.name == "web_search"
+
+
+def tells_failed_search(block: ReplyBlock) -> bool:
+    """Whether it is what a search gave back that failed, and so costs nothing."""
+    # Results are a list, an error is an object.
+    return block.type == "web_search_tool_result" and bytes(block.content)[:1] == b"{"
+
+
+def searches_in(blocks: Iterable[ReplyBlock]) -> int:
+    """How many searches the blocks of an answer were paid for."""
+    return max(sum(asks_for_search(each) - tells_failed_search(each) for each in blocks), 0)
 
 
 def block_of(raw: msgspec.Raw) -> ReplyBlock:

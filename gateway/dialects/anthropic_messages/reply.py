@@ -7,7 +7,7 @@ import msgspec
 from gateway.conversation import RAW_ARGUMENTS
 from gateway.dialects import body
 from gateway.dialects.answer_tool import ANSWER_TOOL
-from gateway.dialects.anthropic_messages.foreign import block_of
+from gateway.dialects.anthropic_messages.foreign import block_of, searches_in
 from gateway.dialects.anthropic_messages.wire import Reply, ReplyBlock, StopDetails, UsageWire
 from gateway.dialects.figures import read_figures
 from gateway.dialects.naming import call_id, message_id
@@ -124,7 +124,11 @@ def _estimated(blocks: list[ReplyBlock]) -> Usage:
         texts += (block.text, block.thinking, block.name)
         if block.input is not None:
             texts.append(msgspec.json.encode(block.input).decode())
-    return Usage(output_tokens=estimate_written_tokens(texts, "anthropic"), estimated=True)
+    return Usage(
+        output_tokens=estimate_written_tokens(texts, "anthropic"),
+        estimated=True,
+        web_searches=searches_in(blocks),
+    )
 
 
 def with_usage(completion: Completion) -> bytes:

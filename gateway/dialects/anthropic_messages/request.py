@@ -14,9 +14,10 @@ from gateway.dialects.anthropic_messages.wire import (
     Source,
     TurnWire,
 )
-from gateway.dialects.loss import check_priced, check_schema_wanted, unsupported
+from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
 from gateway.dialects.parameters import MESSAGES_SAMPLING, unfit
 from gateway.dialects.strict_json import checked, decode_object, invalid
+from gateway.dialects.unpriced import leave_out
 from gateway.estimate import estimate_input_tokens
 from gateway.ports import UpstreamBody
 from gateway.types import ChatRequest, Target
@@ -167,7 +168,7 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
         FeatureUnsupported: the model cannot do what is asked.
     """
     check_schema_wanted(target, is_wanted=request.wants_json_schema)
-    check_priced(request, target)
+    check_tier_priced(request, target)
     fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
     fields["model"] = msgspec.json.encode(target.model)
     asked = request.max_output_tokens
@@ -175,10 +176,11 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
         fields["max_tokens"] = b"%d" % output_tokens_cap
     if is_worth_caching(request, target):
         fields[FIELD] = MARKER
-    left_out = unfit(request.tree, target, MESSAGES_SAMPLING, reasons=True)
-    for name in left_out.fields:
+    left_out = leave_out(fields, request, target)
+    misfits = unfit(request.tree, target, MESSAGES_SAMPLING, reasons=True)
+    for name in misfits.fields:
         del fields[name]
-    dropped = request.dropped + left_out.dropped
+    dropped = left_out + request.dropped + misfits.dropped
     for name in protocol.KEPT_HERE:
         # Which models may answer is the decision's to say, not the request's.
         fields.pop(name, None)
@@ -190,4 +192,4 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
             if thinking.needs_earlier(request.tree):
                 del fields["thinking"]
                 dropped += ("thinking",)
-    return UpstreamBody(body.join(fields), dropped)
+    return UpstreamBody(body.join(fields), dropped, is_less=bool(left_out))

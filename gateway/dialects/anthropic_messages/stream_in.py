@@ -25,7 +25,8 @@ from gateway.types import Delta, StreamEvent, Usage
 _EVENT = msgspec.json.Decoder(StreamWire)
 _NOT_AN_EVENT = "The upstream sent something that is not an event of a message."
 _OPAQUE = (Delta("opaque"),)
-_SILENT = frozenset({"ping", "content_block_stop"})
+_BLOCK_END = "content_block_stop"
+_SILENT = frozenset({"ping", _BLOCK_END})
 _PIECES = frozenset({None, "text_delta", "input_json_delta", "thinking_delta", "signature_delta"})
 _USAGE_FIELDS = UsageWire.__struct_fields__
 
@@ -35,7 +36,7 @@ class MessageStreamDecoder:
 
     __slots__ = (
         *("_answer", "_calls", "_calls_count", "_ended", "_foreign", "_is_sound"),
-        *("_splitter", "_usage"),
+        *("_searching", "_splitter", "_usage"),
     )
 
     def __init__(self) -> None:
@@ -48,6 +49,8 @@ class MessageStreamDecoder:
         """Index of the block in which the answer comes as a tool's arguments."""
         self._foreign: set[int] = set()
         """Indices of blocks of kinds that we do not read."""
+        self._searching: set[int] = set()
+        """Indices of blocks that ask for a search: it is paid for once the block has ended."""
         self._calls: dict[int, int] = {}
         self._calls_count = 0
 
@@ -76,7 +79,8 @@ class MessageStreamDecoder:
         if kind == "content_block_start":
             return self._block(raw, wire.index, wire.content_block)
         if kind in _SILENT:
-            return StreamEvent(raw, ())
+            is_asked = kind == _BLOCK_END and wire.index in self._searching
+            return StreamEvent(raw, (), searches=int(is_asked))
         if kind == "message_stop":
             self._ended = True
             return StreamEvent(raw, (), is_terminal=True)
@@ -149,7 +153,10 @@ class MessageStreamDecoder:
         if block.type == "redacted_thinking" and block.data:
             return StreamEvent(raw, (Delta("thinking", redacted=block.data),), has_content=True)
         self._foreign.add(index)
-        return StreamEvent(raw, _OPAQUE, has_content=True)
+        if foreign.asks_for_search(block):
+            self._searching.add(index)
+        searches = -1 if foreign.tells_failed_search(block) else 0
+        return StreamEvent(raw, _OPAQUE, has_content=True, searches=searches)
 
     def _tool_start(self, raw: bytes, index: int, block: ReplyBlock) -> StreamEvent:
         if not block.id or not block.name:

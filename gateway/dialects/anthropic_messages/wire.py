@@ -153,6 +153,7 @@ class ReplyBlock(Struct):
     thinking: str | None = None
     signature: str | None = None
     data: str | None = None
+    content: Raw = Raw()
 
 
 class Reply(Struct):

@@ -45,8 +45,8 @@ class OpenAIChat(OpenAIEnvelope):
     def unmet(self, request: ChatRequest, text: str) -> str:
         return hub.unmet(request, text)
 
-    def stream_decoder(self) -> StreamDecoder:
-        return ChatStreamDecoder()
+    def stream_decoder(self, answers: int = 1) -> StreamDecoder:
+        return ChatStreamDecoder(answers)
 
     def stream_encoder(self, request: ChatRequest, source: DialectName) -> StreamEncoder:
         return ChatPassThrough(request) if source == self.name else ChatStreamEncoder(request)

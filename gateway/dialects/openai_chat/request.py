@@ -4,11 +4,12 @@ from collections.abc import Mapping
 
 import msgspec
 
+from gateway.admission.hosted_tools import offers_hosted_tools
 from gateway.dialects import body
 from gateway.dialects.loss import (
     check_no_places,
-    check_priced,
     check_schema_wanted,
+    check_tier_priced,
     unsupported,
 )
 from gateway.dialects.openai_chat.wire import ChatBody, ChatMessage, ContentPart, Link
@@ -21,6 +22,7 @@ from gateway.dialects.parameters import (
     unfit,
 )
 from gateway.dialects.strict_json import checked, decode_object, invalid
+from gateway.dialects.unpriced import leave_out
 from gateway.estimate import estimate_input_tokens
 from gateway.ports import UpstreamBody
 from gateway.types import ChatRequest, Target
@@ -128,27 +130,29 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
         FeatureUnsupported: the model cannot do what is asked.
     """
     check_schema_wanted(target, is_wanted=request.wants_json_schema)
-    check_priced(request, target)
+    check_tier_priced(request, target)
     asked = request.max_output_tokens
     is_within = asked is not None and asked <= output_tokens_cap
     lacks_usage = request.stream and not request.wants_stream_usage
     messages = request.tree["messages"]
     has_thinking = isinstance(messages, list) and any("thinking_blocks" in m for m in messages)
     effort = request.tree.get("reasoning_effort")
-    left_out = unfit(request.tree, target, CHAT_WORDS, reasons=reasons_at(target, effort))
+    misfits = unfit(request.tree, target, CHAT_WORDS, reasons=reasons_at(target, effort))
     is_restless = cannot_rest(target, effort)
-    is_other = has_thinking or left_out is not FITS or is_restless or request.model != target.model
+    is_other = has_thinking or misfits is not FITS or is_restless or request.model != target.model
+    is_other = is_other or offers_hosted_tools(request)
     if is_within and not lacks_usage and not is_other:
         return UpstreamBody(request.raw)
     fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
-    for name in left_out.fields:
+    left_out = leave_out(fields, request, target)
+    for name in misfits.fields:
         del fields[name]
     fields["model"] = msgspec.json.encode(target.model)
     if not is_within:
         fields[_limit_field(request, target)] = b"%d" % output_tokens_cap
     if lacks_usage:
         fields["stream_options"] = with_usage_asked(fields)
-    dropped = left_out.dropped
+    dropped = left_out + misfits.dropped
     if is_restless:
         fields["reasoning_effort"] = msgspec.json.encode(LEAST_EFFORT)
         dropped += ("reasoning_effort",)
@@ -156,7 +160,7 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     if lost is not None:
         fields["messages"] = lost
         dropped += ("messages.thinking_blocks",)
-    return UpstreamBody(body.join(fields), dropped)
+    return UpstreamBody(body.join(fields), dropped, is_less=bool(left_out))
 
 
 def _without_thinking(messages: msgspec.Raw | bytes) -> bytes | None:

@@ -31,8 +31,8 @@ class ChatStreamDecoder(ChunkDecoder[ChunkChoice]):
 
     __slots__ = ("_calls", "_calls_count", "_refused")
 
-    def __init__(self) -> None:
-        super().__init__(_CHUNK, _NOT_A_CHUNK)
+    def __init__(self, answers: int = 1) -> None:
+        super().__init__(_CHUNK, _NOT_A_CHUNK, answers)
         self._refused = False
         self._calls: dict[tuple[int, int], _Call] = {}
         self._calls_count = 0

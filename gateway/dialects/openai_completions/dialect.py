@@ -50,8 +50,8 @@ class OpenAICompletions(OpenAIEnvelope):
         del request, text
         return ""
 
-    def stream_decoder(self) -> StreamDecoder:
-        return CompletionStreamDecoder()
+    def stream_decoder(self, answers: int = 1) -> StreamDecoder:
+        return CompletionStreamDecoder(answers)
 
     def stream_encoder(self, request: ChatRequest, source: DialectName) -> StreamEncoder:
         """The upstream's own events: those of a chat's stream end and fail in the same way."""

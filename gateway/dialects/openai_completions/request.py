@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from gateway.admission.hosted_tools import check_tools_priced
 from gateway.dialects import body
-from gateway.dialects.loss import check_no_places, check_priced, unsupported
+from gateway.dialects.loss import check_no_places, check_tier_priced, unsupported
 from gateway.dialects.openai_chat.request import with_usage_asked
 from gateway.dialects.openai_completions.wire import CompletionsBody
 from gateway.dialects.parameters import takes, unfit
@@ -93,7 +94,8 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
         FeatureUnsupported: the model cannot do what is asked.
     """
     tree = request.tree
-    check_priced(request, target)
+    check_tier_priced(request, target)
+    check_tools_priced(request, target)
     if tree.get("logprobs") is not None and not takes(target, "logprobs"):
         raise unsupported("logprobs", "This model tells token probabilities to nobody", 24)
     left_out = unfit(tree, target, WORDS, reasons=True)

@@ -17,8 +17,12 @@ class CompletionStreamDecoder(ChunkDecoder[Choice]):
 
     __slots__ = ()
 
-    def __init__(self) -> None:
-        super().__init__(_CHUNK, _NOT_A_PIECE)
+    def __init__(self, answers: int = 1) -> None:
+        super().__init__(_CHUNK, _NOT_A_PIECE, answers)
+
+    def _is_short(self) -> bool:
+        """Also where one is missing, as in a whole answer: each belongs to a prompt."""
+        return super()._is_short() or len(self._begun) < self._answers
 
     def _text_alone(self, choice: Choice) -> str | None:
         return choice.text

@@ -61,7 +61,7 @@ class OpenAITokenCount(OpenAIResponses):
         counted = {
             name: value for name, value in body.split(asked.body).items() if name not in UNCOUNTED
         }
-        return UpstreamBody(body.join(counted), asked.dropped)
+        return structs.replace(asked, body=body.join(counted))
 
     def decode_reply(self, raw: bytes) -> Completion:
         return read_count(raw)

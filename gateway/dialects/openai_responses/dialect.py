@@ -55,7 +55,9 @@ class OpenAIResponses(OpenAIEnvelope):
     def unmet(self, request: ChatRequest, text: str) -> str:
         return hub.unmet(request, text)
 
-    def stream_decoder(self) -> StreamDecoder:
+    def stream_decoder(self, answers: int = 1) -> StreamDecoder:
+        """There is one answer to each request."""
+        del answers
         return ResponseStreamDecoder()
 
     def stream_encoder(self, request: ChatRequest, source: DialectName) -> StreamEncoder:

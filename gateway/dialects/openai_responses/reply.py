@@ -66,7 +66,7 @@ def decode_reply(raw: bytes) -> Completion:
         tool_calls=calls,
         stop_reason=stop_reason(wire, has_calls=bool(calls), is_refused=bool(refusal)),
         stop_sequence=None,
-        usage=usage_of(wire) or _estimated(items),
+        usage=usage_of(wire) or _estimated(items, wire.output),
         thinking=tuple(_thought(item) for item in items if item.type == "reasoning"),
         refusal=refusal,
     )
@@ -115,13 +115,17 @@ def usage_of(reply: Reply) -> Usage | None:
     )
 
 
-def _estimated(items: Iterable[Item]) -> Usage:
+def _estimated(items: Iterable[Item], output: Iterable[msgspec.Raw]) -> Usage:
     texts: list[str | None] = []
     for item in items:
         texts += (item.name, item.arguments)
         texts += [part.text or part.refusal for part in _parts(item)]
         texts += [part.text for part in item.summary or ()]
-    return Usage(output_tokens=estimate_written_tokens(texts), estimated=True)
+    return Usage(
+        output_tokens=estimate_written_tokens(texts),
+        estimated=True,
+        web_searches=sum(map(searches_in, output)),
+    )
 
 
 def own_fields(request: ChatRequest) -> dict[str, bytes | None]:

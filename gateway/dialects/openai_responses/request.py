@@ -6,7 +6,7 @@ import msgspec
 
 from gateway.conversation import BLOCK_MARK
 from gateway.dialects import body
-from gateway.dialects.loss import check_priced, check_schema_wanted, unsupported
+from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
 from gateway.dialects.openai_responses.foreign import attached, readable
 from gateway.dialects.openai_responses.tools import listed
 from gateway.dialects.openai_responses.wire import Item, Part, ResponsesBody
@@ -18,6 +18,7 @@ from gateway.dialects.parameters import (
     unfit,
 )
 from gateway.dialects.strict_json import checked, decode_object, invalid
+from gateway.dialects.unpriced import leave_out
 from gateway.estimate import estimate_input_tokens
 from gateway.ports import UpstreamBody
 from gateway.types import ChatRequest, Target, Thread
@@ -180,22 +181,23 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     """
     check_said(request)
     check_schema_wanted(target, is_wanted=request.wants_json_schema)
-    check_priced(request, target)
+    check_tier_priced(request, target)
     fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
+    left_out = leave_out(fields, request, target)
     fields.pop("previous_response_id", None)
     fields["model"] = msgspec.json.encode(target.model)
     asked = request.max_output_tokens
     if asked is None or asked > output_tokens_cap:
         fields["max_output_tokens"] = b"%d" % check_limit(output_tokens_cap)
     fields["store"] = b"false"
-    dropped = request.dropped + _fit(fields, request.tree, target)
+    dropped = left_out + request.dropped + _fit(fields, request.tree, target)
     if BLOCK_MARK.encode() in request.raw and "input" in fields:
         # Another vendor's thinking, sent back by a caller, is not for this one's eyes.
         fields["input"] = _filtered(fields["input"], _is_own)
         dropped += (REASONING,)
     if "reasoning_effort" in target.capabilities:
         fields["include"] = _with_encrypted(request.tree.get("include"))
-    return UpstreamBody(body.join(fields), dropped)
+    return UpstreamBody(body.join(fields), dropped, is_less=bool(left_out))
 
 
 def _fit(

@@ -3,7 +3,7 @@
 import msgspec
 
 from gateway.dialects import sse
-from gateway.dialects.openai_responses.foreign import is_unread, item_of
+from gateway.dialects.openai_responses.foreign import is_unread, item_of, searches_in
 from gateway.dialects.openai_responses.marks import wrapped_item
 from gateway.dialects.openai_responses.reply import stop_reason, usage_of
 from gateway.dialects.openai_responses.wire import Item, Reply, StreamWire
@@ -144,7 +144,7 @@ class ResponseStreamDecoder:
             self._begun.add(ordinal)
             delta = Delta("tool_arguments", item.arguments or "", ordinal)
             return StreamEvent(raw, (delta,) if delta.text else (), has_content=True)
-        return StreamEvent(raw, ())
+        return StreamEvent(raw, (), searches=searches_in(wire.item))
 
     def _end(self, raw: bytes, reply: Reply) -> StreamEvent:
         self._ended = True

@@ -3,7 +3,7 @@
 Past SQLAlchemy, whose inserts cost twice (SQLite) and four times (COPY) the time.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import chain, islice
 from operator import attrgetter
 from typing import Any
@@ -12,6 +12,8 @@ from gateway.audit.projection import ProjectedRecord
 from gateway.types import AuditRecord
 
 
+AGAIN = "again"
+"""The stage of a row whose record is an outcome of a request that had one: it counts nowhere."""
 _INT64_MAX = 2**63 - 1
 _INT32_MAX = 2**31 - 1
 _Row = tuple[Any, ...]
@@ -74,11 +76,20 @@ INSERTS_OF_PLACES = _inserts(COLUMNS[:-1])
 
 
 def rows_of(
-    batch: list[ProjectedRecord], following: dict[str, int], *, with_bytes: bool
+    batch: list[ProjectedRecord],
+    following: dict[str, int],
+    again: Collection[int] = (),
+    *,
+    with_bytes: bool,
 ) -> Iterator[_Row]:
-    """Whole rows in the order of COLUMNS, each with its organisation's next number."""
-    for projected in batch:
+    """Whole rows in the order of COLUMNS, each with its organisation's next number.
+
+    `again` are the places in the batch of outcomes that are not their requests' first.
+    """
+    for place, projected in enumerate(batch):
         row = _row(projected)
+        if again and place in again:
+            row = (row[0], AGAIN, *row[2:])
         organisation = row[0]
         number = following[organisation]
         following[organisation] = number + 1

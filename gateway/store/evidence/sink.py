@@ -34,6 +34,7 @@ from gateway.audit.projection import START, Position, ProjectedRecord, Sequenced
 from gateway.audit.second import is_second
 from gateway.audit.segments import Place, read_entries
 from gateway.store.engine import Database
+from gateway.store.evidence.repeats import repeats
 from gateway.store.evidence.rows import (
     COLUMNS,
     INSERTS,
@@ -251,7 +252,7 @@ class DatabaseAuditSink:
         return [row for row in await self._records_of(rows) if row.projected.raw_json]
 
     async def outcome(self, organisation: str, request_id: str) -> AuditRecord | None:
-        """How a request ended; None where that is not here, or not here yet."""
+        """How a request ended first; None where that is not here, or not here yet."""
         query = AuditQuery(organisation=organisation, stage="outcome", request_id=request_id)
         found = await self.newest(query, 1)
         return found[0].projected.record if found else None
@@ -311,9 +312,11 @@ class DatabaseAuditSink:
             return
         names = organisations_of(batch)
         before = await self._number(connection, sorted(Counter(names).items()))
+        # Only now: whoever stores outcomes of the same organisation waits for its numbers.
+        again = await repeats(connection, batch)
         await save(connection, await asyncio.to_thread(grow, batch, names, before))
         following = {name: size + 1 for name, (size, _) in before.items()}
-        rows = rows_of(batch, following, with_bytes=self._keeps_bytes)
+        rows = rows_of(batch, following, again, with_bytes=self._keeps_bytes)
         driver = (await connection.get_raw_connection()).driver_connection
         assert driver is not None
         # Past SQLAlchemy, whose inserts cost twice (SQLite) and four times (COPY) the time.

@@ -47,7 +47,8 @@ other columns exist to be searched. Nothing is stored twice because a position m
 They are of any length, because a record that did not fit would stop the projection for good; what
 is searched of very long ones is their beginning, which is what an index has room for.
 `findings` is ` LABEL:count` of each label; `about` is the organisation that a deed concerns;
-`policy_digest` is added up, not searched; `batch` is the batch that it is a line of.
+`policy_digest` is added up, not searched; `batch` is the batch that it is a line of. `stage` is the
+record's, but `again` for an outcome of a request that had one: it is added to nothing.
 """
 
 SEARCHED = (

@@ -56,13 +56,18 @@ async def require_newest_schema(database: Database) -> None:
         return
     if not found:
         problem = "the database has no schema yet"
-    elif found in known_schemas():
-        problem = f"the database has schema {found}, this program needs {needed}"
     else:
+        refuse_newer(found)
+        problem = f"the database has schema {found}, this program needs {needed}"
+    raise StartupRefused(f"{problem}: run `gatewright database migrate`")
+
+
+def refuse_newer(found: str) -> None:
+    """Raise `StartupRefused` for a version that no migration of this program leads to."""
+    if found not in known_schemas():
         raise StartupRefused(
             f"the database has schema {found}, which is newer than this program knows: upgrade it"
         )
-    raise StartupRefused(f"{problem}: run `gatewright database migrate`")
 
 
 def current_schema(connection: Connection) -> str:

@@ -1,7 +1,7 @@
 """The projector: every record once, in order, numbered densely, by however many projectors."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -44,6 +44,26 @@ class FlakySink(MemoryAuditSink):
             self.failures -= 1
             raise ConnectionError("the database is away")
         return await super().positions()
+
+
+class BusySink(MemoryAuditSink):
+    """While it stores, `meanwhile` is written; `sizes` says how many records came at a time."""
+
+    def __init__(self, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        super().__init__()
+        self._meanwhile = meanwhile
+        self.sizes: list[int] = []
+
+    async def store(
+        self,
+        batch: list[ProjectedRecord],
+        worker: str,
+        from_position: Position,
+        to_position: Position,
+    ) -> bool:
+        self.sizes.append(len(batch))
+        await self._meanwhile()
+        return await super().store(batch, worker, from_position, to_position)
 
 
 def places(sink: MemoryAuditSink) -> list[tuple[str, int, int]]:
@@ -101,6 +121,27 @@ async def test_nothing_beyond_what_the_writer_synced_is_projected(tmp_path: Path
         assert await projector.catch_up() == 4
         position = log.position
         assert await projector.catch_up() == 4
+
+
+@pytest.mark.parametrize("is_own", [True, False], ids=["its own", "another's"])
+async def test_what_a_busy_log_gets_while_it_is_stored_waits_for_the_next_pass(
+    tmp_path: Path, *, is_own: bool
+) -> None:
+    async with running(tmp_path) as log:
+        await journeys(log, 0, 5)
+        sink = BusySink(lambda: journeys(log, 100, 1))
+        projector = Projector(
+            tmp_path,
+            sink,
+            durable=(lambda: {"w0": log.position}) if is_own else dict,
+            recent=log.recent if is_own else None,
+            batch_records=4,
+        )
+        async with asyncio.timeout(5):
+            await projector.catch_up()
+            assert sink.sizes == ([4, 4, 4] if is_own else [4, 4, 4, 4, 2])
+            await projector.catch_up()
+    assert_dense(sink)
 
 
 async def test_what_another_process_is_writing_is_left_for_later(tmp_path: Path) -> None:

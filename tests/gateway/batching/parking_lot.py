@@ -11,8 +11,9 @@ from gateway.audit.memory import MemoryAuditLog
 from gateway.batches import Batch, Line, Project
 from gateway.batching.forgetting import Forgetting
 from gateway.batching.lines import LineJourneys, Parked
+from gateway.batching.owed import Purse
 from gateway.batching.parcel_runner import ParcelRunner, ParcelShare
-from gateway.batching.parked_lines import ParkedLines, Purse
+from gateway.batching.parked_lines import ParkedLines
 from gateway.batching.parking import set_aside, ticket_of
 from gateway.batching.parts import stake_of
 from gateway.batching.pipeline import BatchPipeline
@@ -214,7 +215,7 @@ class Worker:
             clock,
             metrics=metrics,
             outcome_of=lot.outcome_of,
-            new_request_id=lambda _: f"req-{secrets.token_hex(4)}",
+            new_request_id=lambda: f"req-{secrets.token_hex(4)}",
         )
         deeds, copies = Deeds(lot.audit, clock), VendorCopies(lot.database, clock)
         self.runner = ParcelRunner(

@@ -3,9 +3,16 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from sqlalchemy import update
 
 from gateway.audit.memory import MemoryAuditLog
-from gateway.batching.forgetting import LOOKS_MIN, REFUSALS_MAX, Forgetting
+from gateway.batching.forgetting import (
+    CANCELS_MAX,
+    LOOKS_MIN,
+    NEVER_ENDED,
+    REFUSALS_MAX,
+    Forgetting,
+)
 from gateway.clock import StoppedClock
 from gateway.errors import UpstreamFailed, UpstreamRefused, UpstreamUnreachable
 from gateway.oversight.deeds import Deeds
@@ -29,6 +36,7 @@ class Vendor(ScriptedParcels):
     """One that cannot be reached while there is an error."""
 
     error: UpstreamFailed | None = None
+    is_endless = False
 
     async def find(
         self, name: str, count: int, made_us: int, deadline_s: float
@@ -39,7 +47,11 @@ class Vendor(ScriptedParcels):
 
     async def look(self, vendor_id: str, deadline_s: float) -> VendorBatch:
         del deadline_s
-        return VendorBatch(vendor_id, "ended")
+        return VendorBatch(vendor_id, "under_way" if self.is_endless else "ended")
+
+    async def cancel(self, vendor_id: str, deadline_s: float) -> None:
+        del vendor_id, deadline_s
+        self.cancels += 1
 
     async def tidy(self, batch: VendorBatch, deadline_s: float) -> None:
         if self.error is not None:
@@ -153,3 +165,32 @@ async def test_after_thirty_days_a_vendor_that_cannot_be_asked_keeps_it(scene: S
     await scene.step()
     assert await scene.row() is None
     assert await scene.end() == ("kept", "the vendor could not be asked for thirty days")
+
+
+async def test_what_nobody_wants_is_told_to_end_so_often_from_whatever_state(scene: Scene) -> None:
+    """However often it was looked at before, while somebody did."""
+    await scene.begin("submitted")
+    async with scene.database.writing() as connection:
+        await connection.execute(update(parcels).values(tries=3 * CANCELS_MAX))
+    scene.vendor.is_endless = True
+    await scene.step(3 * CANCELS_MAX)
+    assert scene.vendor.cancels == CANCELS_MAX
+    scene.vendor.is_endless = False
+    await scene.step(2)
+    assert await scene.row() is None
+    assert await scene.end() == ("deleted", "")
+
+
+async def test_what_is_under_way_again_where_it_was_taken_for_gone_is_told_to_end(
+    scene: Scene,
+) -> None:
+    await scene.begin("collected")
+    scene.vendor.is_endless = True
+    await scene.step(2)
+    row = await scene.row()
+    assert row is not None
+    assert (row.state, row.tries, scene.vendor.cancels) == ("collected", 2, 2)
+    scene.clock.advance(30 * 86_400.0)
+    await scene.step()
+    assert await scene.row() is None
+    assert await scene.end() == ("kept", NEVER_ENDED)

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, update
 
-from gateway.batching.forgetting import SLOWEST
+from gateway.batching.forgetting import CANCELS_MAX, NEVER_ENDED, SLOWEST
 from gateway.batching.parcel_runner import (
-    CANCELS_MAX,
     LOOKS_MIN,
     OVERDUE_S,
     PARCELS_MAX,
@@ -32,13 +31,15 @@ from gateway.providers.scripted_parcels import ParcelFaults
 from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.engine import open_database
 from gateway.store.schema.batches import batch_lines
-from gateway.store.schema.parcels import parcels
-from tests.gateway.batching.parking_lot import POLL_S, Lot, Worker
+from gateway.store.schema.parcels import parcels, vendor_copies
+from tests.gateway.batching.parking_lot import POLL_S, RESERVED_S, Lot, Worker
 from tests.gateway.batching.test_leads import before
 from tests.gateway.store.rows import filled
 
 
 pytestmark = [pytest.mark.anyio, pytest.mark.either]
+
+SLOWEST_STEPS = int(SLOWEST) + 2
 
 
 @pytest.fixture
@@ -235,8 +236,85 @@ async def test_a_vendor_that_does_not_end_what_it_is_told_to_is_not_waited_for(l
         times = max(times, row.tries)
         await worker.tend()
     assert times == CANCELS_MAX
-    assert {each.error for each in lot.outcomes().values()} == {ClientGone.code}
+    assert {each.error for each in lot.outcomes().values()} == {UpstreamTimeout.code}
     assert [each.state for each in await lot.rows()] == ["collected"]
+
+
+async def test_an_answer_that_comes_long_after_its_money_was_set_aside_is_read_and_charged(
+    lot: Lot,
+) -> None:
+    """The ledger has given that back, and forgotten it: it is set aside again."""
+    worker = await slow(lot)
+    lot.clock.advance(RESERVED_S + 3600.0)
+    await worker.ledger.flush()
+    lot.clock.advance(3600.0)
+    await worker.ledger.flush()
+    lot.vendor.faults = ParcelFaults()
+    await worker.tend(int(SLOWEST) + 4)
+    assert set((await lot.states()).values()) == {"succeeded"}
+    costs = [each.cost_microusd for each in lot.outcomes().values()]
+    assert len(costs) == 3
+    assert await lot.spent() == (sum(costs), 0)
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+async def test_a_batch_that_never_ends_is_told_to_so_often_and_not_again(
+    lot: Lot, *, is_wanted: bool
+) -> None:
+    """Its lines cost what a call does whose answer never came, and that is on record."""
+    worker = await handing_over(lot, ParcelFaults(is_slow=True, is_endless=True))
+    await worker.tend(3)
+    if is_wanted:
+        lot.clock.advance(OVERDUE_S)
+        await worker.ledger.flush()
+    else:
+        assert await lot.batches.cancel(lot.batch.batch_id)
+    while set((await lot.states()).values()) == {"parked"}:
+        await worker.tend()
+    await worker.tend(60)
+    assert lot.vendor.cancels == CANCELS_MAX + 1
+    (row,) = await lot.rows()
+    assert (row.state, row.tries > CANCELS_MAX) == ("collected", True)
+    outcomes = lot.outcomes().values()
+    assert {each.error for each in outcomes} == {UpstreamTimeout.code}
+    assert {each.status for each in outcomes} == {"failed"}
+    costs = [each.cost_microusd for each in outcomes]
+    assert min(costs) > 0
+    (deed,) = [each for each in lot.audit.records if each.action == "batch.never_ended"]
+    said = {name: deed.detail[name] for name in ("batch", "vendor_batch", "lines", "organisation")}
+    assert said == {
+        "batch": lot.batch.batch_id,
+        "vendor_batch": "scripted-1",
+        "lines": "3",
+        "organisation": "acme",
+    }
+    assert await lot.spent() == (sum(costs), 0)
+
+
+@pytest.mark.parametrize("does_end", [True, False])
+async def test_what_never_ended_is_deleted_when_it_does_and_given_up_after_thirty_days(
+    lot: Lot, *, does_end: bool
+) -> None:
+    worker = await handing_over(lot, ParcelFaults(is_slow=True, is_endless=True))
+    await worker.tend(3)
+    (row,) = await lot.rows()
+    async with lot.database.writing() as connection:
+        copy = {"parcel": row.parcel_id, "organisation": "acme", "state": "ordered"}
+        await connection.execute(filled(vendor_copies, **copy, provider="scripted"))
+    assert await lot.batches.cancel(lot.batch.batch_id)
+    while set((await lot.states()).values()) == {"parked"}:
+        await worker.tend()
+    if does_end:
+        lot.vendor.faults = ParcelFaults()
+    else:
+        lot.clock.advance(30 * 86_400.0)
+        await worker.ledger.flush()
+    await worker.tend(SLOWEST_STEPS)
+    assert await lot.rows() == []
+    (copy_left,) = await VendorCopies(lot.database, lot.clock).of_case("acme", "")
+    told = ("deleted", "") if does_end else ("kept", NEVER_ENDED)
+    assert (copy_left.state, copy_left.note) == told
+    assert len(lot.outcomes()) == 3
 
 
 async def test_results_that_are_cut_again_and_again_are_read_a_few_times(lot: Lot) -> None:

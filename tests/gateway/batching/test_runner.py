@@ -17,6 +17,7 @@ from gateway.metrics import Metrics
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.batching.lines import LEASE_US, Claim
+from gateway.store.database_clock import APART_US
 from gateway.store.engine import Database, open_database
 from gateway.store.schema.batches import batch_lines
 from tests.gateway.batching.test_leads import Hands, Worker, before
@@ -49,7 +50,7 @@ def running(worker: Worker) -> BatchRunner:
         worker.clock,
         parked=NOBODY,
         metrics=Metrics(),
-        share=Share("w0", 8, lambda _: "req"),
+        share=Share("w0", 8, lambda: "req"),
     )
 
 
@@ -77,6 +78,20 @@ async def test_a_line_that_another_has_by_now_is_not_sent_while_its_worker_finds
     await runner.keep()
     assert found_out == ["lost"]
     runner._check_lease(kept)
+
+
+async def test_what_is_leased_is_sent_up_to_a_second_before_others_may_have_it(
+    database: Database,
+) -> None:
+    """Two workers' ideas of the clock that they share may be so far apart."""
+    worker = Worker("w0", database, MasterKey(Secret(secrets.token_bytes(32))), Hands())
+    runner = running(worker)
+    claim, _ = await claimed(worker, runner.holder)
+    worker.clock.now_us += LEASE_US - APART_US - 1
+    runner._check_lease(claim)
+    worker.clock.now_us += 1
+    with pytest.raises(LeaseOver):
+        runner._check_lease(claim)
 
 
 async def test_a_claim_whose_worker_never_heard_of_it_lapses(database: Database) -> None:

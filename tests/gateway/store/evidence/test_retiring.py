@@ -163,7 +163,8 @@ async def test_the_log_of_whoever_ended_them_is_whole_without_those_intents(lost
     # Beside the worker that it names, an outcome of an intent that is not there is damage.
     (lost.there / "w2").rename(lost.here / "w2")
     both = verify_directory(lost.here)
-    assert (both.bad, both.notes) == ((), ())
+    note = "1 outcomes are of requests that have one besides: of each the first that was numbered"
+    assert (both.bad, both.notes) == ((), (f"{note} counts",))
     assert [(each.worker, each.intents) for each in both.open_of] == [("w2", 1)]
     async with running(lost.here, "w3") as log:
         ended = record(9, "outcome", "ab" * 32)

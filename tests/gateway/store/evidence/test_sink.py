@@ -15,6 +15,7 @@ from gateway.audit.projector import Projector
 from gateway.audit.segments import segment_path
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.money.spending import Period, SpendingReader
 from gateway.store.schema.audit import audit_records
 from gateway.types import Attempt, AuditRecord, Usage
 from tests.gateway.audit.samples import journeys, running
@@ -96,6 +97,42 @@ async def test_numbers_are_dense_in_each_organisation(sink: DatabaseAuditSink) -
         (1, "r2"),
         (2, "r5"),
     ]
+
+
+def of_line(number: int) -> AuditRecord:
+    return msgspec.structs.replace(outcome(number), detail={"batch": "batch_1", "line": "1"})
+
+
+async def test_a_second_outcome_of_a_line_is_numbered_and_counts_nowhere(
+    database: Database, sink: DatabaseAuditSink
+) -> None:
+    """Whichever worker's it is, in one batch with the first or after it; others' are no concern."""
+    first, other = of_line(1), msgspec.structs.replace(of_line(2), stage="intent")
+    late = msgspec.structs.replace(first, status="failed", cost_microusd=11)
+    assert await sink.store(batch_of("w1", [other, first, first]), "w1", START, (1, 300))
+    assert await sink.store(batch_of("w2", [late, of_line(2)]), "w2", START, (1, 200))
+    assert [number for number, _ in await all_of(sink, AuditQuery())] == [1, 2, 3, 4, 5]
+    assert await all_of(sink, AuditQuery(stage="again")) == [(3, "r1"), (4, "r1")]
+    assert await all_of(sink, AuditQuery(stage="outcome")) == [(2, "r1"), (5, "r2")]
+    assert await sink.outcome("acme", "r1") == first
+    (total,) = await SpendingReader(database).totals(Period(0, 2 * NOW_US), ["organisation"])
+    assert (total.requests, total.cost_microusd) == (2, 14)
+
+
+async def test_of_two_workers_that_store_an_outcome_of_one_line_at_once_one_counts(
+    database: Database,
+) -> None:
+    sinks = [DatabaseAuditSink(database) for _ in range(4)]
+    batches = [batch_of(f"w{n}", [of_line(1), of_line(2)]) for n in range(4)]
+    await asyncio.gather(
+        *(
+            sink.store(batch, f"w{n}", START, (1, 200))
+            for n, (sink, batch) in enumerate(zip(sinks, batches, strict=True))
+        )
+    )
+    found = [row async for row in sinks[0].records(AuditQuery(stage="outcome"))]
+    assert sorted(row.projected.record.request_id for row in found) == ["r1", "r2"]
+    assert len(await all_of(sinks[0], AuditQuery(stage="again"))) == 6
 
 
 async def test_a_batch_from_another_position_is_refused_and_leaves_nothing(

@@ -1,0 +1,68 @@
+"""The database's clock as a worker hears it: by it leases end, on whichever machine they are.
+
+Workers' own clocks may be minutes apart. What one of them says until when it has something is
+compared by others with what they take for now: so all of them ask the same clock.
+"""
+
+from typing import Final
+
+from gateway.clock import SET_US, Clock
+from gateway.store.engine import Database
+
+
+FRESH_S: Final = 1.0
+SLOW_S: Final = 1.0
+"""An answer that took longer says too little: it is known to half of that."""
+APART_US: Final = 1_000_000
+"""So far two workers' ideas of the database's clock may be apart, at most."""
+_QUERIES: Final = {
+    "postgresql": "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
+    # Its clock is that of the machine, which all of its workers are on.
+    "sqlite": "SELECT CAST(round((julianday('now') - 2440587.5) * 86400000000) AS INTEGER)",
+}
+
+
+class DatabaseClock:
+    """Implements `Clock`; before it was asked, it is the worker's own."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._utc_us = self._own_us = clock.utc_us()
+        self._heard_s = clock.monotonic_s()
+        self._has_heard = False
+
+    def utc_us(self) -> int:
+        """What was heard, and the time since by whichever of our clocks says that more passed.
+
+        A machine that slept has a clock that stood; who holds a lease must not take that for time
+        that did not pass. Who would take somebody else's asks anew before.
+        """
+        return self._utc_us + max(self._passed_us())
+
+    def monotonic_s(self) -> float:
+        return self._clock.monotonic_s()
+
+    async def follow(self) -> None:
+        """Ask the database, unless that was a moment ago and nobody set our clock since.
+
+        Raises:
+            NotReady: it does not answer.
+        """
+        passed_us, own_us = self._passed_us()
+        is_set = abs(own_us - passed_us) > SET_US // 10
+        if self._has_heard and passed_us < FRESH_S * 1e6 and not is_set:
+            return
+        asked_s = self._clock.monotonic_s()
+        ((now_us,),) = await self._database.peek(_QUERIES[self._database.kind])
+        heard_s = self._clock.monotonic_s()
+        if self._has_heard and heard_s - asked_s > SLOW_S:
+            return
+        self._utc_us = int(now_us) + round((heard_s - asked_s) * 500_000)
+        self._own_us, self._heard_s = self._clock.utc_us(), heard_s
+        self._has_heard = True
+
+    def _passed_us(self) -> tuple[int, int]:
+        """Since it was heard, by the clock that nobody sets, and by the other one."""
+        passed_us = round((self._clock.monotonic_s() - self._heard_s) * 1_000_000)
+        return passed_us, self._clock.utc_us() - self._own_us

@@ -1,0 +1,71 @@
+"""Streams of several answers: each that began has to end, and of bare text none may be missing."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.dialects.registry import DIALECTS
+from gateway.types import CUT_SHORT, DialectName, StreamEvent
+
+
+CHAT: DialectName = "openai_chat"
+BARE: DialectName = "openai_completions"
+DONE = b"data: [DONE]\n\n"
+COUNTED: dict[str, Any] = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
+
+
+def piece(dialect: DialectName, index: int, text: str, finish: str | None = None) -> dict[str, Any]:
+    said = {"text": text} if dialect == BARE else {"delta": {"content": text}}
+    return {"index": index, "finish_reason": finish, **said}
+
+
+def chunk(*choices: dict[str, Any], **more: Any) -> bytes:
+    tree = {"id": "c", "model": "m", "choices": list(choices)} | more
+    return b"data: " + msgspec.json.encode(tree) + b"\n\n"
+
+
+def last(dialect: DialectName, answers: int, *chunks: bytes) -> StreamEvent:
+    """The event that the end of a stream is, behind its usage."""
+    decoder = DIALECTS[dialect].stream_decoder(answers)
+    events = decoder.feed(b"".join([*chunks, chunk(**COUNTED), DONE]))
+    assert any(delta.usage is not None for event in events for delta in event.deltas)
+    assert decoder.feed(chunk(piece(dialect, 0, "late")) + DONE) == []
+    return events[-1]
+
+
+def is_short(event: StreamEvent) -> bool:
+    told = [(delta.kind, delta.text) for delta in event.deltas]
+    assert event.is_terminal == (not told)
+    assert told in ([], [("error", CUT_SHORT)])
+    return bool(told)
+
+
+@pytest.mark.parametrize("dialect", [CHAT, BARE])
+@given(
+    said=st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["", "a", "b"])), max_size=9),
+    ends=st.sets(st.integers(0, 3)),
+    together=st.booleans(),
+)
+def test_a_stream_is_whole_if_every_answer_that_began_says_why_it_ended(
+    dialect: DialectName, said: list[tuple[int, str]], ends: set[int], *, together: bool
+) -> None:
+    pieces = [piece(dialect, index, text) for index, text in said]
+    pieces += [piece(dialect, index, "", "stop") for index in sorted(ends)]
+    chunks = [chunk(*pieces)] if together else [chunk(each) for each in pieces]
+    begun = {index for index, _ in said} | ends
+    end = last(dialect, 4, *chunks)
+
+    is_cut = bool(ends) and begun != ends
+    assert is_short(end) == (is_cut or (dialect == BARE and len(begun) < 4))
+
+
+@pytest.mark.parametrize("dialect", [CHAT, BARE])
+def test_one_answer_needs_no_reason(dialect: DialectName) -> None:
+    said = [chunk(piece(dialect, 0, "a")), chunk(piece(dialect, 0, "b"))]
+    assert not is_short(last(dialect, 1, *said))
+    more = [*said, chunk(piece(dialect, 1, "c", "stop"))]
+    assert not is_short(last(dialect, 1, *more))
+    assert is_short(last(dialect, 2, *more))
