@@ -37,8 +37,7 @@ class Thread(Struct, frozen=True):
     """The id under which it will be kept."""
     data_class: str = "S0"
     """The most sensitive class that the thread has had; the request's own is never lower."""
-    references: tuple[str, ...] = ()
-    """Items of kept answers that its caller named in their place."""
+    references: tuple[str, ...] = ()  # Items of kept answers that were named in their place.
 
 
 class ChatRequest(Struct, frozen=True):
