@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import structs
@@ -43,6 +44,9 @@ class VendorBatches:
         self.cancelled: list[str] = []
         self.deleted: list[str] = []
         self.looks = 0
+        self.pages = 0
+        self._asked: dict[str, str] = {}
+        """What the address of the last request asks for."""
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -52,13 +56,13 @@ class VendorBatches:
     def reply(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Reply | None:
         """None where the path is not of these APIs."""
         path, _, query = path.partition("?")
+        self._asked = dict(parse_qsl(query))
         parts = path.strip("/").split("/")[1:]
         if parts[:2] == ["messages", "batches"]:
             return self._messages(method, parts[2:], body)
         if parts[:1] == ["files"]:
             return self._files(method, parts[1:], headers, body)
         if parts[:1] == ["batches"]:
-            del query
             return self._batches(method, parts[1:], body)
         return None
 
@@ -72,12 +76,10 @@ class VendorBatches:
             assert fields["purpose"] == "batch"
             assert fields["expires_after[anchor]"] == "created_at"
             assert 3600 <= int(fields["expires_after[seconds]"]) <= 2_592_000
-            file_id = f"file-{len(self.files) + 1}"
-            self.files[file_id] = (name, content)
-            return _json(self._file(file_id))
+            return _json(self._file(self.upload(name, content)))
         if not parts:
-            data = [self._file(each) for each in reversed(self.files)]
-            return _json({"object": "list", "data": data, "has_more": False})
+            assert (self._asked["purpose"], self._asked["order"]) == ("batch", "desc")
+            return self._listed([self._file(each) for each in reversed(self.files)], "after")
         if parts[0] not in self.files:
             return _json(_refusal(404), 404)
         if method == "DELETE":
@@ -89,6 +91,12 @@ class VendorBatches:
         if parts[1:] == ["content"]:
             return self._download(self.files[parts[0]][1])
         return _json(self._file(parts[0]))
+
+    def upload(self, name: str, content: bytes = b"") -> str:
+        """The id of a file that is here from now on."""
+        file_id = f"file-{len(self.files) + 1}"
+        self.files[file_id] = (name, content)
+        return file_id
 
     def _file(self, file_id: str) -> dict[str, Any]:
         name, content = self.files[file_id]
@@ -106,8 +114,7 @@ class VendorBatches:
         if method == "POST" and not parts:
             return self._make_batch(msgspec.json.decode(body))
         if not parts:
-            data = [_shown(each) for each in reversed(self.batches.values())]
-            return _json({"object": "list", "data": data, "has_more": False})
+            return self._listed([_shown(each) for each in reversed(self.batches.values())], "after")
         batch = self.batches.get(parts[0])
         if batch is None:
             return _json(_refusal(404), 404)
@@ -187,8 +194,8 @@ class VendorBatches:
         if method == "POST" and not parts:
             return self._make_message_batch(msgspec.json.decode(body))
         if not parts:
-            data = [self._message_batch(each) for each in reversed(self.batches.values())]
-            return _json({"data": data, "has_more": False, "first_id": None, "last_id": None})
+            shown = [self._message_batch(each) for each in reversed(self.batches.values())]
+            return self._listed(shown, "after_id")
         batch = self.batches.get(parts[0])
         if batch is None:
             return _json(_refusal(404, "not_found_error"), 404)
@@ -260,6 +267,16 @@ class VendorBatches:
             wire = {"custom_id": line["custom_id"], "result": result}
             lines.append(msgspec.json.encode(wire) + b"\n")
         return lines
+
+    def _listed(self, things: list[dict[str, Any]], after: str) -> Reply:
+        """A page of them, from behind the one that is named on."""
+        ids, limit = [each["id"] for each in things], int(self._asked.get("limit", "20"))
+        assert limit <= 100
+        self.pages += 1
+        start = ids.index(self._asked[after]) + 1 if after in self._asked else 0
+        page = things[start : start + limit]
+        has_more = start + limit < len(things)
+        return _json({"object": "list", "data": page, "has_more": has_more})
 
     # --- both -----------------------------------------------------------------------------------
 

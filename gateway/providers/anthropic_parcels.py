@@ -2,19 +2,18 @@
 
 from collections.abc import AsyncIterator
 from datetime import datetime
+from functools import partial
 
 import msgspec
 from msgspec import Struct
 
 from gateway.errors import UpstreamFailed, UpstreamRefused
 from gateway.parcels import Parcel, VendorBatch, VendorResult, VendorState, number_of
-from gateway.providers.parcel_post import EMPTY, ParcelPost, checked_id, read_wire
+from gateway.providers.parcel_post import EMPTY, Page, ParcelPost, checked_id, read_wire
 from gateway.types import DialectName
 
 
 PATH = "/v1/messages/batches"
-PAGE = 100
-PAGES_MAX = 10
 US_PER_S = 1_000_000
 SKEW_US = 120 * US_PER_S
 STATUSES = {
@@ -40,11 +39,6 @@ class _Batch(Struct, frozen=True):
     archived_at: datetime | None = None
 
 
-class _Batches(Struct, frozen=True):
-    data: list[_Batch]
-    has_more: bool = False
-
-
 class _Kind(Struct, frozen=True):
     type: str = ""
 
@@ -65,7 +59,7 @@ class _Result(Struct, frozen=True):
 
 
 _BATCH = msgspec.json.Decoder(_Batch)
-_BATCHES = msgspec.json.Decoder(_Batches)
+_BATCHES = msgspec.json.Decoder(Page[_Batch])
 _RESULT = msgspec.json.Decoder(_Result)
 _ERROR = msgspec.json.Decoder(_Error)
 
@@ -103,21 +97,14 @@ class AnthropicParcels:
         Of an account that others use too, a batch as long as ours may be theirs; so none is taken
         for ours, or cancelled, before its results say so.
         """
-        is_open, after = False, ""
-        for _ in range(PAGES_MAX):
-            raw = await self._post.get(f"{PATH}?limit={PAGE}{after}", deadline_s)
-            page = read_wire(_BATCHES, raw)
-            for each in page.data:
-                if not _may_be(each, count, made_us):
-                    continue
-                described = _described(each)
-                if described.state == "ended" and await self._holds(described, name, deadline_s):
-                    return described
-                is_open = is_open or described.state == "under_way"
-            last = page.data[-1] if page.data else None
-            if last is None or not page.has_more or _us(last.created_at) < made_us - SKEW_US:
-                break
-            after = f"&after_id={checked_id(last.id)}"
+        is_open, is_old = False, partial(_is_before, made_us)
+        async for each in self._post.pages(f"{PATH}?", "after_id", _BATCHES, is_old, deadline_s):
+            if sum(each.request_counts.values()) != count or is_old(each):
+                continue
+            described = _described(each)
+            if described.state == "ended" and await self._holds(described, name, deadline_s):
+                return described
+            is_open = is_open or described.state == "under_way"
         if is_open:
             raise UpstreamFailed("a batch that may be ours has not ended yet")
         return None
@@ -151,9 +138,8 @@ class AnthropicParcels:
         return False
 
 
-def _may_be(wire: _Batch, count: int, made_us: int) -> bool:
-    is_as_long = sum(wire.request_counts.values()) == count
-    return is_as_long and _us(wire.created_at) >= made_us - SKEW_US
+def _is_before(made_us: int, wire: _Batch) -> bool:
+    return _us(wire.created_at) < made_us - SKEW_US
 
 
 def _us(moment: datetime) -> int:

@@ -103,7 +103,7 @@ class Egress:
         lines = {"host": _host_header(endpoint), **_COMMON_HEADERS, **headers}
         if any(not text.isascii() or not text.isprintable() for text in lines.values()):
             raise ValueError("a header holds what could end it")
-        target = f" {url.raw_path} HTTP/1.1\r\n"
+        target = f" {url.raw_path_qs} HTTP/1.1\r\n"
         head = target + "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         return Route(endpoint, url, head.encode("ascii"), connect_timeout_s)
 

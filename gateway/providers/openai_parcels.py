@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import AsyncIterator
+from functools import partial
 
 import msgspec
 from msgspec import Struct
@@ -15,7 +16,7 @@ from gateway.parcels import (
     VendorState,
     may_have_taken,
 )
-from gateway.providers.parcel_post import ParcelPost, checked_id, read_wire
+from gateway.providers.parcel_post import Page, ParcelPost, checked_id, read_wire
 from gateway.types import DialectName
 
 
@@ -29,8 +30,6 @@ MARK = "gatewright"
 """The key of a batch's metadata that holds the parcel's name."""
 KEEP_S = 259_200
 """Three days: when a file of ours goes that nobody has deleted."""
-PAGE = 100
-PAGES_MAX = 10
 US_PER_S = 1_000_000
 SKEW_S = 120
 _OVER = frozenset({"completed", "expired", "cancelled"})
@@ -38,11 +37,8 @@ _OVER = frozenset({"completed", "expired", "cancelled"})
 
 class _File(Struct, frozen=True):
     id: str
+    created_at: int
     filename: str = ""
-
-
-class _Files(Struct, frozen=True):
-    data: list[_File]
 
 
 class _Batch(Struct, frozen=True):
@@ -53,11 +49,6 @@ class _Batch(Struct, frozen=True):
     output_file_id: str | None = None
     error_file_id: str | None = None
     metadata: dict[str, str] | None = None
-
-
-class _Batches(Struct, frozen=True):
-    data: list[_Batch]
-    has_more: bool = False
 
 
 class _Response(Struct, frozen=True):
@@ -71,9 +62,9 @@ class _Result(Struct, frozen=True):
 
 
 _FILE = msgspec.json.Decoder(_File)
-_FILES = msgspec.json.Decoder(_Files)
+_FILES = msgspec.json.Decoder(Page[_File])
 _BATCH = msgspec.json.Decoder(_Batch)
-_BATCHES = msgspec.json.Decoder(_Batches)
+_BATCHES = msgspec.json.Decoder(Page[_Batch])
 _RESULT = msgspec.json.Decoder(_Result)
 
 
@@ -126,18 +117,11 @@ class OpenAIParcels:
     ) -> VendorBatch | None:
         """By its metadata, among those made since; a file that no batch was made of goes."""
         del count
-        after = ""
-        for _ in range(PAGES_MAX):
-            raw = await self._post.get(f"/v1/batches?limit={PAGE}{after}", deadline_s)
-            page = read_wire(_BATCHES, raw)
-            for each in page.data:
-                if (each.metadata or {}).get(MARK) == name:
-                    return _described(each)
-            last = page.data[-1] if page.data else None
-            if last is None or not page.has_more or _is_before(last.created_at, made_us):
-                break
-            after = f"&after={checked_id(last.id)}"
-        await self._forget_upload(name, deadline_s)
+        is_old = partial(_is_before, made_us)
+        async for each in self._post.pages("/v1/batches?", "after", _BATCHES, is_old, deadline_s):
+            if (each.metadata or {}).get(MARK) == name:
+                return _described(each)
+        await self._forget_upload(name, made_us, deadline_s)
         return None
 
     async def look(self, vendor_id: str, deadline_s: float) -> VendorBatch:
@@ -161,11 +145,15 @@ class OpenAIParcels:
             if file_id:
                 await self._post.drop(f"/v1/files/{checked_id(file_id)}", deadline_s)
 
-    async def _forget_upload(self, name: str, deadline_s: float) -> None:
-        raw = await self._post.get(f"/v1/files?purpose=batch&order=desc&limit={PAGE}", deadline_s)
-        for each in read_wire(_FILES, raw).data:
-            if each.filename == _file_name(name):
-                await self._post.drop(f"/v1/files/{checked_id(each.id)}", deadline_s)
+    async def _forget_upload(self, name: str, made_us: int, deadline_s: float) -> None:
+        path, is_old = "/v1/files?purpose=batch&order=desc&", partial(_is_before, made_us)
+        found = [
+            each.id
+            async for each in self._post.pages(path, "after", _FILES, is_old, deadline_s)
+            if each.filename == _file_name(name)
+        ]
+        for file_id in found:
+            await self._post.drop(f"/v1/files/{checked_id(file_id)}", deadline_s)
 
 
 def _form(parcel: Parcel, boundary: bytes) -> bytes:
@@ -203,8 +191,8 @@ def _file_name(name: str) -> str:
     return f"{name}.jsonl"
 
 
-def _is_before(created_s: int, made_us: int) -> bool:
-    return created_s < made_us // US_PER_S - SKEW_S
+def _is_before(made_us: int, wire: _File | _Batch) -> bool:
+    return wire.created_at < made_us // US_PER_S - SKEW_S
 
 
 def _described(wire: _Batch) -> VendorBatch:

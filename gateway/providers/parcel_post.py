@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
+from msgspec import Struct
 
-from gateway.errors import UpstreamMalformed, UpstreamRefused
+from gateway.errors import UpstreamFailed, UpstreamMalformed, UpstreamRefused
 from gateway.parcels import json_lines
 from gateway.ports import UpstreamCall
 from gateway.providers.egress import Egress, EgressReply, Route
@@ -15,9 +16,29 @@ from gateway.providers.egress import Egress, EgressReply, Route
 RESULT_BYTES_MAX = 1024 * 1024 * 1024
 """Of a whole download; it is read line by line."""
 RESULT_LINE_BYTES_MAX = 16 * 1024 * 1024
+PAGE = 100
+PAGES_MAX = 20
 EMPTY = b"{}"
 _ID = re.compile(r"[A-Za-z0-9_-]{1,120}")
 Wire = TypeVar("Wire")
+
+
+class Named(Protocol):
+    """A thing of the vendor's."""
+
+    @property
+    def id(self) -> str: ...
+
+
+Each = TypeVar("Each", bound=Named)
+
+
+class Page(Struct, Generic[Each], frozen=True):
+    """Some of them, the newest first."""
+
+    data: list[Each]
+    has_more: bool = False
+
 
 MakeRoute = Callable[[str, Mapping[str, str]], Route]
 """A path and headers beside the usual ones → the prepared way."""
@@ -55,6 +76,29 @@ class ParcelPost:
         except UpstreamRefused as error:
             if error.upstream_status not in _GONE:
                 raise
+
+    async def pages(
+        self,
+        path: str,
+        after: str,
+        decoder: msgspec.json.Decoder[Page[Each]],
+        is_old: Callable[[Each], bool],
+        deadline_s: float,
+    ) -> AsyncIterator[Each]:
+        """What a vendor lists, from the newest to some that are too old; pages after a name.
+
+        Raises:
+            UpstreamFailed: also where there is so much that what is looked for may lie behind it.
+        """
+        place = ""
+        for _ in range(PAGES_MAX):
+            page = read_wire(decoder, await self.get(f"{path}limit={PAGE}{place}", deadline_s))
+            for each in page.data:
+                yield each
+            if not page.data or not page.has_more or is_old(page.data[-1]):
+                return
+            place = f"&{after}={checked_id(page.data[-1].id)}"
+        raise UpstreamFailed("too much was made since to look for one of ours")
 
     async def lines(self, path: str, deadline_s: float) -> AsyncIterator[bytes]:
         """A download as lines; raises UpstreamFailed, also where it is cut."""

@@ -1,5 +1,6 @@
 """What every `ParcelService` promises, scripted or over a real socket: the same behaviour."""
 
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from gateway.parcels import (
 )
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress
+from gateway.providers.parcel_post import PAGE
 from gateway.providers.registry import build_provider, parcel_service
 from gateway.providers.scripted import ScriptedProvider
 from gateway.providers.scripted_parcels import ParcelFaults
@@ -43,10 +45,11 @@ class Stage:
         forgotten: Callable[[], list[str]],
         *,
         has_files: bool = False,
+        has_pages: bool = False,
     ) -> None:
         self.service, self.dialect, self.misbehave = service, dialect, misbehave
         self.seen, self.forgotten = seen, forgotten
-        self.has_files = has_files
+        self.has_files, self.has_pages = has_files, has_pages
 
 
 @pytest.fixture(params=["scripted_openai", "scripted_anthropic", "openai", "anthropic"])
@@ -83,8 +86,27 @@ async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
             return upstream.batches.deleted
 
         has_files = kind == "openai"
-        yield Stage(service, dialect, set_vendor_faults, lines, deleted, has_files=has_files)
+        more = {"has_files": has_files, "has_pages": True}
+        yield Stage(service, dialect, set_vendor_faults, lines, deleted, **more)
         await egress.close()
+
+
+@pytest.fixture
+async def vendor() -> AsyncIterator[RecordingUpstream]:
+    async with RecordingUpstream() as upstream:
+        yield upstream
+
+
+@pytest.fixture
+async def openai_service(vendor: RecordingUpstream) -> AsyncIterator[ParcelService]:
+    egress = Egress()
+    config = ProviderConfig(
+        name="p", kind="openai", jurisdiction=HOME, base_url=vendor.url, credential=make_secret()
+    )
+    service = parcel_service(build_provider(config, egress))
+    assert service is not None
+    yield service
+    await egress.close()
 
 
 def parcel_of(stage: Stage, count: int = 3, name: str = "gwp-a", **more: Any) -> Parcel:
@@ -217,3 +239,59 @@ async def test_what_the_vendor_keeps_is_forgotten_and_may_be_gone_before(stage: 
     await stage.service.tidy(batch, IN_S)
     assert stage.forgotten()
     await stage.service.tidy(batch, IN_S)
+
+
+async def others(stage: Stage, count: int) -> None:
+    """Parcels that came later than ours; as long as it is, so that none is passed over unread."""
+    for at in range(count):
+        await stage.service.submit(parcel_of(stage, name=f"gwp-o{at}"), IN_S)
+
+
+async def test_a_parcel_is_found_behind_pages_of_later_ones(stage: Stage) -> None:
+    stage.misbehave(ParcelFaults(hides_submit=True))
+    with pytest.raises(UpstreamFailed):
+        await stage.service.submit(parcel_of(stage), IN_S)
+    await others(stage, PAGE + 5)
+    found = await stage.service.find("gwp-a", 3, 0, IN_S)
+    assert found is not None
+    assert {each.custom_id[:6] for each in await answers(stage, found.vendor_id)} == {"gwp-a-"}
+
+
+async def test_where_there_is_too_much_to_look_at_nobody_says_that_it_is_not_there(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.providers.parcel_post.PAGES_MAX", 1)
+    await others(stage, PAGE)
+    assert await stage.service.find("gwp-a", 3, 0, IN_S) is None
+    await others(stage, 1)
+    if not stage.has_pages:
+        assert await stage.service.find("gwp-a", 3, 0, IN_S) is None
+        return
+    with pytest.raises(UpstreamFailed, match="too much"):
+        await stage.service.find("gwp-a", 3, 0, IN_S)
+    # What is older than ours need not be looked at.
+    later_us = 2 * round(time.time() * 1e6)
+    assert await stage.service.find("gwp-a", 3, later_us, IN_S) is None
+
+
+async def test_an_upload_without_a_batch_is_found_behind_pages_of_others_and_deleted(
+    vendor: RecordingUpstream, openai_service: ParcelService
+) -> None:
+    vendor.batches.upload("gwp-a.jsonl")
+    vendor.batches.upload("gwp-a.jsonl")
+    for at in range(2 * PAGE):
+        vendor.batches.upload(f"gwp-o{at}.jsonl")
+    assert await openai_service.find("gwp-a", 3, 0, IN_S) is None
+    assert sorted(vendor.batches.deleted) == ["file-1", "file-2"]
+
+
+async def test_no_more_uploads_are_looked_at_than_were_made_since(
+    vendor: RecordingUpstream, openai_service: ParcelService
+) -> None:
+    for at in range(3 * PAGE):
+        vendor.batches.upload(f"gwp-o{at}.jsonl")
+    now_us = vendor.batches.now_s * 1_000_000
+    assert await openai_service.find("gwp-a", 3, now_us, IN_S) is None
+    assert vendor.batches.pages == 1 + 3  # One of batches, and all of files.
+    assert await openai_service.find("gwp-a", 3, 2 * now_us, IN_S) is None
+    assert vendor.batches.pages == 4 + 2

@@ -74,6 +74,17 @@ async def test_a_body_arrives_whole_and_the_request_is_what_was_given(
     assert upstream.requests[0].path == "/v1/chat/completions"
 
 
+async def test_what_an_address_asks_for_leaves_with_it(
+    upstream: RecordingUpstream, egress: Egress
+) -> None:
+    endpoint = parse_endpoint("fake", upstream.url, HOME)
+    path = "/v1/models?limit=100&after=model_1"
+    reply = await egress.ask(egress.route(endpoint, path, {}), 5.0)
+    await reply.read()
+    await reply.close()
+    assert [call.path for call in upstream.requests] == [path]
+
+
 async def test_only_our_own_headers_leave(upstream: RecordingUpstream, egress: Egress) -> None:
     credential = make_secret().reveal()
     await fetch(egress, route_to(upstream, egress, credential))
