@@ -11,6 +11,7 @@ import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 
 from msgspec import Struct, structs
@@ -124,14 +125,16 @@ class Egress:
     async def ask(self, route: Route, deadline_s: float) -> "EgressReply":
         """A GET with nothing of any caller in it, hence without clearance; raises like `open`.
 
-        Its deadline is its own, however short callers wait for a first byte. The one thing that may
-        be sent twice: a kept connection may have died unnoticed.
+        Its deadline is its own, however short callers wait for a first byte, and it does not wait
+        for their turns: whether an upstream answers is asked while all of them are taken. The one
+        thing that may be sent twice: a kept connection may have died unnoticed.
         """
         limits = structs.replace(self.limits, first_byte_s=deadline_s)
+        ask = partial(self._send, b"GET", route, None, deadline_s, waits=False, limits=limits)
         try:
-            return await self._send(b"GET", route, None, deadline_s, limits=limits)
+            return await ask()
         except UpstreamUnreachable:
-            return await self._send(b"GET", route, None, deadline_s, fresh=True, limits=limits)
+            return await ask(fresh=True)
 
     async def tell(self, route: Route, body: bytes, deadline_s: float) -> "EgressReply":
         """A POST with nothing of any caller in it, with its own deadline; raises like `open`."""
@@ -163,6 +166,7 @@ class Egress:
         deadline_s: float,
         *,
         fresh: bool = False,
+        waits: bool = True,
         limits: EgressLimits | None = None,
         leaves: Callable[[], None] = unwatched,
     ) -> "EgressReply":
@@ -174,7 +178,8 @@ class Egress:
         # Nothing here waits, so it needs no timeout, which would cost more than all the rest.
         connection = None if fresh else pool.take_kept(origin)
         if connection is None:
-            connection = await pool.take(origin, route.connect_timeout_s, headers_due, fresh=fresh)
+            connect_s = route.connect_timeout_s
+            connection = await pool.take(origin, connect_s, headers_due, fresh=fresh, waits=waits)
         reply = EgressReply(pool, origin, connection, limits, now_s + deadline_s)
         try:
             connection.expect_until(headers_due)

@@ -54,7 +54,15 @@ class Origin:
                 self.waiting.remove(turn)
             raise
 
+    def take_beside(self) -> None:
+        """A turn at once, beyond those that there are if need be."""
+        self.free -= 1
+
     def end_turn(self) -> None:
+        if self.free < 0:
+            # Somebody did not wait for a turn: that one is made up for first.
+            self.free += 1
+            return
         while self.waiting:
             turn = self.waiting.popleft()
             if not turn.done():
@@ -105,9 +113,17 @@ class Pool:
         return kept
 
     async def take(
-        self, origin: Origin, connect_timeout_s: float, end_s: float, *, fresh: bool = False
+        self,
+        origin: Origin,
+        connect_timeout_s: float,
+        end_s: float,
+        *,
+        fresh: bool = False,
+        waits: bool = True,
     ) -> Connection:
         """A connection for one exchange; goes back with `give_back`, whatever became of it.
+
+        Who does not wait for a turn gets one more than there are.
 
         Raises:
             UpstreamUnreachable, UpstreamTimeout: there is none to be had before `end_s`.
@@ -115,7 +131,10 @@ class Pool:
         has_turn = False
         try:
             async with asyncio.timeout_at(end_s):
-                await origin.wait_for_turn()
+                if waits:
+                    await origin.wait_for_turn()
+                else:
+                    origin.take_beside()
                 has_turn = True
                 try:
                     kept = None if fresh else origin.newest_idle()

@@ -59,7 +59,8 @@ class DrainTable:
         async with self._database.writing() as connection:
             gone = delete(pool_drains).where(pool_drains.c.member == member)
             was_drained = (await connection.execute(gone)).rowcount > 0
-            await bump(connection)
+            if was_drained:
+                await bump(connection)
         return was_drained
 
 

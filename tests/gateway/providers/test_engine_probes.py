@@ -11,7 +11,7 @@ from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress, EgressLimits
 from gateway.providers.engine import SILENCES_MAX, EngineProvider
 from gateway.worker.probing import Prober
-from tests.gateway.providers.samples import HOME, make_target
+from tests.gateway.providers.samples import HOME, make_call, make_target
 
 
 pytestmark = pytest.mark.anyio
@@ -242,3 +242,27 @@ async def test_a_machine_that_takes_no_connection_is_down_at_once_and_until_it_a
     async with engine:
         engine.free.clear()
         assert await house.probe() == SAID_NOTHING
+
+
+async def test_an_engine_whose_connections_are_all_taken_is_asked_all_the_same(
+    engine: Engine,
+) -> None:
+    """Whether it answers says something of the engine; how many calls it has says nothing."""
+    egress = Egress(EgressLimits(connections_per_host_max=1))
+    house = provider(engine, egress, 1.0)
+    assert await house.probe() == ""
+    engine.free.clear()
+    engine.held = "/v1/chat"
+    call = asyncio.create_task(house.open(make_call()))
+    while "/v1/chat/completions" not in engine.asked:
+        await asyncio.sleep(0.01)
+    waiting = asyncio.create_task(house.open(make_call()))
+    for _ in range(SILENCES_MAX + 2):
+        assert await house.probe() == ""
+    assert [model.id for model in await house.list_models()] == ["fake-model"]
+    assert house._silences == 0
+    assert engine.asked.count("/v1/chat/completions") == 1
+    engine.free.set()
+    for each in (call, waiting):
+        await (await each).close()
+    await egress.close()

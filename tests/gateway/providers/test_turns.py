@@ -1,6 +1,7 @@
 """Turns at an origin: never more than there are, none lost, first come first served."""
 
 import asyncio
+from collections.abc import Callable
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -12,7 +13,10 @@ from gateway.providers.pool import Origin
 TURNS = 2
 
 steps = st.lists(
-    st.tuples(st.sampled_from(["ask", "end", "leave", "rest"]), st.integers(0, 9)), max_size=40
+    st.tuples(
+        st.sampled_from(["ask", "end", "leave", "rest", "beside", "end beside"]), st.integers(0, 9)
+    ),
+    max_size=40,
 )
 
 
@@ -23,13 +27,14 @@ class World:
         endpoint = parse_endpoint("up", "http://127.0.0.1:9", "us")
         self.origin = Origin(endpoint, TURNS)
         self.holding: list[int] = []
+        self.besides = 0
         self.asked: list[asyncio.Task[None]] = []
         self.served: list[int] = []
         """Those who had to wait, as their turns came; who finds one free may pass a turn that is
         handed over and not yet taken up."""
 
     async def hold(self, number: int) -> None:
-        has_to_wait = self.origin.free == 0
+        has_to_wait = self.origin.free <= 0
         await self.origin.wait_for_turn()
         self.holding.append(number)
         if has_to_wait:
@@ -43,6 +48,16 @@ class World:
             self.holding.pop(which % len(self.holding))
             self.origin.end_turn()
 
+    def beside(self) -> None:
+        """Somebody comes who does not wait."""
+        self.origin.take_beside()
+        self.besides += 1
+
+    def end_beside(self) -> None:
+        if self.besides:
+            self.besides -= 1
+            self.origin.end_turn()
+
     def leave(self, which: int) -> None:
         waiting = [task for task in self.asked if not task.done()]
         if waiting:
@@ -51,17 +66,22 @@ class World:
 
 async def play(plan: list[tuple[str, int]]) -> None:
     world = World()
+    steps_taken: dict[str, Callable[[int], None]] = {
+        "ask": lambda _: world.ask(),
+        "end": world.end,
+        "leave": world.leave,
+        "beside": lambda _: world.beside(),
+        "end beside": lambda _: world.end_beside(),
+    }
     for step, which in plan:
-        if step == "ask":
-            world.ask()
-        elif step == "end":
-            world.end(which)
-        elif step == "leave":
-            world.leave(which)
+        if step in steps_taken:
+            steps_taken[step](which)
         else:
             for _ in range(3):
                 await asyncio.sleep(0)
         assert len(world.holding) <= TURNS
+    while world.besides:
+        world.end_beside()
     while any(not task.done() for task in world.asked):
         for _ in range(3):
             await asyncio.sleep(0)
