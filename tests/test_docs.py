@@ -180,11 +180,14 @@ def test_every_command_that_a_text_or_a_message_names_exists() -> None:
         *PAGES,
         *(file for name in ("gateway", "admin") for file in ROOT.joinpath(name).rglob("*.py")),
     ]
-    named = re.compile(r"`(?:\.venv/bin/)?gatewright((?: [a-z]+)+)")
+    texts = [(file, file.read_text(encoding="utf-8"), "`") for file in files]
+    # In a page a command stands as code, or in quotes as what is to be typed.
+    pages = ROOT.joinpath("admin", "pages").rglob("*.html")
+    texts += [(file, file.read_text(encoding="utf-8"), '(?:<code>|")') for file in pages]
     unknown = [
         f"{file.relative_to(ROOT)}: gatewright{found}"
-        for file in files
-        for found in named.findall(file.read_text(encoding="utf-8"))
+        for file, text, mark in texts
+        for found in re.findall(mark + r"(?:\.venv/bin/)?gatewright((?: [a-z]+)+)", text)
         if not any(tuple(found.split()[:length]) in known for length in (1, 2, 3))
         and tuple(found.split()) not in groups
     ]

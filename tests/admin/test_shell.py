@@ -169,3 +169,21 @@ async def test_what_stands_around_a_page_is_asked_for_once(
 
     assert answer.status == 200
     assert sum("FROM audit_checkpoints" in each for each in asked) == 1
+
+
+@pytest.mark.parametrize("width", [390, 820])
+async def test_on_a_narrow_window_every_room_and_every_screen_of_it_can_be_reached(
+    listener: Listener, width: int
+) -> None:
+    await _person(listener, "root", "platform_admin")
+    async with window(listener, scripts=False, width=width) as seen:
+        await seen.sign_in("root", PASSWORD)
+        await seen.open("/system/sinks")
+        links = await seen.page.locator(".rail nav a").all()
+        boxes = {await each.inner_text(): await each.bounding_box() for each in links}
+
+    assert {"Overview", "System", "Workers", "Gone workers", "Configuration"} <= boxes.keys()
+    for name, box in boxes.items():
+        assert box is not None, name
+        assert box["x"] >= 0, name
+        assert box["x"] + box["width"] <= width, name
