@@ -1,10 +1,11 @@
 """Every upstream fault, every dialect in and out: a stream has exactly one end, an honest one."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import aiohttp
 import msgspec
 import pytest
+from msgspec import structs
 
 from gateway.dialects.sse import Splitter
 from tests.faults.envelopes import only_outcome, read_to_end
@@ -23,10 +24,9 @@ pytestmark = pytest.mark.anyio
 SETTINGS = """
 [inspection]
 deadline_s = 5.0
-[limits]
-first_byte_s = 0.4
-stream_idle_s = 0.4
 """
+SHORT_S = 0.4
+"""How long a silence is waited for that never ends."""
 WORDS = "one two three four five six " * 10
 PATHS: Mapping[str, str] = {
     "chat": "/v1/chat/completions",
@@ -90,6 +90,20 @@ async def stream_of(
         return sent, reply.headers["x-request-id"], is_cut
 
 
+@pytest.fixture(autouse=True)
+def patience(gateway: RunningGateway, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Who only waits for bytes that are on their way waits as long as a busy machine takes."""
+    fault = request.node.callspec.params.get("fault")
+    egress = gateway.plane._egress
+    usual = egress.limits
+    if fault in {"hang", "slow_headers"}:
+        egress.limits = structs.replace(usual, first_byte_s=SHORT_S)
+    elif fault == "mid_hang":
+        egress.limits = structs.replace(usual, idle_s=SHORT_S)
+    yield
+    egress.limits = usual
+
+
 @pytest.mark.parametrize(("dialect", "target"), REACHED)
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_broken_stream_ends_once_with_an_error_and_is_recorded_as_incomplete(
@@ -102,7 +116,9 @@ async def test_a_broken_stream_ends_once_with_an_error_and_is_recorded_as_incomp
     fault: Fault,
 ) -> None:
     for upstream in (upstreams.engine, *upstreams.managed):
-        upstream.answer(Answer(text=WORDS, fault=fault, gap_s=0.005))
+        # Before a silence all comes at once, so that none of it is late.
+        gap_s = 0.0 if fault == "mid_hang" else 0.005
+        upstream.answer(Answer(text=WORDS, fault=fault, gap_s=gap_s))
 
     sent, request_id, is_cut = await stream_of(http, gateway, shared_key, dialect, target)
 

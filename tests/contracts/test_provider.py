@@ -78,11 +78,17 @@ class ScriptedStage:
 
 
 class HttpStage:
-    def __init__(self, provider: Provider, upstream: RecordingUpstream) -> None:
+    def __init__(self, provider: Provider, egress: Egress, upstream: RecordingUpstream) -> None:
         self.provider = provider
+        self._egress = egress
         self._upstream = upstream
 
     def misbehave(self, fault: Fault) -> None:
+        """Only where nothing will come the wait is short: a busy machine may be late elsewhere."""
+        if fault == "hang":
+            self._egress.limits = EgressLimits(first_byte_s=0.4)
+        elif fault == "mid_hang":
+            self._egress.limits = EgressLimits(idle_s=0.4)
         self._upstream.answer_once(Answer(fault=fault))
 
     def refuse(self, status: int, retry_after_s: float | None) -> None:
@@ -112,10 +118,10 @@ async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
         is_anthropic = kind.endswith("anthropic")
         yield ScriptedStage("anthropic_messages" if is_anthropic else "openai_chat")
         return
-    egress = Egress(EgressLimits(first_byte_s=1.2, idle_s=0.4))
+    egress = Egress(EgressLimits())
     async with RecordingUpstream() as upstream:
         config = ProviderConfig(kind, kind, HOME, upstream.url, make_secret())
-        yield HttpStage(build_provider(config, egress), upstream)
+        yield HttpStage(build_provider(config, egress), egress, upstream)
         await egress.close()
 
 
