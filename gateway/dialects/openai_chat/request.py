@@ -29,6 +29,8 @@ from gateway.types import ChatRequest, Target
 
 
 INCLUDE_USAGE = b'{"include_usage":true}'
+NEWER, OLDER = "max_completion_tokens", "max_tokens"
+"""Names of the limit; reasoning models at OpenAI refuse the older one."""
 
 
 def decode_request(raw: bytes, request_id: str) -> ChatRequest:
@@ -131,8 +133,7 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     """
     check_schema_wanted(target, is_wanted=request.wants_json_schema)
     check_tier_priced(request, target)
-    asked = request.max_output_tokens
-    is_within = asked is not None and asked <= output_tokens_cap
+    limit = _limit(request, target, output_tokens_cap)
     lacks_usage = request.stream and not request.wants_stream_usage
     messages = request.tree["messages"]
     has_thinking = isinstance(messages, list) and any("thinking_blocks" in m for m in messages)
@@ -141,15 +142,18 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     is_restless = cannot_rest(target, effort)
     is_other = has_thinking or misfits is not FITS or is_restless or request.model != target.model
     is_other = is_other or offers_hosted_tools(request)
-    if is_within and not lacks_usage and not is_other:
+    if limit is None and not lacks_usage and not is_other:
         return UpstreamBody(request.raw)
     fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
     left_out = leave_out(fields, request, target)
     for name in misfits.fields:
         del fields[name]
     fields["model"] = msgspec.json.encode(target.model)
-    if not is_within:
-        fields[_limit_field(request, target)] = b"%d" % output_tokens_cap
+    if limit is not None:
+        name, tokens = limit
+        if name == NEWER and request.tree.get(OLDER) is not None:
+            del fields[OLDER]
+        fields[name] = b"%d" % tokens
     if lacks_usage:
         fields["stream_options"] = with_usage_asked(fields)
     dropped = left_out + misfits.dropped
@@ -173,18 +177,23 @@ def _without_thinking(messages: msgspec.Raw | bytes) -> bytes | None:
     return msgspec.json.encode(listed) if any(each is not None for each in found) else None
 
 
-def _limit_field(request: ChatRequest, target: Target) -> str:
-    """The name the caller used, else the one that the target wants."""
-    for name in ("max_completion_tokens", "max_tokens"):
-        if request.tree.get(name) is not None:
-            return name
-    return limit_field(target)
+def _limit(request: ChatRequest, target: Target, output_tokens_cap: int) -> tuple[str, int] | None:
+    """How long an answer may be, and the name the target is told it by; None where all is said.
+
+    The caller's name stays, but for the older one at a model that refuses it.
+    """
+    asked = request.max_output_tokens
+    has_newer = request.tree.get(NEWER) is not None
+    name = NEWER if has_newer else limit_field(target)
+    is_named = has_newer or request.tree.get(name) is not None
+    if asked is not None and asked <= output_tokens_cap and is_named:
+        return None
+    return name, output_tokens_cap if asked is None else min(asked, output_tokens_cap)
 
 
 def limit_field(target: Target) -> str:
     """OpenAI's own API wants the newer name; compatible servers know the older one."""
-    newer = "max_completion_tokens"
-    return newer if newer in target.capabilities else "max_tokens"
+    return NEWER if NEWER in target.capabilities else OLDER
 
 
 def with_usage_asked(fields: Mapping[str, msgspec.Raw | bytes]) -> bytes:
