@@ -171,16 +171,18 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     check_tier_priced(request, target)
     fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
     fields["model"] = msgspec.json.encode(target.model)
+    lost: tuple[str, ...] = ()
     asked = request.max_output_tokens
     if asked is None or asked > output_tokens_cap:
         fields["max_tokens"] = b"%d" % output_tokens_cap
+        lost = thinking.shorten(fields, request.tree, output_tokens_cap)
     if is_worth_caching(request, target):
         fields[FIELD] = MARKER
     left_out = leave_out(fields, request, target)
     misfits = unfit(request.tree, target, MESSAGES_SAMPLING, reasons=True)
     for name in misfits.fields:
         del fields[name]
-    dropped = left_out + request.dropped + misfits.dropped
+    dropped = left_out + request.dropped + misfits.dropped + lost
     for name in protocol.KEPT_HERE:
         # Which models may answer is the decision's to say, not the request's.
         fields.pop(name, None)
@@ -190,6 +192,6 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
             fields["messages"] = own
             dropped += (thinking.LOST,)
             if thinking.needs_earlier(request.tree):
-                del fields["thinking"]
+                fields.pop("thinking", None)
                 dropped += ("thinking",)
     return UpstreamBody(body.join(fields), dropped, is_less=bool(left_out))

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.conversation import ITEM_MARK, Conversation, ThinkingPart, ToolCallPart
+from gateway.dialects import body
 from gateway.dialects.loss import Losses
 from gateway.dialects.parameters import LEAST_EFFORT, cannot_rest
 from gateway.types import Target
@@ -85,6 +86,27 @@ def needs_earlier(tree: Mapping[str, Any]) -> bool:
     if not isinstance(asked, dict) or asked.get("type") != "enabled":
         return False
     return isinstance(last, list) and any(block.get("type") == "tool_result" for block in last)
+
+
+def shorten(
+    fields: dict[str, msgspec.Raw | bytes], tree: Mapping[str, Any], limit_tokens: int
+) -> tuple[str, ...]:
+    """Fit a caller's budget for thinking to a limit that is lower than the caller's; what is lost.
+
+    The vendor refuses a budget that is not below the limit. One that was not below the caller's
+    own is of a request whose features allow that, and stays.
+    """
+    asked = tree.get("thinking")
+    budget = asked.get("budget_tokens") if isinstance(asked, dict) else None
+    own = tree.get("max_tokens")
+    if not isinstance(budget, int) or not isinstance(own, int) or not limit_tokens <= budget < own:
+        return ()
+    if limit_tokens // 2 < BUDGET_MIN:
+        del fields["thinking"]
+        return ("thinking",)
+    room = msgspec.json.encode(limit_tokens // 2)
+    fields["thinking"] = body.patch(bytes(fields["thinking"]), {"budget_tokens": room})
+    return ()
 
 
 def add_reasoning(fields: Json, talk: Conversation, target: Target, losses: Losses) -> None:
