@@ -66,7 +66,7 @@ def encode_error(error: GatewrightError, request_id: str) -> tuple[int, bytes]:
         "message": message_of(error),
         "type": kind,
         "param": error.parameter,
-        "code": _code(error),
+        "code": code_of(error),
     }
     return status, msgspec.json.encode({"error": envelope})
 
@@ -74,12 +74,12 @@ def encode_error(error: GatewrightError, request_id: str) -> tuple[int, bytes]:
 def message_of(error: GatewrightError) -> str:
     """What is said, in this vendor's words where clients go by words."""
     said = error.message.lower()
-    if _code(error) != ContextTooLong.code or any(words in said for words in _TOO_LONG_WORDS):
+    if code_of(error) != ContextTooLong.code or any(words in said for words in _TOO_LONG_WORDS):
         return error.message
     return f"{_TOO_LONG}: {error.message}"
 
 
-def _code(error: GatewrightError) -> str:
+def code_of(error: GatewrightError) -> str:
     """The upstream's own code where the caller can act on it, e.g. by compacting the history."""
     if isinstance(error, UpstreamRefused) and error.is_callers_fault and error.upstream_code:
         return error.upstream_code

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from gateway.dialects.openai_errors import encode_error, message_of
-from gateway.errors import GatewrightError
+from gateway.dialects.openai_errors import code_of, encode_error, message_of
+from gateway.errors import ContextTooLong, GatewrightError
 
 
 _RATE_LIMITED = 429
@@ -11,9 +11,14 @@ _BAD_REQUEST = 400
 
 
 def response_error(error: GatewrightError) -> dict[str, object]:
-    """The `error` of a response that failed, with one of the codes the vendor's types know."""
+    """The `error` of a response that failed, with one of the codes the vendor's types know.
+
+    Or with one they do not know: by it the vendor's own agent sees that its context is full.
+    """
     status = encode_error(error, "")[0]
     code = {_RATE_LIMITED: "rate_limit_exceeded", _BAD_REQUEST: "invalid_prompt"}.get(status)
+    if code_of(error) == ContextTooLong.code:
+        code = ContextTooLong.code
     return {"code": code or "server_error", "message": message_of(error)}
 
 
@@ -21,7 +26,7 @@ def error_event(error: GatewrightError, sequence_number: int) -> bytes:
     """An `error` event, for a stream whose response was never begun."""
     data = {
         "type": "error",
-        "code": error.code,
+        "code": code_of(error),
         "message": message_of(error),
         "param": error.parameter,
         "sequence_number": sequence_number,

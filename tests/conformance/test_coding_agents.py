@@ -1,0 +1,105 @@
+"""What coding agents send and rely on, each shape as one of them was seen to send it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.dialects.openai_responses.errors import error_event, response_error
+from gateway.errors import ContextTooLong, GatewrightError, UpstreamRefused
+from tests.gateway.dialects.samples import ANTHROPIC, OPENAI, chat, messages, target
+
+
+CALLED = [
+    {"role": "user", "content": "Look."},
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"},
+            {"type": "tool_use", "id": "t", "name": "look", "input": {}},
+        ],
+    },
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}]},
+]
+FULL = UpstreamRefused(
+    "prompt is too long: 210000 tokens > 200000 maximum",
+    upstream_status=400,
+    upstream_code="context_length_exceeded",
+)
+
+
+def asked_for(limits: dict[str, Any], cap: int = 1000) -> dict[str, Any]:
+    """The limits of a chat as a model is sent them that refuses `max_tokens`."""
+    request = chat(stream=True, stream_options={"include_usage": True}, **limits)
+    upstream = OPENAI.encode_request(request, target("max_completion_tokens", model="m"), cap)
+    assert upstream.dropped == ()
+    body = json.loads(upstream.body)
+    assert body["messages"] == request.tree["messages"]
+    return {name: value for name, value in body.items() if name.startswith("max_")}
+
+
+@pytest.mark.parametrize(
+    ("limits", "sent"),
+    [
+        ({"max_tokens": 500}, 500),
+        ({"max_tokens": 64_000}, 1000),
+        ({"max_tokens": 500, "max_completion_tokens": None}, 500),
+        ({"max_completion_tokens": 500}, 500),
+    ],
+)
+def test_rule_62_a_model_that_refuses_the_older_name_of_the_limit_gets_the_newer(
+    limits: dict[str, Any], sent: int
+) -> None:
+    assert asked_for(limits) == {"max_completion_tokens": sent}
+
+
+def thought(limit: int, budget: int, cap: int) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A message with a budget for thinking, as it leaves for Claude."""
+    thinking = {"type": "enabled", "budget_tokens": budget, "display": "summarized"}
+    request = messages(max_tokens=limit, thinking=thinking, messages=CALLED)
+    upstream = ANTHROPIC.encode_request(request, target("thinking"), cap)
+    body = json.loads(upstream.body)
+    assert body["messages"] == CALLED
+    return body, upstream.dropped
+
+
+def test_rule_62_a_budget_for_thinking_follows_a_limit_that_policy_lowers() -> None:
+    body, dropped = thought(32_000, 31_999, cap=16_384)
+    assert body["max_tokens"] == 16_384
+    assert body["thinking"] == {"type": "enabled", "budget_tokens": 8192, "display": "summarized"}
+    assert dropped == ()
+
+
+@pytest.mark.parametrize(
+    ("limit", "budget", "cap"), [(32_000, 4096, 16_384), (8000, 4096, 8000), (8000, 20_000, 4096)]
+)
+def test_rule_62_a_budget_that_fits_stays_and_so_does_one_above_the_callers_own_limit(
+    limit: int, budget: int, cap: int
+) -> None:
+    # The last is of a feature (thinking between calls) that counts a budget over several turns.
+    body, dropped = thought(limit, budget, cap)
+    assert body["thinking"]["budget_tokens"] == budget
+    assert dropped == ()
+
+
+def test_rule_62_no_thinking_is_asked_for_where_the_least_of_it_does_not_fit() -> None:
+    body, dropped = thought(8000, 4000, cap=2000)
+    assert "thinking" not in body
+    assert dropped == ("thinking",)
+
+
+@pytest.mark.parametrize("error", [ContextTooLong("It fits no permitted target."), FULL])
+def test_rule_58_a_stream_of_responses_says_by_its_code_that_the_context_is_full(
+    error: GatewrightError,
+) -> None:
+    event = json.loads(error_event(error, 0).partition(b"data: ")[2])
+    for told in (event, response_error(error)):
+        assert told["code"] == "context_length_exceeded"
+        assert str(told["message"]).endswith(error.message)
+
+
+def test_what_is_refused_for_another_reason_is_told_as_it_is() -> None:
+    error = UpstreamRefused("No.", upstream_status=400, upstream_code="invalid_value")
+    _, raw = OPENAI.encode_error(error, "req_1")
+    assert json.loads(raw)["error"]["message"] == "No."
+    assert response_error(error) == {"code": "invalid_prompt", "message": "No."}
