@@ -202,5 +202,10 @@ class Conversation(Struct, frozen=True):
     """`auto`; empty when nothing was said, or nothing that every vendor means alike."""
     unplaced: tuple[str, ...] = ()
     """Fields of the source dialect that have no word here."""
+    is_begun: bool = False
+    """Whether its last turn is the assistant's and the beginning of the answer: a prefill.
+
+    Else the assistant's last turn is one like any other, and the answer another one after it.
+    """
     hosted: tuple[Hosted, ...] = ()
     """What it asks of a vendor beside an answer; nothing of it is in the other fields."""

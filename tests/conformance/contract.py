@@ -42,7 +42,8 @@ RULES: Mapping[int, str] = {
     24: "Answers, probabilities and audio that a model does not give are refused, else reported",
     25: "An end user is a keyed digest to another dialect, and no name",
     26: "Only the tier `auto` crosses; the one that served is echoed and billed",
-    27: "A prefill goes only to models that know it",
+    27: "A prefill goes only to models that know it; where it is none but a turn, the answer is "
+    "another one, reported",
     28: "Effort and budgets cross per model, and leave room for the answer",
     29: "Signed thinking survives a chat client unchanged, and is never shown as text",
     30: "Sealed reasoning items survive clients of other dialects",

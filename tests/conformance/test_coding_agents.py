@@ -6,8 +6,19 @@ from typing import Any
 import pytest
 
 from gateway.dialects.openai_responses.errors import error_event, response_error
-from gateway.errors import ContextTooLong, GatewrightError, UpstreamRefused
-from tests.gateway.dialects.samples import ANTHROPIC, OPENAI, chat, messages, target
+from gateway.errors import ContextTooLong, FeatureUnsupported, GatewrightError, UpstreamRefused
+from gateway.ports import Dialect
+from gateway.types import ChatRequest
+from tests.conformance.test_rules_of_responses import RESPONSES, responses
+from tests.gateway.dialects.samples import (
+    ANTHROPIC,
+    OPENAI,
+    chat,
+    messages,
+    target,
+    to_anthropic,
+    to_openai,
+)
 
 
 CALLED = [
@@ -21,6 +32,8 @@ CALLED = [
     },
     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}]},
 ]
+SAID = [{"role": "user", "content": "Sum up."}, {"role": "assistant", "content": "So far: x."}]
+"""A history that was made shorter, with the assistant's word last."""
 FULL = UpstreamRefused(
     "prompt is too long: 210000 tokens > 200000 maximum",
     upstream_status=400,
@@ -103,3 +116,27 @@ def test_what_is_refused_for_another_reason_is_told_as_it_is() -> None:
     _, raw = OPENAI.encode_error(error, "req_1")
     assert json.loads(raw)["error"]["message"] == "No."
     assert response_error(error) == {"code": "invalid_prompt", "message": "No."}
+
+
+@pytest.mark.parametrize("request_", [chat(messages=SAID), responses(input=SAID)])
+def test_rule_27_a_turn_of_the_assistants_that_is_last_is_followed_by_another_one(
+    request_: ChatRequest,
+) -> None:
+    body, dropped = to_anthropic(request_)
+    assert [turn["role"] for turn in body["messages"]] == ["user", "assistant", "user"]
+    assert body["messages"][2]["content"] == [{"type": "text", "text": "Continue."}]
+    assert dropped == {"messages.last_turn"}
+
+
+def test_rule_27_other_vendors_take_such_a_turn_as_it_is() -> None:
+    body, dropped = to_openai(responses(input=SAID))
+    assert (body["messages"], dropped) == (SAID, set())
+    upstream = RESPONSES.encode_request(chat(messages=SAID), target(), 1000)
+    assert [item["role"] for item in json.loads(upstream.body)["input"]] == ["user", "assistant"]
+    assert upstream.dropped == ()
+
+
+@pytest.mark.parametrize("dialect", [OPENAI, RESPONSES])
+def test_rule_27_a_prefill_is_refused_where_it_would_become_a_turn(dialect: Dialect) -> None:
+    with pytest.raises(FeatureUnsupported, match="rule 27"):
+        dialect.encode_request(messages(messages=SAID), target(), 1000)

@@ -115,6 +115,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
         user=(wire.metadata.user_id or "") if wire.metadata is not None else "",
         service_tier=AUTO_TIER if wire.service_tier == AUTO_TIER else "",
         unplaced=losses.names(),
+        is_begun=bool(turns) and turns[-1].role == "assistant",
         hosted=tuple(losses.hosted),
     )
 

@@ -39,6 +39,8 @@ _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TEXTS = ("text/", "application/json")
 """Files that are text: in base64 the vendor takes none of them."""
 _NO_PLACE = ("seed", "presence_penalty", "frequency_penalty")
+_GO_ON = "Continue."
+"""What a user says who said nothing after the assistant's last turn."""
 
 Json = dict[str, object]
 
@@ -194,20 +196,27 @@ def _messages(
         messages.append({"role": turn.role, "content": blocks})
         is_results = any(isinstance(part, ToolResultPart) for part in turn.parts)
         blocks_before = blocks if is_results else None
-    _check_last(messages, target)
+    _end(messages, talk, target, losses)
     return messages
 
 
-def _check_last(messages: list[Json], target: Target) -> None:
-    """A last turn of the assistant is a prefill: only for models that know it, not ending blank."""
+def _end(messages: list[Json], talk: Conversation, target: Target, losses: Losses) -> None:
+    """A last turn of the assistant is a prefill: only for models that know it, not ending blank.
+
+    To other vendors it is a turn like any other, and the user has nothing to add.
+    """
     if not messages:
         raise unsupported("messages", "A conversation without text is not possible there", 4)
     if messages[-1]["role"] != "assistant":
         return
     if "prefill" not in target.capabilities:
-        raise unsupported(
-            "messages", "The last turn must not be the assistant's for this model", 27
-        )
+        if talk.is_begun:
+            raise unsupported(
+                "messages", "The last turn must not be the assistant's for this model", 27
+            )
+        messages.append({"role": "user", "content": [{"type": "text", "text": _GO_ON}]})
+        losses.add("messages.last_turn")
+        return
     blocks = messages[-1]["content"]
     last = blocks[-1] if isinstance(blocks, list) else None
     if isinstance(last, dict) and last["type"] == "text":

@@ -49,7 +49,7 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
     """
     losses = Losses(talk.unplaced)
     talk = settled(talk, target, losses)
-    if talk.turns and talk.turns[-1].role == "assistant" and "prefill" not in target.capabilities:
+    if talk.is_begun and "prefill" not in target.capabilities:
         raise unsupported(
             "messages", "The last turn must not be the assistant's for this model", 27
         )

@@ -269,7 +269,6 @@ def test_rule_23_stops_cross_without_the_blank_ones() -> None:
         {"web_search_options": {"search_context_size": "low"}},
         {"tools": [{"type": "custom", "custom": {"name": "x"}}]},
         {"messages": [{"role": "tool", "tool_call_id": "nobody", "content": "x"}]},
-        {"messages": [{"role": "assistant", "content": "The answer is ("}]},
         {"response_format": {"type": "grammar"}},
     ],
 )
