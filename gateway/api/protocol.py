@@ -6,6 +6,7 @@ over and writes an answer without them, in the states where both mean the same (
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
@@ -29,6 +30,23 @@ KEEP_ALIVE_S = 75.0
 """How long a connection may rest between two requests."""
 
 
+_HEAD_END = b"\r\n\r\n"
+_UPGRADE = re.compile(rb"\r\n[Uu]pgrade:[^\r\n]*")
+
+
+def not_upgraded(data: bytes) -> bytes:
+    """What was read of a request's head, without an offer to speak another protocol.
+
+    Java's own client makes one (`h2c`) in the first request of a connection in the clear. Nothing
+    here takes any, and the parser would stop behind the head, before the body.
+    """
+    end = data.find(_HEAD_END)
+    end = len(data) if end < 0 else end
+    if data.find(b"pgrade:", 0, end) < 0:
+        return data
+    return _UPGRADE.sub(b"", data[:end]) + data[end:]
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """Closes a connection whose head is too long or too slow, or that rests for too long."""
 
@@ -39,6 +57,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _head_bytes = 0
     _is_head_complete = False
     _is_read_short = False
+    _is_in_body = False
     _head_timer: asyncio.TimerHandle | None = None
     _refusal = "This is not a request in HTTP/1.1 that could be read."
     fixed_of: list[tuple[bytes, bytes]] | None = None
@@ -59,6 +78,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._is_read_short = len(data) <= self.limits.header_bytes_max
+        if not self._is_in_body:
+            data = not_upgraded(data)
         super().data_received(data)
         # Counted after the parser has looked: one read may bring a head and much of its body.
         if not self._is_head_complete:
@@ -103,8 +124,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         super().on_message_begin()
 
+    def on_message_complete(self) -> None:
+        self._is_in_body = False
+        super().on_message_complete()
+
     def on_headers_complete(self) -> None:
-        self._is_head_complete = True
+        self._is_head_complete = self._is_in_body = True
         if self._head_timer is not None:
             self._stop_timer()
         if self._head_bytes or not self._is_read_short:
@@ -137,11 +162,13 @@ class CallerLine:
     not read, a method other than POST.
     """
 
-    __slots__ = ("_cycle", "_protocol")
+    __slots__ = ("_cycle", "_is_chunked", "_protocol")
 
     def __init__(self, protocol: BoundedProtocol, cycle: RequestResponseCycle) -> None:
         self._protocol = protocol
         self._cycle = cycle
+        self._is_chunked = cycle.scope["http_version"] != "1.0"
+        """Clients of HTTP/1.0 know no chunks: a stream ends for them with the connection."""
 
     def on_departure(self, tell: Callable[[], None] | None) -> None:
         self._protocol.departure = tell
@@ -170,13 +197,15 @@ class CallerLine:
             return False
         cycle = self._cycle
         cycle.response_started = cycle.chunked_encoding = True
-        cycle.transport.write(self._head(200, headers, "transfer-encoding: chunked\r\n"))
+        framing = "transfer-encoding: chunked\r\n" if self._is_chunked else ""
+        cycle.transport.write(self._head(200, headers, framing))
         return True
 
     def push(self, data: bytes) -> bool:
         cycle = self._cycle
         if not cycle.disconnected and data:
-            cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+            whole = b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data
+            cycle.transport.write(whole)
         return cycle.flow.write_paused and not cycle.disconnected
 
     async def drain(self) -> None:
@@ -184,7 +213,8 @@ class CallerLine:
 
     def end(self) -> None:
         if not self._cycle.disconnected:
-            self._cycle.transport.write(b"0\r\n\r\n")
+            if self._is_chunked:
+                self._cycle.transport.write(b"0\r\n\r\n")
             self._complete()
 
     def cut(self) -> None:

@@ -239,6 +239,38 @@ async def test_an_old_client_gets_its_answer_and_the_end() -> None:
     assert answer.endswith(b"connection: close\r\n\r\nx.")
 
 
+async def test_a_stream_for_an_old_client_has_no_chunks_and_ends_with_the_connection() -> None:
+    async with _listening(Limits(), _echo) as port:
+        old = _post(b"stream").replace(b"HTTP/1.1", b"HTTP/1.0")
+        answer = await _talk(port, lambda: [old])
+
+    assert b"transfer-encoding" not in answer
+    assert answer.endswith(b"connection: close\r\n\r\nstream-end")
+
+
+async def test_an_offer_of_another_protocol_hinders_nobody() -> None:
+    body = b"a body\r\n\r\n\r\nupgrade: is not a head"
+    offer = (
+        b"connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\nUpgrade: h2c"
+    )
+    offering = _post(body).replace(b"host: here", b"host: here\r\n" + offer)
+    head, _, rest = offering.partition(b"a body")
+    torn = head.index(b"HTTP2-Settings: ")
+    async with _listening(Limits(), _echo) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for pieces in ([offering], [head, b"a body" + rest], [head[:torn], head[torn:] + body]):
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0.02)
+            async with asyncio.timeout(5):
+                answer = await reader.readuntil(b"\r\n\r\n")
+                length = len(body) + 1
+                assert b"content-length: %d\r\n" % length in answer
+                assert await reader.readexactly(length) == body + b"."
+        writer.close()
+
+
 async def test_a_caller_who_reads_late_gets_every_byte() -> None:
     async with _listening(Limits(), _echo) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=4096)
