@@ -4,6 +4,9 @@ PYTHON ?= python3
 ANY_BUILD := $(if $(filter file,$(origin PYTHON)),--any-build)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# The lists are whole, so nothing is resolved: pip before 23.3 took the newest release for a pinned
+# package that another one asks for with an extra, and refused it for want of a hash.
+LOCKED := $(PIP) install --require-hashes --no-deps
 STAMP := .venv/.installed
 NODE_OF_PACKAGE := $(CURDIR)/$(BIN)
 
@@ -17,7 +20,8 @@ demo: install scripts ## engine, data plane and admin listener on this machine, 
 test: install scripts ## everything, on SQLite and on a real PostgreSQL; in three parts, side by side
 	$(BIN)/python -m tests.side_by_side
 
-check: install ## lint, format, types, import contracts
+check: install ## packages that fit each other, lint, format, types, import contracts
+	$(PIP) check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -28,7 +32,7 @@ scripts: install ## the admin pages' scripts, bundled; without a registry the pa
 
 # With the machine's Node.js, else with the one that a Python package brings along.
 $(SCRIPTS): admin/assets/package-lock.json $(wildcard admin/assets/*.js) constraints/node.txt
-	command -v npm >/dev/null || $(PIP) install --require-hashes --requirement constraints/node.txt
+	command -v npm >/dev/null || $(LOCKED) --requirement constraints/node.txt
 	PATH="$$PATH:$(NODE_OF_PACKAGE)" npm --prefix admin/assets ci --no-audit --no-fund --silent --fetch-retries 1 --fetch-timeout 60000
 	PATH="$$PATH:$(NODE_OF_PACKAGE)" npm --prefix admin/assets run --silent build
 	touch $@
@@ -89,7 +93,7 @@ install: $(STAMP)
 # Hash-pinned packages first, then torch (see constraints/torch.txt), then this checkout.
 $(STAMP): pyproject.toml constraints/locked.txt constraints/torch.txt
 	test -x $(BIN)/python || $(PYTHON) constraints/environment.py $(ANY_BUILD) .venv
-	$(PIP) install --require-hashes --requirement constraints/locked.txt
+	$(LOCKED) --requirement constraints/locked.txt
 	$(PIP) install --constraint constraints/torch.txt torch
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	$(BIN)/python -m compileall -q gateway policies classifiers local_engine admin migrations
