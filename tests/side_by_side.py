@@ -48,10 +48,11 @@ STUCK_S: Final = 420
 PART_S: Final = 45 * 60
 SETTING: Final = {
     name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
-}
+} | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
 """Some 150 processes import the gateway; where an image forbids it to be kept as it was compiled,
-each of them compiles it anew."""
+each of them compiles it anew. And pytest finds its plugin, wherever it is started."""
 STUCK: Final = (
+    *("-p", "tests.watched"),
     f"--override-ini=faulthandler_timeout={STUCK_S}",
     "--override-ini=faulthandler_exit_on_timeout=true",
 )
@@ -109,7 +110,7 @@ def failures(cache: Path) -> list[str]:
 
 def asked_again(pytest: list[str], failed: list[str]) -> int:
     """The status of a second try of these tests, with nothing beside them."""
-    status = subprocess.run([*pytest, *failed], check=False).returncode
+    status = subprocess.run([*pytest, *failed], check=False, env=SETTING).returncode
     if status == 0:
         sys.stdout.write("UNSTEADY, failed beside the others and passed alone; mend these:\n")
         sys.stdout.writelines(f"  {test}\n" for test in failed)

@@ -14,6 +14,15 @@ STUCK = """
 import threading
 def test_it_never_ends(): threading.Event().wait()
 """
+STUCK_AT_ITS_END = """
+import threading
+import pytest
+@pytest.fixture
+def kept():
+    yield
+    threading.Event().wait()
+def test_it_fails_and_never_ends(kept): assert False
+"""
 FAILS = "def test_it_fails(): assert False\n"
 PASSES = "def test_it_passes(): pass\n"
 ONCE = """
@@ -50,12 +59,13 @@ def test_what_failed_once_is_asked_again(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 @pytest.mark.parametrize("other", [PASSES, ONCE])
+@pytest.mark.parametrize("stuck_part", [STUCK, STUCK_AT_ITS_END])
 def test_a_part_that_is_stuck_fails_whatever_the_others_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, other: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stuck_part: str, other: str
 ) -> None:
     stuck = tuple(each.replace("420", "1") for each in side_by_side.STUCK)
     monkeypatch.setattr(side_by_side, "STUCK", stuck)
-    assert status_of(monkeypatch, tmp_path, STUCK, other) == side_by_side.BROKEN_OFF
+    assert status_of(monkeypatch, tmp_path, stuck_part, other) == side_by_side.BROKEN_OFF
 
 
 def test_a_part_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
