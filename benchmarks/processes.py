@@ -111,6 +111,22 @@ class Contestant:
                 continue
         self._process = None
 
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait_for(self, file: Path) -> None:
+        """Until it has made a file.
+
+        Raises:
+            TimeoutError: it did not in time.
+        """
+        end_s = time.monotonic() + STOP_S
+        while not file.exists():
+            if time.monotonic() > end_s:
+                raise TimeoutError(f"{self.name} has not made {file.name}")
+            time.sleep(0.02)
+
     def cpu_us(self) -> float:
         """Processor time of every thread of its tree so far, user and system."""
         files = [

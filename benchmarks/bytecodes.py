@@ -1,0 +1,170 @@
+"""What of our own code a request runs: bytecodes and calls, by thread, file and function.
+
+    python -m benchmarks.bytecodes                        a request of 1 KB
+    python -m benchmarks.bytecodes --case stream          a streamed chunk; also: large, agent
+    python -m benchmarks.bytecodes --rows 40
+
+Unlike processor time these numbers do not move with the neighbours, so that a change of one in a
+hundred is seen. They say nothing of what a bytecode costs: a call into C is one. What a worker does
+once a second weighs more here than in service, since counting makes a request thirty times slower.
+"""
+
+import argparse
+import signal
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from benchmarks.bodies import BODIES, request_body
+from benchmarks.processes import PROJECT, Contestant
+from benchmarks.run import CASES, HERE, put_load, running_upstream
+
+
+SECONDS = 3.0
+PACKAGES = "site-packages"
+
+
+class Ran(Struct, frozen=True):
+    """One function in one thread: what of it ran while it was counted."""
+
+    thread: str
+    file: str
+    function: str
+    bytecodes: int
+    calls: int
+    """How often it was entered; a coroutine is entered anew each time it goes on."""
+
+
+class Counting:
+    """What runs in this process between `SIGUSR1` and `SIGUSR2`."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self._is_on = False
+        self._bytecodes: Counter[tuple[str, CodeType]] = Counter()
+        self._calls: Counter[tuple[str, CodeType]] = Counter()
+
+    def begin(self, *_: object) -> None:
+        self._is_on = True
+
+    def end(self, *_: object) -> None:
+        self._is_on = False
+        ran = [
+            Ran(thread, code.co_filename, code.co_qualname, count, self._calls[thread, code])
+            for (thread, code), count in self._bytecodes.items()
+        ]
+        part = self._out.with_suffix(".part")
+        part.write_bytes(msgspec.json.encode(ran))
+        part.rename(self._out)
+
+    # As `sys.settrace` wants it: asked at each entry into a function, and then at each bytecode.
+    def trace(self, frame: FrameType, _event: str, _arg: Any) -> Callable[..., Any] | None:
+        if not self._is_on or frame.f_code.co_filename == __file__:
+            return None
+        key = (threading.current_thread().name, frame.f_code)
+        self._calls[key] += 1
+        bytecodes = self._bytecodes
+
+        def count(_: FrameType, event: str, __: object) -> object:
+            if event == "opcode":
+                bytecodes[key] += 1
+            return count
+
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+        return count
+
+
+def serve(config: str, out: Path) -> None:
+    """The data plane in this process, counted."""
+    from gateway.cli.serve import serve as command  # noqa: PLC0415 - only in the counted process
+
+    counting = Counting(out)
+    signal.signal(signal.SIGUSR1, counting.begin)
+    signal.signal(signal.SIGUSR2, counting.end)
+    threading.settrace(counting.trace)
+    sys.settrace(counting.trace)
+    command(["--config", config])
+
+
+def counted(case: str, work: Path) -> tuple[list[Ran], int]:
+    """What ran for a case, and for how many requests or chunks."""
+    out = work / "counted.json"
+    with running_upstream() as upstream:
+        contestant = Contestant(HERE / "gatewright.toml", work / "gateway", upstream)
+        contestant.plan["cmd"] = (
+            f"{sys.executable} -m benchmarks.bytecodes --serve $WORK/gatewright.toml --out {out}"
+        )
+        contestant.start(request_body(64))
+        try:
+            to = (case, contestant.port, contestant.path, contestant.headers, work)
+            put_load(*to, seconds=SECONDS)
+            contestant.signal(signal.SIGUSR1)
+            seen = put_load(*to, seconds=SECONDS)
+            contestant.signal(signal.SIGUSR2)
+            contestant.wait_for(out)
+        finally:
+            contestant.stop()
+    units = seen.chunks if "chunks" in CASES[case] else seen.answers
+    return msgspec.json.decode(out.read_bytes(), type=list[Ran]), max(units, 1)
+
+
+def file_of(ran: Ran) -> str:
+    """Ours by its path in the project, others' by their package."""
+    path = Path(ran.file)
+    if PACKAGES in path.parts:
+        return path.parts[path.parts.index(PACKAGES) + 1]
+    return str(path.relative_to(PROJECT)) if path.is_relative_to(PROJECT) else path.name
+
+
+def table(title: str, ran: list[Ran], name_of: Callable[[Ran], str], units: int, rows: int) -> str:
+    """One of the tables: each name with its bytecodes and calls a unit, the dearest first."""
+    bytecodes: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
+    for each in ran:
+        bytecodes[name_of(each)] += each.bytecodes
+        calls[name_of(each)] += each.calls
+    lines = [
+        f"{title}: bytecodes {bytecodes.total() / units:.0f}, calls {calls.total() / units:.0f}"
+    ]
+    lines += [
+        f"{count / units:10.1f} {calls[name] / units:8.2f}  {name}"
+        for name, count in bytecodes.most_common(rows)
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    cases = [name for name in BODIES if name != "low"]
+    parser.add_argument("--case", choices=cases, default="small")
+    parser.add_argument("--rows", type=int, default=30)
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.serve, options.out)
+        return
+    with tempfile.TemporaryDirectory(prefix="gatewright-bytecodes-") as folder:
+        ran, units = counted(options.case, Path(folder))
+    print(f"{units} counted")
+    for title, name_of in (
+        ("by thread", lambda each: each.thread),
+        ("by file", file_of),
+        ("by function", lambda each: f"{file_of(each)} {each.function}"),
+    ):
+        print(table(title, ran, name_of, units, options.rows))
+
+
+if __name__ == "__main__":
+    main()
