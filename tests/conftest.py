@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 
-pytest_plugins = ["tests.databases"]
+pytest_plugins = ["tests.databases", "tests.watched"]
 
 # How long drawing takes says how busy the machine is, not whether the property holds. The examples
 # are the same in every run, so that a run says something about the change that it was made for;

@@ -23,6 +23,20 @@ def kept():
     threading.Event().wait()
 def test_it_fails_and_never_ends(kept): assert False
 """
+NEVER_ENDS_IN_A_LOOP = """
+import asyncio
+import pytest
+@pytest.fixture
+def anyio_backend(): return "asyncio"
+@pytest.fixture
+async def kept():
+    yield
+@pytest.mark.anyio
+@pytest.mark.timeout(1)
+async def test_it_never_ends(kept):
+    while True:
+        await asyncio.sleep(0.01)
+"""
 FAILS = "def test_it_fails(): assert False\n"
 PASSES = "def test_it_passes(): pass\n"
 ONCE = """
@@ -56,6 +70,13 @@ def test_what_fails_twice_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 def test_what_failed_once_is_asked_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert status_of(monkeypatch, tmp_path, ONCE, PASSES) == 0
+
+
+def test_what_never_ends_in_an_event_loop_fails_by_itself(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    status = status_of(monkeypatch, tmp_path, NEVER_ENDS_IN_A_LOOP, PASSES)
+    assert status == side_by_side.FAILED
 
 
 @pytest.mark.parametrize("other", [PASSES, ONCE])
