@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from gateway.routing import HOURS_PER_DAY, US_PER_HOUR, comparable, weekday_of
+from gateway.board import comparable
+from gateway.routing import HOURS_PER_DAY, US_PER_HOUR, weekday_of
 from gateway.types import PURPOSES, AuditRecord, Purpose, RecordedFacts, purpose_of
 from policies.facts import Facts, TargetFacts
 

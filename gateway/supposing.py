@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway import routing
+from gateway.board import TargetBoard, comparable
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.dialects.registry import DIALECTS
@@ -16,7 +17,7 @@ from policies.facts import Facts, TargetFacts
 
 
 EXAMPLE_PRINCIPAL = Principal("example", "example", "example", "example", "example", (), None, ())
-NOTHING = routing.TargetBoard({}, {})
+NOTHING = TargetBoard({}, {})
 
 
 class Supposed(Struct, frozen=True):
@@ -108,4 +109,4 @@ def _asked(targets: tuple[TargetFacts, ...], request: ChatRequest) -> tuple[Targ
     """Those that make what is asked for, as a board gives them to who serves."""
     if request.purpose != "embedding":
         return tuple(target for target in targets if not target.vectors)
-    return routing.comparable(tuple(each for each in targets if each.vectors), request.model)
+    return comparable(tuple(each for each in targets if each.vectors), request.model)

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from gateway.board import TargetBoard
 from gateway.dialects.strict_json import MODEL_LENGTH_MAX
 from gateway.errors import ModelUnknown
 from gateway.money.catalogue import PARAMETERS
-from gateway.routing import TargetBoard
 from gateway.types import Principal
 from policies.facts import AUTO, TargetFacts
 

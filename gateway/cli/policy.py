@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from gateway import routing
+from gateway.board import TargetBoard
 from gateway.cli.options import Refused, read_text
 from gateway.cli.replay import replay
 from gateway.cli.rollout import COMMANDS
@@ -54,7 +54,7 @@ def check_document(file: Path, config_file: Path | None) -> None:
     known: tuple[TargetFacts, ...] = ()
     if config_file is not None:
         targets = configured_targets(load_settings(config_file))
-        known = routing.TargetBoard({each.name: each for each in targets}, {}).facts_for(None)
+        known = TargetBoard({each.name: each for each in targets}, {}).facts_for(None)
     report = check(read_text(file), str(file), known)
     click.echo(render_report(report))
     sys.exit(0 if report.is_ok else 1)
@@ -132,5 +132,5 @@ def _targets(document: PolicyDocument, settings: Settings | None) -> tuple[Targe
         if settings.providers[target.provider].credential
         and provider_credential(settings, target.provider) is None
     }
-    board = routing.TargetBoard({target.name: target for target in targets}, unavailable)
+    board = TargetBoard({target.name: target for target in targets}, unavailable)
     return board.facts_for(None)

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from gateway import rhythm
+from gateway.board import TargetBoard
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.credentials import master_key
@@ -20,7 +21,6 @@ from gateway.oversight.deeds import Deeds
 from gateway.ports import AuditLog, Provider
 from gateway.providers.checking import Checker
 from gateway.providers.http_provider import HttpProvider
-from gateway.routing import TargetBoard
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.keeper import SecretUnavailableError
 from gateway.secrets.secret import Secret

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from gateway.board import TargetBoard
 from gateway.configuration.settings import Limits
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import (
@@ -21,7 +22,7 @@ from gateway.identity import KeyTable
 from gateway.passage import Arrival
 from gateway.recall import Recaller
 from gateway.rollout.versions import PolicySet
-from gateway.routing import US_PER_HOUR, TargetBoard, decision_digest, gather, rule
+from gateway.routing import US_PER_HOUR, decision_digest, gather, rule
 from gateway.snapshot import Snapshot
 from gateway.types import AuditRecord, Inspection, Principal, Reservation
 from policies.decide import decide

@@ -10,6 +10,7 @@ import pytest
 from msgspec import Struct
 
 from gateway.audit.memory import MemoryAuditLog
+from gateway.board import TargetBoard
 from gateway.caching.kept_streams import RepeatedStream
 from gateway.caching.response_cache import KeptReply
 from gateway.clock import StoppedClock
@@ -29,7 +30,7 @@ from gateway.pings import Pings
 from gateway.providers.scripted import ScriptedProvider, ScriptedReply, ScriptedUpstreamReply
 from gateway.relay import Relay
 from gateway.rollout.versions import PolicySet
-from gateway.routing import TargetBoard, gather, rule
+from gateway.routing import gather, rule
 from gateway.snapshot import Snapshot
 from gateway.tally import Tally
 from gateway.types import AuditRecord, Inspection, Principal, Receipt, StreamEvent

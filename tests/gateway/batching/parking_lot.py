@@ -17,6 +17,7 @@ from gateway.batching.parked_lines import ParkedLines
 from gateway.batching.parking import set_aside, ticket_of
 from gateway.batching.parts import stake_of
 from gateway.batching.pipeline import BatchPipeline
+from gateway.board import TargetBoard
 from gateway.clock import StoppedClock
 from gateway.conclusion import Conclusion
 from gateway.configuration.settings import Limits, Settings
@@ -32,7 +33,7 @@ from gateway.ports import UpstreamBody
 from gateway.providers.scripted import ScriptedProvider
 from gateway.providers.scripted_parcels import ScriptedParcels
 from gateway.rollout.versions import PolicySet
-from gateway.routing import TargetBoard, gather, rule
+from gateway.routing import gather, rule
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.snapshot import Snapshot, SnapshotKeeper

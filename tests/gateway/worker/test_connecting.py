@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.audit.memory import MemoryAuditLog
+from gateway.board import TargetBoard
 from gateway.clock import StoppedClock, SystemClock
 from gateway.oversight.checkup import Checkup
 from gateway.oversight.deeds import OPERATORS
@@ -16,7 +17,6 @@ from gateway.ports import Provider
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress, EgressLimits
 from gateway.providers.registry import build_provider
-from gateway.routing import TargetBoard
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.keeper import SecretUnavailableError
 from gateway.secrets.secret import Secret

@@ -2,6 +2,7 @@
 
 import pytest
 
+from gateway.board import TargetBoard
 from gateway.clock import StoppedClock
 from gateway.configuration.settings import Settings
 from gateway.dispatch.health import TargetHealth
@@ -10,7 +11,6 @@ from gateway.identity import KeyTable
 from gateway.metrics import Metrics
 from gateway.pool.figures import Figures
 from gateway.rollout.versions import PolicySet
-from gateway.routing import TargetBoard
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.engine import open_database
 from gateway.store.workers import WorkerTable

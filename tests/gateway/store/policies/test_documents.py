@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from gateway.audit.memory import MemoryAuditLog
+from gateway.board import TargetBoard
 from gateway.clock import Clock, StoppedClock
 from gateway.configuration.guarding import DEEDS, GuardRules
 from gateway.errors import AuditUnavailable, Forbidden, RequestInvalid
@@ -13,7 +14,6 @@ from gateway.identity import KeyTable, accounts_of
 from gateway.oversight.deeds import Deeds, LateDeeds
 from gateway.rollout.trials import Trials
 from gateway.rollout.versions import PolicySet
-from gateway.routing import TargetBoard
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.engine import Database
 from gateway.store.policies.documents import LiveMeanwhile, PolicyStore
