@@ -12,7 +12,7 @@ NODE_OF_PACKAGE := $(CURDIR)/$(BIN)
 
 SCRIPTS := admin/static/built/.stamp
 
-.PHONY: demo test check clients scripts screenshots vocabularies bench faults lock format clean install
+.PHONY: demo test check clients agents scripts screenshots vocabularies bench faults lock format clean install
 
 demo: install scripts ## engine, data plane and admin listener on this machine, with a key to try
 	$(BIN)/gatewright demo
@@ -48,6 +48,14 @@ clients: .clients/npm.stamp .clients/python.stamp ## other vendors' and framewor
 	test -x .clients/python/bin/python || $(PYTHON) -m venv .clients/python
 	.clients/python/bin/python -m pip --disable-pip-version-check --quiet install \
 	  langchain-openai==1.7.3 langchain-anthropic==1.7.7
+	touch $@
+
+agents: install .clients/agents.stamp ## real coding agents, each with loopback only, at upstreams of all three dialects
+	$(BIN)/python -m tests.agents -q
+
+.clients/agents.stamp: Makefile
+	npm install --prefix .clients/agents --no-audit --no-fund @anthropic-ai/claude-code@2.1.331 \
+	  @openai/codex@0.169.0 opencode-ai@1.18.33
 	touch $@
 
 screenshots: install scripts ## the pictures of docs/screens, anew

@@ -9,6 +9,9 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.databases", "tests.watched"]
 
+# They start programs that `make agents` fetches, and want a network of their own.
+collect_ignore = ["agents"]
+
 # How long drawing takes says how busy the machine is, not whether the property holds. The examples
 # are the same in every run, so that a run says something about the change that it was made for;
 # `make faults` looks for new ones.

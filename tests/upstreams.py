@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from tests.upstream_completions import text_completion, text_completion_events, words_of
+from tests.upstream_messages import anthropic_events, anthropic_message
 from tests.upstream_responses import openai_response, openai_response_events
 from tests.vendor_batches import VendorBatches
 
@@ -144,6 +145,11 @@ class RecordingUpstream:
         """The next model calls get these, in order."""
         self._next.extend(answers)
 
+    def answer_to(self, request: RecordedRequest) -> Answer:
+        """What a model call gets for which nothing is queued."""
+        del request
+        return self._standing
+
     def forget(self) -> None:
         """Forget what was received and queued, for a test that shares this upstream."""
         self.requests.clear()
@@ -239,7 +245,7 @@ class RecordingUpstream:
             _write_whole(writer, 404, b'{"error":{"message":"no such path"}}', ())
             await writer.drain()
             return
-        answer = self._next.popleft() if self._next else self._standing
+        answer = self._next.popleft() if self._next else self.answer_to(request)
         await _Reply(self, request, answer, reader, writer).send()
 
     def _answer_to(self, path: str, body: dict[str, object]) -> dict[str, object]:
@@ -477,20 +483,20 @@ def _error_body(status: int, *, is_anthropic: bool) -> bytes:
 
 def events_of(answer: Answer, request: dict[str, object], dialect: str) -> list[bytes]:
     """The events of a good answer, for tests that send them in their own way."""
-    make = _anthropic_events if dialect == "anthropic_messages" else _openai_events
+    make = anthropic_events if dialect == "anthropic_messages" else _openai_events
     return make(answer, request)
 
 
 def reply_of(answer: Answer, model: str, dialect: str) -> dict[str, object]:
     """A good answer as a tree, for tests that change it."""
-    make = _anthropic_message if dialect == "anthropic_messages" else _openai_completion
+    make = anthropic_message if dialect == "anthropic_messages" else _openai_completion
     return make(answer, model)
 
 
 def _makers(path: str) -> tuple[MakeWhole, MakeEvents]:
     """What makes good answers at a path."""
     if path.endswith("/messages"):
-        return _anthropic_message, _anthropic_events
+        return anthropic_message, anthropic_events
     if path.endswith("/responses"):
         return openai_response, openai_response_events
     if path.endswith("/v1/completions"):
@@ -543,57 +549,3 @@ def _openai_events(answer: Answer, request: dict[str, object]) -> list[bytes]:
         events.append(b"data: " + msgspec.json.encode(last) + b"\n\n")
     events.append(b"data: [DONE]\n\n")
     return events
-
-
-def _anthropic_usage(answer: Answer, output_tokens: int) -> dict[str, object]:
-    return {
-        "input_tokens": answer.input_tokens - answer.cache_read_tokens,
-        "output_tokens": output_tokens,
-        "cache_read_input_tokens": answer.cache_read_tokens,
-        "cache_creation_input_tokens": 0,
-    }
-
-
-def _anthropic_message(answer: Answer, model: object) -> dict[str, object]:
-    return {
-        "id": "msg_fake",
-        "type": "message",
-        "role": "assistant",
-        "model": model,
-        "content": [{"type": "text", "text": answer.text}],
-        "stop_reason": answer.stop or "end_turn",
-        "stop_sequence": None,
-        "usage": _anthropic_usage(answer, answer.output_tokens),
-    }
-
-
-def _anthropic_events(answer: Answer, request: dict[str, object]) -> list[bytes]:
-    message = _anthropic_message(answer, request.get("model", ""))
-    message |= {"content": [], "stop_reason": None, "usage": _anthropic_usage(answer, 1)}
-    trees: list[dict[str, object]] = [
-        {"type": "message_start", "message": message},
-        {
-            "type": "content_block_start",
-            "index": 0,
-            "content_block": {"type": "text", "text": ""},
-        },
-        *(
-            {
-                "type": "content_block_delta",
-                "index": 0,
-                "delta": {"type": "text_delta", "text": piece},
-            }
-            for piece in words_of(answer.text)
-        ),
-        {"type": "content_block_stop", "index": 0},
-        {
-            "type": "message_delta",
-            "delta": {"stop_reason": answer.stop or "end_turn", "stop_sequence": None},
-            "usage": {"output_tokens": answer.output_tokens},
-        },
-        {"type": "message_stop"},
-    ]
-    return [
-        b"event: %b\ndata: %b\n\n" % (str(tree["type"]).encode(), msgspec.json.encode(tree))
-        for tree in trees
-    ]

@@ -20,8 +20,9 @@ from gateway.veiling.output_scan import OutputScan
 from gateway.veiling.rewriting import in_turn
 from tests.classifiers import samples
 from tests.gateway.veiling.test_veil import veil_of
+from tests.upstream_messages import anthropic_events
 from tests.upstream_responses import openai_response_events
-from tests.upstreams import Answer, _anthropic_events, _openai_events
+from tests.upstreams import Answer, _openai_events
 
 
 RNG = random.Random(11)
@@ -39,7 +40,7 @@ VALUES = {
 WORDS = "The report about rivers and trains is ready, and the music was good. "
 SOURCES = {
     "openai_chat": _openai_events,
-    "anthropic_messages": _anthropic_events,
+    "anthropic_messages": anthropic_events,
     "openai_responses": openai_response_events,
 }
 ALL: tuple[DialectName, ...] = ("openai_chat", "anthropic_messages", "openai_responses")

@@ -6,14 +6,15 @@ import pytest
 from gateway.dialects.registry import DIALECTS
 from gateway.types import DialectName, StreamEvent
 from gateway.veiling.veil import Veil, veiled
-from tests.upstreams import Answer, _anthropic_events, _openai_events
+from tests.upstream_messages import anthropic_events
+from tests.upstreams import Answer, _openai_events
 
 
 FOUND = [("PERSON", "Ingrid Halvorsen"), ("EMAIL", "ingrid@corp-mail.no")]
 BODY = b"""{"model": "auto", "stream": true, "max_tokens": 9, "messages": [
     {"role": "user", "content": "Write to Ingrid Halvorsen, ingrid@corp-mail.no"}]}"""
 BOTH: tuple[DialectName, ...] = ("openai_chat", "anthropic_messages")
-SOURCES = {"openai_chat": _openai_events, "anthropic_messages": _anthropic_events}
+SOURCES = {"openai_chat": _openai_events, "anthropic_messages": anthropic_events}
 both = pytest.mark.parametrize("dialect", BOTH)
 
 
