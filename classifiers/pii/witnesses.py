@@ -68,12 +68,22 @@ _NO_PASSWORDS: Final = re.compile(
     r"string|token|undefined|unset|value|wrong"
 )
 
+# Which day it is, as programs tell models, up to any part of the date: nobody is born on it.
+_TODAY: Final = re.compile(
+    r"\b(?:today(?:['\u2019]?s)?|current) date(?: is|[ \t:=\"'>*]){0,4}"
+    r"(?:(?:mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}"
+    r"|[0-9]{1,4}|[ ,/.-]){0,12}\Z",
+    re.IGNORECASE,
+)
+
 
 def speaks_for(text: str, label: str, start: int, end: int) -> bool:
     """Whether a place that the tagger took for something of this label may be that."""
     before = text[max(0, start - _BEFORE) : start]
     after = text[end : end + _AFTER]
     said = text[start:end]
+    if label == "DOB":
+        return _TODAY.search(before) is None
     near = _NEAR.get(label)
     if label == "PASSWORD" and near is not None:
         return near.search(before) is not None and _is_password(text, start, end)

@@ -178,6 +178,32 @@ def test_dates_of_birth_are_found_in_every_row_below_their_heading() -> None:
     assert found == list(days)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Today's date is 2026-11-24.",
+        "The current date is 2026-11-24",
+        "Today's date: Tue Nov 24 2026",
+        "- Review the pending changes on the current branch\n\nToday's date is 2026-11-24.\n",
+    ],
+)
+def test_the_day_that_a_program_tells_a_model_is_nobodys_birthday(text: str) -> None:
+    assert not sensitive(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Anna Schmidt, 1984-11-24, Berlin. Today's date is 2026-11-24.",
+        "Today's date is 2026-11-24. Anna Schmidt, born 1984-11-24, is here.",
+        "The current date of birth in the file is 1984-11-24.",
+    ],
+)
+def test_a_birthday_beside_that_day_is_still_found(text: str) -> None:
+    (found,) = (each for each in sensitive(text) if each.startswith("DOB"))
+    assert "2026" not in found
+
+
 def test_in_other_scripts_the_tagger_is_believed() -> None:
     text = "\u0915\u0943\u092a\u092f\u093e 5512 \u092a\u0930 \u0915\u0949\u0932"
     assert speaks_for(text, "USERNAME", 7, 11)
