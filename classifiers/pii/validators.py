@@ -41,6 +41,14 @@ _IBAN_LENGTHS = (
     "SC31 SD18 SE24 SI19 SK24 SM27 SO23 ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20 YE30"
 )
 IBAN_LENGTH = {entry[:2]: int(entry[2:]) for entry in _IBAN_LENGTHS.split()}
+# Countries whose accounts are digits alone, in the same registry: where a random id has a country's
+# two letters, it hardly ever goes on like that.
+_IBAN_OF_DIGITS = frozenset(
+    {
+        *("AE", "AT", "BA", "BE", "CZ", "DE", "DK", "EE", "ES", "FI", "HR", "HU", "IS", "LT"),
+        *("NO", "PL", "PT", "SE", "SI", "SK"),
+    }
+)
 _ITIN_GROUPS = frozenset({*range(50, 66), *range(70, 89), *range(90, 93), *range(94, 100)})
 
 
@@ -141,9 +149,11 @@ def cpf(digits: str) -> bool:
 
 
 def iban(text: str) -> bool:
-    """Known country, its length, and ISO 7064 mod 97-10."""
+    """Known country, its length, digits where it has only those, and ISO 7064 mod 97-10."""
     upper = text.upper()
     if len(upper) != IBAN_LENGTH.get(upper[:2], -1) or not (upper.isascii() and upper.isalnum()):
+        return False
+    if not _digits(upper[2:] if upper[:2] in _IBAN_OF_DIGITS else upper[2:4]):
         return False
     return int("".join(str(int(char, 36)) for char in upper[4:] + upper[:4])) % 97 == 1
 

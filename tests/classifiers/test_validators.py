@@ -81,6 +81,18 @@ def test_a_jwt_header_is_json_that_names_an_algorithm() -> None:
     assert not validators.jwt_header(other + ".e30.")
 
 
+def with_right_checks(country: str, account: str) -> str:
+    number = "".join(str(int(each, 36)) for each in f"{account}{country}00")
+    return f"{country}{98 - int(number) % 97:02}{account}"
+
+
+@pytest.mark.parametrize("account", ["d7e861500000", "9BABD7E86685", "F00000000001"])
+def test_letters_in_an_account_of_a_country_of_digits_are_no_iban(account: str) -> None:
+    assert not validators.iban(with_right_checks("BE", account.upper()))
+    assert validators.iban(with_right_checks("BE", "539007547034"))
+    assert validators.iban(with_right_checks("GB", "WEST12345698765432"))
+
+
 @given(st.text(max_size=60))
 def test_no_validator_raises_on_any_text(text: str) -> None:
     for accepts in (
