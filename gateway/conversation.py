@@ -18,6 +18,7 @@ tools, strict, choice, parallel  exact (5)            exact (5)
 tools that a vendor runs         refused (8)          refused (8)
 custom tools of responses        a function of one text, and back; chat's are refused
 namespaces of responses          functions of other names, and back
+built-in tools the caller runs   functions of what their calls say, and back; `computer` refused
 `function` messages              as tool results      -
 thinking blocks                  `thinking_blocks`    dropped (their signatures are foreign)
 reasoning effort, thinking       effort, budget (3)   `reasoning_effort` (3), else dropped

@@ -83,6 +83,8 @@ RULES: Mapping[int, str] = {
     64: "Bare text for a chat model that was named is one user's turn, reported",
     65: "Namespaces and custom tools of responses become functions, and calls of them come back "
     "as what they were",
+    66: "Built-in tools of responses that the caller runs become functions of what their calls "
+    "say, and calls of them come back as items of their own kinds",
 }
 
 

@@ -336,6 +336,8 @@ def _item(*parts: object, **more: object) -> dict[str, Any]:
     return {"input": [{"role": "user", "content": list(parts)}], **more}
 
 
+_BUILT_IN = ("local_shell", "shell", "apply_patch", "computer")
+
 RESPONSES: Fields = {
     **_each("temperature", 0.5, 1.7),
     **_each("top_p", 0.5),
@@ -465,6 +467,8 @@ RESPONSES: Fields = {
             {"type": "local_shell_call", "id": "x", "call_id": "c", "status": "completed"},
         ]
     },
+    **{f"{kind} of the caller's": {"tools": [{"type": kind}]} for kind in _BUILT_IN},
+    "a search of the caller's": {"tools": [{"type": "tool_search", "execution": "client"}]},
     "an unknown field in a part": _item({"type": "input_text", "text": "A", "hint": 1}),
 }
 

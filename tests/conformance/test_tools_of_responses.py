@@ -251,9 +251,8 @@ def test_rule_65_namespaces_and_custom_tools_pass_unchanged_within_their_dialect
 @pytest.mark.parametrize(
     ("tools", "place"),
     [
-        ([{"type": "local_shell"}], "tools[0].type"),
-        ([{"type": "apply_patch"}], "tools[0].type"),
-        ([{"type": "tool_search", "execution": "client"}], "tools[0].type"),
+        ([{"type": "computer"}], "tools[0].type"),
+        ([{"type": "computer_use_preview"}], "tools[0].type"),
         ([AGENTS | {"tools": [{"type": "shell"}]}], "tools[0].tools[0].type"),
         ([AGENTS | {"tools": [AGENTS]}], "tools[0].tools[0].type"),
         ([AGENTS | {"tools": ["spawn"]}], "tools[0].tools"),

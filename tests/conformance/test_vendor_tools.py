@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import openai
 import pytest
 
@@ -151,3 +152,50 @@ async def test_rule_19_auto_comes_to_the_target_that_leaves_out_what_others_refu
     assert headers["x-gatewright-target"] == OWN
     (call,) = upstreams.openai.calls
     assert "tools" not in call.json
+
+
+CALLS_SHELL: dict[str, Any] = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "m",
+    "content": [
+        {"type": "tool_use", "id": "toolu_1", "name": "shell", "input": {"commands": ["ls"]}}
+    ],
+    "stop_reason": "tool_use",
+    "usage": {"input_tokens": 5, "output_tokens": 5},
+}
+
+
+async def test_rule_66_a_key_that_leaves_nothing_out_runs_a_shell_for_another_vendors_model(
+    gateway: RunningGateway, upstreams: Upstreams
+) -> None:
+    key = await gateway.issue_key(DEMO, translation="strict")
+    upstreams.anthropic.answer_once(Answer(body=msgspec.json.encode(CALLS_SHELL)))
+    shell: Any = [{"type": "shell", "environment": {"type": "local"}}]
+    said: Any = [{"role": "user", "content": "What is here?"}]
+    async with openai.AsyncOpenAI(
+        base_url=f"{gateway.url}/v1", api_key=key, max_retries=0
+    ) as client:
+        asking = client.responses
+        asked = await asking.create(
+            model=CLAUDE_TARGET, input=said, tools=shell, max_output_tokens=50
+        )
+        (call,) = asked.output
+        assert call.type == "shell_call"
+        assert call.action.commands == ["ls"]
+        written = {"stdout": "a.py", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}
+        gave: Any = {"type": "shell_call_output", "call_id": call.call_id, "output": [written]}
+        told = await asking.create(
+            model=CLAUDE_TARGET,
+            input=[gave],
+            previous_response_id=asked.id,
+            tools=shell,
+            max_output_tokens=50,
+        )
+
+    assert told.output_text == "Hello from the upstream."
+    turns: Any = upstreams.anthropic.calls[1].json["messages"]
+    (used,) = turns[1]["content"]
+    assert (used["name"], used["input"]) == ("shell", {"commands": ["ls"]})
+    assert "a.py" in str(turns[2]["content"])

@@ -20,15 +20,17 @@ from gateway.conversation import (
     Turn,
 )
 from gateway.dialects.loss import AUTO_TIER, Losses, breakpoint_life, unsupported
-from gateway.dialects.openai_responses import wire
+from gateway.dialects.openai_responses import built_in, wire
 from gateway.dialects.openai_responses.foreign import readable
+from gateway.dialects.openai_responses.history import BuiltInItems
 from gateway.dialects.openai_responses.marks import thinking_of
 from gateway.dialects.openai_responses.request import check_said
 from gateway.dialects.openai_responses.tools import (
     ADDITIONAL,
-    CROSSING,
     HOSTED_ITEMS,
+    Called,
     Toolbox,
+    crosses,
     listed,
     text_as_arguments,
 )
@@ -82,7 +84,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
         losses.add("service_tier")
     if body.text is not None and body.text.verbosity is not None:
         losses.add("text.verbosity")
-    system, turns = _turns(body, losses, box)
+    system, turns = _turns(body, BuiltInItems(request.tree, box), losses, box)
     return Conversation(
         system=system,
         turns=turns,
@@ -104,7 +106,7 @@ def _note_inner_fields(tree: Mapping[str, object], losses: Losses) -> None:
     """Of items and tools that cross; what is left out whole is reported by its own name."""
     items = tree.get("input")
     for item in items if isinstance(items, list) else ():
-        if item.get("type") in HOSTED_ITEMS:
+        if item.get("type") in HOSTED_ITEMS or _is_built_in(item):
             continue
         losses.add_unknown(item, _PLACED_OF_ITEM, "input.")
         for inner in ("content", "output"):
@@ -112,8 +114,12 @@ def _note_inner_fields(tree: Mapping[str, object], losses: Losses) -> None:
             for part in parts if isinstance(parts, list) else ():
                 losses.add_unknown(part, _PLACED_OF_PART, f"input.{inner}.")
     for _, tool in listed(tree):
-        if tool.get("type") in CROSSING:
+        if crosses(tool):
             losses.add_unknown(tool, _PLACED_OF_TOOL, "tools.")
+
+
+def _is_built_in(item: Mapping[str, object]) -> bool:
+    return bool(built_in.called_in(item) or built_in.answered_in(item))
 
 
 def _reasoning(asked: wire.ReasoningWire | None) -> Reasoning | None:
@@ -147,7 +153,7 @@ def _tool_choice(choice: str | wire.NamedChoice | None, box: Toolbox) -> ToolCho
 
 
 def _turns(
-    body: wire.ResponsesBody, losses: Losses, box: Toolbox
+    body: wire.ResponsesBody, own: BuiltInItems, losses: Losses, box: Toolbox
 ) -> tuple[tuple[TextPart, ...], tuple[Turn, ...]]:
     """Items become turns; what the assistant said, thought and called in a row is one turn."""
     system = [TextPart(body.instructions)] if body.instructions else []
@@ -160,14 +166,16 @@ def _turns(
         if item.type == ADDITIONAL:
             box.bring(item.tools, f"{place}.tools")
             continue
-        own = _of_assistant(item, place, losses, box)
-        if own is not None:
-            said += own
+        parts: list[Part] | None = own.calls(index, losses)
+        if parts is None:
+            parts = _of_assistant(item, place, losses, box)
+        if parts is not None:
+            said += parts
             continue
         if said:
             turns.append(Turn("assistant", tuple(said)))
             said = []
-        turn = _turn(item, place, losses)
+        turn = own.result(index, losses) or _turn(item, place, losses)
         if turn.role == "system" and not turns:
             system += (part for part in turn.parts if isinstance(part, TextPart))
         elif turn.parts:
@@ -180,10 +188,10 @@ def _turns(
 def _of_assistant(item: wire.Item, place: str, losses: Losses, box: Toolbox) -> list[Part] | None:
     """The parts of an item that the assistant made; None for any other."""
     if item.type == "function_call":
-        name = box.there(item.name or "", item.namespace or "")
+        name = box.there(Called(item.name or "", item.namespace or ""))
         return [ToolCallPart(item.call_id or "", name, item.arguments or "")]
     if item.type == "custom_tool_call" and item.name and item.input is not None:
-        name = box.there(item.name, item.namespace or "", is_custom=True)
+        name = box.there(Called(item.name, item.namespace or "", "custom"))
         return [ToolCallPart(item.call_id or "", name, text_as_arguments(item.input))]
     if item.type == "reasoning":
         return [thinking_of(item)]

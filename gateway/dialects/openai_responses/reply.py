@@ -8,6 +8,7 @@ from gateway.conversation import PART_SEAM
 from gateway.dialects import body
 from gateway.dialects.figures import read_figures
 from gateway.dialects.openai_chat.reply import served_tier, told_tier
+from gateway.dialects.openai_responses import built_in
 from gateway.dialects.openai_responses.foreign import item_of, searches_in
 from gateway.dialects.openai_responses.marks import wrapped_block, wrapped_item
 from gateway.dialects.openai_responses.tools import Called, text_of
@@ -247,6 +248,10 @@ def call_item(
 ) -> Json:
     """`called` is the id that results pair with, and the tool."""
     call_id, tool = called
+    if tool.is_built_in:
+        item: Json = {"id": item_id(request, built_in.PREFIXES[tool.kind], index)}
+        item |= {"type": f"{tool.kind}_call", "call_id": call_id}
+        return item | built_in.call_fields(tool.kind, arguments)
     named = (
         {"name": tool.name, "namespace": tool.namespace} if tool.namespace else {"name": tool.name}
     )

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.dialects import body, sse
+from gateway.dialects.openai_responses import built_in
 from gateway.dialects.openai_responses.errors import error_event, response_error
 from gateway.dialects.openai_responses.reply import (
     call_item,
@@ -247,9 +248,12 @@ class ResponseStreamEncoder:
     def _call(self, delta: Delta) -> bytes:
         opening = self._close(self._open)
         tool = self._names.get(delta.name) or Called(delta.name)
-        item = self._next("custom" if tool.is_custom else "call")
+        item = self._next("call" if tool.kind == "function" else tool.kind)
         item.tool_id, item.called = delta.tool_id, tool
         self._calls[delta.index] = item
+        if tool.is_built_in:
+            # What it does has to be known for the first word about it.
+            return opening
         called = (item.tool_id, tool)
         added = call_item(self._request, item.index, called, "", "in_progress")
         return opening + self._event(
@@ -261,8 +265,8 @@ class ResponseStreamEncoder:
         if item is None:
             return b""
         item.text += delta.text
-        if item.kind == "custom":
-            # Its text stands in JSON there, and is known when that is whole.
+        if item.kind != "call":
+            # What it says here stands in JSON there, and is known when that is whole.
             return b""
         self._sequence += 1
         return _PIECES["call"] % (
@@ -275,6 +279,8 @@ class ResponseStreamEncoder:
     def _close_call(self, item: _Open, inside: dict[str, object]) -> bytes:
         arguments = item.text or "{}"
         whole = call_item(self._request, item.index, (item.tool_id, item.called), arguments)
+        if item.called.is_built_in:
+            return self._whole_call(item, whole)
         if item.kind == "custom":
             text = text_of(arguments)
             done = self._event(f"{_TEXT_OF_CALL}.delta", inside | {"delta": text})
@@ -283,6 +289,18 @@ class ResponseStreamEncoder:
         said = {"arguments": arguments, "name": item.called.name}
         done = self._event("response.function_call_arguments.done", inside | said)
         return done + self._item_done(item, whole)
+
+    def _whole_call(self, item: _Open, whole: dict[str, object]) -> bytes:
+        """A call of a built-in tool; of a shell's, each command is told by itself."""
+        place: dict[str, object] = {"output_index": item.index}
+        added = {**place, "item": built_in.begun(item.kind, whole)}
+        pieces = [self._event("response.output_item.added", added)]
+        for number, command in enumerate(built_in.commands_of(item.kind, whole)):
+            where = {**place, "command_index": number}
+            told = (("added", "command", ""), ("delta", "delta", command))
+            for what, field, text in (*told, ("done", "command", command)):
+                pieces.append(self._event(f"{_COMMAND}.{what}", {**where, field: text}))
+        return b"".join(pieces) + self._item_done(item, whole)
 
     def _item_done(self, item: _Open, whole: dict[str, object]) -> bytes:
         self._output[item.index] = whole
@@ -316,8 +334,16 @@ class ResponseStreamEncoder:
         return PING
 
 
-_PREFIXES = {"text": "msg", "refusal": "msg", "thinking": "rs", "call": "fc", "custom": "ctc"}
-_CLOSING_CALLS = frozenset({"call", "custom"})
+_PREFIXES = {
+    "text": "msg",
+    "refusal": "msg",
+    "thinking": "rs",
+    "call": "fc",
+    "custom": "ctc",
+    **built_in.PREFIXES,
+}
+_CLOSING_CALLS = frozenset({"call", "custom", *built_in.KINDS})
+_COMMAND = "response.shell_call_command"
 _TEXT_OF_CALL = "response.custom_tool_call_input"
 
 

@@ -1,7 +1,8 @@
 """Tools of a responses request in the words of other dialects, which know functions only.
 
 A function in a namespace gets a name of its own there, a custom tool becomes a function of one
-text. Names follow from the request alone, so that whoever reads its answer finds them again.
+text, and a built-in tool that the caller runs one that takes what its calls say. Names follow from
+the request alone, so that whoever reads its answer finds them again.
 """
 
 import hashlib
@@ -14,6 +15,7 @@ from msgspec import Struct
 from gateway.conversation import Hosted, Tool, ToolChoice
 from gateway.dialects.loss import Losses, unsupported
 from gateway.dialects.naming import renamed_tools, tool_name
+from gateway.dialects.openai_responses import built_in
 from gateway.dialects.openai_responses.wire import NamedChoice, ToolWire
 
 
@@ -24,17 +26,20 @@ ADDITIONAL = "additional_tools"
 """An item that brings tools; Codex sends all of its tools in one."""
 
 _NAMESPACE, _FUNCTION, _CUSTOM = "namespace", "function", "custom"
-CROSSING = frozenset({_NAMESPACE, _FUNCTION, _CUSTOM})
-"""Types of tools that have words in other dialects."""
+_CROSSING = frozenset({_NAMESPACE, _FUNCTION, _CUSTOM})
+"""Types of tools that have words in other dialects, beside built-in ones that their caller runs."""
+_BRINGING = frozenset({ADDITIONAL, f"{built_in.SEARCH}_output"})
 
 _CALL = "function_call"
-_CALLS = frozenset({_CALL, "custom_tool_call"})
-_TELLING = frozenset({"tools", "namespace", "input"})
+_CALLS = {_CALL: _FUNCTION, "custom_tool_call": _CUSTOM}
+_TELLING = frozenset({"tools", "namespace", "input", "action", "operation", "execution"})
 """What an item has that tells of other tools than plain functions."""
 _KEPT = 48
 _REASON = "Only function tools exist there"
-_SEARCH = "tool_search"
-_HOSTED = ("web_search", "file_search", "code_interpreter", "image_generation", "mcp", _SEARCH)
+_HOSTED = (
+    *("web_search", "file_search", "code_interpreter", "image_generation", "mcp"),
+    *(built_in.SEARCH, "shell"),
+)
 HOSTED_ITEMS = frozenset(
     {
         *("web_search_call", "file_search_call", "code_interpreter_call", "mcp_list_tools"),
@@ -49,7 +54,16 @@ class Called(Struct, frozen=True):
 
     name: str
     namespace: str = ""
-    is_custom: bool = False
+    kind: str = _FUNCTION
+    """The type of the tool; a built-in one is called as its type is."""
+
+    @property
+    def is_custom(self) -> bool:
+        return self.kind == _CUSTOM
+
+    @property
+    def is_built_in(self) -> bool:
+        return self.kind in built_in.KINDS
 
 
 def listed(tree: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str, object]]]:
@@ -71,6 +85,12 @@ def _inside(tools: object, place: str) -> Iterator[tuple[str, Mapping[str, objec
             yield f"{place}[{index}]", tool
             if "tools" in tool:
                 yield from _inside(tool["tools"], f"{place}[{index}].tools")
+
+
+def crosses(tool: Mapping[str, object]) -> bool:
+    """Whether a tool has words in other dialects."""
+    kind = tool.get("type")
+    return kind in _CROSSING or (kind in built_in.KINDS and _is_callers(str(kind), tool))
 
 
 def called_there(tree: Mapping[str, object]) -> Mapping[str, Called]:
@@ -102,10 +122,12 @@ def _known(tree: Mapping[str, object]) -> dict[Called, None]:
     _add_declared(found, tools)
     for item in telling:
         kind = item.get("type")
-        if kind == ADDITIONAL:
+        if kind in _BRINGING:
             _add_declared(found, item.get("tools"))
         elif kind in _CALLS:
-            _add(found, item.get("name"), item.get("namespace"), is_custom=kind != _CALL)
+            _add(found, item.get("name"), item.get("namespace"), _CALLS[kind])
+        elif (own := built_in.called_in(item)) and _is_callers(own, item):
+            _add(found, own, "", own)
     return found
 
 
@@ -117,19 +139,25 @@ def _add_declared(found: dict[Called, None], tools: object, namespace: object = 
     for tool in tools if isinstance(tools, list) else ():
         kind = tool.get("type") if isinstance(tool, dict) else None
         if kind in {_FUNCTION, _CUSTOM}:
-            _add(found, tool.get("name"), namespace, is_custom=kind == _CUSTOM)
+            _add(found, tool.get("name"), namespace, kind)
+        elif kind in built_in.KINDS and namespace is None and _is_callers(kind, tool):
+            _add(found, kind, "", kind)
         elif kind == _NAMESPACE and namespace is None:
             _add_declared(found, tool.get("tools"), tool.get("name"))
 
 
-def _add(found: dict[Called, None], name: object, namespace: object, *, is_custom: bool) -> None:
+def _is_callers(kind: str, about: Mapping[str, object]) -> bool:
+    return built_in.is_callers(kind, about.get("execution"), about.get("environment"))
+
+
+def _add(found: dict[Called, None], name: object, namespace: object, kind: str) -> None:
     if isinstance(name, str):
         space = namespace if isinstance(namespace, str) else ""
-        found[Called(name, space, is_custom)] = None
+        found[Called(name, space, kind)] = None
 
 
 def _is_plain(called: Called) -> bool:
-    return not called.namespace and not called.is_custom
+    return not called.namespace and called.kind == _FUNCTION
 
 
 def _names(known: Mapping[Called, None]) -> dict[Called, str]:
@@ -152,7 +180,7 @@ def _wish(called: Called) -> str:
 
 
 def _told_apart(called: Called, wish: str) -> str:
-    told = msgspec.json.encode((called.namespace, called.name, called.is_custom))
+    told = msgspec.json.encode((called.namespace, called.name, called.kind))
     return f"{wish[:_KEPT]}_{hashlib.sha256(told).hexdigest()[:15]}"
 
 
@@ -168,19 +196,22 @@ class Toolbox:
         """Name there → place among the tools."""
         self._again = False
 
-    def there(self, name: str, namespace: str = "", *, is_custom: bool = False) -> str:
+    def there(self, called: Called) -> str:
         """What another dialect's model calls it; what plain names may be is its writer's matter."""
         if not self._names:
-            return name
-        return self._names.get(Called(name, namespace, is_custom), name)
+            return called.name
+        return self._names.get(called, called.name)
 
-    def bring(self, tools: object, place: str) -> None:
+    def bring(self, tools: object, place: str) -> list[str]:
         """Read tools that an item brings: what it defines anew takes the place of what was.
 
-        Raises like `put`.
+        Gives what they are called there. Raises like `put`.
         """
         self._again = True
         self.put(_read(tools, place), place)
+        brought: dict[Called, None] = {}
+        _add_declared(brought, tools)
+        return [tool_name(self.there(each)) for each in brought]
 
     def put(self, tools: Iterable[ToolWire], place: str, namespace: ToolWire | None = None) -> None:
         """Put a list of tools, or the inside of a namespace, to what there is.
@@ -194,6 +225,10 @@ class Toolbox:
                 self.put(_read(tool.tools or [], where), where, tool)
             elif tool.type in {_FUNCTION, _CUSTOM} and tool.name:
                 self._put_one(tool, namespace, is_first=index == 0)
+            elif namespace is None and _is_run_by_caller(tool):
+                name = self.there(Called(tool.type, kind=tool.type))
+                about = built_in.about(tool.type, tool.description, tool.environment)
+                self._add(Tool(name, about, built_in.schema(tool.type, tool.parameters)))
             elif hosted := _hosted(tool):
                 where = f"{place}[{index}].type"
                 reason = f"Only its own vendor runs {hosted}"
@@ -204,7 +239,7 @@ class Toolbox:
     def _put_one(self, tool: ToolWire, namespace: ToolWire | None, *, is_first: bool) -> None:
         """What a namespace says of itself is said once, by the first function of it."""
         space = (namespace.name or "") if namespace is not None else ""
-        name = self.there(tool.name or "", space, is_custom=tool.type == _CUSTOM)
+        name = self.there(Called(tool.name or "", space, tool.type))
         about = tool.description or ""
         if is_first and namespace is not None and namespace.description:
             about = f"{space}: {namespace.description}\n\n{about}".rstrip()
@@ -227,21 +262,23 @@ class Toolbox:
 
     def choice(self, asked: NamedChoice) -> ToolChoice:
         """A tool that has to be called; raises FeatureUnsupported unless it is one there."""
+        own = Called(asked.type, kind=asked.type)
+        if own.is_built_in and own in self._known:
+            return ToolChoice("named", self.there(own))
         if asked.type not in {_FUNCTION, _CUSTOM} or not asked.name:
             raise unsupported("tool_choice.type", _REASON, 19)
-        called = Called(asked.name, asked.namespace or "", asked.type == _CUSTOM)
+        called = Called(asked.name, asked.namespace or "", asked.type)
         if called not in self._known and not called.namespace:
             # The vendor's own type has no word for the namespace here.
             like = [
                 each
                 for each in self._known
-                if each.name == called.name and each.is_custom == called.is_custom
+                if each.name == called.name and each.kind == called.kind
             ]
             if len(like) > 1:
                 raise unsupported("tool_choice.name", "Several namespaces have such a tool", 19)
             called = like[0] if like else called
-        name = self.there(called.name, called.namespace, is_custom=called.is_custom)
-        return ToolChoice("named", name)
+        return ToolChoice("named", self.there(called))
 
 
 def _read(tools: object, place: str) -> list[ToolWire]:
@@ -257,9 +294,13 @@ def _hosted(tool: ToolWire) -> str:
     Without one of them a request asks for less; without one that its caller runs, it would be left
     with no hands.
     """
-    if tool.type == _SEARCH and tool.execution == "client":
+    if _is_run_by_caller(tool):
         return ""
     return next((each for each in _HOSTED if tool.type.startswith(each)), "")
+
+
+def _is_run_by_caller(tool: ToolWire) -> bool:
+    return built_in.is_callers(tool.type, tool.execution, tool.environment)
 
 
 def _text_schema(form: object, losses: Losses) -> dict[str, object]:

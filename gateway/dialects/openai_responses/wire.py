@@ -65,6 +65,7 @@ class ToolWire(Struct):
     container: object = None
     format: object = None
     execution: object = None
+    environment: object = None
     tools: object = None
 
 

@@ -40,7 +40,7 @@ def test_rule_55_what_a_shell_or_a_computer_gave_back_goes_on_byte_for_byte() ->
 def test_rule_8_they_are_refused_where_the_target_speaks_another_dialect() -> None:
     for dialect in (OPENAI, ANTHROPIC):
         with pytest.raises(FeatureUnsupported, match=r"^input\[1\]\.type: .*rule 8"):
-            dialect.encode_request(asked(SHELL), target(), 1000)
+            dialect.encode_request(asked(screenshot(image_url=PICTURE)), target(), 1000)
 
 
 def test_a_screenshot_counts_as_an_image_and_not_as_text() -> None:
