@@ -21,8 +21,11 @@ SEARCHES_ASSUMED: Final = 10
 _SEARCH: Final = "web_search"
 _IN_CHAT: Final = "web_search_options"
 """Chat completions' own word for it, whose answers do not say how often."""
+_SHELL: Final = "shell"
+_SHELL_THERE: Final = "shell_in_container"
 _BESIDE_TOKENS: Final = (
     *("code_execution", "code_interpreter", "file_search", "image_generation", "advisor"),
+    _SHELL_THERE,
 )
 """Paid by containers, stores, pictures or another model's tokens, which no answer tells."""
 _PLAIN: Final = frozenset({"function", "custom", "namespace"})
@@ -41,6 +44,8 @@ class Offered(Struct, frozen=True):
     def told_as(self) -> str:
         """How it is reported where it is left out, whatever its version."""
         word = next((each for each in _PAID if self.kind.startswith(each)), "")
+        if word == _SHELL_THERE:
+            word = _SHELL
         return self.place if self.is_field else f"tools.{word}"
 
     @property
@@ -58,8 +63,7 @@ def offers_hosted_tools(request: ChatRequest) -> bool:
     own = tree.get("tools")
     listed = [*own, *brought] if isinstance(own, list) else brought
     # Agents offer dozens of plain ones in every turn.
-    named = (each.get("type") for each in listed if isinstance(each, dict))
-    kinds = {kind for kind in named if isinstance(kind, str)} - _PLAIN
+    kinds = set(map(kind_of, listed)) - _PLAIN
     return _IN_CHAT in tree or any(kind.startswith(_PAID) for kind in kinds)
 
 
@@ -82,6 +86,18 @@ def unpriced_tools(request: ChatRequest, target: Target) -> list[Offered]:
     return [
         each for each in _offered(request.tree) if each.is_field or is_unpriced(each.kind, price)
     ]
+
+
+def kind_of(tool: object) -> str:
+    """A tool's type, by which its price is looked up; empty where it has none.
+
+    A shell that the caller runs is another tool than one in a container of the vendor's.
+    """
+    if not isinstance(tool, dict) or not isinstance(kind := tool.get("type"), str):
+        return ""
+    room = tool.get("environment") if kind == _SHELL else None
+    is_here = room is None or (isinstance(room, dict) and room.get("type") == "local")
+    return kind if is_here else _SHELL_THERE
 
 
 def is_unpriced(kind: object, price: Price) -> bool:
@@ -116,8 +132,7 @@ def _offered(tree: Mapping[str, object]) -> Iterator[Offered]:
     listed = [(f"tools[{at}]", each) for at, each in enumerate(own)]
     listed += [("tools", each) for each in tools_brought(tree)]
     for place, tool in listed:
-        kind = tool.get("type") if isinstance(tool, dict) else None
-        if isinstance(kind, str):
+        if isinstance(tool, dict) and (kind := kind_of(tool)):
             yield Offered(place, kind, tool)
     if tree.get(_IN_CHAT) is not None:
         yield Offered(_IN_CHAT, _SEARCH, {})

@@ -9,7 +9,13 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from gateway.admission.bounds import tools_brought
-from gateway.admission.hosted_tools import NO_PRICE, Offered, is_unpriced, unpriced_tools
+from gateway.admission.hosted_tools import (
+    NO_PRICE,
+    Offered,
+    is_unpriced,
+    kind_of,
+    unpriced_tools,
+)
 from gateway.dialects import body
 from gateway.dialects.loss import unsupported
 from gateway.price import Price
@@ -62,7 +68,7 @@ def _thinned(
     for own, member in zip(_LIST.decode(raw), listed, strict=True):
         about = member if isinstance(member, dict) else {}
         kind, inner = about.get("type"), about.get("tools")
-        if are_tools and is_unpriced(kind, price):
+        if are_tools and is_unpriced(kind_of(member), price):
             continue
         if not isinstance(inner, list):
             kept.append(bytes(own))
@@ -84,15 +90,16 @@ def _is_insisted_on(
         return is_none_left
     if kind == "tool":
         return choice.get("name") in [each.tool.get("name") for each in unpriced]
+    types = [each.tool.get("type") for each in unpriced]
     if kind != "allowed_tools":
-        return is_unpriced(kind, price)
+        return kind in types or is_unpriced(kind, price)
     # Chat completions have one more level.
     inner = choice.get("allowed_tools", choice)
     listed = inner.get("tools") if isinstance(inner, dict) else None
     named = [
         each for each in (listed if isinstance(listed, list) else ()) if isinstance(each, dict)
     ]
-    return any(is_unpriced(each.get("type"), price) for each in named)
+    return any(each.get("type") in types or is_unpriced(each.get("type"), price) for each in named)
 
 
 def _is_none_left(tree: Mapping[str, object], unpriced: Collection[Offered]) -> bool:

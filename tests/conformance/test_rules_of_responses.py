@@ -428,6 +428,9 @@ def test_rule_54_upstreams_hold_nothing_and_see_no_id_of_ours() -> None:
         {"prompt": {"id": "pmpt_1"}},
         {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]},
         {"tools": [{"type": "code_interpreter", "container": "cntr_1"}]},
+        {"tools": [{"type": "code_interpreter", "container": {"type": "auto", "file_ids": ["f"]}}]},
+        {"tools": [{"type": "shell", "environment": {"container_id": "cntr_1"}}]},
+        {"tools": [{"type": "shell", "environment": {"file_ids": ["file_1"]}}]},
     ],
 )
 def test_rule_56_what_only_an_upstream_holds_is_refused(fields: dict[str, Any]) -> None:

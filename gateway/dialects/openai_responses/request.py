@@ -41,6 +41,8 @@ _HELD_ELSEWHERE: Mapping[str, str] = {
     "prompt": "Prompts that an upstream holds cannot be inspected; send the text",
 }
 REFERENCE = "item_reference"
+_ROOMS = ("container", "environment")
+"""Where a tool says in which of its vendor's rooms it works."""
 _MODES = frozenset({"auto", "none", "required"})
 _REQUIRED_OF_ITEM = {
     "function_call": ("call_id", "name", "arguments"),
@@ -138,12 +140,19 @@ def _tool_servers(tools: Iterable[tuple[str, Mapping[str, object]]]) -> list[tup
     """
     servers = []
     for place, tool in tools:
-        if tool.get("vector_store_ids") or isinstance(tool.get("container"), str):
+        if tool.get("vector_store_ids") or any(map(_is_held, map(tool.get, _ROOMS))):
             raise unsupported(place, "What an upstream holds cannot be inspected", 56)
         address = tool.get("server_url")
         if tool.get("type") == "mcp" or address is not None:
             servers.append((f"{place}.server_url", address if isinstance(address, str) else ""))
     return servers
+
+
+def _is_held(room: object) -> bool:
+    """Whether a tool works in rooms that somebody made before, or with files that lie there."""
+    if isinstance(room, dict):
+        return bool(room.get("container_id") or room.get("file_ids"))
+    return isinstance(room, str)
 
 
 def _attachments(

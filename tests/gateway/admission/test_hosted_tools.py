@@ -101,3 +101,24 @@ def test_a_brought_tool_whose_type_is_none_is_no_paid_one(kind: object) -> None:
     asked = structs.replace(plain, has_tools=True, tree={**plain.tree, "input": [brought]})
     assert searches_at_most(asked) == 0
     check_tools_priced(asked, at_a_price(0))
+
+
+ROOMS: list[tuple[dict[str, Any] | None, bool]] = [
+    (None, False),
+    ({"type": "local"}, False),
+    ({"type": "container_auto", "memory_limit": "4g"}, True),
+    ({"type": "of_tomorrow"}, True),
+]
+
+
+@pytest.mark.parametrize(("environment", "is_paid"), ROOMS)
+def test_a_shell_in_the_vendors_rooms_is_paid_for_and_one_of_the_callers_is_not(
+    environment: dict[str, Any] | None, *, is_paid: bool
+) -> None:
+    asked = offering({"type": "shell", "environment": environment}, dialect="openai_responses")
+    if not is_paid:
+        check_tools_priced(asked, at_a_price(0))
+        return
+    with pytest.raises(FeatureUnsupported, match="not known"):
+        check_tools_priced(asked, at_a_price(10_000))
+    check_tools_priced(asked, at_a_price(0, unbilled_tools=True))

@@ -225,3 +225,17 @@ def test_a_count_is_of_what_would_be_sent(
     upstream = counting.encode_request(counting.decode_request(raw, "req_1"), lenient(), 100)
     assert json.loads(upstream.body)["tools"] == tools[1:]
     assert upstream.is_less
+
+
+THERE: dict[str, Any] = {"type": "shell", "environment": {"type": "container_auto"}}
+HERE: dict[str, Any] = {"type": "shell", "environment": {"type": "local"}}
+
+
+def test_a_shell_in_the_vendors_rooms_is_left_out_and_one_of_the_callers_stays() -> None:
+    upstream = encoded(RESPONSES, tools=[THERE, READ, HERE])
+    assert json.loads(upstream.body)["tools"] == [READ, HERE]
+    assert upstream.dropped == ("tools.shell",)
+    with pytest.raises(FeatureUnsupported, match="rule 19"):
+        encoded(RESPONSES, tools=[THERE, READ], tool_choice={"type": "shell"})
+    chosen = sent(RESPONSES, tools=[HERE, READ], tool_choice={"type": "shell"})
+    assert chosen["tool_choice"] == {"type": "shell"}
