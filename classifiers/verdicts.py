@@ -13,6 +13,7 @@ from classifiers.adjoining import torn_values
 from classifiers.pii.detect import Scan
 from classifiers.pii.findings import Finding
 from classifiers.pii.labels import DataClass, data_class_of
+from classifiers.pii.normalise import normalise
 from classifiers.pii.scanner import Scanner
 from classifiers.pii.tagger import never
 from classifiers.units import SEAM, Unit
@@ -20,6 +21,7 @@ from classifiers.units import SEAM, Unit
 
 CHUNK_LENGTH = 16_384
 CHUNK_OVERLAP = 512
+OVERLAP_MAX = 8_192
 KEY_CHUNK_LENGTH = 65_536
 _KEY = "PRIVATE_KEY"
 
@@ -84,13 +86,28 @@ def _in_chunks(text: str, scanner: Scanner, expired: Callable[[], bool]) -> Scan
         if scanned.late:
             return Scan(tuple(found), complete=False, late=True)
         complete = complete and scanned.complete
+        overlap = _overlap(text, end) if end < len(text) else 0
+        complete = complete and overlap < OVERLAP_MAX
         last = found[-1] if found else None
         is_open = last is not None and last.label == _KEY and last.end == end
         if last is not None and is_open and (last.start > start or length == CHUNK_LENGTH):
             start, length = last.start, KEY_CHUNK_LENGTH
         else:
-            start, length = end - CHUNK_OVERLAP, CHUNK_LENGTH
+            start, length = end - overlap, CHUNK_LENGTH
     return Scan(tuple(found), complete)
+
+
+def _overlap(text: str, end: int) -> int:
+    """How much before a cut is read again: so many characters that a reader sees.
+
+    Where nobody sees hardly any, it is the most that may be, and something may be lost there.
+    """
+    tail = text[end - CHUNK_OVERLAP : end]
+    if tail.isascii() or not normalise(tail).kept_before:
+        return CHUNK_OVERLAP
+    view = normalise(text[end - OVERLAP_MAX : end])
+    seen = len(view.text) - CHUNK_OVERLAP
+    return OVERLAP_MAX - view.origin(seen) if seen > 0 else OVERLAP_MAX
 
 
 def _add(found: list[Finding], new: Finding) -> None:

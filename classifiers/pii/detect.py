@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from classifiers.pii import numbers, validators
 from classifiers.pii.decoded import Decoded, with_changes
-from classifiers.pii.disguises import DISGUISES, ROUNDS_MAX, Disguise
+from classifiers.pii.disguises import DISGUISES, ROUNDS_MAX, TAGS, Disguise, has_tags
 from classifiers.pii.findings import Finding, without_overlaps
 from classifiers.pii.gate import Gate, options, trigger_of
 from classifiers.pii.normalise import View, normalise
@@ -38,6 +38,7 @@ _KEY_END = "-----END"
 _KEY_LENGTH = 16_384
 _WORD_LENGTH = 12
 _GLUED_SCORE = 0.8
+_LONG_RUN = 13
 _LETTERS = ascii_letters
 _WORD_CHARS = frozenset(ascii_letters + digits)
 
@@ -63,12 +64,11 @@ _IN_RUNS = tuple(source for source in _ANYWHERE if _COUNTS.search(_trigger(sourc
 _SETS: tuple[tuple[str, tuple[Source, ...]], ...] = (
     ("", tuple(source for source in _ANYWHERE if source not in _IN_RUNS)),
     (r"[A-Za-z0-9_\-+/=.~]{9}", _IN_RUNS),
-    (r"[0-9].{0,4}[0-9]", _WITH_DIGITS),
+    (r"(?s)[0-9].{0,8}[0-9]", _WITH_DIGITS),
 )
 _SOURCES = tuple(source for _, group in _SETS for source in group)
-_SPELLED = next(
-    i for i, s in enumerate(_SOURCES) if isinstance(s, Disguise) and s.name == "spelled"
-)
+_PLACES = {s.name: i for i, s in enumerate(_SOURCES) if isinstance(s, Disguise)}
+_SPELLED, _TAGGED = _PLACES["spelled"], _PLACES[TAGS]
 _GATE = Gate(tuple((condition, tuple(map(_trigger, group))) for condition, group in _SETS))
 _RUN = re2.compile(numbers.RUN.encode(), options())
 _DIGITS = re2.compile(rb"[0-9]+", options())
@@ -141,6 +141,8 @@ def _look(text: str, budget: _Budget, rounds: int) -> Look:
     hits = _GATE.hits(data)
     if says_digits(text):
         hits.append(_SPELLED)
+    if has_tags(text):
+        hits.append(_TAGGED)
     if not hits:
         return _EMPTY
     found: list[Finding] = []
@@ -148,8 +150,8 @@ def _look(text: str, budget: _Budget, rounds: int) -> Look:
     for hit in sorted(set(hits)):
         source = _SOURCES[hit]
         if isinstance(source, Disguise):
-            # Inside a decoded view only encodings are decoded once more.
-            if rounds == ROUNDS_MAX or (rounds and source.hides_words):
+            # Inside a decoded view only encodings are decoded once more, and digits put together.
+            if rounds == ROUNDS_MAX or (rounds and source.is_read_inside):
                 more = _look_behind(source, text, view, budget, rounds - 1)
                 found += more.findings
                 views += more.views
@@ -243,7 +245,7 @@ def _trimmed_iban(text: str) -> str:
     if not length or len(compact) < length:
         return ""
     candidate = text[: compact[length - 1] + 1]
-    if candidate != candidate.upper() and candidate != candidate.lower():
+    if candidate[2:] != candidate[2:].upper() and candidate != candidate.lower():
         return ""  # It has read on into a sentence; one in 97 of those fits by chance.
     return candidate if validators.iban("".join(filter(str.isalnum, candidate))) else ""
 
@@ -279,7 +281,11 @@ def _numbers(data: bytes, view: View, text: str) -> Iterator[Finding | None]:
             if position == end:
                 position = _DIGITS.search(data, end).end()
         # Digits inside a word are a hash or an id, unless it is a word like that of "card4111".
-        glued = _glue_before(plain, start), _glue_after(plain, end)
+        is_long = sum(stop - first for first, stop in groups) >= _LONG_RUN
+        glued = (
+            _glue_before(plain, start, is_long=is_long),
+            _glue_after(plain, end, is_long=is_long),
+        )
         if groups and glued[1] is _Glue.TORN:
             groups.pop()
         if groups and glued[0] is _Glue.TORN:
@@ -309,27 +315,32 @@ class _Glue(Enum):
     TORN = "the rest of a hash, an id or a longer number"
 
 
-def _glue_before(plain: str, start: int) -> _Glue:
+def _glue_before(plain: str, start: int, *, is_long: bool) -> _Glue:
     if not start or plain[start - 1] not in _WORD_CHARS or plain[start] in "+(":
         return _Glue.FREE
     piece = plain[max(0, start - _WORD_LENGTH) : start]
-    return _word_or_torn(piece[len(piece.rstrip(_LETTERS)) :])
+    letters = piece[len(piece.rstrip(_LETTERS)) :]
+    return _word_or_torn(letters, piece[: -len(letters)][-1:], is_long=is_long)
 
 
-def _glue_after(plain: str, end: int) -> _Glue:
+def _glue_after(plain: str, end: int, *, is_long: bool) -> _Glue:
     """The extension of a telephone number ("x27") is no glue."""
     if plain[end : end + 1] not in _WORD_CHARS:
         return _Glue.FREE
     if plain[end] in "xX" and plain[end + 1 : end + 2].isdigit():
         return _Glue.FREE
     piece = plain[end : end + _WORD_LENGTH]
-    return _word_or_torn(piece[: len(piece) - len(piece.lstrip(_LETTERS))])
+    letters = piece[: len(piece) - len(piece.lstrip(_LETTERS))]
+    return _word_or_torn(letters, piece[len(letters) :][:1], is_long=is_long)
 
 
-def _word_or_torn(letters: str) -> _Glue:
-    """Three letters that are not all hexadecimal make a word."""
+def _word_or_torn(letters: str, beyond: str, *, is_long: bool) -> _Glue:
+    """Three letters that are not all hexadecimal make a word.
+
+    So do any with nothing beyond that stand beside a long number ("CC4111…").
+    """
     word = len(letters) > 2 and bool(letters.strip("abcdefABCDEF"))  # noqa: PLR2004 - see above.
-    return _Glue.WORD if word else _Glue.TORN
+    return _Glue.WORD if word or (is_long and not beyond.isdigit()) else _Glue.TORN
 
 
 def _private_keys(data: bytes, view: View) -> Iterator[Finding | None]:

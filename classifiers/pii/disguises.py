@@ -4,27 +4,25 @@ A view only ever adds findings. Each disguise has a trigger for the gate; where 
 not occur, nothing is decoded. All of them read the text once, and decode at most a bounded amount.
 """
 
-import base64
-import binascii
-import html
 import re
 from collections.abc import Callable, Iterator
 from typing import Final
-from urllib.parse import unquote_to_bytes
 
 import re2
 from msgspec import Struct
 
+from classifiers.pii import encodings
 from classifiers.pii.decoded import Change, Decoded
 from classifiers.pii.findings import Finding
 from classifiers.pii.gate import options
 from classifiers.pii.patterns import UPI_HANDLES
+from classifiers.pii.scattered import TRIGGER, scattered
 from classifiers.pii.spoken import SPOKEN_TRIGGER, spelled_digits, spelled_out
 
 
-DECODED_MAX: Final = 65_536
-ROUNDS_MAX: Final = 2
-_LEAST_PRINTABLE = 0.9
+ROUNDS_MAX: Final = 3
+TAGS: Final = "tags"
+SCATTERED: Final = "scattered"
 
 
 def _nothing_more(decoded: Decoded) -> list[Finding]:  # noqa: ARG001 - the shape of `also`.
@@ -46,74 +44,36 @@ class Disguise(Struct, frozen=True):
     # Findings that the disguise itself makes.
     also: Callable[[Decoded], list[Finding]] = _nothing_more
 
-
-_ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z]{2,8});")
-_PERCENT = re.compile(r"(?:%[0-9A-Fa-f]{2}){1,4096}")
-_ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}){1,4096}")
-_BASE64 = re.compile(r"(?<![A-Za-z0-9+/_\-])[A-Za-z0-9+/_\-]{10,65536}={0,2}")
-_HEX = re.compile(r"(?<![A-Za-z0-9])(?:0x)?((?:[0-9a-fA-F]{2}[ :]?){8,32768})(?![A-Za-z0-9])")
+    @property
+    def is_read_inside(self) -> bool:
+        """Whether it is looked for in what another disguise was hiding, too."""
+        return self.hides_words or self.name == SCATTERED
 
 
-def _entities(text: str) -> Iterator[Change]:
-    for match in _ENTITY.finditer(text):
-        decoded = html.unescape(match[0])
-        if decoded != match[0]:
-            yield match.start(), match.end(), decoded
+_INLINE = re.compile(
+    r"</?(?:a|b|i|u|s|em|ins|sub|sup|wbr|code|font|mark|span|small|strong)(?:\s[^<>]{0,200})?/?>"
+    r"|<!--[^<>]{0,200}-->|<br ?/?>",
+    re.IGNORECASE,
+)
+_TAG_BASE: Final = 0xE0000
+_TAGS = re.compile("[\U000e0020-\U000e007e]{4,}")
 
 
-def _percents(text: str) -> Iterator[Change]:
-    for match in _PERCENT.finditer(text):
-        yield match.start(), match.end(), unquote_to_bytes(match[0]).decode("utf-8", "replace")
+def _markup(text: str) -> Iterator[Change]:
+    """Tags within a line, that nobody sees."""
+    for match in _INLINE.finditer(text):
+        yield match.start(), match.end(), " " if match[0][1:3].lower() == "br" else ""
 
 
-def _escapes(text: str) -> Iterator[Change]:
-    for match in _ESCAPE.finditer(text):
-        codes = re.findall(r"[ux]([0-9a-fA-F]{2,4})", match[0])
-        yield match.start(), match.end(), "".join(chr(int(code, 16)) for code in codes)
+def _tags(text: str) -> Iterator[Change]:
+    """Letters that no reader sees and many models read: tag characters of Unicode."""
+    for match in _TAGS.finditer(text):
+        yield match.start(), match.end(), "".join(chr(ord(char) - _TAG_BASE) for char in match[0])
 
 
-def _base64(text: str) -> Iterator[Change]:
-    left = DECODED_MAX
-    for match in _BASE64.finditer(text):
-        run = match[0].rstrip("=")
-        if len(run) > left:
-            return
-        left -= len(run)
-        if (decoded := _as_text(_unbase64(run))) is not None:
-            yield match.start(), match.end(), decoded
-
-
-def _unbase64(run: str) -> bytes:
-    try:
-        return base64.b64decode(run + "=" * (-len(run) % 4), altchars=b"-_")
-    except (binascii.Error, ValueError):
-        return b""
-
-
-def _hexadecimal(text: str) -> Iterator[Change]:
-    left = DECODED_MAX
-    for match in _HEX.finditer(text):
-        left -= len(match[0])
-        if left < 0:
-            return
-        digits = match[1].replace(":", "").replace(" ", "")
-        if (decoded := _as_text(bytes.fromhex(digits))) is not None:
-            yield match.start(), match.end(), decoded
-
-
-def _as_text(data: bytes) -> str | None:
-    """Bytes that read as text, and say more than one character over and over."""
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-    readable = sum(map(str.isprintable, text)) + text.count("\n")
-    ascii_share = sum(map(str.isascii, text))
-    if readable < len(text) or ascii_share < _LEAST_PRINTABLE * len(text):
-        hindi = sum("\u0900" <= char < "\u0980" for char in text)
-        if readable < len(text) or ascii_share + hindi < _LEAST_PRINTABLE * len(text):
-            return None
-    return text if len(set(text)) > 2 else None  # noqa: PLR2004 - "aaaa" says nothing.
+def has_tags(text: str) -> bool:
+    """Whether a text in tag characters occurs; the gate reads ASCII, where they are nothing."""
+    return not text.isascii() and _TAGS.search(text) is not None
 
 
 _AT = r"(?:[ ]?[\[({<][ ]?(?:at|@|arroba)[ ]?[\])}>][ ]?|[ ]+at[ ]+|[ ]*@[ ]*)"
@@ -219,16 +179,27 @@ _LEAST_DIGITS = 4
 _CARD_GROUP = 4
 _GROUP = re.compile("[0-9]+")
 DISGUISES: Final = (
-    Disguise("entity", r"&(?:#[0-9xX]|[a-z]{2,8};)", _entities, hides_words=True),
-    Disguise("percent", r"%[2-7][0-9A-Fa-f]|%[CDEcde][0-9A-Fa-f]%", _percents, hides_words=True),
-    Disguise("escape", r"\\u00[2-7]|\\x[2-7]|\\u09", _escapes, hides_words=True),
+    Disguise("entity", r"&(?:#[0-9xX]|[a-z]{2,8};)", encodings.entities, hides_words=True),
+    Disguise(
+        "percent",
+        r"%[2-7][0-9A-Fa-f]|%[CDEcde][0-9A-Fa-f]%|[0-9]%0[0-9A-Da-d]",
+        encodings.percents,
+        hides_words=True,
+    ),
+    Disguise("escape", encodings.ESCAPES, encodings.escapes, hides_words=True),
+    Disguise("quoted", encodings.QUOTED, encodings.quoted, hides_words=True),
     Disguise(
         "base64",
         r"[a-z0-9][A-Z][A-Za-z0-9+/_\-=]{7}|[A-Za-z0-9+/_\-]{7}[a-z0-9][A-Z]",
-        _base64,
+        encodings.in_base64,
         hides_words=True,
     ),
-    Disguise("hex", r"(?:[2-7][0-9a-fA-F][ :]?){8}", _hexadecimal, hides_words=True),
+    Disguise("hex", encodings.HEX, encodings.hexadecimal, hides_words=True),
+    Disguise("codes", encodings.CODES, encodings.codes, hides_words=True, needs_digits=True),
+    # The ASCII view of a text has no NUL: `detect` looks for these itself.
+    Disguise(TAGS, r"\x00", _tags, hides_words=True),
+    Disguise("markup", r"(?i)[0-9](?:</?[a-z]|<!--)", _markup),
+    Disguise(SCATTERED, TRIGGER, scattered, on_ascii=True, needs_digits=True, least=0.5),
     Disguise(
         "at-dot",
         r"(?i)(?:[\[({<][ ]?(?:at|@|arroba)[ ]?[\])}>]|[ ]at[ ]|@)[a-z0-9\- ]{2,42}"

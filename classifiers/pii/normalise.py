@@ -12,6 +12,7 @@ import unicodedata
 from bisect import bisect_right
 from functools import cache
 from itertools import accumulate
+from string import ascii_uppercase
 
 from msgspec import Struct
 
@@ -22,15 +23,39 @@ _SPACES = "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2
 _SPACES += "\u202f\u205f\u3000"
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u2043\ufe58\ufe63\uff0d\u00b7\u2022"
 _QUOTES = {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u3002": ".", "\uff61": "."}
-_INVISIBLE = "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u3164\ufeff\uffa0"
-# Cyrillic and Greek letters that a reader takes for Latin ones.
+_INVISIBLE = (
+    "\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2800\u3164\ufeff\uffa0"
+)
+_INVISIBLE += "\ufff9\ufffa\ufffb\ufffc"
+# Besides, marks that stand on whatever letter or digit comes before them.
+_HIDDEN = frozenset(
+    (
+        *map(ord, _INVISIBLE),
+        *(*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070)),
+        *(*range(0xFE00, 0xFE10), *range(0x300, 0x370), *range(0x1AB0, 0x1B00)),
+        *(*range(0x1DC0, 0x1E00), *range(0x20D0, 0x2100), *range(0xFE20, 0xFE30)),
+    )
+)
+# Digits of Chinese and Japanese, as they are said and as they stand on cheques.
+_HAN_DIGITS = {
+    char: str(digit)
+    for digit, chars in enumerate(
+        (
+            *("\u3007\u96f6", "\u4e00\u58f9\u58f1", "\u4e8c\u8d30\u8cb3", "\u4e09\u53c1\u53c3"),
+            *("\u56db\u8086", "\u4e94\u4f0d", "\u516d\u9646\u9678", "\u4e03\u67d2"),
+            *("\u516b\u634c", "\u4e5d\u7396"),
+        )
+    )
+    for char in chars
+}
+# Cyrillic and Greek letters that a reader takes for Latin ones, or for digits.
 _LOOK_ALIKE = dict(
     zip(
         "\u0430\u0435\u043e\u0440\u0441\u0445\u0443\u0456\u0458\u0455\u043a\u043c\u0442\u0432\u043d"
         "\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0423\u0406\u0408\u0405"
         "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bf"
-        "\u0501\u051b\u051d\u0261\u03f2\u03b1\u03c1\u03b9",
-        "aeopcxyijskmtbhABEKMHOPCTXYIJSABEZHIKMNOPTYXodqwgcapi",
+        "\u0501\u051b\u051d\u0261\u03f2\u03b1\u03c1\u03b9\u0417\u0437\u0431",
+        "aeopcxyijskmtbhABEKMHOPCTXYIJSABEZHIKMNOPTYXodqwgcapi336",
         strict=True,
     )
 )
@@ -41,11 +66,9 @@ def _folded(code: int) -> str:
     char = chr(code)
     if code < 0x80:
         return char
-    if 0x200B <= code <= 0x200F or 0x202A <= code <= 0x202E or 0x2060 <= code <= 0x206F:
+    if code in _HIDDEN:
         return _DROPPED
-    if char in _INVISIBLE or 0xFE00 <= code <= 0xFE0F:
-        return _DROPPED
-    special = _LOOK_ALIKE.get(char) or _QUOTES.get(char)
+    special = _LOOK_ALIKE.get(char) or _QUOTES.get(char) or _HAN_DIGITS.get(char)
     if special:
         return special
     digit = unicodedata.decimal(char, -1)
@@ -74,14 +97,26 @@ def _table() -> str:
             blocks.append(_UNKNOWN * 0x100)
         else:
             blocks.append("".join(map(_folded, range(start, start + 0x100))))
-    return "".join(blocks)
+    table = list("".join(blocks))
+    for char, digit in _HAN_DIGITS.items():
+        table[ord(char)] = digit
+    return "".join(table)
 
 
 @cache
 def _astral() -> dict[int, str]:
-    """Digits and letters beyond the basic plane: mathematical styles are Latin in disguise."""
-    codes = (*range(0x1D400, 0x1D800), *range(0x1FBF0, 0x1FBFA), *range(0xE0000, 0xE0080))
-    return {code: _DROPPED if code >= 0xE0000 else _folded(code) for code in codes}
+    """Beyond the basic plane: digits of all scripts, letters in other styles, what is invisible."""
+    styles = (*range(0x1D400, 0x1D800), *range(0x1F100, 0x1F10B), *range(0x1F130, 0x1F14A))
+    table = {code: _folded(code) for code in (*styles, *range(0x1FBF0, 0x1FBFA))}
+    table |= {
+        code: str(digit)
+        for code in range(0x10000, 0x20000)
+        if (digit := unicodedata.decimal(chr(code), None)) is not None
+    }
+    for first in (0x1F150, 0x1F170, 0x1F1E6):
+        table |= {first + at: letter for at, letter in enumerate(ascii_uppercase)}
+    hidden = (*range(0x1D173, 0x1D17B), *range(0xE0000, 0xE0080), *range(0xE0100, 0xE01F0))
+    return table | dict.fromkeys(hidden, _DROPPED)
 
 
 class View(Struct, frozen=True):

@@ -89,7 +89,7 @@ _OTHER_WORDS = (
 _DOUBT = 0.1
 
 RULES: tuple[NumberRule, ...] = (
-    NumberRule("CREDIT_CARD", _range(13, 19), 0.85, 0.95, _CARD_WORDS, validators.card),
+    NumberRule("CREDIT_CARD", _range(13, 19), 0.85, 0.95, _CARD_WORDS, validators.padded_card),
     NumberRule("CREDIT_CARD", _range(12, 19), 0.0, 0.8, _CARD_WORDS, validators.luhn),
     NumberRule(
         "IN_AADHAAR",

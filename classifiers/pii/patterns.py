@@ -192,9 +192,17 @@ PATTERNS: tuple[Rule, ...] = (
     Rule(
         "IBAN",
         "iban",
-        r"\b([A-Za-z]{2}[0-9]{2}(?:[ .\-]?[A-Za-z0-9]){11,40})",
+        r"(?:^|[^A-Za-z0-9])([A-Za-z]{2}[0-9]{2}(?:[ .\-]?[A-Za-z0-9]){11,40})",
         0.95,
-        gate=r"\b[A-Za-z]{2}[0-9]{2}(?:[ .\-]?[A-Za-z0-9]){11}",
+        gate=r"(?:^|[^A-Za-z0-9])[A-Za-z]{2}[0-9]{2}(?:[ .\-]?[A-Za-z0-9]){11}",
+    ),
+    Rule(
+        "CREDIT_CARD",
+        "track",
+        # What a card's chip and stripe tell: its number, the year and month of its end.
+        r"(?:^|[^A-Za-z0-9])([0-9]{13,19})D[0-9]{7}",
+        0.95,
+        validators.card,
     ),
     Rule(
         "PASSPORT",

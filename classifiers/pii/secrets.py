@@ -59,6 +59,10 @@ _TEMPLATE_MARKS = (
 _DUMMY_MARKS = ("dummy", "insert", "replace", "abcdef", "123456789", "sample", "my_", "test_key")
 
 
+_MARKS = re.compile("|".join(map(re.escape, (*_TEMPLATE_MARKS, *_DUMMY_MARKS))), re.IGNORECASE)
+_LEAST_BESIDE = 32
+
+
 def is_template(text: str) -> bool:
     """A text that stands for a value: nobody's password looks like that."""
     lowered = text.lower()
@@ -81,9 +85,22 @@ def _switches(text: str) -> int:
 
 def prefixed_secret(text: str) -> bool:
     if is_placeholder(text):
-        return False
+        return _is_random_beside_marks(text)
     least = 2.5 if text.isupper() or any(map(str.isdigit, text)) else 3.7
     return validators.entropy(text) > least
+
+
+def _is_random_beside_marks(text: str) -> bool:
+    """Whether a key is left beside what makes a placeholder, as in "ghp_…EXAMPLE"."""
+    rest = _MARKS.sub("", text)
+    digits = sum(map(str.isdigit, rest))
+    return (
+        len(rest) < len(text)
+        and len(rest) >= _LEAST_BESIDE
+        and 3 <= digits <= len(rest) * 0.6
+        and _switches(rest) >= len(rest) // 9
+        and validators.entropy(rest) > 4.2
+    )
 
 
 def keyed_secret(text: str) -> bool:

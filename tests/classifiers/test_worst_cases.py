@@ -37,6 +37,18 @@ UNITS: dict[str, str] = {
     "seams": "\x1f",
     "escaped percent": "%2525",
     "accounts": "GB29 ",
+    "digits in lines": "4\n",
+    "groups in quotes": "4111', '",
+    "digits between tags": "<b>4</b>",
+    "torn lines": "41=\n",
+    "written ends of lines": "4\\n",
+    "bytes in a list": "52, ",
+    "bytes in hexadecimal": "0x34, ",
+    "letters like digits": "4O1l ",
+    "capitals apart": "G?B?8?2?",
+    "lines of base64": "QUJDREVGR0hJSktMTU5P\n",
+    "tag characters": "\U000e0034",
+    "accents": "4\u0301",
 }
 
 

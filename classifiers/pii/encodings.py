@@ -1,0 +1,210 @@
+"""Encodings that a program undoes: entities, percents, escapes, base64, bytes as numbers, mail.
+
+Each gives the changes that decode a text. All of them read it once, and decode a bounded amount.
+"""
+
+import base64
+import binascii
+import html
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from classifiers.pii.decoded import Change
+
+
+DECODED_MAX: Final = 65_536
+_ENTITY = re.compile(r"&(?:#[0-9]{1,9};?|#[xX][0-9a-fA-F]{1,8};?|[A-Za-z]{2,8};)")
+_PERCENT = re.compile(r"(?:%[0-9A-Fa-f]{2}){1,4096}")
+# JSON in JSON has several backslashes where a text has one.
+_ESCAPE = re.compile(
+    r"(?:\\{1,8}(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|u\{[0-9a-fA-F]{1,6}\}|U[0-9a-fA-F]{8}|0[0-7]{2})"
+    r"|%u[0-9a-fA-F]{4}){1,4096}"
+    r"|(?<=[A-Z0-9])(?:\\{1,8}[nrt]){1,4}(?=[A-Z0-9])"
+)
+_CODE = re.compile(
+    r"u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|u\{([0-9a-fA-F]+)|U([0-9a-fA-F]{8})|\\(0[0-7]{2})"
+)
+_OCTAL: Final = 5
+_LAST_CODE: Final = 0x10FFFF
+ESCAPES: Final = (
+    r"\\u(?:00[2-7]|0[69eE]|[fF][fF]1|[dD]835|\{)|\\x[2-7]|\\U000|\\0[4-7][0-7]\\|%u(?:00|[fF][fF])"
+    r"|[0-9]\\[nrt]"
+)
+"""How escapes begin that may hide a number, an address or a key; others are how JSON is written."""
+
+_BREAK = r"[ \t]{0,4}(?:\r?\n|\\r\\n|\\n)[ \t>]{0,8}"
+_BASE64 = re.compile(
+    rf"(?<![A-Za-z0-9+/_\-])[A-Za-z0-9+/_\-]{{10,65536}}(?:{_BREAK}[A-Za-z0-9+/_\-]{{10,}})*"
+    rf"(?:{_BREAK}[A-Za-z0-9+/_\-]{{1,9}}(?![A-Za-z0-9+/_\-]))?={{0,2}}"
+)
+_LINES = re.compile(_BREAK)
+_PIECE = re.compile(r"[A-Za-z0-9]{10,}")
+_QUANTUM: Final = 4
+_LONG: Final = 256
+_GAP = r"(?:[:\-]|,?[ \n]?(?:0[xX])?)"
+_HEX = re.compile(
+    rf"(?<![A-Za-z0-9])(?:\\x|0[xX])?(?:[0-9a-fA-F]{{2}}{_GAP}){{7,32768}}[0-9a-fA-F]{{2,3}}(?![A-Za-z0-9])"
+)
+_NOT_HEX = re.compile(r"0[xX]|[^0-9a-fA-F]")
+HEX: Final = (
+    r"(?:[2-7][0-9a-fA-F](?:[:\-]|,?[ ]?(?:0[xX])?)){8}"
+    r"|(?:[2-7][0-9a-fA-F]00){4}|(?:00[2-7][0-9a-fA-F]){4}"
+)
+_CODES = re.compile(r"(?<![0-9.])(?:[0-9]{2,3}(?:,\s{0,12}|[ ])){9,4096}[0-9]{2,3}(?![0-9.])")
+_NUMBERS = re.compile("[0-9]+")
+CODES: Final = r"(?:[0-9]{2,3}(?:,\s{0,12}|[ ])){9}"
+_QUOTED = re.compile(r"(?:=[0-9A-F]{2}){1,4096}|=\r?\n")
+QUOTED: Final = r"=[2-7C-F][0-9A-F]=|[0-9A-Za-z]=\r?\n"
+_COMPRESSED: Final = (b"\x1f\x8b", b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")
+"""How gzip and zlib begin."""
+_BOTH_HEADS: Final = 47
+"""For `zlib`: the longest window, and whichever of the two heads is there."""
+_LEAST_WIDE: Final = 8
+_LEAST_ASCII: Final = 0.9
+_LAST_ASCII: Final = 0x7E
+_LAYOUT: Final = dict.fromkeys(map(ord, "\t\n\r"))
+
+
+def entities(text: str) -> Iterator[Change]:
+    for match in _ENTITY.finditer(text):
+        decoded = html.unescape(match[0])
+        if decoded != match[0]:
+            yield match.start(), match.end(), decoded
+
+
+def percents(text: str) -> Iterator[Change]:
+    for match in _PERCENT.finditer(text):
+        yield match.start(), match.end(), unquote_to_bytes(match[0]).decode("utf-8", "replace")
+
+
+def escapes(text: str) -> Iterator[Change]:
+    for match in _ESCAPE.finditer(text):
+        codes = (
+            int(code[code.lastindex or 0], 8 if code.lastindex == _OCTAL else 16)
+            for code in _CODE.finditer(match[0])
+        )
+        said = "".join(chr(code) for code in codes if code <= _LAST_CODE)
+        # Two halves of a pair are one character; without any code it is the end of a line.
+        whole = said.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        yield match.start(), match.end(), whole or "\n"
+
+
+def quoted(text: str) -> Iterator[Change]:
+    """Mail's quoted-printable (RFC 2045): bytes behind an equals sign, and lines that go on."""
+    for match in _QUOTED.finditer(text):
+        code = match[0].replace("=", "").strip()
+        yield match.start(), match.end(), bytes.fromhex(code).decode("utf-8", "replace")
+
+
+def in_base64(text: str) -> Iterator[Change]:
+    """Runs of it, over several lines too. What makes no text as a whole may do so in parts."""
+    left = DECODED_MAX
+    for match in _BASE64.finditer(text):
+        left -= len(match[0])
+        if left < 0:
+            return
+        lines = _LINES.split(match[0])
+        if len(lines) > 1 and (decoded := as_text(_unbase64("".join(lines)))) is not None:
+            yield match.start(), match.end(), decoded
+            continue
+        at = match.start()
+        for line in lines:
+            at = text.index(line, at)
+            yield from _of_run(line.rstrip("="), at)
+            at += len(line)
+
+
+def _of_run(run: str, at: int) -> Iterator[Change]:
+    if (decoded := as_text(_unbase64(run))) is not None:
+        yield at, at + len(run), decoded
+        return
+    if not at and len(run) > _LONG:
+        # A long text is read in stretches: this one may begin anywhere in a group of four.
+        for skipped in range(1, _QUANTUM):
+            data = _unbase64(run[skipped:])
+            if (decoded := as_text(data)) is not None:
+                yield at + skipped, at + len(run), decoded
+                return
+    if run.isalnum():
+        return
+    for piece in _PIECE.finditer(run):
+        if (decoded := as_text(_unbase64(piece[0]))) is not None:
+            yield at + piece.start(), at + piece.end(), decoded
+
+
+def _unbase64(run: str) -> bytes:
+    run = run.rstrip("=")
+    if len(run) % _QUANTUM == 1:  # Cut off within a group of four.
+        run = run[:-1]
+    try:
+        return base64.b64decode(run + "=" * (-len(run) % _QUANTUM), altchars=b"-_")
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def hexadecimal(text: str) -> Iterator[Change]:
+    left = DECODED_MAX
+    for match in _HEX.finditer(text):
+        left -= len(match[0])
+        if left < 0:
+            return
+        digits = _NOT_HEX.sub("", match[0])
+        decoded = as_text(_unhex(digits))
+        if decoded is None and not match.start() and len(digits) > _LONG:
+            decoded = as_text(_unhex(digits[1:]))
+        if decoded is not None:
+            yield match.start(), match.end(), decoded
+
+
+def _unhex(digits: str) -> bytes:
+    return bytes.fromhex(digits[: len(digits) & ~1])
+
+
+def codes(text: str) -> Iterator[Change]:
+    """Bytes as a list of numbers, as programs print and send them."""
+    for match in _CODES.finditer(text):
+        numbers = [int(number[0]) for number in _NUMBERS.finditer(match[0])]
+        if (decoded := of_bytes(numbers)) is not None:
+            yield match.start(), match.end(), decoded
+
+
+def of_bytes(numbers: Sequence[int]) -> str | None:
+    """The text that a list of bytes is; None where it is none."""
+    return as_text(bytes(numbers)) if max(numbers) <= 0xFF and min(numbers) >= 0 else None  # noqa: PLR2004 - a byte.
+
+
+def as_text(data: bytes) -> str | None:
+    """Bytes that read as text, compressed or not, and say more than two characters."""
+    if data.startswith(_COMPRESSED):
+        data = _inflated(data)
+    text = _decoded(data)
+    if text is None or not text.translate(_LAYOUT).isprintable():
+        return None
+    return text if len(set(text)) > 2 else None  # noqa: PLR2004 - "aaaa" says nothing.
+
+
+def _inflated(data: bytes) -> bytes:
+    """As much of it as is read of anything else; what is torn is read up to there."""
+    try:
+        return zlib.decompressobj(_BOTH_HEADS).decompress(data, DECODED_MAX)
+    except zlib.error:
+        return b""
+
+
+def _decoded(data: bytes) -> str | None:
+    if len(data) >= _LEAST_WIDE and 3 * data.count(0) >= len(data):
+        wide = "utf-16-be" if data[0] == 0 or data.startswith(b"\xfe\xff") else "utf-16-le"
+        return data.decode(wide, "ignore").lstrip("\ufeff")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        pass
+    # A stretch of a longer text, torn within a letter, or one of Western Europe's older encodings.
+    trimmed = data.decode("utf-8", "ignore")
+    if len(data) >= _LONG and len(trimmed.encode()) >= len(data) - 2 * (_QUANTUM - 1):
+        return trimmed
+    plain = sum(code <= _LAST_ASCII for code in data)
+    return data.decode("latin-1") if plain >= _LEAST_ASCII * len(data) else None
