@@ -13,7 +13,10 @@ from typing import Final, TypeGuard
 import msgspec
 
 from classifiers.identifiers import FIELDS, is_name
+from classifiers.opaque import binary_kind, is_binary, kind_of_media
 from classifiers.parts import Part, asked, is_asking, parts_of
+from classifiers.pieces import bytes_said, pieces_of
+from classifiers.pii.decoded import CUT
 from classifiers.sealed import SEALING, has_seal, is_sealed, wrapped
 from classifiers.units import LEAD_LENGTH, SEAM, Chain, Unit
 
@@ -69,21 +72,22 @@ _READABLE_PARTS = frozenset(
     function custom namespace web_search
     """.split()  # noqa: SIM905 - a list literal would fill a screen.
 )
-_TEXTS = frozenset({"text", "input_text", "output_text"})
+_TEXTS = frozenset({"text", "input_text", "output_text", "summary_text", "reasoning_text"})
 """Content parts whose texts a model reads one behind the other."""
+_NO_SEAMS: Final = {ord(SEAM): "\x1d", ord(CUT): "\x1d"}
 _PART_DEPTH = 4
 _IMAGE_KEYS = frozenset({"source", "image_url", "file_id", "result"})
 _BINARY_KEYS = frozenset({"data", "file_data", "image_base64", "b64_json"})
-_HEAD_LENGTH = 4096
-_LEAST_BINARY_LENGTH = 64
 _LONGEST_ROLE = 16
 _LONGEST_FLOAT = 1e20
-# PNG, JPEG, GIF, WebP and BMP in base64.
-_IMAGE_HEADS = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR", "Qk")
+_EXACT_MAX = 2.0**53
+_FLOAT_DIGITS = 15
+CODES: Final = "codes"
+"""The kind of a segment that stands as numbers in the document, and not as the text it is."""
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """One string of the request. `kind`: value, key, number or json; `role`: who said it."""
+    """One string of the request, its role and kind: value, key, number, piece, codes or json."""
 
     text: str
     role: str
@@ -242,6 +246,15 @@ class _Walk:
 
     def items(self, items: Sequence[object], role: str, depth: int, nested: int) -> None:
         """A list, in which texts of parts that follow each other may be one text."""
+        if pieces := pieces_of(items):
+            first = len(self.segments)
+            for piece in pieces:
+                self.add(piece, role, "piece")
+            self.end_chain(list(range(first, len(self.segments))))
+            return
+        if (said := bytes_said(items)) is not None:
+            self.add(said, role, CODES)
+            return
         chain: list[int] = []
         for item in items:
             begin = len(self.segments)
@@ -275,11 +288,11 @@ class _Walk:
             value = wrapped(mapping, key, given, role) if may_be_sealed else given
             if key not in WIRE_WORDS:
                 self.key(key, role)
-                if key in _BINARY_KEYS and isinstance(value, str) and _is_binary(value):
+                if key in _BINARY_KEYS and isinstance(value, str) and is_binary(value):
                     self.opaque_kinds.add("binary")
                     continue
-            elif key == "data" and isinstance(value, str) and _is_binary(value):
-                self.opaque_kinds.add(_binary_kind(mapping, value))
+            elif key == "data" and isinstance(value, str) and is_binary(value):
+                self.opaque_kinds.add(binary_kind(mapping, value))
                 continue
             if value.__class__ is str:
                 self.string(value, role, depth + 1, nested)
@@ -309,8 +322,8 @@ class _Walk:
             return
         if text[:5].lower() == "data:" and ";base64," in text[:200]:
             payload = text.partition(",")[2]
-            if _is_binary(payload):
-                self.opaque_kinds.add(_kind_of_media(text[5:200], payload))
+            if is_binary(payload):
+                self.opaque_kinds.add(kind_of_media(text[5:200], payload))
                 return
             self.opaque_kinds.add("binary")
         self.add(text, role, "json" if nested else "value")
@@ -332,13 +345,20 @@ class _Walk:
         self.value(inner, role, depth + 1, nested + 1)
 
     def number(self, number: float, role: str) -> None:
-        """Numbers long enough to be an identifier are text as well."""
+        """Numbers long enough to be an identifier are text as well.
+
+        Of a number with a point or an exponent a float keeps so many digits that those of a longer
+        one are not known any more.
+        """
         if not -_LONG_NUMBER <= number <= _LONG_NUMBER:
             if isinstance(number, int):
                 if number.bit_length() > _MAX_INTEGER_BITS:
                     self.reasons.add("huge-number")
                     return
             elif number.is_integer() and abs(number) < _LONGEST_FLOAT:
+                if abs(number) > _EXACT_MAX and len(f"{number:.17g}".rstrip("0")) > _FLOAT_DIGITS:
+                    self.reasons.add("huge-number")
+                    return
                 number = int(number)
             self.add(str(number), role, "number")
 
@@ -346,6 +366,9 @@ class _Walk:
         if len(self.segments) >= MAX_SEGMENTS:
             self.reasons.add(TOO_MANY)
             return
+        if SEAM in text or CUT in text:
+            # Nobody but us may part what is read as one text.
+            text = text.translate(_NO_SEAMS)
         self.segments.append(Segment(text, role, kind))
 
 
@@ -364,32 +387,3 @@ def _is_text_part(item: object) -> TypeGuard[dict[str, str]]:
 def _type_of(part: dict[object, object]) -> str:
     kind = part.get("type")
     return kind if isinstance(kind, str) else ""
-
-
-def _is_binary(text: str) -> bool:
-    """Long, and without anything that base64 cannot contain: not a text in disguise."""
-    if len(text) < _LEAST_BINARY_LENGTH or not text.isascii():
-        return False
-    head = text[:_HEAD_LENGTH].translate(_NOT_BASE64)
-    return " " not in text and "@" not in text and "_" not in head and "-" not in head
-
-
-def _binary_kind(part: dict[object, object], payload: str) -> str:
-    media_type = part.get("media_type")
-    if isinstance(media_type, str):
-        return _kind_of_media(media_type, payload)
-    return "audio" if "format" in part else "binary"
-
-
-def _kind_of_media(media_type: str, payload: str) -> str:
-    """The kind that a media type claims; an image must also begin like one."""
-    kind = media_type.partition("/")[0].lower()
-    if kind == "image":
-        return "image" if payload.startswith(_IMAGE_HEADS) else "binary"
-    return kind if kind in {"audio", "video"} else "document"
-
-
-# Marks every character that base64 lacks with one that `_is_binary` looks for.
-_NOT_BASE64 = {
-    code: "_" for code in range(0x80) if not (chr(code).isalnum() or chr(code) in "+/=\r\n")
-}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from classifiers.extraction import MAX_SEGMENTS, TOO_MANY, Extraction, extract, extract_parts
+from classifiers.extraction import CODES, MAX_SEGMENTS, TOO_MANY, Extraction, extract, extract_parts
 from classifiers.parts import Part
 from classifiers.pii.labels import MOST_SENSITIVE, DataClass
 from classifiers.pii.scanner import PATTERNS_ONLY, Scanner
@@ -54,7 +54,7 @@ class InspectionResult(Contents, frozen=True):
 
     findings: tuple[LocatedFinding, ...]
     is_torn: bool = False
-    """Whether something is counted that stands in several parts, and has no place of its own."""
+    """Whether something is counted that has no place of its own: in several parts, or as bytes."""
 
 
 class Seen(Struct, frozen=True):
@@ -107,7 +107,9 @@ def inspect_extraction(
     verdicts = [judged(unit) for unit, _ in units]
     contents = _contents(reasons, extraction.opaque_kinds, tolerated_opaque, verdicts)
     findings = tuple(_located(extraction, units, verdicts)) if contents.counts else ()
-    is_torn = any(verdict.is_torn for verdict in verdicts)
+    is_torn = any(verdict.is_torn for verdict in verdicts) or any(
+        extraction.segments[finding.segment].kind == CODES for finding in findings
+    )
     return InspectionResult(**asdict(contents), findings=findings, is_torn=is_torn)
 
 
