@@ -44,6 +44,13 @@ REFERENCE = "item_reference"
 _ROOMS = ("container", "environment")
 """Where a tool says in which of its vendor's rooms it works."""
 _MODES = frozenset({"auto", "none", "required"})
+_PARTS = frozenset(
+    {
+        *("input_text", "output_text", "input_image", "input_file", "input_audio"),
+        *("refusal", "summary_text", "reasoning_text", "text"),
+    }
+)
+"""What stands inside of items; alone, each would be read by itself, and by a model as one."""
 _REQUIRED_OF_ITEM = {
     "function_call": ("call_id", "name", "arguments"),
     "function_call_output": ("output",),
@@ -108,6 +115,8 @@ def read_request(tree: Mapping[str, object], raw: bytes, request_id: str) -> Cha
 def _check(wire: ResponsesBody, items: Iterable[Item]) -> None:
     for index, item in enumerate(items):
         kind = item.type or "message"
+        if kind in _PARTS:
+            raise invalid(f"input[{index}].type", "A part stands in the content of a message")
         for name in _REQUIRED_OF_ITEM.get(kind, ()):
             if getattr(item, name) is None:
                 raise invalid(f"input[{index}].{name}", "This field is required")
