@@ -9,7 +9,9 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from gateway.errors import GatewrightError
+from classifiers.pii.detect import find
+from classifiers.pii.labels import DataClass, data_class_of
+from gateway.errors import GatewrightError, ModelUnknown
 from gateway.passage import Arrival, Passage
 from gateway.recall import hour_of, record_facts
 from gateway.routing import Denial, Ruling, decision_digest
@@ -28,6 +30,9 @@ from gateway.types import (
 
 UNKNOWN_ORGANISATION = "-"
 """Where refusals of callers without a valid key are written down."""
+
+WITHHELD = "[withheld]"
+"""In the place of what was sent as a model's name and is none, where it is somebody's data."""
 
 PPM = 1_000_000
 
@@ -185,6 +190,9 @@ def refusal(
     duration_us: int,
 ) -> AuditRecord:
     """A request that was not let through: there is no intent, nothing was sent anywhere."""
+    model, reason = request.model if request else "", error.message
+    if isinstance(error, ModelUnknown) and _is_sensitive(model):
+        model, reason = WITHHELD, reason.replace(model, WITHHELD)
     denial = error.denial if isinstance(error.denial, Denial) else None
     decision = denial.decision if denial is not None else None
     facts = None
@@ -204,9 +212,9 @@ def refusal(
         key_id=principal.key_id if principal else "",
         endpoint=arrival.endpoint,
         dialect=request.dialect if request else "",
-        model_requested=request.model if request else "",
+        model_requested=model,
         decision=decision_digest(decision) if decision else "",
-        decision_reason=error.message,
+        decision_reason=reason,
         policy_digest=decision.document_digest if decision else "",
         data_class=inspection.data_class if inspection else "",
         findings=inspection.findings if inspection else {},
@@ -218,3 +226,7 @@ def refusal(
         facts=facts,
         detail=arrival.detail,
     )
+
+
+def _is_sensitive(name: str) -> bool:
+    return any(data_class_of(each.label) >= DataClass.S2 for each in find(name))

@@ -14,10 +14,11 @@ from gateway.errors import (
     ClosedByPolicy,
     FeatureUnsupported,
     GatewrightError,
+    ModelUnknown,
     PolicyDenied,
     Unauthenticated,
 )
-from gateway.evidence import UNKNOWN_ORGANISATION, intent, lost, refusal
+from gateway.evidence import UNKNOWN_ORGANISATION, WITHHELD, intent, lost, refusal
 from gateway.identity import KeyTable
 from gateway.passage import Arrival
 from gateway.recall import Recaller
@@ -27,6 +28,7 @@ from gateway.snapshot import Snapshot
 from gateway.types import AuditRecord, Inspection, Principal, Reservation
 from policies.decide import decide
 from tests.gateway.providers.samples import make_target
+from tests.identifiers import card
 from tests.policies.worlds import document
 
 
@@ -106,6 +108,21 @@ def test_a_refusal_keeps_what_was_known_by_then() -> None:
     assert (record.organisation, record.key_id, record.data_class) == ("acme", "k1", "S3")
     assert record.decision_reason == "Not today."
     assert record.facts is None
+
+
+@pytest.mark.parametrize("prefix", ["", "auto:", "gpt-"])
+@pytest.mark.parametrize("sent", [card(3), "ingrid@corp-mail.no", "gpt-9.1-none"])
+def test_what_is_sent_as_a_models_name_is_kept_where_it_is_nobodys_data(
+    sent: str, prefix: str
+) -> None:
+    body = {"model": prefix + sent, "messages": [{"role": "user", "content": "Hello"}]}
+    request = DIALECTS["openai_chat"].decode_request(msgspec.json.encode(body), "req_1")
+    error = ModelUnknown(f"There is no model `{request.model}` here.")
+    record = refusal(ARRIVAL, PRINCIPAL, request, None, error, utc_us=9, duration_us=4)
+
+    told = request.model if sent.endswith("none") else WITHHELD
+    assert record.model_requested == told
+    assert record.decision_reason == f"There is no model `{told}` here."
 
 
 def test_a_refusal_of_policy_keeps_the_decision_and_what_it_was_made_on() -> None:
