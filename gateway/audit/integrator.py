@@ -48,6 +48,9 @@ class SignedCheckpoint(Struct, frozen=True):
     note: str
 
 
+_Newest = Mapping[str, SignedCheckpoint]
+
+
 class TreeStore(Protocol):
     """Where the trees are kept; `gateway.store.evidence.tree` is one. All may raise NotReady."""
 
@@ -152,12 +155,11 @@ class Integrator:
                 was restored, or somebody rewrote it.
             TreeDamaged: a tree is not whole.
         """
-        # Read before the trees: what another worker signs meanwhile is no contradiction.
-        exported, numbered = await self._newest_exported(), await self._trees.newest_of_all()
+        exported, newest = await self._signed_before()
         trees = await self._trees.trees()
-        for organisation in sorted({*trees, *exported, *numbered}):
+        for organisation in sorted({*trees, *exported, *newest}):
             tree = trees.get(organisation, OpenTree())
-            for known in (exported.get(organisation), numbered.get(organisation)):
+            for known in (exported.get(organisation), newest.get(organisation)):
                 if known is not None:
                     await self._require_extends(organisation, tree, known)
 
@@ -167,10 +169,10 @@ class Integrator:
         Raises:
             LogForked, TreeDamaged: nothing more was signed, and `problem` says why.
         """
-        newest = await self._trees.newest_of_all()
+        exported, newest = await self._signed_before()
         trees = await self._trees.trees()
         due = {name: tree for name, tree in trees.items() if self._is_due(name, newest.get(name))}
-        await self._sign_all(due, newest)
+        await self._sign_all(due, exported, newest)
         self.problem = ""
         return len(due)
 
@@ -191,31 +193,33 @@ class Integrator:
         Raises:
             LogForked, TreeDamaged: nothing more was signed, and `problem` says why.
         """
-        newest = await self._trees.newest_of_all()
+        exported, newest = await self._signed_before()
         grown = {}
         for organisation, tree in (await self._trees.trees()).items():
             known = newest.get(organisation)
             if known is None or known.size < tree.size:
                 grown[organisation] = tree
-        await self._sign_all(grown, newest)
+        await self._sign_all(grown, exported, newest)
         return len(grown)
 
     async def sign_now(self, organisation: str, size: int) -> SignedCheckpoint | None:
         """A fresh checkpoint of one log, if it has `size` records; raises as `sign_due` does."""
-        newest = await self._trees.newest(organisation)
+        exported, newest = await self._newest_exported(), await self._trees.newest(organisation)
         tree = (await self._trees.trees()).get(organisation)
         if tree is None or tree.size < size:
             return None
         known = {} if newest is None else {organisation: newest}
-        signed = await self._sign_all({organisation: tree}, known)
+        signed = await self._sign_all({organisation: tree}, exported, known)
         return signed[0] if signed else await self._trees.covering(organisation, size)
 
     async def _sign_all(
-        self, trees: Mapping[str, OpenTree], newest: Mapping[str, SignedCheckpoint]
+        self,
+        trees: Mapping[str, OpenTree],
+        exported: _Newest,
+        newest: _Newest,
     ) -> list[SignedCheckpoint]:
         """Some logs at a time share a transaction and a turn of the thread that exports."""
         done: list[SignedCheckpoint] = []
-        exported = await self._newest_exported()
         logs = list(trees.items())
         for start in range(0, len(logs), _AT_ONCE):
             signed = []
@@ -266,6 +270,13 @@ class Integrator:
             raise LogForked(
                 f"the log of {organisation} is not the one that was signed at {known.size} records"
             )
+
+    async def _signed_before(self) -> tuple[_Newest, _Newest]:
+        """The newest of each log, outside of the database and in it.
+
+        Read before the trees, always: what another worker signs meanwhile is no contradiction.
+        """
+        return await self._newest_exported(), await self._trees.newest_of_all()
 
     async def _newest_exported(self) -> dict[str, SignedCheckpoint]:
         """Read anew: other workers export too. What could be read last, where it cannot be now."""

@@ -1,6 +1,6 @@
 """A worker that is stopped before it keeps a checkpoint, while another one signs the log."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -8,6 +8,7 @@ import pytest
 from gateway.audit.checkpoints import open_signer
 from gateway.audit.disk import Disk
 from gateway.audit.integrator import CheckpointFiles, Integrator, SignedCheckpoint
+from gateway.audit.merkle import OpenTree
 from gateway.audit.projector import Projector
 from gateway.clock import SystemClock
 from gateway.store.engine import Database
@@ -31,6 +32,21 @@ class Stopped(DatabaseAuditTrees):
         await add(self._theirs, self._folder, 100)
         await signer(self._folder, DatabaseAuditTrees(self._theirs)).sign_grown()
         return await super().keep(checkpoints)
+
+
+class Overtaken(DatabaseAuditTrees):
+    """Of a worker that is away between reading the trees and looking at what was exported."""
+
+    def __init__(self, database: Database, folder: Path) -> None:
+        super().__init__(database)
+        self._theirs = database
+        self._folder = folder
+
+    async def trees(self) -> dict[str, OpenTree]:
+        found = await super().trees()
+        await add(self._theirs, self._folder, 100)
+        await signer(self._folder, DatabaseAuditTrees(self._theirs)).sign_grown()
+        return found
 
 
 def signer(folder: Path, trees: DatabaseAuditTrees) -> Integrator:
@@ -78,3 +94,20 @@ async def test_a_checkpoint_that_is_asked_for_is_the_one_that_covers_it(
     signed = await stopped.sign_now("acme", 1)
     assert signed is not None
     assert signed == await DatabaseAuditTrees(database).newest("acme")
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [Integrator.sign_due, Integrator.sign_grown, lambda each: each.sign_now("acme", 1)],
+    ids=["due", "grown", "now"],
+)
+async def test_what_another_exported_since_the_trees_were_read_is_no_fork(
+    tmp_path: Path, database: Database, sign: Callable[[Integrator], Awaitable[object]]
+) -> None:
+    """It was told from an old backup by nothing: service was refused until the next round."""
+    folder = tmp_path / "audit"
+    await add(database, folder, 0)
+    overtaken = signer(folder, Overtaken(database, folder))
+    await sign(overtaken)
+    assert overtaken.problem == ""
+    assert overtaken.signed_total == 0
