@@ -134,10 +134,9 @@ class Office:
 
     async def due(self, organisation: str) -> Expired | None:
         """What the next run of retention would destroy; None where nothing ever is."""
-        holds = await self.custody.holds(organisation)
         today = self._services.clock.utc_us() // DAY_US
         settings, database = self._services.settings, self._services.database
-        return await expired_of(settings, database, holds, organisation, today)
+        return await expired_of(settings, database, self.custody, organisation, today)
 
     async def consequences(self, case: ErasureCase) -> Consequences:
         return await self.erasures.consequences(case.organisation, case.subject or None)

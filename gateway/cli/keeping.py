@@ -56,8 +56,7 @@ async def retain(config_file: Path, *, yes: bool) -> None:
     settings = load_settings(config_file)
     now_us = SystemClock().utc_us()
     async with opened_custody(settings) as (custody, database):
-        holds = await custody.holds()
-        for found in await expired(settings, database, holds, now_us // DAY_US):
+        async for found in expired(settings, database, custody, now_us // DAY_US):
             if yes and found.due:
                 detail = {"class": found.retention_class, "keys": str(len(found.due))}
                 about = found.organisation

@@ -5,12 +5,18 @@ import json
 
 import pytest
 
+from gateway.audit.keys import WrappedKey
+from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import StoppedClock, SystemClock
 from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
 from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
+from gateway.store.custody import keeping
+from gateway.store.custody.orders import Custody
+from gateway.store.engine import Database
 from gateway.types import AuditRecord
 from tests.cli.operator import Operator
 from tests.cli.test_deeds import deeds
@@ -114,6 +120,30 @@ def test_a_hold_goes_before_retention(talkative: Operator, monkeypatch: pytest.M
 
     assert (said["keys"], said["held"]) == (1, 1)
     assert contents(talkative, monkeypatch, "acme").count("what ann said") == 2
+
+
+def test_a_hold_that_is_set_while_retention_reads_or_destroys_goes_before_it(
+    talkative: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Holds were read once, before the keys of all organisations, and then each lost its own."""
+    read, held = keeping.content_keys, list[str]()
+
+    async def meanwhile(
+        settings: Settings, database: Database, organisation: str, subject: str | None
+    ) -> list[WrappedKey]:
+        found = await read(settings, database, organisation, subject)
+        log = MemoryAuditLog()
+        await log.start()
+        custody = Custody(database, log, SystemClock())
+        await custody.set_hold("os:leo", organisation, "", "a lawsuit")
+        held.append(organisation)
+        return found
+
+    monkeypatch.setattr(keeping, "content_keys", meanwhile)
+    said = talkative.config("audit", "retain", "--yes").output.splitlines()
+    told = [(each["keys"], each["held"]) for each in map(json.loads, said)]
+    assert (held, told) == (["acme", "globex"], [(0, 2), (0, 1)])
+    assert contents(talkative, monkeypatch, "acme") == ["what ann said"] * 2 + ["what bob said"]
 
 
 def test_a_person_is_found_by_digest_in_their_organisation_and_the_search_is_on_record(

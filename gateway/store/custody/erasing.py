@@ -155,7 +155,7 @@ class Erasures:
         Raises:
             CustodyRefused: nobody else asked for it, its notice still runs, a hold forbids it, a
                 batch is on its way from one place to another, somebody else is at it, or the log
-                cannot be read at this moment.
+                cannot be read at this moment; nothing was destroyed.
             AuditUnavailable: it cannot be recorded, so nothing is destroyed.
             NotReady: not all of it could be destroyed; the case stays open, and does it again.
         """
@@ -189,8 +189,8 @@ class Erasures:
         detail = {"case": case.id, "ticket": case.ticket, "subject": case.subject}
         detail |= {"asked_by": case.asked_by, "comment": comment}
         detail |= {"keys": str(len(keys))} | in_numbers(kept.numbers)
-        await self._custody.record(actor, "content.erased", case.organisation, **detail)
-        await self.cases.attempts.note(case.id, here)
+        async with self._custody.doing(actor, "content.erased", case.organisation, **detail):
+            await self.cases.attempts.note(case.id, here)
         now_us = self._clock.utc_us()
         await self._kept.destroy(kept, case.organisation, case.id)
         await destroy(self._settings, self._database, keys, now_us)

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import ColumnElement, exists, insert, select, update
+from sqlalchemy import ColumnElement, Select, exists, insert, or_, select, update
 
 from gateway.store.custody.kept_holdings import Holdings
 from gateway.store.custody.orders import CustodyRefused
 from gateway.store.engine import Database
-from gateway.store.schema.custody import erasure_attempts, erasure_cases
+from gateway.store.schema.custody import audit_holds, erasure_attempts, erasure_cases
 
 
 class DatedKey(Struct, frozen=True):
@@ -68,7 +68,8 @@ class ErasureAttempts:
         """Before it destroys anything; it began when it claimed the case.
 
         Raises:
-            CustodyRefused: the case is somebody else's by now.
+            CustodyRefused: the case is somebody else's by now, or a hold was set since it was
+                agreed to: until here reading took its time.
         """
         mine = (erasure_cases.c.id == case_id) & (erasure_cases.c.claimed_us == attempt.begun_us)
         said = msgspec.json.encode(attempt).decode()
@@ -78,7 +79,21 @@ class ErasureAttempts:
             hold = update(erasure_cases).where(mine).values(claimed_us=attempt.begun_us)
             if not (await connection.execute(hold)).rowcount:
                 raise CustodyRefused("somebody else carries it out by now: nothing was destroyed")
+            held = (await connection.execute(_holds_on(case_id))).first()
+            if held is not None:
+                raise CustodyRefused(f"hold {held.id} forbids it: {held.reason}")
             await connection.execute(insert(erasure_attempts).values(values))
+
+
+def _holds_on(case_id: str) -> Select[str, str]:
+    """Those in force that cover some of what a case would destroy."""
+    holds, cases = audit_holds.c, erasure_cases.c
+    covers = or_(holds.subject == "", cases.subject == "", holds.subject == cases.subject)
+    return (
+        select(holds.id, holds.reason)
+        .join_from(audit_holds, erasure_cases, holds.organisation == cases.organisation)
+        .where(cases.id == case_id, holds.released_by == "", covers)
+    )
 
 
 def keys_of(attempts: Sequence[Attempt]) -> list[DatedKey]:

@@ -4,7 +4,7 @@ Records and proofs stay, because they cover ciphertext. Holds go before retentio
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from msgspec import Struct
 
@@ -12,7 +12,7 @@ from gateway.audit.disk import Disk
 from gateway.audit.erasure import damaged_keys, destroy_keys, matching_keys
 from gateway.audit.keys import KeyWrapper, WrappedKey
 from gateway.configuration.settings import Settings
-from gateway.store.custody.orders import Hold
+from gateway.store.custody.orders import Custody
 from gateway.store.engine import Database
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.tree import DatabaseAuditTrees
@@ -48,18 +48,20 @@ async def damaged_key_lines(settings: Settings, master: KeyWrapper) -> int:
 
 
 async def expired(
-    settings: Settings, database: Database, holds: Sequence[Hold], today: int
-) -> list[Expired]:
-    """Of every organisation with a limit; `today` in days since 1970, UTC."""
-    found = []
+    settings: Settings, database: Database, custody: Custody, today: int
+) -> AsyncIterator[Expired]:
+    """Of every organisation with a limit, one after the other; `today` in days since 1970, UTC.
+
+    Each is looked at when its turn comes: what is held since the first one went is spared.
+    """
     for organisation in sorted(await DatabaseAuditTrees(database).trees()):
-        one = await expired_of(settings, database, holds, organisation, today)
-        found += [one] if one is not None else []
-    return found
+        one = await expired_of(settings, database, custody, organisation, today)
+        if one is not None:
+            yield one
 
 
 async def expired_of(
-    settings: Settings, database: Database, holds: Sequence[Hold], organisation: str, today: int
+    settings: Settings, database: Database, custody: Custody, organisation: str, today: int
 ) -> Expired | None:
     """Of one organisation; None where its class keeps for ever."""
     name, days = retention_of(settings, organisation)
@@ -67,7 +69,8 @@ async def expired_of(
         return None
     keys = await content_keys(settings, database, organisation, None)
     old = [key for key in keys if key.day + days < today]
-    held_for = [hold.subject for hold in holds if hold.organisation == organisation]
+    # Only now: many keys take a while to read, and a hold that is set meanwhile is one.
+    held_for = {hold.subject for hold in await custody.holds(organisation)}
     held = [key for key in old if "" in held_for or key.subject in held_for]
     due = tuple(key for key in old if key not in held)
     return Expired(organisation, name, days, due, tuple(held))

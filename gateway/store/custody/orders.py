@@ -7,6 +7,7 @@ as one that failed. Who acts says whoever calls: the command line's user or a si
 
 import secrets
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from msgspec import Struct
@@ -261,6 +262,12 @@ class Custody:
     async def record(self, actor: str, action: str, organisation: str, **detail: str) -> None:
         """One admin record; durable when this returns."""
         await self._deeds.record(actor, action, organisation, **detail)
+
+    def doing(
+        self, actor: str, action: str, organisation: str, **detail: str
+    ) -> AbstractAsyncContextManager[None]:
+        """Around a deed: recorded before it begins, and again when it did not come about."""
+        return self._deeds.doing(actor, action, organisation, **detail)
 
     async def _reveal(self, reveal_id: str) -> Reveal:
         where = audit_reveals.c.id == reveal_id

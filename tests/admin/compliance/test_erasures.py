@@ -17,6 +17,8 @@ from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.custody.erasing import Erasures
 from gateway.store.custody.erasure_cases import CLAIM_US, ErasureCases
 from gateway.store.custody.keeping import content_keys, destroy
+from gateway.store.custody.kept_content import KeptContent
+from gateway.store.custody.kept_holdings import Holding
 from gateway.store.custody.orders import CustodyRefused
 from gateway.store.evidence.integration import Integration
 from gateway.store.schema.parcels import parcels
@@ -381,6 +383,31 @@ async def test_nothing_is_erased_while_a_segment_cannot_be_read_at_this_moment(
         said = msgspec.json.decode(await certificate(cora, one))
     assert (said["records"], said["all_looked_at"]) == (1, True)
     assert f"{SAID}ann" not in await content_of(listener, ann)
+
+
+async def test_an_erasure_that_a_hold_overtakes_is_on_record_as_not_done(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (ann,) = await converse(listener, ["ann"])
+    find = KeptContent.find
+
+    async def slowly(self: KeptContent, organisation: str, *given: Any, **named: Any) -> Holding:
+        """Whoever reads everything takes so long that somebody sets a hold."""
+        if "bytes_max" in named:
+            await erasures._custody.set_hold("leo", organisation, "", "a lawsuit")
+        return await find(self, organisation, *given, **named)
+
+    async with office(listener) as erasures, person(listener, "cora") as cora:
+        one = await opened(cora)
+        assert await asked(cora, one) == 303
+        case = await erasures.cases.found(one.rpartition("/")[2])
+        monkeypatch.setattr(KeptContent, "find", slowly)
+        with pytest.raises(CustodyRefused, match="a lawsuit"):
+            await erasures.approve("dan", case, "as the ticket says")
+        assert (await erasures.cases.found(case.id)).state == "open"
+    assert f"{SAID}ann" in await content_of(listener, ann)
+    # Once when it began, and once that it did not come about.
+    assert (await deeds(listener)).count(("dan", "content.erased")) == 2
 
 
 @pytest.mark.parametrize("listener_url", ["postgresql"], indirect=True)

@@ -132,6 +132,37 @@ async def test_who_was_taken_for_crashed_notes_nothing_and_so_destroys_nothing(d
     assert await desk.cases.attempts.of("another") == []
 
 
+@pytest.mark.parametrize(
+    ("case_of", "organisation", "held", "is_forbidden"),
+    [
+        *(("", "acme", "", True), ("", "acme", "ann", True), ("ann", "acme", "", True)),
+        *(("ann", "acme", "ann", True), ("ann", "acme", "bob", False)),
+        *(("ann", "umbrella", "ann", False), ("", "umbrella", "", False)),
+    ],
+)
+async def test_a_hold_that_is_set_while_an_erasure_reads_is_one(
+    desk: Desk, case_of: str, organisation: str, held: str, *, is_forbidden: bool
+) -> None:
+    """It was looked for before hours of reading, and content that was held since was destroyed."""
+    opened = await desk.cases.open("cora", "acme", case_of, "gdpr", "T-1")
+    await desk.cases.ask("cora", opened, {})
+    case = await desk.cases.found(opened.id)
+    claimed_us = await desk.cases.claim(case)
+    hold = await desk.cases._custody.set_hold("leo", organisation, held, "a lawsuit")
+    attempt = Attempt("dan", claimed_us, (DatedKey("k", 1),), Holdings())
+    if not is_forbidden:
+        await desk.cases.attempts.note(case.id, attempt)
+        return
+    with pytest.raises(CustodyRefused, match=f"hold {hold.id} forbids it: a lawsuit"):
+        await desk.cases.attempts.note(case.id, attempt)
+    assert await desk.cases.attempts.of(case.id) == []
+    await desk.cases._custody.release_hold("leo", hold.id)
+    with pytest.raises(CustodyRefused, match="forbids it"):
+        await desk.cases.attempts.note(case.id, attempt)
+    assert await desk.cases._custody.release_hold("dan", hold.id)
+    await desk.cases.attempts.note(case.id, attempt)
+
+
 async def test_what_was_begun_while_it_is_being_withdrawn_is_not_withdrawn(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
