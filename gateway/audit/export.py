@@ -65,7 +65,10 @@ async def export_records(
 
 
 def export_line(row: SequencedRecord) -> dict[str, object]:
-    """Number, place and hash of a record, then all its fields, defaults included."""
+    """Number, place and hash of a record, then all its fields, defaults included.
+
+    With `ended_again` where it is not its request's first outcome: whoever adds up leaves it out.
+    """
     projected = row.projected
     place = {
         "sequence": row.sequence,
@@ -73,6 +76,8 @@ def export_line(row: SequencedRecord) -> dict[str, object]:
         "segment": projected.segment,
         "offset_bytes": projected.offset_bytes,
     }
+    if row.is_again:
+        place |= {"ended_again": True}
     if not projected.raw_json:
         return place | {"record_error": "the record is damaged or missing in its segment"}
     record = projected.record

@@ -19,6 +19,8 @@ _INT64_MAX = 2**63 - 1
 _NO_CONTENT = ("content", "content_error", "content_reference")
 """Fields of an exported line that are left out: what was said, and where it lies."""
 _TIME = "utc"
+_AGAIN = "ended_again"
+"""True of an outcome that is not its request's first: sums leave it out."""
 
 
 class ParquetUnavailable(Exception):
@@ -67,6 +69,7 @@ def _schema(pa: Any) -> Any:
         ("leaf_hash", pa.string()),
         (_TIME, pa.timestamp("us", tz="UTC")),
         ("record_error", pa.string()),
+        (_AGAIN, pa.bool_()),
     ]
     fields = [field for field in _fields(AuditRecord) if field.name != "utc_us"]
     return pa.schema([*columns, *((field.name, _column(field.type, pa)) for field in fields)])
@@ -105,6 +108,7 @@ def _column(kind: inspect.Type, pa: Any) -> Any:
 def _row(line: Mapping[str, Any]) -> dict[str, Any]:
     row = {name: _value(value) for name, value in line.items() if name not in _NO_CONTENT}
     row[_TIME] = row.pop("utc_us", None)
+    row.setdefault(_AGAIN, False)
     if line.get("facts"):
         # What JSON leaves out because it is the usual is no gap in a column.
         row["facts"] = structs.asdict(msgspec.convert(line["facts"], RecordedFacts))

@@ -63,6 +63,8 @@ class SequencedRecord(Struct, frozen=True):
 
     sequence: int
     projected: ProjectedRecord
+    is_again: bool = False
+    """Whether it is an outcome of a request that has one with a lower number: it counts nowhere."""
 
 
 class AuditSink(Protocol):

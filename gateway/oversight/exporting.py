@@ -57,11 +57,12 @@ def as_syslog(lines: Iterable[Line], host: str) -> bytes:
 
 
 def as_spans(lines: Iterable[Line]) -> bytes:
-    """OTLP/HTTP JSON: a span for each outcome, by the GenAI semantic conventions.
+    """OTLP/HTTP JSON: a span for each request's outcome, by the GenAI semantic conventions.
 
-    Empty where no line is an outcome.
+    Empty where no line is one.
     """
-    spans = [_span(line) for line in lines if line.get("stage") == "outcome"]
+    first = (line for line in lines if not line.get("ended_again"))
+    spans = [_span(line) for line in first if line.get("stage") == "outcome"]
     if not spans:
         return b""
     resource = {"attributes": _attributes({"service.name": "gatewright"})}

@@ -36,6 +36,7 @@ from gateway.audit.segments import Place, read_entries
 from gateway.store.engine import Database
 from gateway.store.evidence.repeats import repeats
 from gateway.store.evidence.rows import (
+    AGAIN,
     COLUMNS,
     INSERTS,
     INSERTS_OF_PLACES,
@@ -62,6 +63,7 @@ _STORED = (
     audit_records.c.segment,
     audit_records.c.offset_bytes,
     audit_records.c.raw,
+    audit_records.c.stage,
 )
 _FIRST: dict[str, Any] = {
     "worker": bindparam("of_worker"),
@@ -354,7 +356,7 @@ def _matching(query: AuditQuery) -> Select[tuple[object, ...]]:
 def _record_of(row: RowMapping, entries: Mapping[Place, bytes]) -> SequencedRecord:
     place = (row["worker"], row["segment"], row["offset_bytes"])
     raw = entries.get(place, b"") if row["raw"] is None else bytes(row["raw"])
-    return SequencedRecord(row["sequence"], ProjectedRecord(*place, raw))
+    return SequencedRecord(row["sequence"], ProjectedRecord(*place, raw), row["stage"] == AGAIN)
 
 
 def _decoded(batch: list[ProjectedRecord]) -> list[ProjectedRecord]:

@@ -216,7 +216,9 @@ def _drawn(hour: Hour, first: int, last: int) -> list[int]:
 def _seen(records: Sequence[SequencedRecord], hour: Hour) -> dict[tuple[Kind, str], Profile]:
     """Numbers are in the order of storing: some of a neighbouring hour may be among them."""
     decoded = (
-        decode_entry(each.projected.raw_json).record for each in records if each.projected.raw_json
+        decode_entry(each.projected.raw_json).record
+        for each in records
+        if each.projected.raw_json and not each.is_again
     )
     end_us = hour.start_us + HOUR_US
     return profiled(each for each in decoded if hour.start_us <= each.utc_us < end_us)

@@ -1,18 +1,24 @@
 """The projection of the audit log in both databases."""
 
 import asyncio
+import io
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from pyarrow import parquet
 from sqlalchemy import event, func, select
 
 from gateway.audit.entries import encode_record, entry_bytes
+from gateway.audit.export import export_records
+from gateway.audit.parquet import write_parquet
 from gateway.audit.projection import START, ProjectedRecord
 from gateway.audit.projector import Projector
 from gateway.audit.segments import segment_path
+from gateway.oversight.exporting import as_spans
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.money.spending import Period, SpendingReader
@@ -117,6 +123,20 @@ async def test_a_second_outcome_of_a_line_is_numbered_and_counts_nowhere(
     assert await sink.outcome("acme", "r1") == first
     (total,) = await SpendingReader(database).totals(Period(0, 2 * NOW_US), ["organisation"])
     assert (total.requests, total.cost_microusd) == (2, 14)
+
+
+async def test_what_leaves_the_log_says_which_outcomes_count(sink: DatabaseAuditSink) -> None:
+    """A sum of what was exported counted a line twice that two workers had ended."""
+    records = [of_line(1), outcome(2), of_line(1)]
+    assert await sink.store(batch_of("w1", records), "w1", START, (1, 300))
+    lines = [line async for line in export_records(sink.records(AuditQuery()))]
+    assert [each.get("ended_again", False) for each in lines] == [False, False, True]
+    spans = json.loads(as_spans(lines))["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    assert len(spans) == 2
+    file = io.BytesIO()
+    await write_parquet(export_records(sink.records(AuditQuery())), file)
+    table = parquet.ParquetFile(io.BytesIO(file.getvalue())).read()
+    assert table.column("ended_again").to_pylist() == [False, False, True]
 
 
 async def test_of_two_workers_that_store_an_outcome_of_one_line_at_once_one_counts(

@@ -12,6 +12,7 @@ from gateway.store.traffic import profiles
 from gateway.store.traffic.comparing import compared
 from gateway.store.traffic.drifts import CALM_LEAST, Drift
 from gateway.store.traffic.profiles import KEPT_US, SAMPLE, ProfileHours
+from gateway.types import AuditRecord
 from tests.gateway.store.profiling import World, intent
 
 
@@ -68,6 +69,19 @@ async def test_a_claim_that_nobody_finished_is_taken_over(world: World) -> None:
     assert not await lost.gather(hour)
     counts = await other.counts("acme", 0, 1 << 62)
     assert counts["prompts", "auto"] == {world.start_us: 1}
+
+
+async def test_an_answer_that_two_workers_recorded_is_profiled_once(world: World) -> None:
+    line = AuditRecord(
+        *("outcome", "req_1", "acme", world.start_us),
+        target="small",
+        status="ok",
+        detail={"batch": "batch_1", "line": "1"},
+    )
+    await world.store(line, line)
+    await world.gathered(world.worker())
+    counts = await world.worker().counts("acme", 0, 1 << 62)
+    assert counts["answers", "small"] == {world.start_us: 1}
 
 
 async def test_an_hour_costs_so_many_records_however_many_there_are(
