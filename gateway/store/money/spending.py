@@ -6,7 +6,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, case, func, select
+from sqlalchemy import ColumnElement, case, exists, func, or_, select
 
 from gateway.errors import RequestInvalid
 from gateway.money.budgets import WindowKind
@@ -126,7 +126,7 @@ class SpendingReader:
         since_us = max(budget.window_start_us, budget.begun_us)
         query = select(func.sum(audit_records.c.cost_microusd)).where(
             audit_records.c.stage == "outcome",
-            audit_records.c.utc_us >= since_us,
+            *_admitted_since(since_us),
             *_of_account(account),
         )
         spent = int((await connection.execute(query)).scalar_one() or 0)
@@ -145,6 +145,19 @@ def _within(period: Period) -> list[ColumnElement[bool]]:
     if period.organisation is not None:
         conditions.append(columns.organisation == period.organisation)
     return conditions
+
+
+def _admitted_since(since_us: int) -> list[ColumnElement[bool]]:
+    """Outcomes of requests that were let through since then, as the ledger charges them.
+
+    What arrived before and ended after may have been let through on either side: its intent says.
+    """
+    columns, begun = audit_records.c, audit_records.alias("begun").c
+    was_let_through = exists().where(
+        begun.request_id == columns.request_id, begun.stage == "intent", begun.utc_us >= since_us
+    )
+    arrived_us = columns.utc_us - columns.duration_us
+    return [columns.utc_us >= since_us, or_(arrived_us >= since_us, was_let_through)]
 
 
 def _of_account(account: str) -> list[ColumnElement[bool]]:

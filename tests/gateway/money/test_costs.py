@@ -164,6 +164,35 @@ async def test_a_ledger_that_says_something_else_than_its_outcomes_is_found(
     }
 
 
+@pytest.mark.anyio
+async def test_a_request_that_lasts_over_midnight_is_one_of_the_day_that_let_it_through(
+    database: Database, tmp_path: Path
+) -> None:
+    """To the ledger it was one of the day before, and its outcome counted as today's."""
+    clock = StoppedClock(START_US - 2_000_000)
+    table = LeaseTable(database, clock)
+    await table.set_limit(Limit("org:acme", 10**9, "day"))
+    ledger = LeasedLedger(table, clock, "w1", flush_every_s=3600.0, patience_s=0.0)
+    await ledger.start()
+    yesterdays = await ledger.reserve(("org:acme",), 5000)
+    clock.advance(3.0)
+    todays = await ledger.reserve(("org:acme",), 5000)
+    ledger.settle(yesterdays, 1000)
+    ledger.settle(todays, 200)
+    await ledger.close()
+    long = {"utc_us": START_US + 5_000_000, "duration_us": 7_000_000}
+    await record(
+        *(database, tmp_path),
+        outcome(1, stage="intent", utc_us=START_US - 1_000_000),
+        outcome(1, **long),
+        outcome(2, stage="intent", utc_us=START_US + 1_000_000),
+        outcome(2, cost_microusd=200, **long),
+    )
+
+    (found,) = await SpendingReader(database).differences()
+    assert (found.ledger_microusd, found.audit_microusd) == (200, 200)
+
+
 ALL = (50, 80, 100)
 
 
