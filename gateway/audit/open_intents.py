@@ -4,7 +4,7 @@ The file says which were open at one place of the log. Whoever starts after a cr
 reads what follows, so that nothing is missed however far behind it lies, and little is read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,6 +18,9 @@ from gateway.types import AuditRecord, Receipt
 OPEN_NAME: Final = "open.json"
 OPEN_MAX: Final = 200_000
 """So many are remembered; beyond, the file stays as it is, and a start reads from its place on."""
+DOUBTFUL_MAX: Final = 20_000
+"""So many refused intents are looked for in the database once it answers: the last ones."""
+LOOKS: Final = 2
 
 Spot = tuple[int, int]
 """Segment and offset of a record's frame."""
@@ -46,6 +49,8 @@ class OpenIntents:
     def __init__(self) -> None:
         self._open: dict[str, tuple[int, int, Mapping[str, str]]] = {}
         self._refused: dict[str, tuple[AuditRecord, str]] = {}
+        self._doubtful: dict[str, int] = {}
+        """How often each was looked for in the database, which may have taken it all the same."""
         self._is_whole = False
         """Whether what earlier processes left is in it, and nothing was too much."""
         self._marked: OpenMark | None = None
@@ -74,6 +79,23 @@ class OpenIntents:
         """It is seen to."""
         self._refused.pop(request_id, None)
 
+    def note_doubtful(self, request_id: str) -> None:
+        """Neither device said that it took an intent, so its caller was refused."""
+        self._doubtful[request_id] = 0
+        if len(self._doubtful) > DOUBTFUL_MAX:
+            del self._doubtful[next(iter(self._doubtful))]
+
+    def doubtful(self) -> frozenset[str]:
+        """Requests of which the database may have an intent that was answered too late."""
+        return frozenset(self._doubtful)
+
+    def looked_for(self, request_ids: Iterable[str]) -> None:
+        """They were not there; what a commit was still under way for is there the second time."""
+        for request_id in request_ids:
+            self._doubtful[request_id] = looks = self._doubtful.get(request_id, 0) + 1
+            if looks == LOOKS:
+                del self._doubtful[request_id]
+
     def adopt(self, lines: Mapping[str, OpenLine], *, is_whole: bool = True) -> None:
         """What earlier processes left open and is not closed yet.
 
@@ -87,8 +109,9 @@ class OpenIntents:
     def close(self, request_id: str) -> None:
         """Its outcome is durable; perhaps in another worker's log, or on the second device."""
         self._open.pop(request_id, None)
-        if self._refused:
+        if self._refused or self._doubtful:
             self._refused.pop(request_id, None)
+            self._doubtful.pop(request_id, None)
 
     def lines(self) -> dict[str, OpenLine]:
         """Those of lines of batches, by request; without what was refused."""

@@ -68,7 +68,7 @@ class TwoDeviceLog:
         try:
             receipt = await self._first.join(record, content)
         except AuditUnavailable:
-            return await self._carried(self._second, record, content)
+            return await self._carried_at_last(self._second, record, content)
         if self.is_carried:
             self._note(carried=False)
         return receipt
@@ -81,6 +81,17 @@ class TwoDeviceLog:
             self._first.open.close(record.request_id)
         self._note(carried=True)
         return receipt
+
+    async def _carried_at_last(
+        self, second: SecondDevice, record: AuditRecord, content: bytes | None
+    ) -> Receipt:
+        """There is nobody else to ask: what it does not take either is refused."""
+        try:
+            return await self._carried(second, record, content)
+        except AuditUnavailable:
+            if record.stage == "intent":
+                self._first.open.note_doubtful(record.request_id)
+            raise
 
     async def tend(self) -> None:
         """Once a second: ask the second device whether it could write, while it is needed."""

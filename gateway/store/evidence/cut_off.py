@@ -102,6 +102,21 @@ class CutOff:
             await self._catch_up()
             await self._end_refused()
         await self.mark()
+        if doubtful := self._log.open.doubtful():
+            await self._end_doubtful(doubtful)
+
+    async def _end_doubtful(self, request_ids: frozenset[str]) -> None:
+        """Requests that were refused because the database did not answer, which took their intents.
+
+        Nothing was sent for them either.
+        """
+        await self._catch_up()
+        there = request_ids.intersection(await self._second.open_requests(self._worker))
+        for request_id in sorted(there):
+            for row in await self._sink.newest(_intent_of(request_id), 1):
+                intent = OpenIntent(row.projected.record, row.projected.leaf_hash)
+                await self._log.append(refused(intent, self._clock.utc_us()))
+        self._log.open.looked_for(request_ids - there)
 
     async def _end_refused(self) -> None:
         """Requests that were refused for want of a log, which then wrote their intents after all.
@@ -188,14 +203,17 @@ async def is_open(sink: DatabaseAuditSink, intent: OpenIntent) -> bool:
     return await sink.outcome(intent.record.organisation, intent.record.request_id) is None
 
 
+def _intent_of(request_id: str) -> AuditQuery:
+    return AuditQuery(stage="intent", request_id=request_id)
+
+
 async def open_in_second(
     second: SecondContents, sink: DatabaseAuditSink, worker: str
 ) -> list[OpenIntent]:
     """What was left open of that which the database took while a worker's disk could not."""
     found = []
     for request_id in await second.open_requests(worker):
-        query = AuditQuery(stage="intent", request_id=request_id)
-        for row in await sink.newest(query, 1):
+        for row in await sink.newest(_intent_of(request_id), 1):
             intent = OpenIntent(row.projected.record, row.projected.leaf_hash)
             found += [] if "batch" in intent.record.detail else [intent]
     return found

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,14 +15,14 @@ from gateway.audit.segments import list_segments, segment_path
 from gateway.audit.verify import verify_directory
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock, StoppedClock, SystemClock
-from gateway.errors import AuditUnavailable
+from gateway.errors import AuditUnavailable, NotReady
 from gateway.store.engine import Database
 from gateway.store.evidence import cut_off
 from gateway.store.evidence.cut_off import AGAIN_S, CutOff
 from gateway.store.evidence.second_device import DatabaseDevice
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
-from gateway.types import AuditRecord
+from gateway.types import AuditRecord, Receipt
 from tests.gateway.audit.samples import KEYS, LIMITS, journeys, record, running, until
 from tests.gateway.audit.test_reckoning import away
 from tests.gateway.store.evidence.test_second_device import HASTY, StuckDisk, two_devices
@@ -274,3 +275,49 @@ async def test_one_that_went_on_over_the_database_is_not_ended(
         await both.append(record(2, "outcome"))
         await both.close()
     assert [each.status for each in await outcomes(tmp_path, database)] == [""]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@pytest.mark.postgres
+async def test_one_that_the_database_took_without_a_word_is_ended_and_costs_nothing(
+    tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to a commit was lost: refused, open for ever, and charged at the next start."""
+    disk, store = StuckDisk(), DatabaseDevice._store
+
+    async def unheard(self: DatabaseDevice, taken: Any) -> list[Receipt]:
+        await store(self, taken)
+        raise NotReady("the connection was lost")
+
+    async def away(self: DatabaseDevice, taken: Any) -> list[Receipt]:
+        raise NotReady("it is away")
+
+    dear = msgspec.structs.replace(record(2), reserved_microusd=77)
+    async with (
+        running(tmp_path, disk=disk, limits=HASTY) as log,
+        started(tmp_path, database, log) as parts,
+    ):
+        both = two_devices(log, database)
+        disk.goes_on.clear()
+        await both.append(record(1))
+        with monkeypatch.context() as patched:
+            patched.setattr(DatabaseDevice, "_store", unheard)
+            with pytest.raises(AuditUnavailable):
+                await both.append(dear)
+        with monkeypatch.context() as patched:
+            patched.setattr(DatabaseDevice, "_store", away)
+            with pytest.raises(AuditUnavailable):
+                await both.append(record(3))
+        disk.goes_on.set()
+        assert log.open.doubtful() == {"req_2", "req_3"}
+        await until(lambda: log.healthy)
+        await parts.tend()
+        assert log.open.doubtful() == {"req_3"}, "it may be there at the second look"
+        await parts.tend()
+        assert log.open.doubtful() == frozenset()
+        await both.close()
+    found = await outcomes(tmp_path, database)
+    assert [(each.request_id, each.status, each.cost_microusd) for each in found] == [
+        ("req_2", "refused", 0)
+    ]
+    assert await SecondContents(database).open_requests("w0") == ["req_1"]
