@@ -274,7 +274,8 @@ def test_savings_are_the_same_tokens_at_the_dearest_frontier_targets_list_price(
     rows = [CostRow(("a",), 3, 1_000_000, 200_000, 2_000_000), CostRow(("b",), 1, 10, 1, 0)]
     found = savings(rows, dearest(targets))
 
-    assert found.baseline_microusd == list_price(price(75_000_000), 1_000_010, 200_001)
+    assert found.baseline_microusd == 3 * 1_000_010 + 75 * 200_001
+    assert list_price(price(1), 0, 1) == 1, "rounded up"
     assert found.saved_microusd == found.baseline_microusd - 2_000_000
     assert "top (as of 2027-01-01)" in found.method
     assert savings([], targets[3]).saved_percent == 0
