@@ -13,17 +13,18 @@ from litestar.enums import ScopeType
 from litestar.handlers import ASGIRouteHandler, HTTPRouteHandler
 from litestar.params import FromPath
 from litestar.status_codes import HTTP_204_NO_CONTENT
-from litestar.types import HTTPScope, LifespanHook, Receive, Scope, Send
+from litestar.types import HTTPScope, LifespanHook, Message, Receive, Scope, Send
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from gateway.api.azure import PREFIX, address_of, endpoint_hint
 from gateway.api.decisions import explain_decision
-from gateway.api.door import Door
+from gateway.api.door import Door, id_headers, new_request_id
 from gateway.api.front import Front
 from gateway.api.listing import find_model, list_models
 from gateway.api.methods import HEAD, OPTIONS, Methods, base_url_hint
 from gateway.api.plain_litestar import PlainLitestar
-from gateway.api.refusals import error_handlers
+from gateway.api.refusals import REQUEST_ID, error_handlers
+from gateway.clock import Clock
 from gateway.errors import NotReady
 
 
@@ -34,12 +35,15 @@ class Application:
     nothing for a door, and a streamed answer went through all of them for every piece.
     """
 
-    __slots__ = ("_doors", "_methods", "_others")
+    __slots__ = ("_clock", "_doors", "_methods", "_others")
 
-    def __init__(self, doors: Sequence[Door], others: Litestar, methods: Methods) -> None:
+    def __init__(
+        self, doors: Sequence[Door], others: Litestar, methods: Methods, clock: Clock
+    ) -> None:
         self._doors = {door.endpoint: door for door in doors}
         self._others = others
         self._methods = methods
+        self._clock = clock
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != ScopeType.HTTP:
@@ -57,12 +61,29 @@ class Application:
 
     def _small(self, scope: HTTPScope, receive: Receive, send: Send) -> Awaitable[None]:
         method = scope["method"]
+        request_id = new_request_id(self._clock.utc_us())
+        scope["state"][REQUEST_ID] = request_id
+        send = _naming(send, request_id)
         if method == HEAD:
             # The server knows what was asked, and leaves the body out.
             return self._others(cast("Scope", {**scope, "method": "GET"}), receive, send)
         if method == OPTIONS and (allowed := self._methods.at(scope["path"])):
             return _tell_methods(send, allowed)
         return self._others(scope, receive, send)
+
+
+def _naming(send: Send, request_id: str) -> Send:
+    """Head every answer with the id of its request, but a door's, which has one of its own."""
+    named = [(name.encode(), value.encode()) for name, value in id_headers(request_id).items()]
+
+    async def say(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = [*message["headers"]]
+            if named[0][0] not in dict(headers):
+                message["headers"] = [*headers, *named]
+        await send(message)
+
+    return say
 
 
 async def _tell_methods(send: Send, allowed: str) -> None:
@@ -98,10 +119,10 @@ def build_application(
         openapi_config=None,
         logging_config=None,
         exception_handlers=error_handlers(
-            front.dialect, front.clock, front.by_header, allowed=methods.at, hint=hint
+            front.dialect, front.by_header, allowed=methods.at, hint=hint
         ),
     )
-    return Application(doors, others, methods)
+    return Application(doors, others, methods, front.clock)
 
 
 def _door_route(door: Door) -> ASGIRouteHandler:

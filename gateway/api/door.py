@@ -113,7 +113,7 @@ class Door:
         )
 
         def begin(headers: Mapping[str, str]) -> Write:
-            exchange.begin_stream({**STREAM_HEADERS, "x-request-id": request_id, **headers})
+            exchange.begin_stream({**STREAM_HEADERS, **id_headers(request_id), **headers})
             return exchange.write
 
         read = exchange.read_body
@@ -128,7 +128,7 @@ class Door:
             else:
                 await exchange.cut_stream()
         else:
-            headers = {**JSON_HEADERS, "x-request-id": request_id, **answer.headers}
+            headers = {**JSON_HEADERS, **id_headers(request_id), **answer.headers}
             await exchange.answer(200, headers, answer.body)
 
     async def _refuse(self, exchange: Exchange, request_id: str, error: GatewrightError) -> None:
@@ -141,8 +141,7 @@ class Door:
             **error.headers,
             **error.evidence,
             **JSON_HEADERS,
-            "x-request-id": request_id,
-            "request-id": request_id,
+            **id_headers(request_id),
         }
         if isinstance(error, Exhausted) and isinstance(error.standing, Standing):
             headers |= self._dialect.encode_standing(error.standing, self._clock.utc_us())
@@ -169,6 +168,11 @@ def new_request_id(utc_us: int) -> str:
 
 
 _fresh_ids: list[str] = []
+
+
+def id_headers(request_id: str) -> dict[str, str]:
+    """A request's id under both names: OpenAI's SDK reads the first, Anthropic's the second."""
+    return {"x-request-id": request_id, "request-id": request_id}
 
 
 class Load:

@@ -6,14 +6,14 @@ from typing import Any
 from litestar import MediaType, Request, Response
 from litestar.exceptions import HTTPException
 
-from gateway.api.door import new_request_id
-from gateway.clock import Clock
 from gateway.errors import GatewrightError, MethodRefused, RouteUnknown
 from gateway.ports import Dialect
 
 
 METHOD_NOT_ALLOWED = 405
 SERVER_ERROR = 500
+REQUEST_ID = "request_id"
+"""Where in the state of a small route's scope its id is; whoever sends its answer heads it so."""
 
 Explain = Callable[[Request[Any, Any, Any], Exception], Response[bytes]]
 Handlers = dict[int | type[Exception], Explain]
@@ -26,7 +26,6 @@ def _nothing(_: str) -> str:
 
 def error_handlers(
     dialect: Dialect,
-    clock: Clock,
     by_header: Mapping[str, Dialect] | None = None,
     *,
     allowed: OfPath = _nothing,
@@ -45,7 +44,7 @@ def error_handlers(
         if isinstance(error, HTTPException):
             path = request.scope["path"]
             error = _from_framework(error, allowed(path), hint(path))
-        return _error_response(chosen, error, new_request_id(clock.utc_us()))
+        return _error_response(chosen, error, request.scope["state"][REQUEST_ID])
 
     return {GatewrightError: explain, HTTPException: explain}
 
@@ -54,7 +53,7 @@ def _error_response(dialect: Dialect, error: Exception, request_id: str) -> Resp
     if not isinstance(error, GatewrightError):
         error = GatewrightError("The gateway failed to serve this request.")
     status, body = dialect.encode_error(error, request_id)
-    headers = {**error.headers, "x-request-id": request_id, "request-id": request_id}
+    headers = dict(error.headers)
     if error.retry_after_s is not None:
         headers["retry-after"] = str(max(1, round(error.retry_after_s)))
     return Response(body, status_code=status, media_type=MediaType.JSON, headers=headers)

@@ -221,7 +221,7 @@ class Batches:
 
     def routes(self, front: Front) -> list[HTTPRouteHandler]:
         """None where the settings switch them off."""
-        settings, clock = self._means.settings, self._means.clock
+        settings = self._means.settings
         if not settings.batches.enabled:
             return []
         uploads = Uploads(self._files, settings.limits, settings.batches.keep_days)
@@ -236,7 +236,7 @@ class Batches:
                 desk,
                 self._lines,
                 self._runner.wake.set,
-                error_handlers(self._means.dialects[ENDPOINT], clock),
+                error_handlers(self._means.dialects[ENDPOINT]),
                 settings.data_plane_url.rstrip("/"),
             ),
         ]

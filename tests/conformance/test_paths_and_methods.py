@@ -90,6 +90,40 @@ async def test_head_needs_a_key_where_get_does(
             assert (refused.status, await refused.read()) == (401, b"")
 
 
+@pytest.mark.parametrize("path", [*TAKEN, "/v1/nowhere"])
+async def test_every_answer_names_its_request_for_both_clients(
+    caller: Caller, http: aiohttp.ClientSession, path: str
+) -> None:
+    """OpenAI's client reads the one header, Anthropic's the other; both were missing here."""
+    url = caller.gateway.url + path
+    headers = {**caller.headers("anthropic"), "anthropic-version": "2023-06-01"}
+    for method in ("GET", "OPTIONS"):
+        async with http.request(method, url, headers=headers) as answer:
+            assert answer.headers.getall("x-request-id") == answer.headers.getall("request-id")
+            assert answer.headers["request-id"].startswith("req_")
+            if answer.status >= 400:
+                assert answer.headers["request-id"] in await answer.text()
+
+
+async def test_the_id_that_clients_show_is_the_one_in_the_records(
+    gateway: RunningGateway, shared_key: str, upstreams: Upstreams
+) -> None:
+    async with (
+        openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=shared_key) as gpt,
+        anthropic.AsyncAnthropic(base_url=gateway.url, api_key=shared_key) as claude,
+    ):
+        model = await gpt.models.retrieve("auto")
+        message = await claude.messages.create(model=ENGINE_TARGET, max_tokens=9, messages=QUESTION)
+        async with claude.messages.stream(
+            model=ENGINE_TARGET, max_tokens=9, messages=QUESTION
+        ) as stream:
+            await stream.until_done()
+    assert model._request_id is not None
+    for request_id in (message._request_id, stream.request_id):
+        assert request_id is not None
+        assert {record.request_id for record in await gateway.records(request_id)} == {request_id}
+
+
 async def test_a_path_that_is_none_takes_nothing(
     caller: Caller, http: aiohttp.ClientSession
 ) -> None:
