@@ -160,6 +160,8 @@ def _small_routes(front: Front) -> list[HTTPRouteHandler]:
     @get("/metrics")
     async def metrics() -> Response[bytes]:
         front.metrics.snapshot_age.set(front.snapshots.age_s())
-        return Response(generate_latest(front.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+        # As a header: to a media type of text the framework adds the charset once more.
+        headers = {"content-type": CONTENT_TYPE_LATEST}
+        return Response(generate_latest(front.metrics.registry), headers=headers)
 
     return [models, model, decision, live, ready, metrics]

@@ -124,6 +124,16 @@ async def test_the_id_that_clients_show_is_the_one_in_the_records(
         assert {record.request_id for record in await gateway.records(request_id)} == {request_id}
 
 
+async def test_metrics_say_once_how_their_letters_are_written(
+    gateway: RunningGateway, http: aiohttp.ClientSession
+) -> None:
+    """A parameter that stands twice makes a media type that strict readers refuse."""
+    async with http.get(f"{gateway.url}/metrics") as metrics:
+        kind, *parameters = metrics.headers["content-type"].split("; ")
+    assert kind == "text/plain"
+    assert sorted(each.partition("=")[0] for each in parameters) == ["charset", "version"]
+
+
 async def test_a_path_that_is_none_takes_nothing(
     caller: Caller, http: aiohttp.ClientSession
 ) -> None:
