@@ -103,7 +103,8 @@ class Services(Struct, frozen=True):
             await self.refusals.tell(is_end=True)
         await self.log.close()
         await self.database.close()
-        logger().info(Event.PROCESS_STOPPED, component="admin")
+        if self.upkeep.was_started:
+            logger().info(Event.PROCESS_STOPPED, component="admin")
 
 
 def open_services(settings: Settings, clock: Clock) -> Services:

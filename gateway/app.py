@@ -223,7 +223,8 @@ class DataPlane:
         async with AsyncExitStack() as parts:
             # Last of all: the signal that ends the process leaves no time for it afterwards.
             parts.callback(self._drain_log)
-            parts.callback(self._log.info, Event.PROCESS_STOPPED, component="data_plane")
+            if self._upkeep.was_started:
+                parts.callback(self._log.info, Event.PROCESS_STOPPED, component="data_plane")
             parts.push_async_callback(self._database.close)
             parts.push_async_callback(self._egress.close)
             for provider in self._providers.values():

@@ -109,6 +109,7 @@ class Event(StrEnum):
     HOUR_WATCH_FAILED = "cost:hour_watch_failed"
     PROCESS_STARTED = "process:started"
     PROCESS_STOPPED = "process:stopped"
+    SERVER_SAID = "server:said"
     ADMIN_SIGNED_IN = "admin:signed_in"
     ADMIN_REFUSED = "admin:refused"
     ADMIN_SIGNED_OUT_THERE = "admin:signed_out_there"
@@ -277,3 +278,15 @@ def raised_at(error: BaseException) -> str:
     if trace is None:
         return "unknown"
     return f"{trace.tb_frame.f_globals.get('__name__', '?')}:{trace.tb_lineno}"
+
+
+class ServerLines(logging.Handler):
+    """What the HTTP server's own logger says, as lines like all others and without a trace."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields = {"reason": record.getMessage().strip()}
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            fields |= {"error_class": type(error).__name__, "where": raised_at(error)}
+        method = "error" if record.levelno >= logging.ERROR else "warning"
+        getattr(logger(), method)(Event.SERVER_SAID, **fields)

@@ -41,6 +41,11 @@ class Upkeep:
             asyncio.create_task(self._loop(duty), name=duty.name) for duty in self._duties
         ]
 
+    @property
+    def was_started(self) -> bool:
+        """What begins last at a start: without it, the start was refused."""
+        return bool(self._tasks)
+
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()

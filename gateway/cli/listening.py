@@ -1,6 +1,8 @@
 """Runs an application on its listener until it is told to stop, or says why it would not start."""
 
 import gc
+import logging
+import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any
@@ -8,11 +10,15 @@ from typing import Any
 import uvicorn
 
 from gateway.api.protocol import bounded_protocol
+from gateway.cli.options import Refused
 from gateway.configuration.settings import Listener, Settings
 from gateway.errors import GatewrightError
+from gateway.telemetry import ServerLines
 
 
 SHUTDOWN_S = 10
+SERVERS_LOG = "uvicorn.error"
+"""The name of its logger for everything, errors or not."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -45,9 +51,43 @@ class _Watched:
             await self._application(scope, receive, hold_failure)
         except BaseException as error:
             self.refusal = _expected_in(error)
+            # The server would say that the start failed, and nothing of why.
+            logging.getLogger(SERVERS_LOG).disabled = self.refusal is not None
             for message in held:
                 await send({**message, "message": ""} if self.refusal else message)
             raise
+
+
+class ListenerTaken(Refused):
+    """A listener that cannot be opened."""
+
+    exit_code = 3
+
+
+def _bound(listener: Listener) -> list[socket.socket]:
+    """A socket for each address of a listener, not open to callers yet.
+
+    Before anything is started: what is told only then stands among lines of a start and an end.
+
+    Raises:
+        ListenerTaken
+    """
+    sockets: list[socket.socket] = []
+    try:
+        found = socket.getaddrinfo(listener.host, listener.port, type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            sockets.append(bound := socket.socket(family, kind, protocol))
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            bound.bind(address)
+    except OSError as error:
+        for each in sockets:
+            each.close()
+        place = f"{listener.host}:{listener.port}"
+        why = (error.strerror or "no such address").lower()
+        raise ListenerTaken(f"{place} cannot be listened on: {why}") from error
+    return sockets
 
 
 def _expected_in(error: BaseException) -> GatewrightError | None:
@@ -74,8 +114,13 @@ def run_server(application: Any, settings: Settings, listener: Listener) -> None
 
     Raises:
         GatewrightError: the application refused to start; its message says why.
+        ListenerTaken
     """
+    sockets = _bound(listener)
     tune_interpreter()
+    said = logging.getLogger(SERVERS_LOG)
+    said.addHandler(ServerLines())
+    said.propagate = False
     watched = _Watched(application)
     server = uvicorn.Server(
         uvicorn.Config(
@@ -96,9 +141,8 @@ def run_server(application: Any, settings: Settings, listener: Listener) -> None
     )
     try:
         with suppress(KeyboardInterrupt):
-            server.run()
+            server.run(sockets)
     except SystemExit:
-        # uvicorn has said only that the start failed.
         if watched.refusal is not None:
             raise watched.refusal from watched.refusal.__cause__
         raise

@@ -107,8 +107,8 @@ def test_a_listener_that_must_not_start_says_why_in_a_line(
     ended = operator.starts(*command, "--config", operator.config_file)
 
     assert ended.status == 2
-    last = ended.errors.splitlines()[-1]
-    assert last.startswith("gatewright: the database has no schema yet: run `gatewright ")
+    (line,) = ended.errors.splitlines()
+    assert line.startswith("gatewright: the database has no schema yet: run `gatewright ")
 
 
 def test_engine_options_are_explained_by_the_engine_itself(newcomer: Operator) -> None:

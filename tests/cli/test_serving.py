@@ -30,7 +30,7 @@ import gc
 import uvicorn
 from gateway.__main__ import main
 
-def run(server):
+def run(server, sockets):
     built = vars(server.config.app)["_application"]
     found = any(each is built for each in gc.get_objects())
     print("tracked:", gc.is_tracked(built), "found:", found)
@@ -91,20 +91,39 @@ async def test_a_listener_gets_ready_and_ends_on_sigterm_with_json_lines_only(
     assert (events[0], events[-1]) == ("process:started", "process:stopped")
 
 
+async def test_what_is_no_request_leaves_a_line_like_any_other(operator: Operator) -> None:
+    """A scanner of ports, or a client that speaks TLS, wrote bare text among the JSON."""
+    port = _free_port()
+    operator.config_file.write_text(CONFIG.format(port=port))
+    async with _running(operator.config_file, port, "serve") as process:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"\x16\x03\x01\x02\x00\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        process.send_signal(signal.SIGTERM)
+        _, errors = await process.communicate()
+
+    lines = [json.loads(line) for line in errors.decode().splitlines()]
+    (said,) = [line for line in lines if line["event"] == "server:said"]
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert said["reason"] == "Invalid HTTP request received."
+
+
 async def test_a_second_worker_of_the_same_name_and_a_taken_port_are_refused_in_a_line(
     operator: Operator,
 ) -> None:
     port = _free_port()
     operator.config_file.write_text(CONFIG.format(port=port))
     async with _running(operator.config_file, port, "serve"):
-        twin = operator.starts("serve", "--config", operator.config_file)
         taken = operator.starts("admin", "serve", "--config", operator.config_file)
+        operator.config_file.write_text(CONFIG.format(port=_free_port()))
+        twin = operator.starts("serve", "--config", operator.config_file)
 
-    assert twin.status == 2
-    last = twin.errors.splitlines()[-1]
-    assert last == "gatewright: audit worker w0: another process writes its segments"
-    assert taken.status == 3
-    assert "address already in use" in taken.errors
+    port_line = f"gatewright: 127.0.0.1:{port} cannot be listened on: address already in use\n"
+    assert (twin.status, taken.status) == (2, 3)
+    assert twin.errors == "gatewright: audit worker w0: another process writes its segments\n"
+    assert taken.errors == port_line
 
 
 @pytest.mark.parametrize("command", [("serve",), ("admin", "serve")])
