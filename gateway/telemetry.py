@@ -290,3 +290,11 @@ class ServerLines(logging.Handler):
             fields |= {"error_class": type(error).__name__, "where": raised_at(error)}
         method = "error" if record.levelno >= logging.ERROR else "warning"
         getattr(logger(), method)(Event.SERVER_SAID, **fields)
+
+
+# Until a process chooses otherwise, as commands do not: what they print is for programs to read.
+structlog.configure(
+    processors=[Renderer()],
+    wrapper_class=_Lines,
+    logger_factory=lambda *_: structlog.BytesLogger(sys.stderr.buffer),
+)

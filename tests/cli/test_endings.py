@@ -166,3 +166,18 @@ def test_an_export_that_finds_no_room_at_its_end_leaves_no_file(tmp_path: Path) 
     with room_for(1_000), said, _opened(path) as file:
         file.write(bytes(2_000))
     assert not path.exists()
+
+
+def test_what_a_command_logs_is_no_part_of_what_it_prints(operator: Operator) -> None:
+    """Whoever keeps a command's output as a key kept a line of the log."""
+    text = operator.config_file.read_text().replace(
+        "[audit]\n", "[audit]\nfree_bytes_min = 1000000000000000\n"
+    )
+    operator.config_file.write_text(text)
+    place = ("--organisation", "acme", "--workspace", "research", "--project", "assistant")
+    ended = operator.config("keys", "issue", *place, "--name", "first")
+
+    line, refusal = ended.errors.splitlines()
+    assert (ended.status, ended.output) == (2, "")
+    assert json.loads(line)["event"] == "audit:write_failed"
+    assert refusal == "gatewright: The audit log cannot be written, so nothing was done."
