@@ -199,12 +199,11 @@ class NotReady(Unavailable):
 
 
 class UpstreamFailed(GatewrightError):
-    """An attempt failed; `may_fall_back` says whether another candidate may be tried."""
+    """An attempt failed."""
 
     status = 502
     code = "upstream_failed"
     retryable = True
-    may_fall_back: ClassVar[bool] = True
 
 
 class UpstreamRefused(UpstreamFailed):

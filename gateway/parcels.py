@@ -4,7 +4,7 @@ A parcel holds lines of one batch for one target. Each was decided and written d
 it was put in; the egress looks at every one of them again before a byte of the parcel leaves.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -140,7 +140,3 @@ def number_of(custom_id: str, name: str) -> int:
 
 def custom_id_of(name: str, number: int) -> str:
     return f"{name}-{number}"
-
-
-def bytes_of(lines: Sequence[ParcelLine]) -> int:
-    return sum(len(line.call.body) for line in lines)

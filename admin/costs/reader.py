@@ -43,7 +43,6 @@ US_PER_S: Final = 1_000_000
 DAYS_MAX: Final = 400
 BASIS_DAYS: Final = 62
 """Of so many days a forecast learns what a day of the week costs."""
-AHEAD_DAYS: Final = 366
 ROLLUP_BATCHES: Final = 4
 ALERTS_MAX: Final = 10
 

@@ -27,7 +27,6 @@ from gateway.audit.segments import list_workers
 
 
 ERASED_NAME = "erased-keys"
-_MODE = 0o600
 
 
 class ErasedKey(Struct, frozen=True):

@@ -18,7 +18,6 @@ EVENT_BYTES_MAX = 1024 * 1024
 
 Read = TypeVar("Read")
 
-KEEP_ALIVE = b":\n\n"
 
 _LINE_END = rb"(?:\r\n|\n|\r(?!\n))"
 _LINES = re.compile(rb"\r\n|\n|\r")

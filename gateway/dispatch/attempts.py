@@ -54,11 +54,6 @@ class AttemptLog:
     def add(self, number: int, attempt: Attempt, bill: Bill) -> None:
         self._entries.append((number, attempt, bill))
 
-    @property
-    def last_status(self) -> int:
-        """The HTTP status of the last attempt; 0 when no header came."""
-        return self._entries[-1][1].status if self._entries else 0
-
     def last_status_of(self, target: str) -> int:
         """The HTTP status of a target's last attempt; 0 when no header came, or none was made."""
         of_target = [each.status for _, each, _ in self._entries if each.target == target]

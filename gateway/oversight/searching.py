@@ -89,7 +89,6 @@ _AGO: Final = re.compile(r"([0-9]{1,6})(s|m|h|d|w)")
 _AT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2})?Z?)?")
 _OPERATOR: Final = re.compile(r"(<=|>=|<|>|=)?")
 _NAME: Final = re.compile(r"[a-z]+(?=:)")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _BARE_END: Final = re.compile(r'[\s,"]')
 
 

@@ -13,8 +13,6 @@ class PoolRules(Struct, frozen=True):
     bytes_per_token: float = 4.0
     prefill_tokens_per_s: float = 8_000.0
     """Assumed until a member was measured."""
-    decode_tokens_per_s: float = 40.0
-    """Of one sequence; assumed until a member was measured."""
     decode_weight: float = 0.25
     """How much a token that is being generated elsewhere delays a new prompt."""
     decode_work: float = 7.0

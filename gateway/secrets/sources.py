@@ -87,17 +87,3 @@ class FileSecret:
 def _without_ending(text: str) -> str:
     """Editors and `echo` close a line, and no secret ends so: a header could not even hold it."""
     return text.removesuffix("\n").removesuffix("\r")
-
-
-def secret_source(reference: str, environment: Mapping[str, str], key: str = "") -> SecretSource:
-    """The source that `env:NAME` or `file:/path` names; `key` is the setting that holds it.
-
-    Raises:
-        ConfigurationInvalid: it is neither. It is not repeated: it may be a secret itself.
-    """
-    scheme, _, rest = reference.partition(":")
-    if scheme == "env" and rest:
-        return EnvironmentSecret(environment, rest)
-    if scheme == "file" and rest:
-        return FileSecret(Path(rest), key)
-    raise ConfigurationInvalid("secret reference", key, "must be env:NAME or file:PATH")

@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Literal
 
 import msgspec
 
@@ -49,8 +48,6 @@ _BINARY = "data:"
 _IN_PIECES = frozenset({"code", "transcript"})
 """What a stream quotes comes piece by piece, and is counted as that."""
 _LONGEST_FLOAT = 1e20
-
-Mode = Literal["count", "mask"]
 
 
 class OutputScan:

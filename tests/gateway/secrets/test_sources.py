@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import ConfigurationInvalid
-from gateway.secrets.sources import SECRET_MAX_BYTES, EnvironmentSecret, FileSecret, secret_source
+from gateway.secrets.sources import SECRET_MAX_BYTES, EnvironmentSecret, FileSecret
 
 
 def write(path: Path, data: bytes, mode: int = 0o600) -> Path:
@@ -85,17 +85,3 @@ def test_missing_files_folders_and_pipes_are_refused_without_waiting(tmp_path: P
     for path in (tmp_path / "missing", tmp_path, tmp_path / "pipe"):
         with pytest.raises(ConfigurationInvalid):
             FileSecret(path).load()
-
-
-def test_references_name_their_source(tmp_path: Path) -> None:
-    path = write(tmp_path / "token", b"from a file")
-    assert secret_source("env:TOKEN", {"TOKEN": "from env"}).load().reveal() == "from env"
-    assert secret_source(f"file:{path}", {}).load().reveal() == "from a file"
-
-
-@pytest.mark.parametrize("reference", ["sk-canary", "env:", "file:", "vault:canary", ""])
-def test_what_is_no_reference_is_refused_and_not_repeated(reference: str) -> None:
-    with pytest.raises(ConfigurationInvalid) as caught:
-        secret_source(reference, {}, "provider.key")
-    assert "canary" not in str(caught.value)
-    assert caught.value.key == "provider.key"
