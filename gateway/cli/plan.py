@@ -1,16 +1,36 @@
 """`gatewright plan`: how many GPUs and racks a model and a load need, step by step."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
 from gateway.cli.options import Refused
 from gateway.errors import RequestInvalid
-from gateway.oversight.planner import CONFIG_BYTES_MAX, Hardware, Load, plan, read_model
+from gateway.oversight.planner import (
+    BYTES_PER_VALUE,
+    CONFIG_BYTES_MAX,
+    Hardware,
+    Load,
+    plan,
+    read_model,
+)
 
 
 _L, _H = Load(), Hardware()
+_OPTIONS = {
+    "concurrency_percent": "concurrency",
+    "queries_per_user_day": "queries",
+    "gpus_per_rack": "gpus",
+    "rack_tokens_s": "rack-tokens",
+}
+"""Where an option is called otherwise than the field that it fills."""
+
+
+def _number(name: str, usual: float, help_text: str) -> Callable[[Any], Any]:
+    return click.option(name, type=type(usual), default=usual, show_default=True, help=help_text)
 
 
 @click.command("plan")
@@ -22,15 +42,21 @@ _L, _H = Load(), Hardware()
     help="A config.json, or the folder that holds it.",
 )
 @click.option("--parameters", type=int, default=0, help="Default: estimated from the shape.")
-@click.option("--users", type=int, default=_L.users, show_default=True)
-@click.option("--concurrency", type=float, default=_L.concurrency_percent, show_default=True)
-@click.option("--input-tokens", type=int, default=_L.input_tokens, show_default=True)
-@click.option("--output-tokens", type=int, default=_L.output_tokens, show_default=True)
-@click.option("--queries", type=float, default=_L.queries_per_user_day, show_default=True)
-@click.option("--gpus", type=int, default=_H.gpus_per_rack, show_default=True, help="Of a rack.")
-@click.option("--gpu-gb", type=int, default=_H.gpu_gb, show_default=True)
-@click.option("--rack-tokens", type=int, default=_H.rack_tokens_s, show_default=True)
-@click.option("--precision", default="fp16", show_default=True, help="fp16, fp8 or int4.")
+@_number("--users", _L.users, "All of them, not only those who ask at once.")
+@_number("--concurrency", _L.concurrency_percent, "Per cent of them that have a session at once.")
+@_number("--input-tokens", _L.input_tokens, "Of a session.")
+@_number("--output-tokens", _L.output_tokens, "Of an answer.")
+@_number("--queries", _L.queries_per_user_day, "Of a user in a day.")
+@_number("--gpus", _H.gpus_per_rack, "Of a rack.")
+@_number("--gpu-gb", _H.gpu_gb, "Memory of a GPU, in GB.")
+@_number("--rack-tokens", _H.rack_tokens_s, "That a rack writes in a second at FP16.")
+@click.option(
+    "--precision",
+    type=click.Choice([*BYTES_PER_VALUE]),
+    default="fp16",
+    show_default=True,
+    help="Of weights and of keys and values.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Everything as one JSON object.")
 def plan_cluster(
     path: Path, parameters: int, precision: str, *, as_json: bool, **given: float
@@ -56,9 +82,12 @@ def plan_cluster(
     except OSError as error:
         raise Refused(f"{file}: {error.strerror}") from error
     except RequestInvalid as error:
-        # What is wrong is the file, or an option whose name is that of the page's field.
-        place = f"{file}: " if error.parameter == "config" else ""
-        raise Refused(f"{place}{error.message}") from error
+        if error.parameter == "config":
+            raise Refused(f"{file}: {error.message}") from error
+        field = str(error.parameter)
+        option = _OPTIONS.get(field, field.replace("_", "-"))
+        reason = error.message.removeprefix(field).strip()
+        raise Refused(f"--{option}: {reason}") from error
     if as_json:
         click.echo(msgspec.json.encode(found))
         return

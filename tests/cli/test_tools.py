@@ -1,5 +1,6 @@
 """Commands without a configuration: what they cannot work on, or who stops them, costs a line."""
 
+import json
 import os
 import signal
 import subprocess
@@ -42,6 +43,27 @@ def test_a_plan_names_the_file_that_says_too_little(newcomer: Operator, text: st
     assert (ended.status, ended.output) == (2, "")
     assert ended.errors.startswith(f"gatewright: {file}: ")
     assert ended.errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        (("--concurrency", "800"), "--concurrency: is from 0.001 to 100."),
+        (("--gpus", "0"), "--gpus: is from 1 to 10000."),
+        (("--rack-tokens", "0"), "--rack-tokens: is from 1 to 1e+09."),
+        (("--users", "-5"), "--users: is from 1 to 1e+09."),
+        (("--queries", "nan"), "--queries: is from 0 to 1e+06."),
+    ],
+)
+def test_a_plan_names_the_option_that_asks_too_much(
+    newcomer: Operator, option: tuple[str, ...], reason: str
+) -> None:
+    """It named a field of the program, which no option is called by."""
+    shape = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2}
+    (newcomer.folder / "config.json").write_text(json.dumps(shape))
+    ended = newcomer.types("plan", "--model", newcomer.folder, *option)
+
+    assert (ended.status, ended.output, ended.errors) == (2, "", f"gatewright: {reason}\n")
 
 
 def test_training_on_a_folder_without_the_data_says_what_is_missing(newcomer: Operator) -> None:
