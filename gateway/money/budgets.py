@@ -246,7 +246,9 @@ def level_of(account: str) -> str:
 
 
 def exhausted(account: str) -> BudgetExhausted:
-    return BudgetExhausted(f"the budget of this {level_of(account)} is used up")
+    # Not "used up": of a large request's worst price that would often not be true.
+    level = level_of(account)
+    return BudgetExhausted(f"the budget of this {level} has not enough left for this request")
 
 
 def settlement(reservation: Reservation, cost: int) -> Settlement:
