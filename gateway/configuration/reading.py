@@ -144,8 +144,9 @@ def _apply_environment(tree: dict[str, Any], environment: Mapping[str, str], sou
     """Put `GATEWRIGHT_SECTION__KEY` values where TOML would have put them."""
     sections = {field.name: field.type for field in msgspec.structs.fields(Settings)}
     for name in _ALONE:
-        if value := environment.get(f"{ENVIRONMENT_PREFIX}{name.upper()}"):
-            tree[name] = value
+        variable = f"{ENVIRONMENT_PREFIX}{name.upper()}"
+        if value := environment.get(variable):
+            tree[name] = _scalar(variable, name, value, sections[name])
     for variable, value in sorted(environment.items()):
         if not variable.startswith(ENVIRONMENT_PREFIX) or "__" not in variable:
             continue
@@ -156,14 +157,18 @@ def _apply_environment(tree: dict[str, Any], environment: Mapping[str, str], sou
         fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
         if key not in fields:
             raise ConfigurationInvalid(variable, f"{section}.{key}", "there is no such setting")
-        try:
-            scalar = msgspec.convert(value, fields[key], strict=False)
-        except msgspec.ValidationError as error:
-            raise ConfigurationInvalid(variable, f"{section}.{key}", str(error)) from error
+        scalar = _scalar(variable, f"{section}.{key}", value, fields[key])
         table = tree.setdefault(section, {})
         if not isinstance(table, dict):
             raise ConfigurationInvalid(source, section, "must be a table")
         table[key] = scalar
+
+
+def _scalar(variable: str, key: str, value: str, kind: Any) -> Any:
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigurationInvalid(variable, key, str(error)) from error
 
 
 def _check(settings: Settings) -> None:

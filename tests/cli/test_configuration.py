@@ -45,7 +45,15 @@ def test_a_credential_in_the_environment_makes_a_target_available(
         ("[limits]\nbody_bytes_max = 0\n", "limits.body_bytes_max: must be greater than zero"),
         ("[database]\nurl = 'mysql://x'\n", "database.url: must start with"),
         ("[targets.a]\nprovider = 'b'\nmodel = 'c'\n", "targets.a.provider: there is no provider"),
-        ("[providers.a]\nkind = 'b'\njurisdiction = 'us'\n", "providers.a: kind: must be one of"),
+        ("[providers.a]\nkind = 'b'\njurisdiction = 'us'\n", "providers.a.kind: must be one of"),
+        (
+            "[providers.a]\nkind = 'engine'\njurisdiction = 'x'\nbase_url = 'ftp://x'\n",
+            "gatewright.toml: providers.a.base_url: must be https://host",
+        ),
+        (
+            "[providers.a]\nkind = 'openai'\njurisdiction = 'us'\npriorities = true\n",
+            "gatewright.toml: providers.a.priorities: says nothing of a provider of kind openai",
+        ),
         ("[policy]\nfile = 'none.toml'\n", "policy.file: cannot be read"),
         ("source = 'x'\n", "source: is not a setting"),
         ("][", "not valid TOML"),
@@ -63,13 +71,19 @@ def test_a_wrong_key_is_named_with_file_key_and_reason(
     assert len(ended.errors.splitlines()) == 1
 
 
-def test_a_wrong_variable_is_named(newcomer: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("variable", "key"),
+    [("GATEWRIGHT_DATA_PLANE__PORT", "data_plane.port"), ("GATEWRIGHT_LOG_LEVEL", "log_level")],
+)
+def test_a_wrong_variable_is_named(
+    newcomer: Operator, monkeypatch: pytest.MonkeyPatch, variable: str, key: str
+) -> None:
     newcomer.config_file.touch()
-    monkeypatch.setenv("GATEWRIGHT_DATA_PLANE__PORT", "many")
+    monkeypatch.setenv(variable, "many")
     ended = newcomer.config("config", "check")
 
     assert ended.status == 2
-    assert ended.errors.startswith("gatewright: GATEWRIGHT_DATA_PLANE__PORT: data_plane.port: ")
+    assert ended.errors.startswith(f"gatewright: {variable}: {key}: ")
 
 
 def test_a_key_file_that_others_can_read_stops_the_start(operator: Operator) -> None:
