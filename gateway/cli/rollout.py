@@ -250,7 +250,9 @@ async def show_difference(before: str, after: str, config_file: Path, level: str
     sentences = difference(documents[0].body, documents[1].body)
     if len(guards) == len(documents):  # Files have no limits of their own.
         sentences += guard_difference(*guards)
-    click.echo("\n".join(sentences) or "no difference")
+    is_same = documents[0].digest == documents[1].digest
+    nothing = "no difference" if is_same else "both decide the same; other words differ"
+    click.echo("\n".join(sentences) or nothing)
 
 
 def load_file(file: Path) -> PolicyDocument:

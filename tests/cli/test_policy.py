@@ -335,3 +335,13 @@ def test_with_a_configuration_that_is_wrong_the_file_is_named(newcomer: Operator
     ended = _explain(newcomer, {}, "--config", newcomer.folder / "none.toml")
 
     assert (ended.status, "none.toml: No such file" in ended.errors) == (2, True)
+
+
+def test_documents_that_decide_the_same_are_not_called_the_same(newcomer: Operator) -> None:
+    """Their digests differ, and records name documents by these."""
+    other = newcomer.folder / "other.toml"
+    text = SHIPPED.read_text().replace('description = "', 'description = "Once more: ', 1)
+    other.write_text(text)
+    assert newcomer.types("policy", "diff", SHIPPED, SHIPPED).output == "no difference\n"
+    told = newcomer.types("policy", "diff", SHIPPED, other).output
+    assert told == "both decide the same; other words differ\n"
