@@ -152,7 +152,7 @@ async def test_by_keyboard_alone_a_key_is_found_and_opened(listener: Listener, k
         await seen.open("/o/acme/keys")
         await seen.page.keyboard.press("Control+k")
         await seen.page.keyboard.type("nightly re")
-        await seen.page.wait_for_selector(f'#found a[href="/o/acme/keys/{key_id}"]')
+        await seen.page.wait_for_selector(f'#ways a[href="/o/acme/keys/{key_id}"]')
         assert await seen.violations() == []
         await seen.page.keyboard.press("Enter")
         await seen.page.wait_for_url(f"{listener.url}/o/acme/keys/{key_id}")

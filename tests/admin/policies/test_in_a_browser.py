@@ -94,6 +94,21 @@ async def test_the_editor_completes_marks_and_saves_by_keys(listener: Listener) 
         assert seen.problems == []
 
 
+async def test_what_is_looked_for_over_the_editor_is_found_in_the_finder(
+    listener: Listener,
+) -> None:
+    await furnished(listener)
+    async with window(listener) as seen:
+        await seen.sign_in(WRITER, PASSWORD)
+        await seen.open(f"{HOME}/edit")
+        checks = await seen.page.inner_text("#found")
+        await seen.page.keyboard.press("Control+k")
+        await seen.page.keyboard.type("simul")
+        await seen.page.wait_for_selector("#finder #ways li")
+        assert await seen.page.inner_text("#found") == checks
+        assert seen.problems == []
+
+
 async def test_a_rule_is_written_submitted_and_approved_without_scripts(listener: Listener) -> None:
     await staff(listener)
     await record_traffic(listener, EXAMPLES)
