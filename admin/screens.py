@@ -16,6 +16,8 @@ from gateway.errors import GatewrightError
 from gateway.telemetry import Event, logger, raised_at
 
 
+FORBIDDEN: Final = 403
+READING: Final = frozenset({"GET", "HEAD"})
 SERVER_ERROR: Final = 500
 SEE_OTHER: Final = 303
 ENDED: Final = "Your session has ended. Sign in, and what you were sending is still here."
@@ -28,6 +30,10 @@ PROBLEMS: Final = {
     413: "That is too much.",
     503: "The database does not answer. Nothing can be shown until it does.",
 }
+NO_ROLE: Final = (
+    "No role of yours opens this page. Whoever looks after people and roles can give you one that "
+    "does."
+)
 CODES: Final = {
     400: "invalid_request",
     401: "not_signed_in",
@@ -51,6 +57,13 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def _said(status: int, method: str) -> str:
+    """What a page says of a problem that says nothing itself."""
+    if status == FORBIDDEN and method in READING:
+        return NO_ROLE  # Nothing was sent, so nothing can have come from another site.
+    return PROBLEMS.get(status, "This page cannot be shown.")
 
 
 class Screens:
@@ -96,7 +109,7 @@ class Screens:
                 error_class=type(error).__name__,
                 where=raised_at(error),
             )
-        text = PROBLEMS.get(status, "This page cannot be shown.")
+        text = _said(status, request.method)
         if isinstance(error, StepUpRequired):
             text = "Prove again who you are, then do it again. Nothing was done."
         elif isinstance(error, GatewrightError) and status < SERVER_ERROR:

@@ -3,9 +3,9 @@
 from typing import Any, Final
 
 from litestar import MediaType, Request, Response, get, route
-from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 from litestar.response import Stream
+from litestar.status_codes import HTTP_404_NOT_FOUND
 
 from admin.access import needs, session_of
 from admin.kept_views import view_routes
@@ -83,7 +83,14 @@ def _request_route(services: Services, stories: StoryReader) -> Any:
     ) -> Response[str]:
         story = await stories.story(organisation, request_id)
         if story is None:
-            raise NotFoundException
+            return await services.shell.page(
+                request,
+                "traffic/absent.html",
+                "traffic",
+                HTTP_404_NOT_FOUND,
+                organisation=organisation,
+                request_id=request_id,
+            )
         way = await services.shell.way(request)
         return await services.shell.page(
             request,

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from gateway.store.migrate import migrate
+from tests.admin import seeding
 from tests.admin.listener import Browser, Listener
 
 
@@ -37,6 +38,18 @@ async def test_an_unknown_page_is_a_404_in_our_own_words(browser: Browser) -> No
     assert answer.status == 404
     assert "There is no such page." in page
     assert 'href="/"' in page
+
+
+async def test_a_page_that_no_role_opens_says_so_and_blames_no_other_site(
+    listener: Listener, browser: Browser
+) -> None:
+    await seeding.person(listener, "vera", "viewer", "acme")
+    await browser.sign_in_as("vera", seeding.PASSWORD)
+    answer, page = await browser.send("GET", "/system")
+
+    assert answer.status == 403
+    assert "No role of yours opens this page." in page
+    assert "another site" not in page
 
 
 async def test_a_method_that_a_page_does_not_take_is_a_405(browser: Browser) -> None:

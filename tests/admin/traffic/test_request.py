@@ -19,6 +19,7 @@ from gateway.money.catalogue import cost
 from gateway.price import Price
 from gateway.store.money.price_files import PriceFiles, PriceOrder, put_in_force
 from gateway.types import Attempt, AuditRecord, Usage
+from tests.admin import seeding
 from tests.admin.listener import Browser, Listener
 from tests.admin.models.test_prices import file_of
 from tests.admin.traffic.test_list import LIST
@@ -52,6 +53,29 @@ async def test_the_page_says_in_words_why_and_shows_every_rule_with_its_values(
     assert "Request reveal" in page
     assert f"/o/acme/policies/simulator?request={ids[0]}" in page
     assert f"/o/acme/policies/new?from={ids[0]}" in page
+
+
+async def test_an_answer_without_a_decision_is_not_called_refused_and_offers_no_dead_end(
+    listener: Listener, world: World, browser: Browser
+) -> None:
+    (record,) = seeding.requests(listener, "k", 1, status="ok", target="claude")
+    await listener.record(record)
+    answer, page = await browser.send("GET", f"{LIST}/{record.request_id}")
+    assert answer.status == 200
+    assert "it was refused" not in page
+    assert "The record names no decision" in page
+    assert "/policies/new?from=" not in page
+    assert "/policies/simulator?request=" not in page
+
+
+async def test_a_request_that_there_is_not_says_where_to_look(
+    world: World, browser: Browser
+) -> None:
+    answer, page = await browser.send("GET", f"{LIST}/req_%3Cb%3E")
+    assert answer.status == 404
+    assert "acme has no request of the id <code>req_&lt;b&gt;</code>" in page
+    assert "x-request-id" in page
+    assert f'action="{LIST}"' in page
 
 
 async def test_the_page_names_what_was_paid_beside_the_answer(
