@@ -115,12 +115,14 @@ async def _page(
     status: int = 200,
 ) -> Response[str]:
     detail = await room.detail(*place)
+    keys = [each.name for each in detail.scope.keys]
     return await services.shell.page(
         request,
         "compliance/incident.html",
         "incidents",
         400 if wrong and status < CONFLICT else status,
         detail=detail,
+        names=await services.key_names.names(place[0], keys),
         incident=detail.incident,
         regimes=TITLES,
         wrong=wrong,

@@ -97,12 +97,14 @@ async def _page(
     status: int = 200,
 ) -> Response[str]:
     detail = await room.detail(*place)
+    keys = {row.key_id for row in detail.sample}
     return await services.shell.page(
         request,
         "compliance/review.html",
         "reviews",
         400 if wrong and status < CONFLICT else status,
         detail=detail,
+        names=await services.key_names.names(place[0], keys),
         line=detail.line,
         review=detail.line.review,
         wrong=wrong,

@@ -93,6 +93,7 @@ async def test_whom_it_concerns_is_counted_from_the_log(bound: Listener) -> None
         one = await opened(cora, q=f"key:{key}", title=f"Lost {HOSTILE}")
         _, page = await cora.send("GET", one)
         assert "<script>alert(1)" not in page
+        assert "<bdi>night</bdi> (6)" in page
         assert re.search(r"<strong>6 requests</strong> of 2 named end users; 2 of them name", page)
         _, text = await cora.send("GET", f"{one}/report")
     assert "Requests: 6" in text

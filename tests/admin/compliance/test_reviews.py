@@ -53,6 +53,18 @@ async def _sign(cora: Browser, path: str, comment: str = "") -> int:
     return answer.status
 
 
+async def test_what_is_to_be_signed_names_the_keys_and_what_was_found(
+    listener: Listener, cora: Browser
+) -> None:
+    key = await seeding.issue(listener, "payroll")
+    await listener.record(*seeding.requests(listener, key, 1, findings={"IN_PAN": 3}, status="ok"))
+    listener.clock.advance(61)
+    _, page = await cora.send("GET", await _made(cora, q="pii:IN_PAN"))
+
+    assert '<td class="cut">payroll</td>' in page
+    assert "IN_PAN ×3" in page
+
+
 async def test_a_review_is_due_at_once_and_signing_it_tells_who_saw_how_much_and_the_log(
     listener: Listener, cora: Browser
 ) -> None:
