@@ -26,6 +26,29 @@ QUIET = (
 )
 
 
+_FAULTS = """() => {
+  const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+  const found = wide > 0 ? [`scrolls sideways by ${wide} px`] : [];
+  const ids = [...document.querySelectorAll('[id]')].map((each) => each.id);
+  const twice = ids.filter((id, at) => ids.indexOf(id) < at);
+  for (const id of new Set(twice)) found.push(`id twice: ${id}`);
+  let last = 0;
+  for (const each of document.querySelectorAll('h1, h2, h3, h4')) {
+    if (each.offsetParent === null) continue;
+    const level = Number(each.tagName[1]);
+    if (level > last + 1) found.push(`h${level} after h${last}: ${each.textContent.slice(0, 40)}`);
+    last = level;
+  }
+  for (const each of document.querySelectorAll('a, button, summary, select, input, textarea')) {
+    const { width, height } = each.getBoundingClientRect();
+    if (!width || !height || getComputedStyle(each).display === 'inline') continue;
+    if (['checkbox', 'radio'].includes(each.type) || each.classList.contains('skip')) continue;
+    if (Math.min(width, height) < 23.9)
+      found.push(`small: ${each.outerHTML.slice(0, 100)} ${width | 0} x ${height | 0}`);
+  }
+  return found;
+}"""
+"""Links in a sentence may be as high as its line; whatever else is pressed has 24 by 24 pixels."""
 VIEWS = (("light", 1280), ("dark", 820), ("light", 390))
 """Every screen in every theme and width: `GATEWRIGHT_TEST_EVERY_VIEW=1` with test_every_screen."""
 
@@ -87,6 +110,11 @@ class Window:
             await self.page.set_viewport_size({"width": width, "height": 900})
             await self.page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
             yield theme, width
+
+    async def faults(self) -> list[str]:
+        """What is wrong with the page as it is laid out, of which axe says nothing."""
+        found: list[str] = await self.page.evaluate(_FAULTS)
+        return found
 
     async def violations(self) -> list[str]:
         """What axe finds serious or critical on the page as it stands."""

@@ -199,7 +199,8 @@ async def _addresses(listener: Listener, browser: Browser) -> dict[str, str]:
 async def _look(seen: Window, theme: str, width: int) -> list[str]:
     await seen.page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
     await seen.page.set_viewport_size({"width": width, "height": 900})
-    return [f"{theme} {width}: {each}" for each in await seen.violations()]
+    found = [*await seen.faults(), *await seen.violations()]
+    return [f"{theme} {width}: {each}" for each in found]
 
 
 def _views(number: int) -> list[tuple[str, int]]:

@@ -39,6 +39,23 @@ CUT = """() => [...document.querySelectorAll("main .scroll")]
   .filter((box) => box.scrollWidth > box.clientWidth).map((box) => box.ariaLabel)"""
 
 
+async def test_facets_leave_room_for_the_list_on_a_telephone_and_for_each_other(
+    listener: Listener,
+) -> None:
+    await _world(listener)
+    async with window(listener, width=390) as seen:
+        await seen.sign_in_with_token(listener.token)
+        for path in (LIST, "/o/acme/audit"):
+            await seen.open(path)
+            high = await seen.page.evaluate("document.querySelector('.facets').offsetHeight")
+            assert high < 300, path
+            over = await seen.page.evaluate(
+                "[...document.querySelectorAll('.facet')]"
+                ".filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent)"
+            )
+            assert over == [], path
+
+
 async def test_no_column_is_cut_on_a_screen_of_1280_points(listener: Listener) -> None:
     listener.clock.advance((NOW_US - listener.clock.utc_us()) / 1e6 + 60)
     made = World(listener)
