@@ -53,6 +53,8 @@ class Preferences(Struct, frozen=True):
     zone: str = "UTC"
     currency: str = "USD"
     theme: Theme = "system"
+    single_keys: bool = True
+    """Whether single letters do something: who speaks to their machine presses them unawares."""
     rate: CurrencySettings | None = None
     """Of `currency`, if it is not USD."""
 
@@ -165,6 +167,7 @@ def preferences_of(
         zone=next(name for name in zones if is_zone(name)),
         currency=currency if currency in currencies else "USD",
         theme=next((known for known in THEMES if known == theme), "system"),
+        single_keys=said.get("keys") != "off",
         rate=currencies.get(currency),
     )
 
@@ -173,6 +176,7 @@ def cookie_of(preferences: Preferences) -> str:
     """What the cookie holds of them."""
     kept = {"locale": preferences.locale, "zone": preferences.zone}
     kept |= {"currency": preferences.currency, "theme": preferences.theme}
+    kept |= {} if preferences.single_keys else {"keys": "off"}
     return "&".join(f"{name}={value}" for name, value in kept.items())
 
 

@@ -30,6 +30,7 @@ class Ways(Struct, frozen=True):
     zone: str = ""
     currency: str = "USD"
     theme: str = "system"
+    keys: str = "on"
     to: str = "/"
 
 
@@ -48,6 +49,10 @@ def viewing_routes(services: Services) -> list[Any]:
             currencies=[(name, name) for name in ("USD", *sorted(currencies))],
         )
 
+    @route("/words", http_method=READING, media_type=MediaType.HTML, opt=SIGNED_IN)
+    async def words(request: Request[Any, Any, Any]) -> Response[str]:
+        return await shell.page(request, "words.html", "words")
+
     @post("/viewing", opt=OWN, status_code=SEE_OTHER)
     async def set_viewing(
         data: Annotated[Ways, Body(media_type=RequestEncodingType.URL_ENCODED)],
@@ -57,7 +62,9 @@ def viewing_routes(services: Services) -> list[Any]:
             raise RequestInvalid("this form is not complete")
         if data.currency != "USD" and data.currency not in currencies:
             raise RequestInvalid("no rate of this currency is configured", parameter="currency")
-        chosen = Preferences(data.locale, data.zone, data.currency, theme)
+        chosen = Preferences(
+            data.locale, data.zone, data.currency, theme, single_keys=data.keys != "off"
+        )
         answer = Redirect(data.to if is_own_path(data.to) else "/", status_code=SEE_OTHER)
         answer.set_cookie(
             Cookie(
@@ -71,4 +78,4 @@ def viewing_routes(services: Services) -> list[Any]:
         )
         return answer
 
-    return [viewing, set_viewing]
+    return [viewing, words, set_viewing]

@@ -11,7 +11,7 @@ document.addEventListener("keydown", (event) => {
     }
     return;
   }
-  if (event.key !== "a" && event.key !== "d") return;
+  if (document.body.dataset.keys === "off" || (event.key !== "a" && event.key !== "d")) return;
   const matter = document.querySelector("details[data-matter][open]");
   const button = matter?.querySelector(`button[data-key="${event.key}"]`);
   if (!button) return;

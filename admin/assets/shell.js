@@ -47,6 +47,8 @@ document.addEventListener("keydown", (event) => {
     return;
   }
   if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+  if (event.key === "Escape") closePeek();
+  if (document.body.dataset.keys === "off") return;
   if (event.key === "j") select(1);
   else if (event.key === "k") select(-1);
   else if (event.key === "?") open("keys");
@@ -54,7 +56,7 @@ document.addEventListener("keydown", (event) => {
     const filter = document.querySelector('input[type="search"][name="q"]');
     if (filter) event.preventDefault();
     filter?.focus();
-  } else if (event.key === "Escape") closePeek();
+  }
 });
 
 document.addEventListener("click", async (event) => {

@@ -23,7 +23,7 @@ BY_OPENID = {
     *("/sign-out/openid", "/sign-out/there"),
 }
 """And where a provider is configured: to it and back, and what it says by itself."""
-SIGNED_IN = {"/sign-out", "/prove", "/viewing"}
+SIGNED_IN = {"/sign-out", "/prove", "/viewing", "/words"}
 """What needs a session and no role."""
 VALUES = {"organisation": OWN, "level": "organisation", "key_id": "0" * 12}
 

@@ -1,5 +1,6 @@
 """What stands around the pages: the rail, ways of reading, kept drafts; seen in a real browser."""
 
+import html
 import re
 
 import pytest
@@ -13,7 +14,7 @@ from gateway.configuration.sections import CurrencySettings
 from gateway.oversight.access import Grant
 from gateway.secrets.secret import Secret
 from gateway.store.identity.people import PeopleStore
-from tests.admin.chromium import window
+from tests.admin.chromium import ROOT, window
 from tests.admin.listener import Browser, Listener
 
 
@@ -56,6 +57,38 @@ async def test_amounts_are_read_in_the_chosen_currency_and_language(
     assert 'data-theme="dark"' in page
     assert "1.234.567" in page
     assert "selected>Asia/Kolkata" in page
+
+
+async def test_single_letters_do_nothing_where_somebody_turned_them_off(
+    listener: Listener,
+) -> None:
+    async with window(listener) as seen:
+        await seen.sign_in_with_token(listener.token)
+        for keys, is_open in (("off", False), ("on", True)):
+            await seen.open("/viewing")
+            await seen.page.select_option("#field-keys", keys)
+            await seen.page.click("button:has-text('Keep')")
+            await seen.page.wait_for_url(f"{listener.url}/")
+            await seen.page.keyboard.press("?")
+            assert await seen.page.is_visible("#keys") == is_open
+        await seen.page.keyboard.press("Escape")
+        await seen.page.keyboard.press("Control+k")
+        assert await seen.page.is_visible("#finder")
+
+
+async def test_every_page_leads_to_its_words_and_they_mean_what_the_glossary_says(
+    browser: Browser,
+) -> None:
+    await browser.sign_in()
+    _, page = await browser.send("GET", "/viewing")
+    assert 'href="/words"' in page
+    _, page = await browser.send("GET", "/words")
+    told = re.findall(r"<dt>(.+?)</dt><dd>(.+?)</dd>", page)
+    glossary = (ROOT / "docs" / "glossary.md").read_text("utf-8")
+    for word, meaning in told:
+        written = html.unescape(re.sub("</?code>", "`", meaning))
+        assert f"**{word}**: {written}\n" in glossary
+    assert len(told) > 30
 
 
 @pytest.mark.parametrize(
