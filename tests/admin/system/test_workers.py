@@ -1,6 +1,7 @@
 """The pages of workers: what each said, how far they agree, and what nobody said for a while."""
 
 import asyncio
+import re
 from typing import Any
 
 import msgspec
@@ -96,6 +97,8 @@ async def test_a_worker_that_falls_silent_is_lost_and_the_page_says_since_when(
 
     assert found["verdict"]["reasons"] == ["w0 counts as lost: it was last heard of 41 s ago."]
     assert "Lost: it was last heard of 41.2 s ago" in page
+    _, page = await browser.send("GET", "/system")
+    assert re.search(r'Stale at most</span><span class="value">–</span>', page)
 
 
 async def test_what_a_gone_worker_left_open_is_said_with_how_to_end_it(
