@@ -56,6 +56,25 @@ async def test_facets_leave_room_for_the_list_on_a_telephone_and_for_each_other(
             assert over == [], path
 
 
+async def test_a_chart_has_its_place_before_it_is_drawn_and_none_without_scripts(
+    listener: Listener,
+) -> None:
+    await _world(listener)
+    high = "document.querySelector('.plot').offsetHeight"
+    async with window(listener) as seen:
+        await seen.sign_in_with_token(listener.token)
+        await seen.open(LIST)
+        await seen.page.wait_for_selector(".plot canvas")
+        drawn = await seen.page.evaluate(high)
+        await seen.page.route("**/built/chart.js*", lambda route: route.abort())
+        await seen.open(LIST)
+        assert await seen.page.evaluate(high) == drawn > 180
+    async with window(listener, scripts=False) as seen:
+        await seen.sign_in_with_token(listener.token)
+        await seen.open(LIST)
+        assert not await seen.page.is_visible(".plot")
+
+
 async def test_no_column_is_cut_on_a_screen_of_1280_points(listener: Listener) -> None:
     listener.clock.advance((NOW_US - listener.clock.utc_us()) / 1e6 + 60)
     made = World(listener)
