@@ -75,6 +75,18 @@ document.addEventListener("click", async (event) => {
   }
 });
 
+// A second press while the first is on its way would throw the first one's answer away, and with it
+// a secret that is shown once. A file may be asked for again: its answer leaves the page as it is.
+const AGAIN_MS = 5_000;
+let sent = new Map();
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (event.defaultPrevented || form.getAttribute("method") !== "post") return;
+  if (event.timeStamp - (sent.get(form) ?? -AGAIN_MS) < AGAIN_MS) event.preventDefault();
+  else sent.set(form, event.timeStamp);
+});
+addEventListener("pageshow", () => { sent = new Map(); });
+
 const finder = document.getElementById("finder");
 finder?.querySelector("input").addEventListener("input", (event) => {
   const words = event.target.value.toLowerCase().split(/\s+/);

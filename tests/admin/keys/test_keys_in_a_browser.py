@@ -1,6 +1,10 @@
 """The room of keys in a real browser: readable in both themes and three widths, and by keyboard."""
 
+import asyncio
+import re
+
 import pytest
+from playwright.async_api import Route
 
 from tests.admin.chromium import window
 from tests.admin.listener import Listener
@@ -54,3 +58,30 @@ async def test_a_key_is_issued_and_revoked_without_scripts(listener: Listener) -
         await page.click("button.danger")
         assert "Revoked" in await page.inner_text(".verdict")
         assert seen.problems == []
+
+
+async def test_a_key_that_is_issued_by_an_impatient_press_is_shown_all_the_same(
+    listener: Listener,
+) -> None:
+    await issue(listener, "another")
+    sent: list[str] = []
+
+    async def held(route: Route) -> None:
+        sent.append(route.request.method)
+        await asyncio.sleep(0.5)
+        await route.continue_()
+
+    async with window(listener) as seen:
+        await seen.sign_in_with_token(listener.token)
+        await seen.open("/o/acme/keys/new")
+        for name, said in (("name", "mine"), ("workspace", "people"), ("project", "payroll")):
+            await seen.page.fill(f"#field-{name}", said)
+        await seen.page.route(re.compile(r"/keys/new\?csrf="), held)
+        box = await seen.page.locator("text=Issue the key").bounding_box()
+        assert box is not None
+        for _ in range(2):
+            await seen.page.mouse.click(box["x"] + 9, box["y"] + 9)
+            await asyncio.sleep(0.1)
+        await seen.page.wait_for_selector("#the-key, .notice.bad")
+        assert (await seen.page.inner_text("#the-key")).startswith("gw_live_")
+        assert sent == ["POST"]
