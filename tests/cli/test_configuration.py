@@ -94,6 +94,32 @@ def test_a_key_file_that_others_can_read_stops_the_start(operator: Operator) -> 
     assert "can be read by others (mode 0644); make it 0600" in ended.errors
 
 
+@pytest.mark.parametrize("name", ["pepper.key", "master.key", "admin.token"])
+@pytest.mark.parametrize(
+    ("text", "mode", "words"),
+    [
+        (None, 0o600, "cannot be read"),
+        ("abc", 0o600, "must "),
+        ("abc", 0o644, "can be read by others (mode 0644); make it 0600"),
+    ],
+)
+def test_a_check_looks_at_the_keys_that_a_start_needs(
+    operator: Operator, name: str, text: str | None, mode: int, words: str
+) -> None:
+    file = operator.folder / "var" / name
+    if text is None:
+        file.unlink()
+    else:
+        file.write_text(text)
+        file.chmod(mode)
+    ended = operator.config("config", "check")
+
+    assert ended.status == 2
+    assert f"secrets.{name.replace('.', '_').replace('pepper_key', 'pepper')}: " in ended.errors
+    assert words in ended.errors
+    assert len(ended.errors.splitlines()) == 1
+
+
 def test_the_schema_goes_down_and_up_again(operator: Operator) -> None:
     down = operator.config("database", "migrate", "--revision", "base")
     up = operator.config("database", "migrate")
