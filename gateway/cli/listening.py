@@ -64,7 +64,7 @@ class ListenerTaken(Refused):
     exit_code = 3
 
 
-def _bound(listener: Listener) -> list[socket.socket]:
+def bound_sockets(listener: Listener) -> list[socket.socket]:
     """A socket for each address of a listener, not open to callers yet.
 
     Before anything is started: what is told only then stands among lines of a start and an end.
@@ -72,11 +72,15 @@ def _bound(listener: Listener) -> list[socket.socket]:
     Raises:
         ListenerTaken
     """
+    place = f"{listener.host}:{listener.port}"
     sockets: list[socket.socket] = []
     try:
         found = socket.getaddrinfo(listener.host, listener.port, type=socket.SOCK_STREAM)
         for family, kind, protocol, _, address in dict.fromkeys(found):
-            sockets.append(bound := socket.socket(family, kind, protocol))
+            bound = _made(family, kind, protocol)
+            if bound is None:
+                continue
+            sockets.append(bound)
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -84,10 +88,19 @@ def _bound(listener: Listener) -> list[socket.socket]:
     except OSError as error:
         for each in sockets:
             each.close()
-        place = f"{listener.host}:{listener.port}"
         why = (error.strerror or "no such address").lower()
         raise ListenerTaken(f"{place} cannot be listened on: {why}") from error
+    if not sockets:
+        raise ListenerTaken(f"{place} cannot be listened on: the machine has no such addresses")
     return sockets
+
+
+def _made(family: int, kind: int, protocol: int) -> socket.socket | None:
+    """A socket; None of a family that the machine does not have, as IPv6 is often switched off."""
+    try:
+        return socket.socket(family, kind, protocol)
+    except OSError:
+        return None
 
 
 def _expected_in(error: BaseException) -> GatewrightError | None:
@@ -116,7 +129,7 @@ def run_server(application: Any, settings: Settings, listener: Listener) -> None
         GatewrightError: the application refused to start; its message says why.
         ListenerTaken
     """
-    sockets = _bound(listener)
+    sockets = bound_sockets(listener)
     tune_interpreter()
     said = logging.getLogger(SERVERS_LOG)
     said.addHandler(ServerLines())

@@ -1,0 +1,44 @@
+"""The addresses of a listener: those that the machine has, or a line that says why none."""
+
+import socket
+from typing import Any
+
+import pytest
+
+from gateway.cli.listening import ListenerTaken, bound_sockets
+from gateway.configuration.settings import Listener
+
+
+LOCALHOST = [
+    (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0)),
+    (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0)),
+]
+made = socket.socket
+
+
+@pytest.fixture
+def lacking(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Families that this machine is without; `localhost` has an address of each."""
+    families: set[int] = set()
+
+    def make(family: int, *more: Any) -> socket.socket:
+        if family in families:
+            raise OSError(97, "Address family not supported by protocol")
+        return made(family, *more)
+
+    monkeypatch.setattr(socket, "socket", make)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: LOCALHOST)
+    return families
+
+
+def test_a_machine_without_one_family_listens_on_the_other(lacking: set[int]) -> None:
+    lacking.add(socket.AF_INET6)
+    (bound,) = bound_sockets(Listener(host="localhost", port=0))
+    with bound:
+        assert bound.getsockname()[0] == "127.0.0.1"
+
+
+def test_a_machine_with_neither_is_told_so(lacking: set[int]) -> None:
+    lacking.update({socket.AF_INET6, socket.AF_INET})
+    with pytest.raises(ListenerTaken, match="localhost:80 cannot be listened on: the machine has"):
+        bound_sockets(Listener(host="localhost", port=80))
