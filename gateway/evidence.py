@@ -229,4 +229,9 @@ def refusal(
 
 
 def _is_sensitive(name: str) -> bool:
-    return any(data_class_of(each.label) >= DataClass.S2 for each in find(name))
+    """Somebody's data. The address of a machine is not: it says where a caller wanted to go."""
+    return any(
+        data_class_of(each.label) >= DataClass.S2
+        for each in find(name)
+        if each.label != "IP_ADDRESS"
+    )
