@@ -4,9 +4,10 @@
     python -m benchmarks.bytecodes --case stream          a streamed chunk; also: large, agent
     python -m benchmarks.bytecodes --rows 40
 
-Unlike processor time these numbers do not move with the neighbours, so that a change of one in a
-hundred is seen. They say nothing of what a bytecode costs: a call into C is one. What a worker does
-once a second weighs more here than in service, since counting makes a request thirty times slower.
+What runs once for each request has the same count in every run, whatever else the machine does: a
+bytecode more in such a function is seen. Totals move by some four in a hundred, since what is done
+once a second weighs more here than in service: counting makes a request thirty times slower. The
+numbers say nothing of what a bytecode costs: a call into C is one.
 """
 
 import argparse
