@@ -115,13 +115,13 @@ class Contestant:
         assert self._process is not None
         self._process.send_signal(number)
 
-    def wait_for(self, file: Path) -> None:
+    def wait_for(self, file: Path, patience_s: float = STOP_S) -> None:
         """Until it has made a file.
 
         Raises:
             TimeoutError: it did not in time.
         """
-        end_s = time.monotonic() + STOP_S
+        end_s = time.monotonic() + patience_s
         while not file.exists():
             if time.monotonic() > end_s:
                 raise TimeoutError(f"{self.name} has not made {file.name}")

@@ -24,6 +24,8 @@ from gateway.types import ChatRequest, DialectName, Target
 
 
 TARGET_PREFIX = "scripted/"
+CALLS_KEPT = 1_000
+"""A worker that is tried out for days must not hold all that it was asked."""
 
 
 class ScriptedReply(Struct, frozen=True, kw_only=True):
@@ -43,7 +45,7 @@ class ScriptedReply(Struct, frozen=True, kw_only=True):
 
 
 class ScriptedProvider:
-    """Implements `gateway.ports.Provider`; `calls` are those that were let through."""
+    """Implements `gateway.ports.Provider`; `calls` are the newest let through."""
 
     target_prefix: ClassVar[str] = TARGET_PREFIX
     counts_tokens = False
@@ -82,6 +84,7 @@ class ScriptedProvider:
             reason = f"a scripted target must be named {TARGET_PREFIX}…"
             raise ConfigurationInvalid(self.name, call.target.name, reason)
         self.calls.append(call)
+        del self.calls[:-CALLS_KEPT]
         reply = self._replies.popleft() if self._replies else good_reply(self.dialect, call)
         if not isinstance(reply.refusal, UpstreamUnreachable):
             call.leaves()

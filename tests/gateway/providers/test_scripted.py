@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.errors import ConfigurationInvalid, UpstreamTimeout
-from gateway.providers.scripted import ScriptedProvider, ScriptedReply
+from gateway.providers.scripted import CALLS_KEPT, ScriptedProvider, ScriptedReply
 from tests.gateway.providers.samples import HOME, make_call, make_target
 
 
@@ -19,6 +19,14 @@ async def test_replies_are_played_in_order_and_then_small_good_ones() -> None:
     assert b"scripted" in await (await provider.open(make_call())).read()
     assert len(provider.calls) == 3
     assert provider.cancelled == 0
+
+
+async def test_it_does_not_hold_all_that_it_was_ever_asked() -> None:
+    provider = ScriptedProvider("s", HOME)
+    calls = [make_call() for _ in range(CALLS_KEPT + 2)]
+    for call in calls:
+        await provider.open(call)
+    assert provider.calls == calls[2:]
 
 
 async def test_a_target_that_is_not_named_scripted_is_refused() -> None:
