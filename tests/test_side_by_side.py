@@ -37,6 +37,13 @@ async def test_it_never_ends(kept):
     while True:
         await asyncio.sleep(0.01)
 """
+NEVER_CLOSES = NEVER_ENDS_IN_A_LOOP.replace(
+    "    while True:\n        await asyncio.sleep(0.01)",
+    """    try:
+        await asyncio.Event().wait()
+    finally:
+        await asyncio.Event().wait()""",
+)
 FAILS = "def test_it_fails(): assert False\n"
 PASSES = "def test_it_passes(): pass\n"
 ONCE = """
@@ -72,10 +79,11 @@ def test_what_failed_once_is_asked_again(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert status_of(monkeypatch, tmp_path, ONCE, PASSES) == 0
 
 
+@pytest.mark.parametrize("endless", [NEVER_ENDS_IN_A_LOOP, NEVER_CLOSES])
 def test_what_never_ends_in_an_event_loop_fails_by_itself(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, endless: str
 ) -> None:
-    status = status_of(monkeypatch, tmp_path, NEVER_ENDS_IN_A_LOOP, PASSES)
+    status = status_of(monkeypatch, tmp_path, endless, PASSES)
     assert status == side_by_side.FAILED
 
 

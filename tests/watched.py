@@ -9,7 +9,6 @@ so that such a run went on until somebody gave up on it, and nothing said where 
 import asyncio
 import faulthandler
 from collections.abc import Generator
-from contextlib import suppress
 from typing import Any
 
 import anyio.pytest_plugin
@@ -23,29 +22,41 @@ from _pytest.faulthandler import (
 
 TIMED_OUT = "Timeout ("
 """How pytest-timeout's failures begin."""
+CANCELLATIONS = 3
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call() -> Generator[None, object, object]:
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     """End a coroutine that was timed out, with what it has opened."""
     try:
         return (yield)
     except pytest.fail.Exception as failure:
         if str(failure).startswith(TIMED_OUT):
-            _end_what_runs()
+            _end_what_runs(_timeout_s(pyfuncitem))
         raise
 
 
-def _end_what_runs() -> None:
-    """As anyio's runner does for an interrupt from the keyboard."""
+def _timeout_s(test: pytest.Item) -> float:
+    marker = test.get_closest_marker("timeout")
+    return float(marker.args[0] if marker else test.config.getini("timeout"))
+
+
+def _end_what_runs(patience_s: float) -> None:
+    """As anyio's runner does for an interrupt from the keyboard, but not with endless patience.
+
+    What a test has opened may never say that it is closed (a browser in the middle of a page), and
+    nothing watches then. Another cancellation ends the waiting for that.
+    """
     runner: Any = anyio.pytest_plugin._current_runner
     task = getattr(runner, "_runner_task", None)
     if task is None or task.done():
         return
-    task.cancel()
     runner._send_stream.close()
-    with suppress(asyncio.CancelledError):
-        runner.get_loop().run_until_complete(task)
+    for _ in range(CANCELLATIONS):
+        task.cancel()
+        runner.get_loop().run_until_complete(asyncio.wait({task}, timeout=patience_s))
+        if task.done():
+            break
     runner._runner_task = None
 
 
