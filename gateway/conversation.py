@@ -10,23 +10,25 @@ system, developer, mid system    exact; hoisted (1)   exact
 text, image url, image base64    exact                exact
 image `detail`                   dropped              -
 image or file by upstream id     refused              refused
-document base64 / text / url     exact / exact / -    exact / as text / refused
+document base64 / text / url     exact / exact / -    exact / as text / in responses
 audio, video, unknown parts      refused              refused
 tool calls, results, errors      exact (2)            exact (2); images move to a user turn
 tool calls without results       refused              refused
-tools, strict, choice, parallel  exact (5)            exact (5)
+tools, strict, choice, parallel  exact (5) (6)        exact (5) (9)
 tools that a vendor runs         refused (8)          refused (8)
+bash, editor, memory, computer   -                    functions of what their calls say
 custom tools of responses        a function of one text, and back; chat's are refused
 namespaces of responses          functions of other names, and back
 built-in tools the caller runs   functions of what their calls say, and back; `computer` refused
 `function` messages              as tool results      -
 thinking blocks                  `thinking_blocks`    dropped (their signatures are foreign)
 reasoning effort, thinking       effort, budget (3)   `reasoning_effort` (3), else dropped
+what was thought, told           `display` (3)        a summary in responses, else dropped
 temperature above 1              capped, reported     -
 temperature, top_p               exact (4)            exact (4)
 stop sequences                   exact; blanks drop   exact up to four, else refused
 top_k                            -                    where known (4), else dropped
-json_schema                      exact (6)            exact
+json_schema                      exact (6)            exact (9)
 json_object                      instruction (7)      -
 user, metadata.user_id           UUIDs and hashes exact, all else as a keyed digest, both ways
 service tier                     auto only; the tier that served comes back, both ways
@@ -51,6 +53,12 @@ assistant turn last (prefill)    `prefill` (3)        `prefill` (3), else refuse
     tool, reported (7); refused where it has neither.
 (7) What no upstream enforces is compared with the answer here, and told where it differs.
 (8) Left out and reported where the target is set to, unless the caller insists on them.
+(9) OpenAI itself enforces only schemas whose objects need all of their properties and take no
+    others; of any other `strict` is taken back, reported (7).
+
+Between OpenAI's own two dialects cross, too: the key, the options and the retention of a prompt
+cache, verbosity, and tiers whose price is known. Elsewhere a cache's key is left out without a
+word, for there a prefix is found again without one.
 """
 
 from collections.abc import Mapping
@@ -90,12 +98,13 @@ class ImagePart(Struct, frozen=True, tag="image"):
 
 
 class DocumentPart(Struct, frozen=True, tag="document"):
-    """Inline as `media_type` and base64 `data`, or as plain `text`."""
+    """Inline as `media_type` and base64 `data`, as plain `text`, or by `url`."""
 
     media_type: str = ""
     data: str = ""
     text: str = ""
     title: str = ""
+    url: str = ""
 
 
 class ToolCallPart(Struct, frozen=True, tag="tool_call"):
@@ -160,6 +169,16 @@ class Hosted(Struct, frozen=True):
     rule: int
 
 
+class Kin(Struct, frozen=True):
+    """A wish that both of OpenAI's dialects have a word for, and no other vendor's."""
+
+    name: str
+    """What chat completions call it."""
+    value: object
+    told_as: str = ""
+    """How it is reported where it is left out; empty where nothing is missed."""
+
+
 class ResponseFormat(Struct, frozen=True):
     kind: Literal["json_schema", "json_object"]
     name: str = ""
@@ -208,5 +227,8 @@ class Conversation(Struct, frozen=True):
 
     Else the assistant's last turn is one like any other, and the answer another one after it.
     """
+    tells_thoughts: bool = False
+    """Whether the caller wants to be told what was thought, where a model keeps that to itself."""
+    kin: tuple[Kin, ...] = ()
     hosted: tuple[Hosted, ...] = ()
     """What it asks of a vendor beside an answer; nothing of it is in the other fields."""

@@ -3,6 +3,10 @@
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import get_args, get_type_hints
+
+from msgspec import Struct
 
 from gateway.conversation import Hosted
 from gateway.errors import FeatureUnsupported
@@ -49,20 +53,39 @@ class Losses:
             if key not in known and value is not None:
                 self.add(prefix + (key if _FIELD.match(key) else "unknown_field"))
 
-    def add_unknown_inside(
-        self, listed: object, of_message: frozenset[str], of_part: frozenset[str]
-    ) -> None:
-        """The same for each message of a list, and for each part of its content."""
-        for message in listed if isinstance(listed, list) else ():
-            self.add_unknown(message, of_message, "messages.")
-            content = message.get("content")
-            for part in content if isinstance(content, list) else ():
-                self.add_unknown(part, of_part, "messages.content.")
+    def add_unread(self, node: object, shape: type[Struct], prefix: str) -> None:
+        """The same for an object, or each of a list, and for all in it that has a shape of its own.
+
+        `shape` is what we read of it.
+        """
+        if isinstance(node, list):
+            for each in node:
+                self.add_unread(each, shape, prefix)
+        elif isinstance(node, dict):
+            known, inner = _read_of(shape)
+            self.add_unknown(node, known, prefix)
+            for name, kind in inner:
+                if name in node:
+                    self.add_unread(node[name], kind, f"{prefix}{name}.")
 
     def names(self) -> tuple[str, ...]:
         """At most `NAMES_MAX`, for they travel in a header; a last one says if there are more."""
         names = tuple(self._names)
         return names if len(names) <= NAMES_MAX else (*names[:NAMES_MAX], "and_more")
+
+
+@cache
+def _read_of(shape: type[Struct]) -> tuple[frozenset[str], tuple[tuple[str, type[Struct]], ...]]:
+    """The fields that we read of an object, and the shapes of those that are objects themselves."""
+    hints = get_type_hints(shape)
+    shapes = [(name, _shape_in(hint)) for name, hint in hints.items()]
+    return frozenset(hints), tuple((name, kind) for name, kind in shapes if kind is not None)
+
+
+def _shape_in(hint: object) -> type[Struct] | None:
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return hint
+    return next(filter(None, map(_shape_in, get_args(hint))), None)
 
 
 def unsupported(place: str, reason: str, rule: int) -> FeatureUnsupported:

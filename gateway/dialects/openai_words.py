@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 
-from gateway.conversation import Conversation, Reasoning, ResponseFormat
-from gateway.dialects.loss import Losses, opaque_user
+from gateway.conversation import Conversation, Kin, Reasoning, ResponseFormat, Tool
+from gateway.dialects.loss import AUTO_TIER, Losses, opaque_user
+from gateway.dialects.openai_schemas import is_enforceable
 from gateway.dialects.parameters import LEAST_EFFORT, asks, cannot_rest, reasons_at, takes
+from gateway.price import paid_tier
 from gateway.types import Target
 
 
@@ -12,6 +14,9 @@ CHOICES: Mapping[str, str] = {"auto": "auto", "any": "required", "none": "none"}
 """Whether tools are called, where none is named."""
 
 OPENAI_SAMPLING = ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty")
+
+_ALIKE = ("prompt_cache_retention", "prompt_cache_options")
+KIN = frozenset({*_ALIKE, "prompt_cache_key", "verbosity", "service_tier"})
 
 _USER_LENGTH_MAX = 64
 _SCHEMA_NAME = "structured_output"
@@ -61,14 +66,60 @@ def add_sampling(
             losses.add(name)
 
 
-def named_schema(asked: ResponseFormat) -> dict[str, object]:
+def strictness(
+    asked: Tool | ResponseFormat, losses: Losses, place: str, *, at_vendor: bool = True
+) -> bool | None:
+    """Whether a schema is to be enforced word for word.
+
+    The vendor refuses that of many that others enforce; they are then only asked for, reported.
+    """
+    if asked.strict and at_vendor and not is_enforceable(asked.schema):
+        losses.add(place)
+        return False
+    return asked.strict
+
+
+def named_schema(asked: ResponseFormat, strict: object) -> dict[str, object]:
     """The schema that an answer is held to, with all that is said of it."""
     written: dict[str, object] = {"name": asked.name or _SCHEMA_NAME, "schema": asked.schema}
-    if asked.strict is not None:
-        written["strict"] = asked.strict
+    if strict is not None:
+        written["strict"] = strict
     if asked.description:
         written["description"] = asked.description
     return written
+
+
+def kin_of(tree: Mapping[str, object], verbosity: object, place: str) -> tuple[Kin, ...]:
+    """What a request of either dialect asks that the other one has a word for; `None` is nothing.
+
+    `place` is where this one says how much is to be said.
+    """
+    wanted = [(name, tree.get(name), name) for name in _ALIKE]
+    wanted += [
+        # Elsewhere a prefix is found again without a key, and answers are of medium length anyway.
+        ("prompt_cache_key", tree.get("prompt_cache_key"), ""),
+        ("verbosity", verbosity, "" if verbosity == "medium" else place),
+    ]
+    tier = tree.get("service_tier")
+    if tier != AUTO_TIER:
+        wanted.append(("service_tier", tier, "service_tier"))
+    return tuple(Kin(*each) for each in wanted if each[1] is not None)
+
+
+def kept_kin(
+    talk: Conversation, target: Target, losses: Losses, *, at_vendor: bool = True
+) -> dict[str, object]:
+    """What of that a target of OpenAI's is told, by the names of chat completions."""
+    kept: dict[str, object] = {}
+    for each in talk.kin:
+        is_priced = each.name != "service_tier" or (
+            isinstance(each.value, str) and target.price.percent_of(paid_tier(each.value))
+        )
+        if at_vendor and is_priced:
+            kept[each.name] = each.value
+        elif each.told_as:
+            losses.add(each.told_as)
+    return kept
 
 
 def told_user(user: str) -> str:

@@ -21,9 +21,10 @@ RULES: Mapping[int, str] = {
     5: "A `function` message answers the call before it, else it becomes text, reported",
     6: "Images cross inline and by address; `detail` is reported",
     7: "Images and texts have each dialect's own words in a response's input",
-    8: "Inline documents cross; audio, video and files held elsewhere are refused",
+    8: "Inline documents cross, and by address where there is a word for that; audio, video and "
+    "files held elsewhere are refused",
     9: "Images in tool results follow in a user's message, marked",
-    10: "Tools keep their schema and strictness",
+    10: "Tools keep their schema, and their strictness where the target enforces such a schema",
     11: "Names of tools that the target does not allow are renamed, and restored in answers",
     12: "Tool choice and parallel calls cross",
     13: "Results in a row and the text after them are one user's turn",
@@ -41,7 +42,8 @@ RULES: Mapping[int, str] = {
     23: "Stop sequences cross or are refused; which one matched is kept where there is a word",
     24: "Answers, probabilities and audio that a model does not give are refused, else reported",
     25: "An end user is a keyed digest to another dialect, and no name",
-    26: "Only the tier `auto` crosses; the one that served is echoed and billed",
+    26: "Between vendors only the tier `auto` crosses, between OpenAI's dialects any with a known "
+    "price; the one that served is echoed and billed",
     27: "A prefill goes only to models that know it; where it is none but a turn, the answer is "
     "another one, reported",
     28: "Effort and budgets cross per model, and leave room for the answer",
@@ -49,7 +51,8 @@ RULES: Mapping[int, str] = {
     30: "Sealed reasoning items survive clients of other dialects",
     31: "Another vendor's signatures are stripped, tool pairs stay",
     32: "Reasoning of compatible servers becomes a thinking block before the text",
-    33: "A JSON schema crosses; an older model is asked by a tool, others are not asked",
+    33: "A JSON schema crosses, and is enforced where the target enforces such a one; an older "
+    "model is asked by a tool, others are not asked",
     34: "`json_object` becomes an instruction; what nobody enforces is reported and checked",
     35: "Stop reasons become finish reasons",
     36: "Finish reasons become stop reasons",
@@ -85,6 +88,11 @@ RULES: Mapping[int, str] = {
     "as what they were",
     66: "Built-in tools of responses that the caller runs become functions of what their calls "
     "say, and calls of them come back as items of their own kinds",
+    67: "Tools of messages that the caller runs and Claude knows by their types become functions "
+    "that are told what the type says, and calls of them come back by their names",
+    68: "What both of OpenAI's dialects have a word for crosses between them as it is; what asks "
+    "nothing of another vendor is not missed there",
+    69: "Who wants to be told what was thought is told, where a model keeps that to itself",
 }
 
 

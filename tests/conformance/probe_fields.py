@@ -6,6 +6,8 @@ from typing import Any
 Fields = dict[str, dict[str, Any]]
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+CLOSED = SCHEMA | {"required": ["city"], "additionalProperties": False}
+"""What every vendor enforces."""
 PNG = "data:image/png;base64,AAAA"
 PDF = "data:application/pdf;base64,AAAA"
 USER: dict[str, Any] = {"role": "user", "content": "Hi"}
@@ -15,6 +17,7 @@ CALL: dict[str, Any] = {
     "function": {"name": "f", "arguments": '{"a":1}'},
 }
 RESULT: dict[str, Any] = {"role": "tool", "tool_call_id": "call_a", "content": "ok"}
+STRICT = {"strict": True}
 FUNCTION: dict[str, Any] = {"name": "f", "parameters": SCHEMA}
 F: dict[str, Any] = {"type": "function", "function": FUNCTION}
 USE: dict[str, Any] = {"type": "tool_use", "id": "call_a", "name": "f", "input": {"a": 1}}
@@ -45,7 +48,7 @@ def _said(*parts: object, **more: object) -> dict[str, Any]:
 
 
 def _format(**schema: object) -> dict[str, Any]:
-    form = {"name": "s", "schema": SCHEMA | schema, "strict": True}
+    form = {"name": "s", "schema": CLOSED | schema, "strict": True}
     return {"response_format": {"type": "json_schema", "json_schema": form}}
 
 
@@ -63,11 +66,11 @@ CHAT: Fields = {
     **_each("logprobs", True),
     **_each("top_logprobs", 3),
     **_each("reasoning_effort", "none", "minimal", "low", "medium", "high", "xhigh", "max"),
-    **_each("verbosity", "low"),
+    **_each("verbosity", "low", "medium"),
     **_each("user", "ann.lee", "7d3c9b1e-0000-4000-8000-1234567890ab"),
     **_each("safety_identifier", "ann.lee"),
     **_each("service_tier", "auto", "default", "flex", "priority"),
-    **_each("store", True),
+    **_each("store", True, False),
     **_each("metadata", {"team": "x"}),
     **_each("prediction", {"type": "content", "content": "x"}),
     **_each("modalities", ["text", "audio"]),
@@ -75,10 +78,14 @@ CHAT: Fields = {
     **_each("web_search_options", {"search_context_size": "low"}),
     **_each("prompt_cache_key", "k"),
     **_each("prompt_cache_options", {"mode": "explicit"}),
+    **_each("prompt_cache_retention", "24h"),
     **_each("a_field_of_tomorrow", 1),
     **_each("stream", True),
     "tools": {"tools": [F]},
-    "tools strict": {"tools": [{"type": "function", "function": FUNCTION | {"strict": True}}]},
+    "tools strict": {
+        "tools": [{"type": "function", "function": {**FUNCTION, **STRICT, "parameters": CLOSED}}]
+    },
+    "tools strict and open": {"tools": [{"type": "function", "function": FUNCTION | STRICT}]},
     "tools described": {
         "tools": [{"type": "function", "function": FUNCTION | {"description": "D"}}]
     },
@@ -99,10 +106,11 @@ CHAT: Fields = {
     "parallel_tool_calls true": {"tools": [F], "parallel_tool_calls": True},
     "functions": {"functions": [{"name": "f", "parameters": SCHEMA}]},
     "response_format json_object": {"response_format": {"type": "json_object"}},
-    "response_format json_schema": _format(additionalProperties=False),
+    "response_format json_schema": _format(),
     "response_format with minimum": _format(
-        properties={"a": {"type": "integer", "minimum": 3}}, additionalProperties=False
+        properties={"a": {"type": "integer", "minimum": 3}}, required=["a"]
     ),
+    "response_format with an optional": _format(required=[]),
     "response_format open": _format(additionalProperties=True),
     "system": {"messages": [{"role": "system", "content": "S"}, USER]},
     "two systems": {
@@ -200,6 +208,18 @@ def _history(*blocks: object, then: object = DONE) -> dict[str, Any]:
     return {"tools": [M], "messages": [USER, said, {"role": "user", "content": [then]}]}
 
 
+_KNOWN_BY_TYPE: Fields = {
+    "bash": {"type": "bash_20250124", "name": "bash"},
+    "an editor": {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"},
+    "a memory": {"type": "memory_20250818", "name": "memory"},
+    "a computer": {
+        "type": "computer_20251124",
+        "name": "computer",
+        "display_width_px": 1024,
+        "display_height_px": 768,
+    },
+}
+
 MESSAGES: Fields = {
     **_each("temperature", 0, 0.5, 1),
     **_each("top_p", 0.5),
@@ -219,6 +239,7 @@ MESSAGES: Fields = {
         "thinking",
         {"type": "enabled", "budget_tokens": 2048},
         {"type": "adaptive"},
+        {"type": "adaptive", "display": "summarized"},
         {"type": "disabled"},
     ),
     **_each("output_config", {"effort": "low"}, {"effort": "max"}),
@@ -226,16 +247,28 @@ MESSAGES: Fields = {
     **_each("a_field_of_tomorrow", 1),
     **_each("stream", True),
     "output_config format": {
+        "output_config": {"format": {"type": "json_schema", "schema": CLOSED}}
+    },
+    "output_config format with an optional": {
         "output_config": {
             "format": {"type": "json_schema", "schema": SCHEMA | {"additionalProperties": False}}
         }
+    },
+    "output_config with a task's budget": {
+        "output_config": {"task_budget": {"type": "tokens", "total": 20000}}
     },
     "system": {"system": "S"},
     "system blocks": {"system": [{"type": "text", "text": "S"}, {"type": "text", "text": "T"}]},
     "system marked": {"system": [{"type": "text", "text": "S"} | MARK]},
     "a later system": {"messages": [USER, {"role": "system", "content": "S"}, USER]},
     "tools": {"tools": [M]},
-    "tools strict": {"tools": [M | {"strict": True}]},
+    "tools strict": {"tools": [M | STRICT | {"input_schema": CLOSED}]},
+    "tools strict and open": {"tools": [M | STRICT]},
+    "tools with examples": {"tools": [M | {"input_examples": [{"city": "Bonn"}]}]},
+    "tools called by the model alone": {"tools": [M | {"allowed_callers": ["direct"]}]},
+    "tools called by code": {"tools": [M | {"allowed_callers": ["code_execution_20260120"]}]},
+    **{f"{kind} of the caller's": {"tools": [tool]} for kind, tool in _KNOWN_BY_TYPE.items()},
+    "a browser of the caller's": {"tools": [{"type": "browser_toolset_20260801"}]},
     "tools described": {"tools": [M | {"description": "D"}]},
     "tools marked": {"tools": [M | MARK]},
     "tools deferred": {"tools": [M | {"defer_loading": True}]},
@@ -265,6 +298,19 @@ MESSAGES: Fields = {
                 {
                     "type": "image",
                     "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"},
+                }
+            ]
+        },
+    ),
+    "a document with context in a result": _history(
+        USE,
+        then=DONE
+        | {
+            "content": [
+                {
+                    "type": "document",
+                    "context": "C",
+                    "source": {"type": "text", "media_type": "text/plain", "data": "D"},
                 }
             ]
         },
@@ -344,16 +390,19 @@ RESPONSES: Fields = {
     **_each("max_output_tokens", 500),
     **_each("instructions", "S"),
     **_each("reasoning", {"effort": "low"}, {"effort": "high"}, {"effort": "none"}),
+    **_each("reasoning", {"summary": "auto"}, {"summary": "detailed"}, {"mode": "pro"}),
     **_each("user", "ann.lee"),
     **_each("safety_identifier", "ann.lee"),
     **_each("service_tier", "auto", "flex"),
     **_each("top_logprobs", 3),
-    **_each("truncation", "auto"),
+    **_each("truncation", "auto", "disabled"),
+    **_each("client_metadata", {"session": "s"}),
     **_each("background", True),
     **_each("conversation", "conv_1"),
     **_each("prompt", {"id": "pmpt_1"}),
     **_each("max_tool_calls", 3),
     **_each("prompt_cache_key", "k"),
+    **_each("prompt_cache_retention", "24h"),
     **_each("a_field_of_tomorrow", 1),
     **_each("stream", True),
     "text verbosity": {"text": {"verbosity": "low"}},
@@ -363,13 +412,13 @@ RESPONSES: Fields = {
             "format": {
                 "type": "json_schema",
                 "name": "s",
-                "schema": SCHEMA | {"additionalProperties": False},
+                "schema": CLOSED,
                 "strict": True,
             }
         }
     },
     "tools": {"tools": [R]},
-    "tools strict": {"tools": [R | {"strict": True}]},
+    "tools strict": {"tools": [R | STRICT | {"parameters": CLOSED}]},
     "a server tool": {"tools": [{"type": "web_search"}]},
     "tools in a namespace": {"tools": [SPACE]},
     "a custom tool": {"tools": [CUSTOM]},
@@ -417,6 +466,9 @@ RESPONSES: Fields = {
     "parallel_tool_calls false": {"tools": [R], "parallel_tool_calls": False},
     "a developer's item": {"input": [{"role": "developer", "content": "S"}, USER]},
     "a later developer's item": {"input": [USER, {"role": "developer", "content": "S"}, USER]},
+    "a phase of an assistant's item": {
+        "input": [USER, {"role": "assistant", "content": "A", "phase": "commentary"}, USER]
+    },
     "an assistant's item": {"input": [USER, {"role": "assistant", "content": "A"}, USER]},
     "a prefill": {"input": [USER, {"role": "assistant", "content": "The"}]},
     "a call and its output": {"tools": [R], "input": [USER, FC, FCO]},

@@ -52,8 +52,16 @@ PROBES: Mapping[DialectName, Mapping[str, dict[str, Any]]] = {
 }
 ABLE = frozenset(
     {
-        *("cache_breakpoints", "documents", "effort", "images", "json_schema", "mid_system"),
-        *("prefill", "reasoning_effort", "streaming", "thinking", "tools"),
+        *("cache_breakpoints", "documents", "effort", "images", "json_schema"),
+        *(
+            "max_completion_tokens",
+            "mid_system",
+            "prefill",
+            "reasoning_effort",
+            "streaming",
+            "thinking",
+            "tools",
+        ),
     }
 )
 """What the abler of the two targets of each dialect can do; the other one can do nothing of it."""
@@ -96,8 +104,20 @@ MET = frozenset(
 )
 """Not to think is what a model that cannot think does anyway, and so is sampling as it always does:
 nothing needs to be said."""
-NOTHING = frozenset({"top_k -1", "best_of 1"})
-"""What asks for nothing, wherever it goes: no limit, and one answer of one."""
+NOTHING = frozenset(
+    {
+        *("top_k -1", "best_of 1", "store False", "truncation disabled", "verbosity medium"),
+        *("prompt_cache_key k", "max_tool_calls 3", "client_metadata {'session': 's'}"),
+        "tools called by the model alone",
+        "reasoning {'summary': 'auto'}",
+    }
+)
+"""What asks for nothing, wherever it goes: no limit, one answer of one, and what is so anyway.
+
+Prefixes are found again without a key where there is no word for one; tools that only their vendor
+runs need no bound where there are none; what a program tells its vendor of itself is for no other;
+and what was thought is told by whoever tells it at all.
+"""
 
 
 class Row(Struct, frozen=True):
@@ -129,14 +149,14 @@ def verdict(row: Row) -> str:
     """What becomes of a probe, in one line."""
     fields = PROBES[row.source][row.probe]
     try:
-        request = _read(row.source, BASES[row.source] | fields)
-        sent, dropped = _written(request, row)
+        request = read(row.source, BASES[row.source] | fields)
+        sent, dropped = written(request, row)
     except FeatureUnsupported as error:
         rule = error.message.rpartition("(")[2].removesuffix(").")
         return f"refused: {error.parameter} by {rule}"
     except GatewrightError as error:
         return f"invalid: {error.message}"
-    plain, known = _written(_read(row.source, BASES[row.source]), row)
+    plain, known = written(read(row.source, BASES[row.source]), row)
     if lost := [name for name in dropped if name not in known]:
         return f"reported: {', '.join(lost)}"
     if sent == plain:
@@ -150,11 +170,11 @@ def verdict(row: Row) -> str:
     return f"emulated: other words for {', '.join(changed)}" if changed else "emulated"
 
 
-def _read(dialect: DialectName, body: Mapping[str, Any]) -> ChatRequest:
+def read(dialect: DialectName, body: Mapping[str, Any]) -> ChatRequest:
     return DIALECTS[dialect].decode_request(json.dumps(body).encode(), "req_0000000003e8abcdef")
 
 
-def _written(request: ChatRequest, row: Row) -> tuple[dict[str, Any], tuple[str, ...]]:
+def written(request: ChatRequest, row: Row) -> tuple[dict[str, Any], tuple[str, ...]]:
     stance = "yes" if row.is_able else "no"
     parameters = dict.fromkeys(PARAMETERS, stance) | {"effort_none": "yes"}
     chosen = target(*(ABLE if row.is_able else ()), parameters=parameters)
@@ -170,7 +190,7 @@ def _comes_back(sent: dict[str, Any], fields: Mapping[str, Any], row: Row) -> bo
         return all(sent.get(name) == fields[name] for name in fields)
     back = Row(row.wanted, row.probe, row.source, row.is_able)
     try:
-        returned, _ = _written(_read(row.wanted, sent), back)
+        returned, _ = written(read(row.wanted, sent), back)
     except GatewrightError:
         return False
     return all(_alike(returned.get(name)) == _alike(fields[name]) for name in fields)

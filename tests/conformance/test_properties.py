@@ -24,7 +24,9 @@ from tests.upstream_responses import openai_response_events
 from tests.upstreams import Answer
 
 
-ABLE = target("mid_system", "effort", "reasoning_effort", "json_schema", model="m")
+ABLE = target(
+    *("mid_system", "effort", "reasoning_effort", "json_schema", "cache_breakpoints"), model="m"
+)
 RESPONSE_STREAM = b"".join(openai_response_events(Answer(text="one two three"), {"model": "m"}))
 STREAMS: list[tuple[DialectName, bytes]] = [
     ("openai_chat", CHAT_TEXT_STREAM),

@@ -52,7 +52,7 @@ def samples(adapter_type: object) -> Iterator[dict[str, Any]]:
         base = sample(kind)
         yield base
         for name, annotation in fields_of(kind):
-            held = [each for each in members(annotation) if _has_fields(each)]
+            held = [each for each in members(annotation) if is_shaped(each)]
             for each in held if len(held) > 1 else ():
                 yield base | {name: sample(each)}
 
@@ -78,7 +78,7 @@ def sample(annotation: object, depth: int = 0) -> Any:
         return [] if depth > DEPTH_MAX else [sample(get_args(kind)[0], depth + 1)]
     if isinstance(kind, TypeVar):
         return "x"
-    if _has_fields(kind):
+    if is_shaped(kind):
         needed = _needed(kind)
         named = fields_of(kind)
         return {name: sample(each, depth + 1) for name, each in named if name in needed}
@@ -96,5 +96,6 @@ def _needed(kind: Any) -> set[str]:
     } | {"type"}
 
 
-def _has_fields(kind: object) -> bool:
+def is_shaped(kind: object) -> bool:
+    """Whether a type has fields of its own."""
     return is_typeddict(kind) or (isinstance(kind, type) and issubclass(kind, BaseModel))

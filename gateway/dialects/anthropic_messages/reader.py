@@ -1,8 +1,10 @@
 """Messages request → conversation."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from gateway.conversation import (
     Conversation,
@@ -15,18 +17,21 @@ from gateway.conversation import (
     Sampling,
     TextPart,
     ThinkingPart,
-    Tool,
     ToolCallPart,
-    ToolChoice,
     ToolResultPart,
     Turn,
 )
+from gateway.dialects.anthropic_messages.tools import read_choice, read_tools
 from gateway.dialects.anthropic_messages.wire import (
     Block,
     InnerBlock,
     MessagesBody,
+    Metadata,
+    OutputConfig,
     Source,
-    ToolWire,
+    SystemBlock,
+    Thinking,
+    ToolChoiceWire,
     TurnWire,
 )
 from gateway.dialects.loss import AUTO_TIER, Losses, cache_life, unsupported
@@ -49,11 +54,13 @@ _REFUSED: Mapping[str, tuple[str, int]] = {
 """Why they are refused, and the rule that says so."""
 
 _PLACED_OF_TURN = frozenset(TurnWire.__struct_fields__)
-_PLACED_OF_BLOCK = frozenset(Block.__struct_fields__)
-_PLACED_OF_TOOL = frozenset({"name", "type", "description", "input_schema", "strict"})
-_NO_SERVER = "A server tool has no equivalent there"
-_HOSTED = ("web_search_", "web_fetch_", "code_execution_", "tool_search_tool_")
-"""How types of tools begin that their vendor runs; each has a date behind it."""
+_INNER: Mapping[str, type[Struct]] = {
+    "system": SystemBlock,
+    "tool_choice": ToolChoiceWire,
+    "thinking": Thinking,
+    "output_config": OutputConfig,
+    "metadata": Metadata,
+}
 _HOSTED_BLOCKS = frozenset(
     {
         *("server_tool_use", "web_search_tool_result", "web_fetch_tool_result"),
@@ -61,11 +68,6 @@ _HOSTED_BLOCKS = frozenset(
         *("text_editor_code_execution_tool_result", "tool_search_tool_result"),
     }
 )
-_MODES: Mapping[str, ToolChoice] = {
-    "auto": ToolChoice("auto"),
-    "any": ToolChoice("any"),
-    "none": ToolChoice("none"),
-}
 
 
 def read_conversation(request: ChatRequest) -> Conversation:
@@ -84,7 +86,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
     if request.betas:
         losses.add("anthropic-beta")
     losses.add_unknown(request.tree, _PLACED)
-    losses.add_unknown_inside(request.tree["messages"], _PLACED_OF_TURN, _PLACED_OF_BLOCK)
+    _note_inner_fields(request.tree, losses)
     if wire.service_tier not in {None, AUTO_TIER}:
         losses.add("service_tier")
     turns = tuple(
@@ -101,8 +103,8 @@ def read_conversation(request: ChatRequest) -> Conversation:
         system=_system(wire),
         turns=turns,
         stream=request.stream,
-        tools=_tools(request.tree, wire.tools or [], losses),
-        tool_choice=_tool_choice(wire),
+        tools=read_tools(request.tree, wire, losses),
+        tool_choice=read_choice(wire),
         parallel_tool_calls=parallel,
         sampling=Sampling(
             temperature=wire.temperature,
@@ -115,9 +117,22 @@ def read_conversation(request: ChatRequest) -> Conversation:
         user=(wire.metadata.user_id or "") if wire.metadata is not None else "",
         service_tier=AUTO_TIER if wire.service_tier == AUTO_TIER else "",
         unplaced=losses.names(),
+        tells_thoughts=wire.thinking is not None and wire.thinking.display == "summarized",
         is_begun=bool(turns) and turns[-1].role == "assistant",
         hosted=tuple(losses.hosted),
     )
+
+
+def _note_inner_fields(tree: Mapping[str, Any], losses: Losses) -> None:
+    """Of what crosses; blocks that are left out whole are reported by their own names."""
+    for name, shape in _INNER.items():
+        losses.add_unread(tree.get(name), shape, f"{name}.")
+    for turn in tree["messages"]:
+        losses.add_unknown(turn, _PLACED_OF_TURN, "messages.")
+        content = turn["content"]
+        for block in content if isinstance(content, list) else ():
+            if block["type"] not in _HOSTED_BLOCKS:
+                losses.add_unread(block, Block, "messages.content.")
 
 
 def _marked(turn: Turn, life: str, losses: Losses) -> Turn:
@@ -141,41 +156,6 @@ def _system(wire: MessagesBody) -> tuple[TextPart, ...]:
     if isinstance(wire.system, str):
         return (TextPart(wire.system),)
     return tuple(TextPart(block.text, cache_life(block.cache_control)) for block in wire.system)
-
-
-def _tools(tree: Mapping[str, object], tools: list[ToolWire], losses: Losses) -> tuple[Tool, ...]:
-    read = []
-    for index, tool in enumerate(tools):
-        if tool.type is not None and tool.type.startswith(_HOSTED):
-            name = next(each for each in _HOSTED if tool.type.startswith(each)).rstrip("_")
-            losses.hosted.append(Hosted(f"tools[{index}].type", f"tools.{name}", _NO_SERVER, 19))
-            continue
-        if tool.type not in {None, "custom"} or not tool.name:
-            raise unsupported(f"tools[{index}].type", _NO_SERVER, 19)
-        schema = tool.input_schema or {}
-        cached = cache_life(tool.cache_control)
-        read.append(Tool(tool.name, tool.description or "", schema, tool.strict, cached))
-    listed = tree.get("tools")
-    for raw in listed if isinstance(listed, list) else ():
-        _note_tool_fields(raw, losses)
-    return tuple(read)
-
-
-def _note_tool_fields(raw: Mapping[str, object], losses: Losses) -> None:
-    """Report what a tool says beyond what crosses, e.g. `defer_loading`."""
-    if raw.get("type") not in {None, "custom"}:
-        return
-    losses.add_unknown(raw, _PLACED_OF_TOOL | {"cache_control"}, "tools.")
-
-
-def _tool_choice(wire: MessagesBody) -> ToolChoice | None:
-    choice = wire.tool_choice
-    if choice is None:
-        return None
-    for tool in (wire.tools or ()) if choice.name else ():
-        if tool.name == choice.name and tool.type not in {None, "custom"}:
-            raise unsupported("tool_choice.name", _NO_SERVER, 19)
-    return _MODES.get(choice.type) or ToolChoice("named", choice.name or "")
 
 
 def _response_format(wire: MessagesBody) -> ResponseFormat | None:
@@ -237,12 +217,22 @@ def _tool_result(block: Block, place: str, losses: Losses) -> ToolResultPart:
         parts = (TextPart(block.content),)
     elif isinstance(block.content, list):
         parts = tuple(
-            TextPart(inner.text, cache_life(inner.cache_control))
-            if inner.type == "text" and inner.text is not None
-            else _attachment(inner, f"{place}.content[{index}]", losses)
+            _inner_part(inner, f"{place}.content[{index}]", losses)
             for index, inner in enumerate(block.content)
         )
     return ToolResultPart(block.tool_use_id or "", parts, bool(block.is_error))
+
+
+def _inner_part(
+    block: InnerBlock, place: str, losses: Losses
+) -> TextPart | ImagePart | DocumentPart:
+    if block.type == "text" and block.text is not None:
+        if block.citations:
+            losses.add("messages.citations")
+        return TextPart(block.text, cache_life(block.cache_control))
+    if block.cache_control is not None:
+        losses.add("cache_control")
+    return _attachment(block, place, losses)
 
 
 def _attachment(block: Block | InnerBlock, place: str, losses: Losses) -> ImagePart | DocumentPart:
@@ -251,9 +241,9 @@ def _attachment(block: Block | InnerBlock, place: str, losses: Losses) -> ImageP
         if block.type == "image":
             return _image(source, place)
         if block.type == "document":
-            if isinstance(block, Block) and block.context is not None:
+            if block.context is not None:
                 losses.add("messages.document.context")
-            if isinstance(block, Block) and block.citations:
+            if block.citations not in (None, {}, {"enabled": False}):
                 losses.add("messages.citations")
             return _document(source, block.title or "", place)
     raise unsupported(f"{place}.type", "This kind of content has no equivalent there", 8)
@@ -272,4 +262,6 @@ def _document(source: Source, title: str, place: str) -> DocumentPart:
         return DocumentPart(source.media_type or "", source.data, title=title)
     if source.type == "text" and source.data is not None:
         return DocumentPart(text=source.data, title=title)
-    raise unsupported(f"{place}.source.type", "Only documents sent inline can be passed on", 8)
+    if source.type == "url" and source.url is not None:
+        return DocumentPart(title=title, url=source.url)
+    raise unsupported(f"{place}.source.type", "Only documents by URL or inline can be passed on", 8)

@@ -26,22 +26,23 @@ _LISTS = ("anyOf", "allOf", "oneOf")
 Json = dict[str, object]
 
 
-def enforceable(schema: Mapping[str, object], losses: Losses) -> Json:
+def enforceable(schema: Mapping[str, object], losses: Losses, place: str) -> Json:
     """The schema with what cannot be enforced moved into descriptions, where the model reads it.
 
-    An object takes no other properties than those named: the only kind that is enforced.
+    An object takes no other properties than those named: the only kind that is enforced. `place` is
+    where the schema stands, for what is reported.
     """
     kept: Json = {}
     moved: Json = {}
     for key, value in schema.items():
         if _is_enforced(key, value):
-            kept[key] = _inner(key, value, losses)
+            kept[key] = _inner(key, value, losses, place)
         else:
             moved[key] = value
-            losses.add(f"response_format.schema.{key}")
-    if kept.get("type") == "object":
-        if kept.get("additionalProperties") not in {None, False}:
-            losses.add("response_format.schema.additionalProperties")
+            losses.add(f"{place}.{key}")
+    if _is_object(kept):
+        if kept.get("additionalProperties") not in (None, False):
+            losses.add(f"{place}.additionalProperties")
         kept["additionalProperties"] = False
     if moved:
         told = kept.get("description")
@@ -52,19 +53,25 @@ def enforceable(schema: Mapping[str, object], losses: Losses) -> Json:
 
 def _is_enforced(key: str, value: object) -> bool:
     if key == "format":
-        return value in _ENFORCED_FORMATS
+        return isinstance(value, str) and value in _ENFORCED_FORMATS
     if key == "minItems":
         return value in (0, 1)
     return key not in _NOT_ENFORCED
 
 
-def _inner(key: str, value: object, losses: Losses) -> object:
+def _is_object(schema: Mapping[str, object]) -> bool:
+    """Whether it may be an object, also one among other types."""
+    kind = schema.get("type")
+    return kind == "object" or (isinstance(kind, list) and "object" in kind)
+
+
+def _inner(key: str, value: object, losses: Losses, place: str) -> object:
     if key in _OF_SCHEMAS and isinstance(value, dict):
-        return {name: _schema(each, losses) for name, each in value.items()}
+        return {name: _schema(each, losses, place) for name, each in value.items()}
     if key in _LISTS and isinstance(value, list):
-        return [_schema(each, losses) for each in value]
-    return _schema(value, losses) if key == "items" else value
+        return [_schema(each, losses, place) for each in value]
+    return _schema(value, losses, place) if key == "items" else value
 
 
-def _schema(value: object, losses: Losses) -> object:
-    return enforceable(value, losses) if isinstance(value, dict) else value
+def _schema(value: object, losses: Losses, place: str) -> object:
+    return enforceable(value, losses, place) if isinstance(value, dict) else value

@@ -111,6 +111,16 @@ def shorten(
 
 def add_reasoning(fields: Json, talk: Conversation, target: Target, losses: Losses) -> None:
     """Add `output_config.effort` or `thinking` to a request's fields, or report what is lost."""
+    _add_effort(fields, talk, target, losses)
+    if talk.tells_thoughts and "effort" in target.capabilities and "thinking" not in fields:
+        # Models that know effort think as they see fit, and keep it to themselves unless asked.
+        if _may_think(fields, target):
+            fields["thinking"] = {"type": "adaptive", "display": "summarized"}
+        else:
+            losses.add("reasoning.summary")
+
+
+def _add_effort(fields: Json, talk: Conversation, target: Target, losses: Losses) -> None:
     asked = talk.reasoning
     if asked is None:
         return
@@ -129,7 +139,7 @@ def add_reasoning(fields: Json, talk: Conversation, target: Target, losses: Loss
     assert isinstance(limit, int)
     # Half of the limit at most: what is thought counts as output, and the answer needs room.
     budget = min(asked.budget_tokens or _BUDGETS.get(effort, 0), limit // 2)
-    if budget < BUDGET_MIN or not _may_think(fields, talk, target):
+    if budget < BUDGET_MIN or not _may_think(fields, target) or _called_unthinking(talk):
         losses.add("reasoning_effort")
         return
     fields["thinking"] = {"type": "enabled", "budget_tokens": budget}
@@ -152,14 +162,17 @@ def _effort_of(budget_tokens: int) -> str:
     return next((word for word, tokens in _BUDGETS.items() if budget_tokens <= tokens), "high")
 
 
-def _may_think(fields: Json, talk: Conversation, target: Target) -> bool:
-    """Thinking goes neither with a forced tool nor with tool calls that nobody thought about."""
+def _may_think(fields: Json, target: Target) -> bool:
+    """Whether the model can, and no tool is forced on it, with which thinking does not go."""
     choice = fields.get("tool_choice")
     is_forced = isinstance(choice, dict) and choice.get("type") in {"any", "tool"}
-    if is_forced or "thinking" not in target.capabilities:
-        return False
+    return "thinking" in target.capabilities and not is_forced
+
+
+def _called_unthinking(talk: Conversation) -> bool:
+    """Whether the last calls were made without thinking, on which a budget cannot follow."""
     said = [turn for turn in talk.turns if turn.role == "assistant"]
     if not said or not any(isinstance(part, ToolCallPart) for part in said[-1].parts):
-        return True
+        return False
     first = said[-1].parts[0]
-    return isinstance(first, ThinkingPart) and first.is_of_messages
+    return not (isinstance(first, ThinkingPart) and first.is_of_messages)

@@ -28,6 +28,8 @@ class InnerBlock(Struct):
     text: str | None = None
     source: Source | str | None = None
     title: str | None = None
+    context: str | None = None
+    citations: object = None
     cache_control: Object | None = None
 
 
@@ -89,6 +91,7 @@ class OutputConfig(Struct):
 class Thinking(Struct):
     type: str
     budget_tokens: Annotated[int, Meta(ge=1)] | None = None
+    display: str | None = None
 
 
 class Metadata(Struct):

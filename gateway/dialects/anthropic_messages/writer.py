@@ -52,6 +52,9 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
         FeatureUnsupported: it holds something a messages request cannot say.
     """
     losses = Losses(talk.unplaced)
+    for each in talk.kin:
+        if each.told_as:
+            losses.add(each.told_as)
     if _is_asked_by_tool(talk, target):
         losses.add("response_format.strict")
         talk = asked_by_tool(talk)
@@ -67,7 +70,7 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
     if talk.stream:
         fields["stream"] = True
     _add_sampling(fields, talk, target, losses)
-    _add_tools(fields, talk)
+    _add_tools(fields, talk, losses)
     _add_format(fields, talk.response_format, target, losses)
     add_reasoning(fields, talk, target, losses)
     _check_breakpoints(fields)
@@ -108,12 +111,12 @@ def _add_sampling(fields: Json, talk: Conversation, target: Target, losses: Loss
         losses.add("stop")
 
 
-def _add_tools(fields: Json, talk: Conversation) -> None:
+def _add_tools(fields: Json, talk: Conversation, losses: Losses) -> None:
     """A history with tool calls needs definitions even where the request offers no tool."""
-    tools = [_tool(tool) for tool in talk.tools]
+    tools = [_tool(tool, losses) for tool in talk.tools]
     choice = talk.tool_choice
     if not tools:
-        tools = [_tool(Tool(name, "", {})) for name in _called_names(talk.turns)]
+        tools = [_tool(Tool(name, "", {}), losses) for name in _called_names(talk.turns)]
         choice = ToolChoice("none")
     if not tools:
         return
@@ -134,7 +137,7 @@ def _called_names(turns: Iterable[Turn]) -> list[str]:
     return list(dict.fromkeys(part.name for part in parts if isinstance(part, ToolCallPart)))
 
 
-def _tool(tool: Tool) -> Json:
+def _tool(tool: Tool, losses: Losses) -> Json:
     written: Json = {"name": tool_name(tool.name)}
     if tool.description:
         written["description"] = tool.description
@@ -143,6 +146,8 @@ def _tool(tool: Tool) -> Json:
         schema = {"type": "object", "properties": {}}
     elif schema.setdefault("type", "object") != "object":
         raise unsupported("tools", "The parameters of a tool must be an object there", 10)
+    if tool.strict:
+        schema = enforceable(schema, losses, "tools.schema")
     written["input_schema"] = schema
     if tool.strict is not None:
         written["strict"] = tool.strict
@@ -155,7 +160,7 @@ def _add_format(fields: Json, asked: ResponseFormat | None, target: Target, loss
     if asked is None or asked.kind != "json_schema":
         return
     check_schema_wanted(target, is_wanted=True)
-    schema = enforceable(asked.schema, losses)
+    schema = enforceable(asked.schema, losses, "response_format.schema")
     fields["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
     if asked.description:
         losses.add("response_format.json_schema.description")
@@ -292,7 +297,9 @@ def _attachment(part: ImagePart | DocumentPart) -> Json:
         else:
             source = {"type": "url", "url": part.url}
         return {"type": "image", "source": source}
-    if part.media_type.startswith(_TEXTS):
+    if part.url:
+        source = {"type": "url", "url": part.url}
+    elif part.media_type.startswith(_TEXTS):
         source = {"type": "text", "media_type": "text/plain", "data": _text_of(part)}
     else:
         source = {"type": "base64", "media_type": part.media_type, "data": part.data}

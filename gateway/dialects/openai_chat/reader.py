@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from gateway.conversation import (
     ERROR_MARK,
     Conversation,
@@ -30,12 +32,14 @@ from gateway.dialects.openai_chat.wire import (
     FunctionCall,
     FunctionTool,
     NamedChoice,
+    ResponseFormatWire,
 )
+from gateway.dialects.openai_words import KIN, kin_of
 from gateway.dialects.strict_json import checked
 from gateway.types import ChatRequest
 
 
-_PLACED = frozenset(
+_PLACED = KIN | frozenset(
     {
         *("model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens"),
         *("temperature", "top_p", "n", "stop", "seed", "presence_penalty", "frequency_penalty"),
@@ -48,11 +52,14 @@ _PLACED = frozenset(
             "response_format",
         ),
         *("reasoning_effort", "user", "safety_identifier", "service_tier", "modalities"),
-        "web_search_options",
+        *("web_search_options", "store"),
     }
 )
-_PLACED_OF_MESSAGE = frozenset(ChatMessage.__struct_fields__)
-_PLACED_OF_PART = frozenset(ContentPart.__struct_fields__)
+_INNER: Mapping[str, type[Struct]] = {
+    "messages": ChatMessage,
+    "response_format": ResponseFormatWire,
+    "tool_choice": NamedChoice,
+}
 _PLACED_OF_FUNCTION = frozenset(FunctionTool.__struct_fields__)
 _REFUSED: Mapping[str, tuple[str, int]] = {
     "audio": ("Spoken answers have no equivalent there", 24),
@@ -80,11 +87,15 @@ def read_conversation(request: ChatRequest) -> Conversation:
     losses = Losses()
     _refuse_unsupported(request.tree, wire)
     losses.add_unknown(request.tree, _PLACED)
-    losses.add_unknown_inside(request.tree["messages"], _PLACED_OF_MESSAGE, _PLACED_OF_PART)
+    for name, shape in _INNER.items():
+        losses.add_unread(request.tree.get(name), shape, f"{name}.")
     _note_tool_fields(request.tree.get("tools"), losses)
     system, turns = _turns(wire.messages, losses)
-    if wire.service_tier not in {None, AUTO_TIER}:
-        losses.add("service_tier")
+    if wire.store:
+        # Unless it is asked for nothing is kept anywhere.
+        losses.add("store")
+    if wire.safety_identifier and wire.user not in {None, wire.safety_identifier}:
+        losses.add("user")
     return Conversation(
         system=system,
         turns=turns,
@@ -98,6 +109,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
         user=wire.safety_identifier or wire.user or "",
         service_tier=AUTO_TIER if wire.service_tier == AUTO_TIER else "",
         unplaced=losses.names(),
+        kin=kin_of(request.tree, wire.verbosity, "verbosity"),
         hosted=_hosted(request.tree),
     )
 
@@ -259,6 +271,8 @@ def _assistant_parts(message: ChatMessage, place: str, losses: Losses) -> tuple[
         ThinkingPart(block.thinking, block.signature, block.data)
         for block in message.thinking_blocks or ()
     ]
+    if message.annotations:
+        losses.add("messages.annotations")
     if message.reasoning_content and not parts:
         parts.append(ThinkingPart(message.reasoning_content))
     parts += _content(message.content, place, losses)
@@ -291,6 +305,10 @@ def _part(part: ContentPart, place: str, losses: Losses) -> Part:
             part.prompt_cache_breakpoint, losses
         )
         return TextPart(part.text, life)
+    if part.cache_control is not None:
+        losses.add("cache_control")
+    if part.prompt_cache_breakpoint is not None:
+        losses.add("prompt_cache_breakpoint")
     if part.type == "refusal" and part.refusal is not None:
         return RefusalPart(part.refusal)
     if part.type == "image_url" and part.image_url is not None:

@@ -47,6 +47,8 @@ class RequestToolCall(Struct):
     id: str
     type: str = "function"
     function: FunctionCall | None = None
+    index: object = None
+    """Its place in a stream, which clients that put one together leave there."""
 
 
 class ThinkingBlock(Struct):
@@ -69,6 +71,7 @@ class ChatMessage(Struct):
     thinking_blocks: list[ThinkingBlock] | None = None
     reasoning_content: str | None = None
     audio: Object | None = None
+    annotations: object = None
 
 
 class FunctionTool(Struct):

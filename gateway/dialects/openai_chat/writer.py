@@ -10,7 +10,6 @@ from gateway.conversation import (
     DocumentPart,
     ImagePart,
     Part,
-    Reasoning,
     RefusalPart,
     ResponseFormat,
     TextPart,
@@ -24,13 +23,15 @@ from gateway.conversation import (
 from gateway.dialects.breakpoints import marked, settled
 from gateway.dialects.loss import Losses, check_schema_wanted, unsupported
 from gateway.dialects.naming import tool_name
-from gateway.dialects.openai_chat.request import limit_field
+from gateway.dialects.openai_chat.request import NEWER, limit_field
 from gateway.dialects.openai_words import (
     CHOICES,
     OPENAI_SAMPLING,
     add_sampling,
     effort_for,
+    kept_kin,
     named_schema,
+    strictness,
     told_user,
 )
 from gateway.ports import UpstreamBody
@@ -60,18 +61,19 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
         fields["stream_options"] = {"include_usage": True}
     _add_sampling(fields, talk, target, losses)
     if talk.tools:
-        fields["tools"] = [_tool(tool) for tool in talk.tools]
+        fields["tools"] = [_tool(tool, target, losses) for tool in talk.tools]
         if talk.tool_choice is not None:
             fields["tool_choice"] = _tool_choice(talk.tool_choice)
         if talk.parallel_tool_calls is not None:
             fields["parallel_tool_calls"] = talk.parallel_tool_calls
     if talk.response_format is not None:
-        fields["response_format"] = _response_format(talk.response_format, target)
-    _add_reasoning(fields, talk.reasoning, target, losses)
+        fields["response_format"] = _response_format(talk.response_format, target, losses)
+    _add_reasoning(fields, talk, target, losses)
     if talk.user:
         fields["user"] = told_user(talk.user)
     if talk.service_tier:
         fields["service_tier"] = talk.service_tier
+    fields |= kept_kin(talk, target, losses, at_vendor=_is_vendors(target))
     return UpstreamBody(msgspec.json.encode(fields), losses.names())
 
 
@@ -90,12 +92,15 @@ def _add_sampling(fields: Json, talk: Conversation, target: Target, losses: Loss
         fields["stop"] = list(sampling.stop)
 
 
-def _add_reasoning(
-    fields: Json, reasoning: Reasoning | None, target: Target, losses: Losses
-) -> None:
+def _add_reasoning(fields: Json, talk: Conversation, target: Target, losses: Losses) -> None:
+    reasoning = talk.reasoning
+    can_reason = "reasoning_effort" in target.capabilities
+    if talk.tells_thoughts and can_reason and _is_vendors(target):
+        # Compatible servers tell what was thought unasked, the vendor's own never does.
+        losses.add("reasoning.summary")
     if reasoning is None:
         return
-    if "reasoning_effort" not in target.capabilities:
+    if not can_reason:
         if not reasoning.disabled:
             losses.add("thinking")
     elif effort := effort_for(target, reasoning, losses):
@@ -104,14 +109,15 @@ def _add_reasoning(
         losses.add("thinking")
 
 
-def _tool(tool: Tool) -> Json:
+def _tool(tool: Tool, target: Target, losses: Losses) -> Json:
     function: Json = {"name": tool_name(tool.name)}
     if tool.description:
         function["description"] = tool.description
     # A schema that names no type is refused; of a tool that takes nothing it is this one.
     function["parameters"] = tool.schema or {"type": "object", "properties": {}}
-    if tool.strict is not None:
-        function["strict"] = tool.strict
+    strict = strictness(tool, losses, "tools.strict", at_vendor=_is_vendors(target))
+    if strict is not None:
+        function["strict"] = strict
     return {"type": "function", "function": function}
 
 
@@ -121,11 +127,18 @@ def _tool_choice(choice: ToolChoice) -> object:
     return CHOICES[choice.mode]
 
 
-def _response_format(asked: ResponseFormat, target: Target) -> Json:
+def _response_format(asked: ResponseFormat, target: Target, losses: Losses) -> Json:
     check_schema_wanted(target, is_wanted=asked.kind == "json_schema")
     if asked.kind == "json_object":
         return {"type": "json_object"}
-    return {"type": "json_schema", "json_schema": named_schema(asked)}
+    place = "response_format.strict"
+    strict = strictness(asked, losses, place, at_vendor=_is_vendors(target))
+    return {"type": "json_schema", "json_schema": named_schema(asked, strict)}
+
+
+def _is_vendors(target: Target) -> bool:
+    """Whether it is OpenAI's own service; compatible servers enforce any schema, or none."""
+    return limit_field(target) == NEWER
 
 
 def _messages(talk: Conversation, losses: Losses) -> list[Json]:
@@ -213,6 +226,8 @@ def _part(part: Part) -> Mapping[str, object]:
 
 
 def _document(part: DocumentPart) -> Json:
+    if part.url:
+        raise unsupported("messages", "Only documents sent inline can be passed on", 8)
     if not part.data:
         text = f"{part.title}\n{part.text}" if part.title else part.text
         return {"type": "text", "text": text}

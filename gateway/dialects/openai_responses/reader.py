@@ -3,6 +3,8 @@
 import re
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from gateway.conversation import (
     ERROR_MARK,
     Conversation,
@@ -34,18 +36,27 @@ from gateway.dialects.openai_responses.tools import (
     listed,
     text_as_arguments,
 )
+from gateway.dialects.openai_words import KIN, kin_of
 from gateway.dialects.strict_json import checked
 from gateway.types import ChatRequest
 
 
-_PLACED = frozenset(
+_PLACED = (KIN - {"verbosity"}) | frozenset(
     {
         *("model", "input", "instructions", "stream", "max_output_tokens", "temperature", "top_p"),
         *("tools", "tool_choice", "parallel_tool_calls", "text", "reasoning", "user"),
         *("safety_identifier", "service_tier", "store", "previous_response_id", "metadata"),
-        *("include", "background", "top_logprobs", "stream_options"),
+        *("include", "background", "top_logprobs", "stream_options", "truncation"),
+        *("max_tool_calls", "client_metadata"),
     }
 )
+"""Among them what asks nothing of another vendor: `max_tool_calls` counts calls of tools that only
+this one runs, and `client_metadata` is what a program tells this one of itself."""
+_INNER: Mapping[str, type[Struct]] = {
+    "reasoning": wire.ReasoningWire,
+    "text": wire.TextConfig,
+    "tool_choice": wire.NamedChoice,
+}
 _PLACED_OF_ITEM = frozenset(wire.Item.__struct_fields__)
 _PLACED_OF_PART = frozenset(wire.Part.__struct_fields__)
 _PLACED_OF_TOOL = frozenset(wire.ToolWire.__struct_fields__)
@@ -80,10 +91,12 @@ def read_conversation(request: ChatRequest) -> Conversation:
     _note_inner_fields(tree, losses)
     box = Toolbox(tree, losses)
     box.put(body.tools or [], "tools")
-    if body.service_tier not in {None, AUTO_TIER}:
-        losses.add("service_tier")
-    if body.text is not None and body.text.verbosity is not None:
-        losses.add("text.verbosity")
+    if body.truncation not in {None, "disabled"}:
+        losses.add("truncation")
+    if body.safety_identifier and body.user not in {None, body.safety_identifier}:
+        losses.add("user")
+    verbosity = body.text.verbosity if body.text is not None else None
+    tells_thoughts = _tells_thoughts(body.reasoning, losses)
     system, turns = _turns(body, BuiltInItems(request.tree, box), losses, box)
     return Conversation(
         system=system,
@@ -98,12 +111,16 @@ def read_conversation(request: ChatRequest) -> Conversation:
         user=body.safety_identifier or body.user or "",
         service_tier=AUTO_TIER if body.service_tier == AUTO_TIER else "",
         unplaced=losses.names(),
+        kin=kin_of(tree, verbosity, "text.verbosity"),
+        tells_thoughts=tells_thoughts,
         hosted=tuple(losses.hosted),
     )
 
 
 def _note_inner_fields(tree: Mapping[str, object], losses: Losses) -> None:
     """Of items and tools that cross; what is left out whole is reported by its own name."""
+    for name, shape in _INNER.items():
+        losses.add_unread(tree.get(name), shape, f"{name}.")
     items = tree.get("input")
     for item in items if isinstance(items, list) else ():
         if item.get("type") in HOSTED_ITEMS or _is_built_in(item):
@@ -127,6 +144,14 @@ def _reasoning(asked: wire.ReasoningWire | None) -> Reasoning | None:
         return None
     is_disabled = asked.effort == "none"
     return Reasoning(disabled=True) if is_disabled else Reasoning(asked.effort)
+
+
+def _tells_thoughts(asked: wire.ReasoningWire | None, losses: Losses) -> bool:
+    """Whether a summary of what was thought is wanted; how long a one has no word elsewhere."""
+    wanted = (asked.summary or asked.generate_summary) if asked is not None else None
+    if wanted not in {None, "auto"}:
+        losses.add("reasoning.summary")
+    return wanted is not None
 
 
 def _response_format(text: wire.TextConfig | None) -> ResponseFormat | None:
@@ -196,6 +221,8 @@ def _of_assistant(item: wire.Item, place: str, losses: Losses, box: Toolbox) -> 
     if item.type == "reasoning":
         return [thinking_of(item)]
     if item.type in {None, "message"} and item.role == "assistant":
+        if item.phase is not None:
+            losses.add("input.phase")
         return [*_content(item.content, f"{place}.content", losses)]
     if item.type in HOSTED_ITEMS:
         box.leave(item.type, place)
@@ -236,6 +263,8 @@ def _content(content: str | list[wire.Part] | None, place: str, losses: Losses) 
 
 def _part(part: wire.Part, place: str, losses: Losses) -> Part:
     if part.type in {"input_text", "output_text", "text"} and part.text is not None:
+        if part.annotations:
+            losses.add("input.content.annotations")
         return TextPart(part.text, breakpoint_life(part.prompt_cache_breakpoint, losses))
     if part.type == "encrypted_content" and part.encrypted_content is not None:
         if _CIPHERTEXT.fullmatch(part.encrypted_content):
@@ -243,6 +272,12 @@ def _part(part: wire.Part, place: str, losses: Losses) -> Part:
         return TextPart(part.encrypted_content)
     if part.type == "refusal" and part.refusal is not None:
         return RefusalPart(part.refusal)
+    return _attachment(part, place, losses)
+
+
+def _attachment(part: wire.Part, place: str, losses: Losses) -> ImagePart | DocumentPart:
+    if part.prompt_cache_breakpoint is not None:
+        losses.add("prompt_cache_breakpoint")
     if part.type == "input_image" and part.image_url is not None:
         if part.detail not in {None, "auto"}:
             losses.add("input.content.detail")
@@ -252,6 +287,8 @@ def _part(part: wire.Part, place: str, losses: Losses) -> Part:
         media_type, data = data_uri(part.file_data)
         if data:
             return DocumentPart(media_type, data, title=part.filename or "")
+    if part.type == "input_file" and part.file_url is not None:
+        return DocumentPart(title=part.filename or "", url=part.file_url)
     raise unsupported(f"{place}.type", "This kind of content has no equivalent there", 8)
 
 

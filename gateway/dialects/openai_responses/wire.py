@@ -91,6 +91,8 @@ class TextConfig(Struct):
 class ReasoningWire(Struct):
     effort: str | None = None
     summary: str | None = None
+    generate_summary: str | None = None
+    """The older name of `summary`."""
 
 
 class ResponsesBody(Struct):

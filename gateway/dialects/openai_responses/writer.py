@@ -10,7 +10,6 @@ from gateway.conversation import (
     DocumentPart,
     ImagePart,
     Part,
-    Reasoning,
     RefusalPart,
     ResponseFormat,
     TextPart,
@@ -30,7 +29,9 @@ from gateway.dialects.openai_words import (
     CHOICES,
     add_sampling,
     effort_for,
+    kept_kin,
     named_schema,
+    strictness,
     told_user,
 )
 from gateway.dialects.parameters import RESPONSES_SAMPLING
@@ -69,14 +70,21 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
     if talk.stream:
         fields["stream"] = True
     _add_sampling(fields, talk, target, losses)
-    _add_tools(fields, talk)
+    _add_tools(fields, talk, losses)
+    text: Json = {}
     if talk.response_format is not None:
-        fields["text"] = {"format": _format(talk.response_format, target)}
-    _add_reasoning(fields, talk.reasoning, target, losses)
+        text["format"] = _format(talk.response_format, target, losses)
+    _add_reasoning(fields, talk, target, losses)
     if talk.user:
         fields["user"] = told_user(talk.user)
     if talk.service_tier:
         fields["service_tier"] = talk.service_tier
+    kin = kept_kin(talk, target, losses)
+    if (verbosity := kin.pop("verbosity", None)) is not None:
+        text["verbosity"] = verbosity
+    if text:
+        fields["text"] = text
+    fields |= kin
     return UpstreamBody(msgspec.json.encode(fields), losses.names())
 
 
@@ -88,39 +96,42 @@ def _add_sampling(fields: Json, talk: Conversation, target: Target, losses: Loss
     add_sampling(fields, talk, target, losses, RESPONSES_SAMPLING)
 
 
-def _add_tools(fields: Json, talk: Conversation) -> None:
+def _add_tools(fields: Json, talk: Conversation, losses: Losses) -> None:
     if not talk.tools:
         return
-    fields["tools"] = [_tool(tool) for tool in talk.tools]
+    fields["tools"] = [_tool(tool, losses) for tool in talk.tools]
     if talk.tool_choice is not None:
         fields["tool_choice"] = _tool_choice(talk.tool_choice)
     if talk.parallel_tool_calls is not None:
         fields["parallel_tool_calls"] = talk.parallel_tool_calls
 
 
-def _add_reasoning(
-    fields: Json, reasoning: Reasoning | None, target: Target, losses: Losses
-) -> None:
+def _add_reasoning(fields: Json, talk: Conversation, target: Target, losses: Losses) -> None:
+    asked = talk.reasoning
     if "reasoning_effort" not in target.capabilities:
-        if reasoning is not None and not reasoning.disabled:
+        if asked is not None and not asked.disabled:
             losses.add("reasoning_effort")
         return
     fields["include"] = [ENCRYPTED]
-    if reasoning is None:
-        return
-    if effort := effort_for(target, reasoning, losses):
-        fields["reasoning"] = {"effort": effort}
-    else:
-        losses.add("thinking")
+    reasoning: Json = {}
+    if asked is not None:
+        if effort := effort_for(target, asked, losses):
+            reasoning["effort"] = effort
+        else:
+            losses.add("thinking")
+    if talk.tells_thoughts:
+        reasoning["summary"] = "auto"
+    if reasoning:
+        fields["reasoning"] = reasoning
 
 
-def _tool(tool: Tool) -> Json:
+def _tool(tool: Tool, losses: Losses) -> Json:
     """`strict` is said out loud: this dialect's default is the other way round."""
     written: Json = {"type": "function", "name": tool_name(tool.name)}
     if tool.description:
         written["description"] = tool.description
     written["parameters"] = tool.schema or {"type": "object", "properties": {}}
-    written["strict"] = bool(tool.strict)
+    written["strict"] = bool(strictness(tool, losses, "tools.strict"))
     return written
 
 
@@ -130,11 +141,12 @@ def _tool_choice(choice: ToolChoice) -> object:
     return CHOICES[choice.mode]
 
 
-def _format(asked: ResponseFormat, target: Target) -> Json:
+def _format(asked: ResponseFormat, target: Target, losses: Losses) -> Json:
     check_schema_wanted(target, is_wanted=asked.kind == "json_schema")
     if asked.kind == "json_object":
         return {"type": "json_object"}
-    return {"type": "json_schema", **named_schema(asked)}
+    strict = strictness(asked, losses, "response_format.strict")
+    return {"type": "json_schema", **named_schema(asked, strict)}
 
 
 def _items(turns: Iterable[Turn], losses: Losses) -> list[Json]:
@@ -206,16 +218,20 @@ def _is_blank(part: Part) -> bool:
 
 
 def _result(part: ToolResultPart) -> Json:
-    output: object = [_input(each) for each in part.parts]
-    if all(isinstance(each, TextPart) and not each.cached for each in part.parts):
-        output = "".join(each.text for each in part.parts if isinstance(each, TextPart))
-        if part.is_error:
-            output = f"{ERROR_MARK}{output}"
-    elif part.is_error:
-        output = [
-            {"type": "input_text", "text": ERROR_MARK},
-            *(_input(each) for each in part.parts),
-        ]
+    """A text alone is a string; several stay apart."""
+    parts = part.parts
+    first = parts[0] if parts else TextPart("")
+    if part.is_error:
+        # Marked in its first text, which has to be made where a picture comes first.
+        if isinstance(first, TextPart):
+            first = TextPart(ERROR_MARK + first.text, first.cached)
+            parts = (first, *parts[1:])
+        else:
+            first = TextPart(ERROR_MARK)
+            parts = (first, *parts)
+    output: object = [_input(each) for each in parts]
+    if not parts[1:] and isinstance(first, TextPart) and not first.cached:
+        output = first.text
     return {"type": "function_call_output", "call_id": part.tool_id, "output": output}
 
 
@@ -226,6 +242,9 @@ def _input(part: Part) -> Json:
         url = f"data:{part.media_type};base64,{part.data}" if part.data else part.url
         return {"type": "input_image", "image_url": url, "detail": "auto"}
     if isinstance(part, DocumentPart):
+        if part.url:
+            named = {"filename": part.title} if part.title else {}
+            return {"type": "input_file", "file_url": part.url, **named}
         if not part.data:
             text = f"{part.title}\n{part.text}" if part.title else part.text
             return {"type": "input_text", "text": text}

@@ -10,7 +10,9 @@ from tests.gateway.dialects.samples import ANTHROPIC, OPENAI, target
 
 
 HERE = target(
-    *("mid_system", "prefill", "effort", "reasoning_effort"), model="m", parameters={"top_k": "yes"}
+    *("mid_system", "prefill", "effort", "reasoning_effort", "json_schema", "cache_breakpoints"),
+    model="m",
+    parameters={"top_k": "yes"},
 )
 WORDS = st.text('abc ü\u2028{}"\\', min_size=1, max_size=8).filter(str.strip)
 NAMES = st.sampled_from(["weather", "clock", "search-2"])
@@ -24,6 +26,45 @@ ARGUMENTS = st.dictionaries(
 ).map(lambda tree: json.dumps(tree, separators=(",", ":")))
 
 
+SCALARS = st.sampled_from(
+    [
+        {"type": "string", "enum": ["a", "b"]},
+        {"type": "integer", "description": "How many."},
+        {"anyOf": [{"type": "number"}, {"type": "null"}]},
+        {"type": "string", "format": "date"},
+    ]
+)
+
+
+def closed(properties: dict[str, Any]) -> dict[str, Any]:
+    """An object as every vendor enforces it."""
+    needed = {"required": list(properties), "additionalProperties": False}
+    return {"type": "object", "properties": properties, **needed}
+
+
+SCHEMAS = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.dictionaries(st.sampled_from(["a", "b", "minimum", "type"]), inner, max_size=3).map(
+            closed
+        )
+        | inner.map(lambda items: {"type": "array", "items": items})
+    ),
+    max_leaves=4,
+).map(lambda schema: schema if schema.get("type") == "object" else closed({"only": schema}))
+
+
+def asked_in(schema: dict[str, Any]) -> dict[str, Any]:
+    form = {"name": "structured_output", "schema": schema, "strict": True}
+    return {"type": "json_schema", "json_schema": form}
+
+
+@st.composite
+def offered(draw: st.DrawFn, name: str) -> dict[str, Any]:
+    tool = {"name": name, "description": draw(WORDS), "parameters": draw(SCHEMAS)}
+    return {"type": "function", "function": tool | {"strict": draw(st.booleans())}}
+
+
 @st.composite
 def user_turns(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.booleans()):
@@ -31,7 +72,12 @@ def user_turns(draw: st.DrawFn) -> dict[str, Any]:
     parts: list[dict[str, Any]] = [
         {"type": "text", "text": words} for words in draw(st.lists(WORDS, min_size=1, max_size=2))
     ]
+    if draw(st.booleans()):
+        parts[-1]["prompt_cache_breakpoint"] = {"mode": "explicit"}
     parts.append({"type": "image_url", "image_url": {"url": draw(IMAGES)}})
+    if draw(st.booleans()):
+        file = {"file_data": "data:application/pdf;base64,AAAA", "filename": "a.pdf"}
+        parts.append({"type": "file", "file": file})
     return {"role": "user", "content": parts}
 
 
@@ -44,7 +90,10 @@ def tool_turns(draw: st.DrawFn) -> list[dict[str, Any]]:
         function = {"name": name, "arguments": arguments}
         calls.append({"id": identity, "type": "function", "function": function})
         mark = "[tool_error]\n" if draw(st.booleans()) else ""
-        content = mark + draw(WORDS)
+        content: Any = mark + draw(WORDS)
+        if draw(st.booleans()):
+            more = {"type": "text", "text": draw(WORDS)}
+            content = [{"type": "text", "text": content}, more]
         results.append({"role": "tool", "tool_call_id": identity, "content": content})
     words = draw(st.none() | WORDS)
     return [{"role": "assistant", "content": words, "tool_calls": calls}, *results]
@@ -56,9 +105,11 @@ def conversations(draw: st.DrawFn) -> dict[str, Any]:
     talk.append(draw(user_turns()))
     for _ in range(draw(st.integers(0, 2))):
         talk += draw(tool_turns())
+        if draw(st.booleans()):
+            talk.append({"role": "system", "content": draw(WORDS)})
         talk.append({"role": "assistant", "content": draw(WORDS)})
         talk.append(draw(user_turns()))
-    tool = {"name": "weather", "description": "d", "parameters": {"type": "object", "a": {}}}
+    tools = [draw(offered(name)) for name in draw(st.sets(NAMES)) | {"weather"}]
     choices = st.sampled_from(
         ["auto", "none", "required", {"type": "function", "function": {"name": "weather"}}]
     )
@@ -66,7 +117,7 @@ def conversations(draw: st.DrawFn) -> dict[str, Any]:
         "model": "m",
         "messages": talk,
         "max_tokens": 1000,
-        "tools": [{"type": "function", "function": tool | {"strict": draw(st.booleans())}}],
+        "tools": tools,
         "tool_choice": draw(choices),
     }
     optional = {
@@ -76,6 +127,7 @@ def conversations(draw: st.DrawFn) -> dict[str, Any]:
         "user": st.uuids().map(str),
         "service_tier": st.just("auto"),
         "reasoning_effort": st.sampled_from(["low", "medium", "high"]),
+        "response_format": SCHEMAS.map(asked_in),
     }
     for name, values in optional.items():
         if draw(st.booleans()):

@@ -1,0 +1,86 @@
+"""Tools of a messages request in the words of other dialects, which know functions only."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gateway.conversation import Hosted, Tool, ToolChoice
+from gateway.dialects.anthropic_messages import client_tools
+from gateway.dialects.anthropic_messages.wire import MessagesBody, ToolWire
+from gateway.dialects.loss import Losses, cache_life, unsupported
+
+
+_PLACED = frozenset(
+    {*("name", "type", "description", "input_schema", "strict", "cache_control"), "input_examples"}
+)
+_NO_SERVER = "A server tool has no equivalent there"
+_HOSTED = ("web_search_", "web_fetch_", "code_execution_", "tool_search_tool_")
+"""How types of tools begin that their vendor runs; each has a date behind it."""
+_PLAIN = frozenset({None, "custom"})
+_ASKS_NOTHING: Mapping[str, object] = {
+    "allowed_callers": ["direct"],
+    "defer_loading": False,
+    "eager_input_streaming": False,
+}
+"""What is so anyway: the model itself calls a tool, knows it from the start, and is read as it is
+written."""
+_MODES: Mapping[str, ToolChoice] = {
+    "auto": ToolChoice("auto"),
+    "any": ToolChoice("any"),
+    "none": ToolChoice("none"),
+}
+
+
+def read_tools(tree: Mapping[str, Any], wire: MessagesBody, losses: Losses) -> tuple[Tool, ...]:
+    """Those that cross; what the vendor runs is noted among the losses.
+
+    Raises:
+        FeatureUnsupported: one is neither, or of a version that nobody here knows.
+    """
+    read = []
+    for index, tool in enumerate(wire.tools or ()):
+        place = f"tools[{index}].type"
+        said: Mapping[str, Any] = tree["tools"][index]
+        if tool.type is not None and tool.type.startswith(_HOSTED):
+            name = next(each for each in _HOSTED if tool.type.startswith(each)).rstrip("_")
+            losses.hosted.append(Hosted(place, f"tools.{name}", _NO_SERVER, 19))
+        elif not tool.name or not _crosses(tool):
+            raise unsupported(place, _NO_SERVER, 19)
+        else:
+            read.append(_tool(tool, tool.name, said, losses))
+    return tuple(read)
+
+
+def _crosses(tool: ToolWire) -> bool:
+    return tool.type in _PLAIN or client_tools.is_known(tool.type)
+
+
+def _tool(tool: ToolWire, name: str, said: Mapping[str, Any], losses: Losses) -> Tool:
+    asking = {key: value for key, value in said.items() if value != _ASKS_NOTHING.get(key)}
+    cached = cache_life(tool.cache_control)
+    if tool.type in _PLAIN:
+        losses.add_unknown(asking, _PLACED, "tools.")
+        description, schema = tool.description or "", tool.input_schema or {}
+    else:
+        losses.add_unknown(asking, client_tools.PLACED | {"input_examples"}, "tools.")
+        description, schema = client_tools.about(said), client_tools.schema(said)
+    if examples := said.get("input_examples"):
+        told = msgspec.json.encode(examples).decode()
+        description = f"{description}\nExamples of what it may be called with: {told}".lstrip()
+    return Tool(name, description, schema, tool.strict, cached)
+
+
+def read_choice(wire: MessagesBody) -> ToolChoice | None:
+    """Which tool has to be called, if any.
+
+    Raises:
+        FeatureUnsupported: it is one that the vendor runs.
+    """
+    choice = wire.tool_choice
+    if choice is None:
+        return None
+    for tool in (wire.tools or ()) if choice.name else ():
+        if tool.name == choice.name and not _crosses(tool):
+            raise unsupported("tool_choice.name", _NO_SERVER, 19)
+    return _MODES.get(choice.type) or ToolChoice("named", choice.name or "")
