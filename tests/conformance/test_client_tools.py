@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import anthropic
+import openai
 import pytest
 from anthropic.types.beta import BetaMemoryTool20250818Command, BetaToolUnionParam
 from pydantic import TypeAdapter
@@ -14,7 +15,7 @@ from gateway.errors import FeatureUnsupported
 from tests.conformance.test_rules_of_responses import to_responses
 from tests.conformance.vendor_samples import members, sample
 from tests.gateway.dialects.samples import messages, sse, to_anthropic, to_openai
-from tests.running_gateway import DEMO, GPT_TARGET, RunningGateway, Upstreams
+from tests.running_gateway import CLAUDE_TARGET, DEMO, GPT_TARGET, RunningGateway, Upstreams
 from tests.upstream_responses import openai_response
 from tests.upstreams import Answer
 
@@ -206,3 +207,34 @@ async def test_rule_67_the_official_client_gets_a_call_of_its_tool_and_gives_its
             },
         ]
         assert (await ask()).content[-1].text == "Nothing yet."
+
+
+@pytest.mark.anyio
+async def test_rule_68_a_key_that_leaves_nothing_out_may_send_what_agents_send_in_every_turn(
+    gateway: RunningGateway, upstreams: Upstreams
+) -> None:
+    key = await gateway.issue_key(DEMO, translation="strict")
+    async with openai.AsyncOpenAI(
+        base_url=f"{gateway.url}/v1", api_key=key, max_retries=0
+    ) as client:
+        answer = await client.responses.with_raw_response.create(
+            model=CLAUDE_TARGET,
+            input="Good morning",
+            store=False,
+            prompt_cache_key="thread-1",
+            include=["reasoning.encrypted_content"],
+            reasoning={"effort": "medium", "summary": "auto"},
+            parallel_tool_calls=False,
+            tools=[{"type": "function", "name": "exec", "parameters": None, "strict": False}],
+            extra_body={"client_metadata": {"session_id": "thread-1"}},
+        )
+        assert "x-gatewright-dropped" not in answer.headers
+        (call,) = upstreams.anthropic.calls
+        assert call.json["thinking"] == {"type": "adaptive", "display": "summarized"}
+        assert b"thread-1" not in call.body
+
+        with pytest.raises(openai.BadRequestError, match="verbosity"):
+            await client.responses.create(
+                model=CLAUDE_TARGET, input="Good morning", text={"verbosity": "low"}
+            )
+    assert len(upstreams.anthropic.calls) == 1
