@@ -61,7 +61,7 @@ cache, verbosity, and tiers whose price is known. Elsewhere a cache's key is lef
 word, for there a prefix is found again without one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -117,6 +117,13 @@ class ToolResultPart(Struct, frozen=True, tag="tool_result"):
     tool_id: str
     parts: tuple[TextPart | ImagePart | DocumentPart, ...]
     is_error: bool = False
+
+
+def told(
+    parts: Iterable[TextPart | ImagePart | DocumentPart],
+) -> tuple[TextPart | ImagePart | DocumentPart, ...]:
+    """What a result has to tell: a tool that wrote an empty text has told nothing."""
+    return tuple(part for part in parts if not isinstance(part, TextPart) or part.text)
 
 
 class ThinkingPart(Struct, frozen=True, tag="thinking"):

@@ -58,15 +58,18 @@ class Losses:
 
         `shape` is what we read of it.
         """
-        if isinstance(node, list):
-            for each in node:
-                self.add_unread(each, shape, prefix)
-        elif isinstance(node, dict):
-            known, inner = _read_of(shape)
-            self.add_unknown(node, known, prefix)
+        known, shaped, inner = _read_of(shape)
+        for each in node if isinstance(node, list) else (node,):
+            if not isinstance(each, dict):
+                continue
+            if not known.issuperset(each):
+                self.add_unknown(each, known, prefix)
+            if shaped.isdisjoint(each):
+                continue
             for name, kind in inner:
-                if name in node:
-                    self.add_unread(node[name], kind, f"{prefix}{name}.")
+                held = each.get(name)
+                if isinstance(held, list | dict):
+                    self.add_unread(held, kind, f"{prefix}{name}.")
 
     def names(self) -> tuple[str, ...]:
         """At most `NAMES_MAX`, for they travel in a header; a last one says if there are more."""
@@ -75,11 +78,14 @@ class Losses:
 
 
 @cache
-def _read_of(shape: type[Struct]) -> tuple[frozenset[str], tuple[tuple[str, type[Struct]], ...]]:
-    """The fields that we read of an object, and the shapes of those that are objects themselves."""
+def _read_of(
+    shape: type[Struct],
+) -> tuple[frozenset[str], frozenset[str], tuple[tuple[str, type[Struct]], ...]]:
+    """The fields that we read of an object, and those that are objects themselves, with shapes."""
     hints = get_type_hints(shape)
     shapes = [(name, _shape_in(hint)) for name, hint in hints.items()]
-    return frozenset(hints), tuple((name, kind) for name, kind in shapes if kind is not None)
+    inner = tuple((name, kind) for name, kind in shapes if kind is not None)
+    return frozenset(hints), frozenset(name for name, _ in inner), inner
 
 
 def _shape_in(hint: object) -> type[Struct] | None:

@@ -247,3 +247,18 @@ def test_rule_7_texts_of_a_result_stay_apart_and_its_mark_stands_in_the_first() 
     marked: Any = gave(image, is_error=True)
     assert marked[0] == {"type": "input_text", "text": "[tool_error]\n"}
     assert marked[1]["type"] == "input_image"
+
+
+def test_rule_4_a_tool_that_wrote_nothing_is_no_blank_text_of_the_callers() -> None:
+    call = {"id": "call_a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    turns = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_a", "content": ""},
+    ]
+    item = {"type": "function_call", "call_id": "call_a", "name": "f", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "call_a", "output": ""}
+    for request in (chat(messages=turns), responses(input=[turns[0], item, output])):
+        body, dropped = to_anthropic(request)
+        assert body["messages"][2]["content"] == [{"type": "tool_result", "tool_use_id": "call_a"}]
+        assert dropped == set(), "a key that leaves nothing out may say so"

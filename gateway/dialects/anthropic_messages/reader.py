@@ -20,6 +20,7 @@ from gateway.conversation import (
     ToolCallPart,
     ToolResultPart,
     Turn,
+    told,
 )
 from gateway.dialects.anthropic_messages.tools import read_choice, read_tools
 from gateway.dialects.anthropic_messages.wire import (
@@ -130,9 +131,9 @@ def _note_inner_fields(tree: Mapping[str, Any], losses: Losses) -> None:
     for turn in tree["messages"]:
         losses.add_unknown(turn, _PLACED_OF_TURN, "messages.")
         content = turn["content"]
-        for block in content if isinstance(content, list) else ():
-            if block["type"] not in _HOSTED_BLOCKS:
-                losses.add_unread(block, Block, "messages.content.")
+        if isinstance(content, list):
+            own = [block for block in content if block["type"] not in _HOSTED_BLOCKS]
+            losses.add_unread(own, Block, "messages.content.")
 
 
 def _marked(turn: Turn, life: str, losses: Losses) -> Turn:
@@ -220,7 +221,7 @@ def _tool_result(block: Block, place: str, losses: Losses) -> ToolResultPart:
             _inner_part(inner, f"{place}.content[{index}]", losses)
             for index, inner in enumerate(block.content)
         )
-    return ToolResultPart(block.tool_use_id or "", parts, bool(block.is_error))
+    return ToolResultPart(block.tool_use_id or "", told(parts), bool(block.is_error))
 
 
 def _inner_part(

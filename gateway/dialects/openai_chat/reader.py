@@ -22,6 +22,7 @@ from gateway.conversation import (
     ToolChoice,
     ToolResultPart,
     Turn,
+    told,
 )
 from gateway.dialects.loss import AUTO_TIER, Losses, breakpoint_life, cache_life, unsupported
 from gateway.dialects.naming import tool_id
@@ -262,7 +263,7 @@ def _result(message: ChatMessage, place: str, losses: Losses) -> Turn:
     if is_error:
         said = texts[0].text.removeprefix(ERROR_MARK)
         texts = (TextPart(said, texts[0].cached), *texts[1:])
-    result = ToolResultPart(message.tool_call_id or "", texts, is_error)
+    result = ToolResultPart(message.tool_call_id or "", told(texts), is_error)
     return Turn("user", (result,))
 
 

@@ -20,6 +20,7 @@ from gateway.conversation import (
     ToolChoice,
     ToolResultPart,
     Turn,
+    told,
 )
 from gateway.dialects.loss import AUTO_TIER, Losses, breakpoint_life, unsupported
 from gateway.dialects.openai_responses import built_in, wire
@@ -250,7 +251,7 @@ def _result(item: wire.Item, place: str, losses: Losses) -> ToolResultPart:
     is_error = isinstance(first, TextPart) and first.text.startswith(ERROR_MARK)
     if is_error and isinstance(first, TextPart):
         kept[0] = TextPart(first.text.removeprefix(ERROR_MARK), first.cached)
-    return ToolResultPart(item.call_id or "", tuple(kept), is_error)
+    return ToolResultPart(item.call_id or "", told(kept), is_error)
 
 
 def _content(content: str | list[wire.Part] | None, place: str, losses: Losses) -> tuple[Part, ...]:

@@ -26,7 +26,7 @@ ARGUMENTS = st.dictionaries(
 ).map(lambda tree: json.dumps(tree, separators=(",", ":")))
 
 
-SCALARS = st.sampled_from(
+SCALARS: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     [
         {"type": "string", "enum": ["a", "b"]},
         {"type": "integer", "description": "How many."},
@@ -42,7 +42,7 @@ def closed(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, **needed}
 
 
-SCHEMAS = st.recursive(
+SCHEMAS: st.SearchStrategy[dict[str, Any]] = st.recursive(
     SCALARS,
     lambda inner: (
         st.dictionaries(st.sampled_from(["a", "b", "minimum", "type"]), inner, max_size=3).map(
