@@ -29,13 +29,15 @@ class _Call:
 class ChatStreamDecoder(ChunkDecoder[ChunkChoice]):
     """See `ports.StreamDecoder`."""
 
-    __slots__ = ("_calls", "_calls_count", "_refused")
+    __slots__ = ("_calls", "_calls_count", "_ids", "_refused")
 
     def __init__(self, answers: int = 1) -> None:
         super().__init__(_CHUNK, _NOT_A_CHUNK, answers)
         self._refused = False
         self._calls: dict[tuple[int, int], _Call] = {}
         self._calls_count = 0
+        self._ids: dict[tuple[int, int], str] = {}
+        """Of calls whose name has not come yet."""
 
     def _text_alone(self, choice: ChunkChoice) -> str | None:
         piece = choice.delta
@@ -45,6 +47,9 @@ class ChatStreamDecoder(ChunkDecoder[ChunkChoice]):
         piece = choice.delta
         if piece is None:
             return False
+        if reasoning := piece.reasoning_content or piece.reasoning:
+            # Servers that say all at once mean what was thought to come first.
+            deltas.append(Delta("thinking", reasoning, choice.index))
         if piece.content:
             deltas.append(Delta("text", piece.content, choice.index))
         if _is_rare(piece):
@@ -63,8 +68,6 @@ class ChatStreamDecoder(ChunkDecoder[ChunkChoice]):
         return (reason, None) if sequence is None else ("stop_sequence", sequence)
 
     def _rare(self, piece: ReplyMessage, answer: int, deltas: list[Delta]) -> None:
-        if reasoning := piece.reasoning_content or piece.reasoning:
-            deltas.append(Delta("thinking", reasoning, answer))
         if piece.refusal:
             self._refused |= answer == 0
             deltas.append(Delta("refusal", piece.refusal, answer))
@@ -93,9 +96,12 @@ class ChatStreamDecoder(ChunkDecoder[ChunkChoice]):
         if name and (known is None or (call.id and call.id != known.tool_id)):
             index = self._calls_count
             self._calls_count += 1
-            known = _Call(index, call.id or tool_id(self._message_id, index))
+            named = call.id or self._ids.pop(slot, "")
+            known = _Call(index, named or tool_id(self._message_id, index))
             self._calls[slot] = known
             deltas.append(Delta("tool_start", index=index, tool_id=known.tool_id, name=name))
+        elif known is None and call.id:
+            self._ids[slot] = call.id
         arguments = call.function.arguments if call.function is not None else None
         if not arguments:
             return

@@ -231,6 +231,27 @@ def test_rule_44_interleaved_calls_become_whole_blocks_and_no_argument_is_lost()
     assert joined == ['f{"x":1}', 'g{"y":2}', "textaside", "h"]
 
 
+def test_rule_32_what_was_thought_comes_first_where_all_is_said_at_once() -> None:
+    """As servers do that make a stream of a whole answer."""
+    whole = {"role": "assistant", "content": "Hi", "reasoning_content": "Hm."}
+    stream = chunk(whole) + chunk({}, "stop") + b"data: [DONE]\n\n"
+    kinds = [delta.kind for event in decoded("openai_chat", stream) for delta in event.deltas]
+    assert kinds == ["start", "thinking", "text", "stop"]
+
+
+def test_rule_18_an_id_that_comes_before_its_name_is_kept() -> None:
+    stream = (
+        chunk(call_piece(0, "", id="call_a", type="function"))
+        + chunk(call_piece(0, "{}", name="clock"))
+        + chunk(call_piece(1, "{}", id="call_b", name="clock"))
+        + chunk({}, "tool_calls")
+        + b"data: [DONE]\n\n"
+    )
+    deltas = [delta for event in decoded("openai_chat", stream) for delta in event.deltas]
+    begun = [delta for delta in deltas if delta.kind == "tool_start"]
+    assert [delta.tool_id for delta in begun] == ["call_a", "call_b"]
+
+
 def test_rule_32_reasoning_comes_before_text_in_a_block_of_its_own() -> None:
     stream = (
         chunk({"reasoning_content": "Hm."})
