@@ -64,6 +64,12 @@ LATER_ACTIONS = [
     {"action": "left_click_drag", "start_coordinate": [1, 2], "coordinate": [3, 4]},
     {"action": "hold_key", "text": "shift", "duration": 1.5},
 ]
+WRONG: list[dict[str, Any]] = [
+    {"command": 7},
+    {"action": "fly"},
+    {"command": "fly"},
+    {"path": "/a", "b": 1},
+]
 
 
 def function_of(tool: dict[str, Any]) -> dict[str, Any]:
@@ -87,7 +93,7 @@ def test_rule_67_a_tool_known_by_its_type_becomes_a_function_that_takes_what_cal
     assert function["description"]
     for called in CALLED[tool["name"]]:
         assert takes(function, called), called
-    for wrong in ({"command": 7}, {"action": "fly"}, {"command": "fly"}, {"path": "/a", "b": 1}):
+    for wrong in WRONG:
         assert tool["name"] == "bash" or not takes(function, wrong), wrong
     assert not takes(function, {"of_another_tool": 1})
 
