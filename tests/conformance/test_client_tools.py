@@ -59,7 +59,7 @@ CALLED: dict[str, list[dict[str, Any]]] = {
         {"action": "key", "text": "ctrl+s"},
     ],
 }
-LATER_ACTIONS = [
+LATER_ACTIONS: list[dict[str, Any]] = [
     {"action": "scroll", "coordinate": [3, 4], "scroll_direction": "down", "scroll_amount": 3},
     {"action": "left_click_drag", "start_coordinate": [1, 2], "coordinate": [3, 4]},
     {"action": "hold_key", "text": "shift", "duration": 1.5},

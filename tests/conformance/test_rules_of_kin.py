@@ -262,3 +262,12 @@ def test_rule_4_a_tool_that_wrote_nothing_is_no_blank_text_of_the_callers() -> N
         body, dropped = to_anthropic(request)
         assert body["messages"][2]["content"] == [{"type": "tool_result", "tool_use_id": "call_a"}]
         assert dropped == set(), "a key that leaves nothing out may say so"
+
+
+def test_rule_8_a_document_without_a_title_is_called_one() -> None:
+    source = {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}
+    turns = [{"role": "user", "content": [{"type": "document", "source": source}]}]
+    (part,) = to_openai(messages(messages=turns))[0]["messages"][0]["content"]
+    assert part["file"]["filename"] == "document"
+    (part,) = to_responses(messages(messages=turns))[0]["input"][0]["content"]
+    assert part["filename"] == "document"
