@@ -271,3 +271,23 @@ def test_rule_8_a_document_without_a_title_is_called_one() -> None:
     assert part["file"]["filename"] == "document"
     (part,) = to_responses(messages(messages=turns))[0]["input"][0]["content"]
     assert part["filename"] == "document"
+
+
+def test_rule_17_a_result_without_a_text_is_an_empty_one_and_marked_where_it_failed() -> None:
+    call = {"type": "tool_use", "id": "call_a", "name": "f", "input": {}}
+    image = {"type": "image", "source": {"type": "url", "url": "https://a.example/b.png"}}
+    for content, is_error, told in (
+        ([], False, ""),
+        ([], True, "[tool_error]\n"),
+        ([image], False, ""),
+        ([image], True, "[tool_error]\n"),
+    ):
+        done = {"type": "tool_result", "tool_use_id": "call_a", "is_error": is_error}
+        turns = [
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [done | {"content": content}]},
+        ]
+        body, dropped = to_openai(messages(messages=turns))
+        assert body["messages"][2] == {"role": "tool", "tool_call_id": "call_a", "content": told}
+        assert dropped == set()
