@@ -134,6 +134,10 @@ def test_rule_67_what_such_a_tool_says_of_itself_is_told() -> None:
     editor = {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"}
     assert "5000 characters" in function_of(editor | {"max_characters": 5000})["description"]
     assert "characters" not in function_of(editor)["description"]
+    assert (
+        '[{"command":"view"}]'
+        in function_of(editor | {"input_examples": [{"command": "view"}]})["description"]
+    )
     body, dropped = to_openai(messages(tools=[editor | {"of_tomorrow": 1}]))
     assert dropped == {"tools.of_tomorrow"}
     assert len(body["tools"]) == 1

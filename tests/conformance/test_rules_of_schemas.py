@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.dialects.openai_schemas import is_enforceable
-from tests.conformance.test_rules_of_responses import to_responses
+from tests.conformance.test_rules_of_responses import responses, to_responses
 from tests.gateway.dialects.samples import chat, messages, to_anthropic, to_openai
 
 
@@ -136,6 +136,8 @@ def test_rule_33_an_object_among_other_types_is_closed_too() -> None:
         ({"properties": {"a": {"type": ["object", "null"]}}, "required": ["a"]}, False),
         ({"type": None, "additionalProperties": None}, False),
         ({"properties": {"a": True}, "required": ["a"]}, True),
+        ({"properties": None, "required": None, "additionalProperties": None}, False),
+        ({"properties": 7, "required": None}, True),
     ],
 )
 def test_which_schemas_openai_enforces(change: dict[str, Any], *, is_taken: bool) -> None:
@@ -159,6 +161,17 @@ def test_rule_10_input_examples_are_told_in_the_description() -> None:
     told = 'Examples of what it may be called with: [{"city":"Bonn"}]'
     assert [each["function"]["description"] for each in body["tools"]] == [told, f"Looks.\n{told}"]
     assert dropped == set()
+
+
+def test_rule_33_what_is_said_of_a_format_is_said_to_openai_too() -> None:
+    form = {"type": "json_schema", "name": "s", "schema": CLOSED, "description": "Of whom."}
+    body, dropped = to_openai(responses(text={"format": form}), *OPENAIS)
+    told = {"name": "s", "schema": CLOSED, "description": "Of whom."}
+    assert body["response_format"]["json_schema"] == told
+    assert dropped == set()
+    del form["description"]
+    body, _ = to_openai(responses(text={"format": form}), *OPENAIS)
+    assert "description" not in body["response_format"]["json_schema"]
 
 
 def test_rule_55_what_is_so_anyway_of_a_tool_is_not_reported() -> None:
