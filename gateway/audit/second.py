@@ -31,8 +31,15 @@ class SecondDevice(Protocol):
         """Whether the last thing asked of it was done."""
         ...
 
-    async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
-        """Raises AuditUnavailable when it cannot write within its deadline either."""
+    async def append(
+        self, record: AuditRecord, content: bytes | None = None, *, may_be_written: bool = False
+    ) -> Receipt:
+        """`may_be_written`: the first device was given it, and may write it late.
+
+        Raises:
+            AuditUnavailable: it cannot write within its deadline either, or the log has the record
+                from the first device meanwhile.
+        """
         ...
 
     async def probe(self) -> None:
@@ -61,22 +68,24 @@ class TwoDeviceLog:
     async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
         if self._second is None:
             return await self._first.join(record, content)
-        if not self._first.healthy:
+        is_asked = not self._first.healthy
+        if is_asked:
             # It looks every second whether it can again; until then nobody waits for it to fail.
             with suppress(AuditUnavailable):
-                return await self._carried(self._second, record, content)
+                return self._carried(record, await self._second.append(record, content))
         try:
             receipt = await self._first.join(record, content)
         except AuditUnavailable:
+            if is_asked:
+                # There is nobody else to ask: what neither takes is refused.
+                self._note_doubtful(record)
+                raise
             return await self._carried_at_last(self._second, record, content)
         if self.is_carried:
             self._note(carried=False)
         return receipt
 
-    async def _carried(
-        self, second: SecondDevice, record: AuditRecord, content: bytes | None
-    ) -> Receipt:
-        receipt = await second.append(record, content)
+    def _carried(self, record: AuditRecord, receipt: Receipt) -> Receipt:
         if record.stage == "outcome":
             self._first.open.close(record.request_id)
         self._note(carried=True)
@@ -85,13 +94,18 @@ class TwoDeviceLog:
     async def _carried_at_last(
         self, second: SecondDevice, record: AuditRecord, content: bytes | None
     ) -> Receipt:
-        """There is nobody else to ask: what it does not take either is refused."""
+        """What the first did not take in time: it may do so yet."""
         try:
-            return await self._carried(second, record, content)
+            receipt = await second.append(record, content, may_be_written=True)
         except AuditUnavailable:
-            if record.stage == "intent":
-                self._first.open.note_doubtful(record.request_id)
+            self._note_doubtful(record)
             raise
+        return self._carried(record, receipt)
+
+    def _note_doubtful(self, record: AuditRecord) -> None:
+        """The second device may have taken it, and only its answer was lost."""
+        if record.stage == "intent":
+            self._first.open.note_doubtful(record.request_id)
 
     async def tend(self) -> None:
         """Once a second: ask the second device whether it could write, while it is needed."""

@@ -34,7 +34,7 @@ from gateway.errors import AuditUnavailable, NotReady
 from gateway.store.engine import Database
 from gateway.store.evidence.second_rows import SecondRecord, insert_second
 from gateway.store.evidence.second_writing import SecondWriter
-from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.evidence.sink import CopiesError, DatabaseAuditSink
 from gateway.types import AuditRecord, Receipt
 
 
@@ -52,6 +52,7 @@ class _Waiting(NamedTuple):
     record: AuditRecord
     record_json: bytes
     content: bytes | None
+    may_be_written: bool
 
 
 class _Group(NamedTuple):
@@ -60,6 +61,14 @@ class _Group(NamedTuple):
     projected: list[ProjectedRecord]
     rows: list[SecondRecord]
     keys: list[WrappedKey]
+    may_be_written: bool
+    """Whether the first device was given any of it before, and may write it late."""
+
+    @property
+    def needs_look(self) -> bool:
+        """Whether the database may have any of it: a copy, or another outcome of a line."""
+        ends = (each.record for each in self.projected if each.record.stage == "outcome")
+        return self.may_be_written or any("batch" in record.detail for record in ends)
 
 
 class DatabaseDevice:
@@ -80,12 +89,14 @@ class DatabaseDevice:
         self._flushing: asyncio.Task[None] | None = None
         self.healthy = False
 
-    async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
+    async def append(
+        self, record: AuditRecord, content: bytes | None = None, *, may_be_written: bool = False
+    ) -> Receipt:
         if len(self._waiting) >= self._limits.queue_max_records:
             raise AuditUnavailable(_REFUSAL)
         kept, record_json = encode_record(record)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(future, kept, record_json, content))
+        self._waiting.append(_Waiting(future, kept, record_json, content, may_be_written))
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush(), name="second audit device")
         # A cancelled caller leaves its future behind: the record is written all the same.
@@ -145,6 +156,7 @@ class DatabaseDevice:
         return taken
 
     async def _store(self, taken: list[_Waiting]) -> list[Receipt]:
+        """Takes from `taken`, and refuses, what the first device wrote after all."""
         for _ in range(_TRIES):
             if self._position is None:
                 self._position = (await self._sink.positions()).get(self._worker, START)
@@ -153,7 +165,15 @@ class DatabaseDevice:
                 raise NotReady("this worker's name was retired")
             group = self._prepare(taken, here[1])
             there = (SECOND_SEGMENT, here[1] + len(taken))
-            if await self._write(group, here, there):
+            try:
+                is_stored = await self._write(group, here, there)
+            except CopiesError as error:
+                _refuse(taken[place] for place in error.places)
+                taken[:] = [each for at, each in enumerate(taken) if at not in error.places]
+                if not taken:
+                    return []
+                continue
+            if is_stored:
                 self._position = there
                 return [
                     Receipt(self._worker, SECOND_SEGMENT, each.offset_bytes, each.leaf_hash)
@@ -163,12 +183,17 @@ class DatabaseDevice:
         raise NotReady("another process moved this worker's place")
 
     async def _write(self, group: _Group, here: Position, there: Position) -> bool:
-        """The short way, except for the first group of all: nothing says yet where it stands."""
-        if self._writer is not None and here != START:
+        """The short way, unless something has to be looked up first.
+
+        Of the first group of all nothing says yet where it stands.
+        """
+        if self._writer is not None and here != START and not group.needs_look:
             beside = (group.rows, group.keys)
             return await self._writer.store(self._worker, here, there, group.projected, beside)
-        also = partial(self._beside, group)
-        return await self._sink.store(group.projected, self._worker, here, there, also=also)
+        also, is_unsure = partial(self._beside, group), group.may_be_written
+        return await self._sink.store(
+            group.projected, self._worker, here, there, also=also, unless_numbered=is_unsure
+        )
 
     async def _beside(self, group: _Group, connection: AsyncConnection) -> None:
         if self._database.kind == "postgresql":
@@ -178,7 +203,7 @@ class DatabaseDevice:
 
     def _prepare(self, taken: list[_Waiting], start: int) -> _Group:
         """Seal contents under keys of this group only, and give each record its place."""
-        group = _Group([], [], [])
+        group = _Group([], [], [], any(each.may_be_written for each in taken))
         ciphers: dict[tuple[str, str], tuple[str, AESGCM]] = {}
         for place, waiting in enumerate(taken, start):
             record, key, sealed, reference = waiting.record, "", b"", b""

@@ -5,10 +5,11 @@ record a copy is known that the disk may have written after all when it came bac
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import delete, exists, insert, select
+from sqlalchemy import Select, delete, exists, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.audit.export import SealedContent
@@ -56,28 +57,38 @@ def line_of(key: WrappedKey) -> dict[str, str]:
     }
 
 
-async def without_taken(
-    connection: AsyncConnection, batch: list[ProjectedRecord]
-) -> list[ProjectedRecord]:
-    """A batch of a segment without the records that the database took before.
+async def taken(connection: AsyncConnection, batch: list[ProjectedRecord]) -> frozenset[int]:
+    """Places, in a batch of a segment, of records that the database took itself.
 
     A disk that hung writes what it was given when it goes on, long after its caller went elsewhere.
     """
     columns = audit_second_records.c
     if (await connection.execute(select(columns.worker).limit(1))).first() is None:
-        return batch
-    taken: set[tuple[str, str]] = set()
-    ids = sorted({projected.record.request_id for projected in batch})
+        return frozenset()
+    return await _known(connection, batch, select(columns.request_id, columns.stage))
+
+
+async def numbered(
+    connection: AsyncConnection, batch: list[ProjectedRecord], worker: str
+) -> frozenset[int]:
+    """Places, in a group of the second device, of records that the disk wrote after all."""
+    columns = audit_records.c
+    query = select(columns.request_id, columns.stage).where(columns.worker == worker)
+    return await _known(connection, batch, query)
+
+
+async def _known(
+    connection: AsyncConnection, batch: list[ProjectedRecord], query: Select[Any]
+) -> frozenset[int]:
+    """Places of what is among the requests and stages that a query selects."""
+    each = [(projected.known_record or projected.record) for projected in batch]
+    keys = [(record.request_id, record.stage) for record in each]
+    ids, request_id = sorted({request for request, _ in keys}), query.selected_columns[0]
+    known: set[tuple[str, str]] = set()
     for start in range(0, len(ids), _AT_ONCE):
-        query = select(columns.request_id, columns.stage).where(
-            columns.request_id.in_(ids[start : start + _AT_ONCE])
-        )
-        taken |= {(request, stage) for request, stage in (await connection.execute(query)).all()}
-    return [
-        projected
-        for projected in batch
-        if (projected.record.request_id, projected.record.stage) not in taken
-    ]
+        some = query.where(request_id.in_(ids[start : start + _AT_ONCE]))
+        known |= {(request, stage) for request, stage in (await connection.execute(some)).all()}
+    return frozenset(place for place, key in enumerate(keys) if key in known)
 
 
 class SecondContents:

@@ -6,9 +6,7 @@ so it only says where they are: a copy would cost more than all the rest.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +14,20 @@ import msgspec
 from msgspec import Struct
 from sqlalchemy import (
     ColumnElement,
-    Executable,
     RowMapping,
     Select,
-    bindparam,
     func,
     literal_column,
     select,
-    text,
     tuple_,
-    update,
 )
-from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.audit.projection import START, Position, ProjectedRecord, SequencedRecord
-from gateway.audit.second import is_second
+from gateway.audit.projection import Position, ProjectedRecord, SequencedRecord
+from gateway.audit.second import SECOND_SUFFIX
 from gateway.audit.segments import Place, read_entries
 from gateway.store.engine import Database
+from gateway.store.evidence.numbering import Before, TakenError, move, take_numbers
 from gateway.store.evidence.repeats import repeats
 from gateway.store.evidence.rows import (
     AGAIN,
@@ -44,18 +38,15 @@ from gateway.store.evidence.rows import (
     organisations_of,
     rows_of,
 )
-from gateway.store.evidence.second_rows import without_taken
+from gateway.store.evidence.second_rows import numbered, taken
 from gateway.store.evidence.tree import grow, save
 from gateway.store.schema.audit import audit_positions, audit_records
-from gateway.store.speech import DatabaseKind, insert_into
 from gateway.types import AuditRecord
 
 
 _PAGE = 500
 _Row = tuple[Any, ...]
 Also = Callable[[AsyncConnection], Awaitable[None]]
-_Counts = list[tuple[str, int]]
-"""How many rows each organisation has, ascending by its name."""
 _STORED = (
     audit_records.c.sequence,
     audit_records.c.organisation,
@@ -65,38 +56,6 @@ _STORED = (
     audit_records.c.raw,
     audit_records.c.stage,
 )
-_FIRST: dict[str, Any] = {
-    "worker": bindparam("of_worker"),
-    "segment": bindparam("to_segment"),
-    "offset_bytes": bindparam("to_offset"),
-}
-_MOVE = (
-    update(audit_positions)
-    .where(
-        audit_positions.c.worker == bindparam("of_worker"),
-        audit_positions.c.segment == bindparam("from_segment"),
-        audit_positions.c.offset_bytes == bindparam("from_offset"),
-    )
-    .values(segment=bindparam("to_segment"), offset_bytes=bindparam("to_offset"))
-    .returning(audit_positions.c.worker)
-)
-# One statement for all organisations. SQLite needs the WHERE to tell ON CONFLICT from a join.
-_NUMBER_SQLITE = text("""
-    INSERT INTO audit_sequences (organisation, next_sequence, open_tiles)
-    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') + 1, x''
-    FROM json_each(:counts) WHERE true
-    ON CONFLICT (organisation) DO UPDATE
-    SET next_sequence = audit_sequences.next_sequence + excluded.next_sequence - 1
-    RETURNING organisation, next_sequence, open_tiles
-""")
-_NUMBER_POSTGRESQL = text("""
-    INSERT INTO audit_sequences (organisation, next_sequence, open_tiles)
-    SELECT name, count + 1, ''::bytea
-    FROM unnest(CAST(:names AS text[]), CAST(:counts AS bigint[])) AS taken (name, count)
-    ON CONFLICT (organisation) DO UPDATE
-    SET next_sequence = audit_sequences.next_sequence + excluded.next_sequence - 1
-    RETURNING organisation, next_sequence, open_tiles
-""")
 
 
 class AuditQuery(Struct, frozen=True):
@@ -120,8 +79,12 @@ class AuditQuery(Struct, frozen=True):
     """Exclusive."""
 
 
-class _TakenError(Exception):
-    """Somebody else moved the position; rolls the transaction back."""
+class CopiesError(Exception):
+    """Both devices have records of this batch, which is not stored: those at `places`."""
+
+    def __init__(self, places: frozenset[int]) -> None:
+        super().__init__(f"{len(places)} records are there already")
+        self.places = places
 
 
 class DatabaseAuditSink:
@@ -132,12 +95,10 @@ class DatabaseAuditSink:
         self._database = database
         self._directory = directory
         self._keeps_bytes = directory is None or database.kind == "postgresql"
-        self._may_repeat = database.kind == "postgresql"
 
     async def positions(self) -> Mapping[str, Position]:
         async with self._database.reading() as connection:
             rows = (await connection.execute(select(audit_positions))).all()
-        self._may_repeat |= any(is_second(worker) for worker, _, _ in rows)
         return {worker: (segment, offset) for worker, segment, offset in rows}
 
     async def store(
@@ -148,20 +109,41 @@ class DatabaseAuditSink:
         to_position: Position,
         *,
         also: Also | None = None,
+        unless_numbered: bool = False,
     ) -> bool:
+        """See the protocol; what the second device took is left out of what a segment has of it.
+
+        `also` is what the second device stores beside its own records.
+
+        Raises:
+            CopiesError: `unless_numbered`, and the first device's are in the log already.
+        """
         if any(projected.known_record is None for projected in batch):
             # Before the transaction: nobody else's writes wait for the decoding.
             batch = await asyncio.to_thread(_decoded, batch)
         try:
             async with self._database.writing() as connection:
-                await self._move(connection, worker, from_position, to_position)
+                await move(connection, self._database.kind, worker, from_position, to_position)
+                before = await take_numbers(connection, self._database.kind, batch)
+                # Only now: whoever stores records of the same organisations waits for its numbers.
+                if also is None:
+                    copies = await taken(connection, batch)
+                elif unless_numbered:
+                    copies = await numbered(connection, batch, worker.removesuffix(SECOND_SUFFIX))
+                else:
+                    copies = frozenset()
+                if copies:
+                    raise CopiesError(copies)
                 if also is not None:
                     await also(connection)
-                elif self._may_repeat:
-                    batch = await without_taken(connection, batch)
-                await self._insert(connection, batch)
-        except _TakenError:
+                await self._insert(connection, batch, before)
+        except TakenError:
             return False
+        except CopiesError as error:
+            if also is not None:
+                raise
+            left = [each for place, each in enumerate(batch) if place not in error.places]
+            return await self.store(left, worker, from_position, to_position)
         return True
 
     async def records(
@@ -270,52 +252,13 @@ class DatabaseAuditSink:
             entries = await asyncio.to_thread(read_entries, self._directory, places, strict=strict)
         return [_record_of(row, entries) for row in rows]
 
-    async def _move(
-        self, connection: AsyncConnection, worker: str, here: Position, there: Position
+    async def _insert(
+        self, connection: AsyncConnection, batch: list[ProjectedRecord], before: Before
     ) -> None:
-        step = {"of_worker": worker, "to_segment": there[0], "to_offset": there[1]}
-        place = {"from_segment": here[0], "from_offset": here[1]}
-        if await self._changed(connection, _MOVE, step | place):
-            return
-        first = _first(self._database.kind)
-        if here != START or not await self._changed(connection, first, step):
-            raise _TakenError
-
-    async def _number(
-        self, connection: AsyncConnection, counts: _Counts
-    ) -> dict[str, tuple[int, bytes]]:
-        """Take each organisation's next numbers: its size before, and its tree's open tiles.
-
-        Locks the organisations in one order.
-        """
-        taken: dict[str, object]
-        if self._database.kind == "sqlite":
-            statement, taken = _NUMBER_SQLITE, {"counts": msgspec.json.encode(counts).decode()}
-        else:
-            statement = _NUMBER_POSTGRESQL
-            taken = {"names": [name for name, _ in counts], "counts": [n for _, n in counts]}
-        following = await self._changed(connection, statement, taken)
-        added = dict(counts)
-        return {name: (number - 1 - added[name], bytes(tiles)) for name, number, tiles in following}
-
-    async def _changed(
-        self, connection: AsyncConnection, statement: Executable, values: dict[str, object]
-    ) -> Sequence[Any]:
-        """What a statement returns; SQLite in one turn of the driver's thread instead of five."""
-        if self._database.kind == "postgresql":
-            return (await connection.execute(statement, values)).all()
-        driver = (await connection.get_raw_connection()).driver_connection
-        assert driver is not None
-        rows: list[tuple[Any, ...]] = await driver.execute_fetchall(_for_sqlite(statement), values)
-        return rows
-
-    async def _insert(self, connection: AsyncConnection, batch: list[ProjectedRecord]) -> None:
         if not batch:
             return
-        names = organisations_of(batch)
-        before = await self._number(connection, sorted(Counter(names).items()))
-        # Only now: whoever stores outcomes of the same organisation waits for its numbers.
         again = await repeats(connection, batch)
+        names = organisations_of(batch)
         await save(connection, await asyncio.to_thread(grow, batch, names, before))
         following = {name: size + 1 for name, (size, _) in before.items()}
         rows = rows_of(batch, following, again, with_bytes=self._keeps_bytes)
@@ -364,15 +307,3 @@ def _decoded(batch: list[ProjectedRecord]) -> list[ProjectedRecord]:
     return [
         msgspec.structs.replace(projected, known_record=projected.record) for projected in batch
     ]
-
-
-@cache
-def _first(kind: DatabaseKind) -> Any:
-    """What writes a worker's first position down, unless somebody has."""
-    statement = insert_into(kind, audit_positions).values(_FIRST).on_conflict_do_nothing()
-    return statement.returning(audit_positions.c.worker)
-
-
-@cache
-def _for_sqlite(statement: Executable) -> str:
-    return str(statement.compile(dialect=sqlite.dialect(paramstyle="named")))  # type: ignore[attr-defined]

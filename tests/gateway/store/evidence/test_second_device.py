@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -24,7 +25,7 @@ from gateway.store.evidence.second_device import DatabaseDevice
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.evidence.tree import DatabaseAuditTrees
-from gateway.types import Receipt
+from gateway.types import AuditRecord, Receipt
 from tests.gateway.audit.samples import KEYS, LIMITS, record, running, until
 
 
@@ -155,6 +156,35 @@ async def test_without_either_device_nothing_is_acknowledged(
         disk.is_broken = False
         await until(lambda: log.healthy)
         assert await projected(tmp_path, database, log) == ["req_5 intent db"]
+
+
+async def test_a_database_that_was_asked_first_is_not_asked_again(
+    tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its caller would wait for two deadlines, and it might take the record twice."""
+    asked, append = [], DatabaseDevice.append
+
+    async def counted(self: DatabaseDevice, given: AuditRecord, *args: Any, **how: Any) -> Receipt:
+        asked.append(given.request_id)
+        return await append(self, given, *args, **how)
+
+    monkeypatch.setattr(DatabaseDevice, "append", counted)
+    disk = StuckDisk()
+    limits = msgspec.structs.replace(LIMITS, probe_s=60.0)
+    async with running(tmp_path, limits=limits, disk=disk) as log:
+        both = two_devices(log, database)
+        disk.is_broken = True
+        await both.append(record(1))
+        async with database.writing() as connection:
+            await connection.exec_driver_sql("ALTER TABLE audit_second_records RENAME TO gone")
+        for number in (2, 4):
+            with pytest.raises(AuditUnavailable):
+                await both.append(record(number, "intent" if number == 2 else "outcome"))
+        assert log.open.doubtful() == {"req_2"}
+        disk.is_broken = False
+        assert not is_second((await both.append(record(5))).worker)
+        await both.close()
+    assert asked == ["req_1", "req_2", "req_4", "req_5"]
 
 
 async def test_content_in_the_database_is_read_and_erased_like_all_other(
