@@ -32,10 +32,8 @@ _ROOT_OF_MINUS_1 = pow(2, (_P - 1) // 4, _P)
 _HASH_BYTES, _KEY_BYTES, _SIGNATURE_BYTES, _NOTE_PARTS = 32, 33, 64, 3
 
 Point = tuple[int, int, int, int]
-Key = tuple[str, bytes, bytes]
-"""Name, short hash and public key."""
-Checkpoint = tuple[str, int, bytes, int]
-"""Origin, size, root, microseconds UTC."""
+Key = tuple[str, bytes, bytes]  # name, short hash and public key
+Checkpoint = tuple[str, int, bytes, int]  # origin, size, root, microseconds UTC
 
 
 class Wrong(Exception):
@@ -150,10 +148,6 @@ def _times(number: int, point: Point) -> Point:
     return result
 
 
-def _same(one: Point, two: Point) -> bool:
-    return not any((one[at] * two[2] - two[at] * one[2]) % _P for at in (0, 1))
-
-
 def _point(data: bytes) -> Point | None:
     """A point from its 32 bytes, or None."""
     y = int.from_bytes(data, "little")
@@ -184,7 +178,8 @@ def ed25519_holds(public: bytes, signature: bytes, message: bytes) -> bool:
         return False
     digest = hashlib.sha512(signature[:32] + public + message).digest()
     challenge = int.from_bytes(digest, "little") % _L
-    return _same(_times(scalar, _BASE), _add(commitment, _times(challenge, key)))
+    one, two = _times(scalar, _BASE), _add(commitment, _times(challenge, key))
+    return not any((one[at] * two[2] - two[at] * one[2]) % _P for at in (0, 1))
 
 
 def parse_key(text: str) -> Key:
@@ -276,7 +271,7 @@ def check_pack(path: Path, trusted: list[str]) -> dict[str, object]:
         if len(raw) != 32 * (last - first + 1):
             raise Wrong("leaves.bin does not hold one hash for each record")
         leaves = [raw[at : at + 32] for at in range(0, len(raw), 32)]
-        _check_records(pack, leaves, first)
+        again = _check_records(pack, leaves, first, {*manifest.get("ended_again", [])})
         _check_files(pack, manifest["files"])
         checkpoints = _check_checkpoints(pack, manifest["origin"], keys)
         size, root, until_us = checkpoints[-1]
@@ -294,18 +289,28 @@ def check_pack(path: Path, trusted: list[str]) -> dict[str, object]:
         "checkpoints": len(checkpoints),
         "signed_from_us": checkpoints[0][2],
         "signed_until_us": until_us,
+        "ended_again": again,
     }
 
 
-def _check_records(pack: Pack, leaves: list[bytes], first: int) -> None:
-    sequence = first - 1
+def _check_records(pack: Pack, leaves: list[bytes], first: int, stated: set[int]) -> list[int]:
+    """Outcomes that do not count: a request's first does; it is `stated` where it lies before."""
+    sequence, ended, again = first - 1, set[str](), list[int]()
     with pack.open("records.jsonl") as file:
         for sequence, line in enumerate(file, first):
             leaf = leaves[sequence - first] if sequence < first + len(leaves) else b""
             if not line.endswith(b"\n") or leaf_hash(line[:-1]) != leaf:
                 raise Wrong(f"record {sequence}: changed, moved, inserted or removed")
+            record = json.loads(line)["record"]
+            if record["stage"] == "outcome":
+                if sequence in stated or record["request_id"] in ended:
+                    again.append(sequence)
+                ended.add(record["request_id"])
     if sequence < first + len(leaves) - 1:
         raise Wrong(f"record {sequence + 1}: missing")
+    if not stated <= {*again}:
+        raise Wrong("the manifest names second outcomes that are none")
+    return again
 
 
 def _check_files(pack: Pack, files: dict[str, str]) -> None:
@@ -364,13 +369,8 @@ def check_proof(proof: dict[str, Any], trusted: list[str]) -> dict[str, object]:
     path = [bytes.fromhex(text) for text in proof["path"]]
     if root_from_path(leaf, proof["sequence"] - 1, size, path) != root:
         raise Wrong(f"record {proof['sequence']} is not in the signed log")
-    return {
-        "origin": origin,
-        "sequence": proof["sequence"],
-        "leaf_hash": leaf.hex(),
-        "tree_size": size,
-        "signed_us": utc_us,
-    }
+    found = {"origin": origin, "sequence": proof["sequence"], "leaf_hash": leaf.hex()}
+    return found | {"tree_size": size, "signed_us": utc_us}
 
 
 def main() -> int:

@@ -34,6 +34,9 @@ leaves.bin         the leaf hashes, 32 bytes each
 checkpoints.jsonl  signed sizes and roots (C2SP checkpoints), each proved to extend the one before
 policies/          policy documents, each named by its SHA-256; a record names its policy's digest
 manifest.json      SHA-256 of every file, and the hashes that stand for the log's other records
+
+Where a request has several outcomes, the one of the lowest number counts. The others are numbered
+in `ended_again`; of one whose first outcome lies before this pack, that is the operator's word.
 """
 
 
@@ -76,7 +79,7 @@ async def write_pack(
     if not checkpoints or checkpoints[-1].size < last:
         raise PackRefused(f"no checkpoint covers record {last}")
     with _Writer(path) as writer:
-        leaves = await _write_records(writer, request, rows)
+        leaves, again = await _write_records(writer, request, rows)
         writer.add("leaves.bin", leaves)
         writer.add("checkpoints.jsonl", await _checkpoint_lines(request, checkpoints, trees))
         writer.add("keys.txt", "".join(f"{key}\n" for key in request.keys).encode())
@@ -96,6 +99,7 @@ async def write_pack(
             "recipient": request.recipient,
             "keys": list(request.keys),
             "checkpoints_left_out": request.checkpoints_left_out,
+            "ended_again": again,
             "outside": [hash_.hex() for hash_ in outside],
             "files": writer.digests,
         }
@@ -149,15 +153,16 @@ class _Writer:
 
 async def _write_records(
     writer: _Writer, request: PackRequest, rows: AsyncIterator[SequencedRecord]
-) -> bytes:
-    """The leaf hashes of what was written."""
-    leaves = bytearray()
+) -> tuple[bytes, list[int]]:
+    """The leaf hashes of what was written, and the numbers of outcomes that do not count."""
+    leaves, again = bytearray(), list[int]()
 
     async def lines() -> AsyncIterator[bytes]:
         expected = request.first_sequence
         async for row in rows:
             if row.sequence != expected or not row.projected.raw_json:
                 raise PackRefused(f"record {expected} is damaged or missing in its segment")
+            again.extend([expected] if row.is_again else [])
             leaves.extend(offline.leaf_hash(row.projected.raw_json))
             yield row.projected.raw_json + b"\n"
             expected += 1
@@ -166,7 +171,7 @@ async def _write_records(
         raise PackRefused(f"record {expected} is missing")
 
     await writer.add_lines("records.jsonl", lines())
-    return bytes(leaves)
+    return bytes(leaves), again
 
 
 async def _checkpoint_lines(

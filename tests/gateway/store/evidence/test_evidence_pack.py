@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -28,6 +29,7 @@ from gateway.audit.offline import (
 )
 from gateway.audit.pack import PackRefused
 from tests.full_disk import room_for
+from tests.gateway.audit.samples import record, running
 from tests.gateway.store.ledgered import POLICY, Ledgered, ledgered
 
 
@@ -110,6 +112,54 @@ async def test_a_name_in_a_pack_cannot_write_the_verdict_over(
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.startswith("DOES NOT HOLD: \\x1b[2K\\rit holds\\nit h\\xf6lds: not the file")
     assert done.stdout.count("\n") == 1
+
+
+async def ended_twice(log: Ledgered, path: Path) -> Path:
+    """A log in which two requests have two outcomes; as a folder, all but the first outcome."""
+    line = msgspec.structs.replace(record(1, "outcome"), detail={"batch": "b", "line": "1"})
+    async with running(log.directory, clock=log.clock) as device:
+        for each in (line, record(2, "outcome"), line, record(4, "outcome"), record(2, "outcome")):
+            await device.append(each)
+    await log.project()
+    await log.sign()
+    await log.pack(path / "pack.zip", 2, 5)
+    with zipfile.ZipFile(path / "pack.zip") as archive:
+        archive.extractall(path / "pack")
+    return path / "pack"
+
+
+async def test_a_pack_says_which_outcomes_count(log: Ledgered, tmp_path: Path) -> None:
+    """Of record 3 the first lies before the pack; record 5 is seen to be a second one."""
+    folder = await ended_twice(log, tmp_path)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["ended_again"] == [3]
+    assert check_pack(folder, [log.signer.verifier_key])["ended_again"] == [3, 5]
+    command = [sys.executable, "-I", "-S", str(folder / "verify.py"), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "ended_again: [3, 5]\n" in done.stdout
+    assert "the one of the lowest number counts" in (folder / "README.txt").read_text()
+
+
+@pytest.mark.parametrize("stated", [[1], [6], [3, 7], [3, "2"], "3", None, [[3]]])
+async def test_a_pack_that_names_other_second_outcomes_does_not_hold(
+    log: Ledgered, tmp_path: Path, stated: object
+) -> None:
+    folder = await ended_twice(log, tmp_path)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["ended_again"] = stated
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises((Wrong, TypeError)):
+        check_pack(folder, [log.signer.verifier_key])
+
+
+async def test_a_pack_of_before_they_were_marked_holds_and_they_are_found(
+    log: Ledgered, tmp_path: Path
+) -> None:
+    folder = await ended_twice(log, tmp_path)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["ended_again"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert check_pack(folder, [log.signer.verifier_key])["ended_again"] == [5]
 
 
 async def test_what_no_checkpoint_covers_or_is_damaged_is_not_packed(
