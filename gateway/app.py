@@ -136,8 +136,8 @@ class DataPlane:
             self.snapshots,
             LateDeeds(Deeds(self._audit, clock), clock),
         )
-        self._integration = self._make_integration()
         self._evidence = make_evidence(settings, self._audit, self._database, clock)
+        self._integration = self._make_integration()
         self._archive = DecisionArchive(self._integration.sink, self._policies)
         self._ledger = make_ledger(settings, self._database, clock)
         self._rates = make_rates(settings, clock)
@@ -243,6 +243,7 @@ class DataPlane:
         return Integration(
             *(self._settings, self._database, self._clock, master_key(self._settings), self._audit),
             lines=self._left_by_gone,
+            evidence=self._evidence,
         )
 
     def _make_rotation(self) -> Rotation:

@@ -4,6 +4,7 @@ The file says which were open at one place of the log. Whoever starts after a cr
 reads what follows, so that nothing is missed however far behind it lies, and little is read.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -41,6 +42,8 @@ class OpenMark(Struct, frozen=True):
     offset_bytes: int
     open: dict[str, Spot]
     """By request."""
+    refused: tuple[str, ...] = ()
+    """Requests that neither device said it took: where one did, nothing was sent for them."""
 
 
 class OpenIntents:
@@ -54,6 +57,8 @@ class OpenIntents:
         self._is_whole = False
         """Whether what earlier processes left is in it, and nothing was too much."""
         self._marked: OpenMark | None = None
+        self.wake = asyncio.Event()
+        """Set when what was refused should be looked for, since a device can be written again."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -88,6 +93,11 @@ class OpenIntents:
     def doubtful(self) -> frozenset[str]:
         """Requests of which the database may have an intent that was answered too late."""
         return frozenset(self._doubtful)
+
+    def look_soon(self) -> None:
+        """A device can be written: what was refused, and not looked for yet, may be ended."""
+        if self._refused or 0 in self._doubtful.values():
+            self.wake.set()
 
     def looked_for(self, request_ids: Iterable[str]) -> None:
         """They were not there; what a commit was still under way for is there the second time."""
@@ -129,7 +139,7 @@ class OpenIntents:
         if not self._is_whole:
             return None
         spots = {name: (place[0], place[1]) for name, place in self._open.items()}
-        mark = OpenMark(segment, offset_bytes, spots)
+        mark = OpenMark(segment, offset_bytes, spots, tuple(sorted(self._doubtful)))
         if mark == self._marked:
             return None
         self._marked = mark

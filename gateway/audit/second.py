@@ -115,6 +115,8 @@ class TwoDeviceLog:
             await self._second.rest()
         else:
             await self._second.probe()
+        if self.healthy:
+            self._first.open.look_soon()
 
     async def close(self) -> None:
         """Write what is waiting, and give back what either device holds."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.audit.disk import Disk
-from gateway.audit.open_intents import keep_mark
+from gateway.audit.open_intents import keep_mark, read_mark
 from gateway.audit.projector import ProjectionBroken
 from gateway.audit.reckoning import (
     OpenIntent,
@@ -25,9 +25,11 @@ from gateway.audit.segments import cause_of
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.errors import AuditUnavailable
+from gateway.ports import AuditLog
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.telemetry import Event, logger
+from gateway.types import AuditRecord
 
 
 READ_FIRST_BYTES: Final = 64 * 1024 * 1024
@@ -50,11 +52,16 @@ class CutOff:
         *,
         clock: Clock,
         catch_up: Callable[[], Awaitable[object]],
+        evidence: AuditLog | None = None,
     ) -> None:
-        """`catch_up` brings the database up to date with what is durable."""
+        """`catch_up` brings the database up to date with what is durable.
+
+        `evidence` takes ends of refused requests, also where `log` alone cannot.
+        """
         self._folder = directory / log.worker
         self._worker = log.worker
         self._log = log
+        self._evidence = evidence or log
         self._sink = sink
         self._second = second
         self._clock = clock
@@ -62,6 +69,8 @@ class CutOff:
         self._below = 0
         """The first segment of this run; 0 when all before it is done."""
         self._carried: list[OpenIntent] = []
+        self._refused: frozenset[str] = frozenset()
+        """Requests that an earlier run refused, though a device may have taken their intents."""
         self.problem = ""
         """Why not all is known that a crash cut off; empty where it is."""
         self._again_s = self._pause_s = 0.0
@@ -76,6 +85,8 @@ class CutOff:
         self._below = self._log.position[0]
         # What is open there now is of an earlier run; later it need not be.
         self._carried = await open_in_second(self._second, self._sink, self._worker)
+        mark = await asyncio.to_thread(read_mark, self._folder)
+        self._refused = frozenset(mark.refused if mark is not None else ())
         try:
             length = await asyncio.to_thread(unread_bytes, self._folder, self._below)
         except OSError as error:
@@ -98,12 +109,18 @@ class CutOff:
                 await self._end_all()
             except ProjectionBroken as error:
                 self._put_off(str(error))
+        unkept: OSError | None = None
+        try:
+            await self.mark()
+        except OSError as error:
+            unkept = error  # The database may still be asked.
         if self._log.open.refused():
             await self._catch_up()
             await self._end_refused()
-        await self.mark()
         if doubtful := self._log.open.doubtful():
             await self._end_doubtful(doubtful)
+        if unkept is not None:
+            raise unkept
 
     async def _end_doubtful(self, request_ids: frozenset[str]) -> None:
         """Requests that were refused because the database did not answer, which took their intents.
@@ -115,7 +132,7 @@ class CutOff:
         for request_id in sorted(there):
             for row in await self._sink.newest(_intent_of(request_id), 1):
                 intent = OpenIntent(row.projected.record, row.projected.leaf_hash)
-                await self._log.append(refused(intent, self._clock.utc_us()))
+                await self._evidence.append(refused(intent, self._clock.utc_us()))
         self._log.open.looked_for(request_ids - there)
 
     async def _end_refused(self) -> None:
@@ -128,7 +145,7 @@ class CutOff:
             intent = OpenIntent(record, leaf_hash)
             went_on = await self._second.has_intent(record.request_id)
             if not went_on and await is_open(self._sink, intent):
-                await self._log.append(refused(intent, self._clock.utc_us()))
+                await self._evidence.append(refused(intent, self._clock.utc_us()))
             self._log.open.forget_refused(record.request_id)
 
     async def mark(self) -> None:
@@ -151,7 +168,9 @@ class CutOff:
         cut_off = [each for each in found.values() if await is_open(self._sink, each)]
         now_us = self._clock.utc_us()
         try:
-            await asyncio.gather(*(self._log.append(closing(each, now_us)) for each in cut_off))
+            await asyncio.gather(
+                *(self._log.append(self._end_of(each, now_us)) for each in cut_off)
+            )
         except AuditUnavailable as error:
             self._failed_s = asyncio.get_running_loop().time()
             event = Event.AUDIT_WRITE_FAILED
@@ -161,6 +180,10 @@ class CutOff:
         if cut_off:
             logger().warning(Event.AUDIT_CUT_OFF, worker=self._worker, count=len(cut_off))
             await self._catch_up()
+
+    def _end_of(self, intent: OpenIntent, now_us: int) -> AuditRecord:
+        was_refused = intent.record.request_id in self._refused
+        return (refused if was_refused else closing)(intent, now_us)
 
     def _adopt(self, left: Reckoned) -> None:
         self._log.open.adopt(left.lines, is_whole=not left.unread)

@@ -26,6 +26,7 @@ from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.errors import NotReady, StartupRefused
+from gateway.ports import AuditLog
 from gateway.store.engine import Database
 from gateway.store.evidence.cut_off import CutOff
 from gateway.store.evidence.gone_workers import GoneWorkers, LinesLeft
@@ -52,11 +53,14 @@ class Integration:
         clock: Clock,
         keys: KeyWrapper,
         log: SegmentedAuditLog | None = None,
+        *,
         lines: LinesLeft | None = None,
+        evidence: AuditLog | None = None,
     ) -> None:
         """Opens nothing yet; `log` is this process's own writer, if it has one.
 
-        `lines` makes who ends lines of batches that a gone worker left open.
+        `lines` makes who ends lines of batches that a gone worker left open; `evidence` is the log
+        with its second device.
         """
         self._settings = settings.audit
         self.database = database
@@ -82,10 +86,12 @@ class Integration:
         self._integrator: Integrator | None = None
         self._cut_off: CutOff | None = None
         self._gone: GoneWorkers | None = None
+        self._wake: asyncio.Event | None = None
         if log is not None:
             parts = (self.directory, log, self.sink, self._second)
             catch_up = self.projector.catch_up
-            self._cut_off = CutOff(*parts, clock=clock, catch_up=catch_up)
+            self._cut_off = CutOff(*parts, clock=clock, catch_up=catch_up, evidence=evidence)
+            self._wake = log.open.wake
             self._gone = GoneWorkers(
                 *parts, WorkerTable(database), clock=clock, catch_up=catch_up, lines=lines
             )
@@ -205,7 +211,7 @@ class Integration:
         ours, gone, failed = self._cut_off.tend, self._gone.tend, Event.UPKEEP_FAILED
         return (
             *duties,
-            Duty("open intents", rhythm.OPEN_INTENTS_S, ours, failed),
+            Duty("open intents", rhythm.OPEN_INTENTS_S, ours, failed, self._wake),
             Duty("gone workers", rhythm.GONE_WORKERS_S, gone, failed),
             Duty("unended", rhythm.GONE_WORKERS_S, self.unended.count, failed),
         )

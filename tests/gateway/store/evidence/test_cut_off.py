@@ -11,6 +11,7 @@ import pytest
 from gateway.audit.open_intents import OPEN_NAME
 from gateway.audit.projector import ProjectionBroken, Projector
 from gateway.audit.reckoning import CRASHED
+from gateway.audit.second import TwoDeviceLog
 from gateway.audit.segments import list_segments, segment_path
 from gateway.audit.verify import verify_directory
 from gateway.audit.writer import SegmentedAuditLog
@@ -33,11 +34,15 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def started(
-    folder: Path, database: Database, log: SegmentedAuditLog, clock: Clock | None = None
+    folder: Path,
+    database: Database,
+    log: SegmentedAuditLog,
+    clock: Clock | None = None,
+    evidence: TwoDeviceLog | None = None,
 ) -> AsyncIterator[CutOff]:
     sink = DatabaseAuditSink(database, folder)
     projector = Projector(folder, sink, durable=lambda: {log.worker: log.position})
-    parts = parts_of(folder, database, log, clock)
+    parts = parts_of(folder, database, log, clock, evidence)
     await projector.catch_up()
     await parts.open()
     yield parts
@@ -45,7 +50,11 @@ async def started(
 
 
 def parts_of(
-    folder: Path, database: Database, log: SegmentedAuditLog, clock: Clock | None = None
+    folder: Path,
+    database: Database,
+    log: SegmentedAuditLog,
+    clock: Clock | None = None,
+    evidence: TwoDeviceLog | None = None,
 ) -> CutOff:
     sink = DatabaseAuditSink(database, folder)
     projector = Projector(folder, sink, durable=lambda: {log.worker: log.position})
@@ -53,6 +62,7 @@ def parts_of(
         *(folder, log, sink, SecondContents(database)),
         clock=clock or SystemClock(),
         catch_up=projector.catch_up,
+        evidence=evidence,
     )
 
 
@@ -321,3 +331,86 @@ async def test_one_that_the_database_took_without_a_word_is_ended_and_costs_noth
         ("req_2", "refused", 0)
     ]
     assert await SecondContents(database).open_requests("w0") == ["req_1"]
+
+
+def lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on the database takes groups, and the answer to each commit is lost."""
+    store = DatabaseDevice._store
+
+    async def unheard(self: DatabaseDevice, taken: Any) -> list[Receipt]:
+        await store(self, taken)
+        raise NotReady("the connection was lost")
+
+    monkeypatch.setattr(DatabaseDevice, "_store", unheard)
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@pytest.mark.postgres
+async def test_one_that_was_refused_costs_nothing_though_its_worker_died_before_it_looked(
+    tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk came back before the database did: there it is kept that nothing was sent."""
+    disk = StuckDisk()
+    async with running(tmp_path, disk=disk) as log, started(tmp_path, database, log) as parts:
+        both = two_devices(log, database)
+        disk.is_broken = True
+        for number in (1, 2):
+            await both.append(msgspec.structs.replace(record(number), reserved_microusd=55))
+        with monkeypatch.context() as patched:
+            lost(patched)
+            with pytest.raises(AuditUnavailable):
+                await both.append(msgspec.structs.replace(record(4), reserved_microusd=77))
+        disk.is_broken = False
+        await until(lambda: log.healthy)
+
+        async def away(*_: object) -> None:
+            raise NotReady("it is away")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(parts, "_catch_up", away)
+            with pytest.raises(NotReady):
+                await parts.tend()
+        await both.append(record(2, "outcome"))
+        await both.close()
+    async with running(tmp_path) as log, started(tmp_path, database, log):
+        pass
+    found = {each.request_id: each for each in await outcomes(tmp_path, database)}
+    assert sorted(found) == ["req_1", "req_2", "req_4"]
+    assert (found["req_1"].error, found["req_1"].cost_microusd) == (CRASHED, 55)
+    assert (found["req_4"].status, found["req_4"].cost_microusd) == ("refused", 0)
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@pytest.mark.postgres
+async def test_it_is_ended_as_soon_as_one_device_can_be_written(
+    tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the disk stays away, the database takes its end as well."""
+    disk = StuckDisk()
+    limits = msgspec.structs.replace(LIMITS, probe_s=60.0)
+    async with running(tmp_path, disk=disk, limits=limits) as log:
+        both = two_devices(log, database)
+        async with started(tmp_path, database, log, evidence=both) as parts:
+            await both.append(record(1))
+            await both.tend()
+            assert not log.open.wake.is_set()
+            disk.is_broken = True
+            with monkeypatch.context() as patched:
+                lost(patched)
+                with pytest.raises(AuditUnavailable):
+                    await both.append(msgspec.structs.replace(record(2), reserved_microusd=77))
+            assert not log.open.wake.is_set()
+            await both.tend()
+            assert log.open.wake.is_set()
+            with monkeypatch.context() as patched:
+                patched.setattr(cut_off, "keep_mark", broken)
+                with pytest.raises(OSError, match="on purpose"):
+                    await parts.tend()
+            (ended,) = await outcomes(tmp_path, database)
+            assert (ended.request_id, ended.status, ended.cost_microusd) == ("req_2", "refused", 0)
+            assert log.open.doubtful() == frozenset()
+        await both.close()
+
+
+def broken(*_: object) -> None:
+    raise OSError("broken on purpose")
