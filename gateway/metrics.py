@@ -139,9 +139,7 @@ class Metrics:
         self.snapshot_age = self._gauge(
             "gatewright_snapshot_age_seconds", "Age of the configuration snapshot."
         )
-        self.audit_healthy = self._gauge(
-            "gatewright_audit_healthy", "1 when the audit device can write."
-        )
+        self._add_audit()
         self._batch_lines = self._gauge(
             "gatewright_batch_lines",
             "Lines of batches that have not ended, on all workers, by state.",
@@ -153,6 +151,19 @@ class Metrics:
         self._batch_oldest = self._gauge(
             "gatewright_batch_oldest_waiting_seconds",
             "Age of the oldest batch with a line that waits.",
+        )
+
+    def _add_audit(self) -> None:
+        """What is to be known of the audit log."""
+        self.audit_healthy = self._gauge(
+            "gatewright_audit_healthy", "1 when the audit device can write."
+        )
+        self.audit_carried = self._gauge(
+            "gatewright_audit_carried", "1 while the database takes what the disk cannot."
+        )
+        self.audit_write_failures = self._counter(
+            "gatewright_audit_write_failures_total",
+            "Records that this worker's disk failed to take; the database may have taken them.",
         )
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

@@ -65,6 +65,11 @@ class TwoDeviceLog:
     def healthy(self) -> bool:
         return self._first.healthy or (self._second is not None and self._second.healthy)
 
+    @property
+    def failures_total(self) -> int:
+        """How many records the first device failed to take."""
+        return self._first.stats().failures_total
+
     async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
         if self._second is None:
             return await self._first.join(record, content)

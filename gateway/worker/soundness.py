@@ -24,6 +24,7 @@ class Soundness:
         self._metrics = metrics
         self._worker = worker
         self._is_reporting = True
+        self._failures = 0
         self._log = logger()
 
     def audit_reason(self) -> str:
@@ -43,6 +44,9 @@ class Soundness:
         """Once a second: tend the audit log, and tell metrics and log how both are."""
         await self._evidence.tend()
         self._metrics.audit_healthy.set(1 if self._evidence.healthy else 0)
+        self._metrics.audit_carried.set(1 if self._evidence.is_carried else 0)
+        before, self._failures = self._failures, self._evidence.failures_total
+        self._metrics.audit_write_failures.inc(self._failures - before)
         if self._is_reporting and not self._ledger.is_reporting:
             self._log.warning(Event.LEDGER_FLUSH_FAILED, worker=self._worker)
         self._is_reporting = self._ledger.is_reporting

@@ -7,10 +7,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.app import DataPlane
+from gateway.audit.device import AuditLimits
+from gateway.audit.disk import Disk
 from gateway.cli.init import prepare
+from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
+from gateway.credentials import master_key
 from gateway.store.evidence.integration import Integration
+from gateway.store.evidence.second_device import DatabaseDevice
 from gateway.worker.soundness import Soundness
+from tests.gateway.audit.samples import record
 
 
 pytestmark = pytest.mark.anyio
@@ -25,8 +31,33 @@ async def plane(tmp_path: Path) -> AsyncIterator[DataPlane]:
     await plane.close()
 
 
+def said(plane: DataPlane, name: str) -> float | None:
+    return plane.metrics.registry.get_sample_value(f"gatewright_audit_{name}")
+
+
 def healthy(plane: DataPlane) -> float | None:
-    return plane.metrics.registry.get_sample_value("gatewright_audit_healthy")
+    return said(plane, "healthy")
+
+
+class BrokenDisk(Disk):
+    def sync(self, descriptor: int) -> None:
+        raise OSError("broken on purpose")
+
+
+async def test_metrics_say_that_the_disk_fails_and_that_the_database_carries(
+    plane: DataPlane,
+) -> None:
+    """With the database as the second device all stays healthy, and nobody looked at the disk."""
+    await plane._soundness.report()
+    assert (said(plane, "carried"), said(plane, "write_failures_total")) == (0.0, 0.0)
+    keys, limits = master_key(plane._settings), AuditLimits()
+    second = DatabaseDevice(plane._database, "w0", keys, SystemClock(), limits)
+    plane._evidence._second = second
+    plane._audit._device._disk = BrokenDisk()
+    await plane._evidence.append(record(1))
+    for _ in range(2):
+        await plane._soundness.report()
+        assert (said(plane, "carried"), said(plane, "write_failures_total")) == (1.0, 1.0)
 
 
 async def test_a_worker_is_sound_while_its_log_can_be_added_to(plane: DataPlane) -> None:
