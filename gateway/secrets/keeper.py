@@ -80,10 +80,7 @@ class SecretKeeper:
         self._changed = changed
         self._failed = failed
         now_s = clock.monotonic_s()
-        self._kept = {
-            name: _Kept((known or {}).get(name), now_s if name in (known or {}) else -tolerate_s)
-            for name in places
-        }
+        self._kept = {name: _Kept((known or {}).get(name), now_s) for name in places}
         self._failing: set[str] = set()
 
     async def refresh(self) -> None:

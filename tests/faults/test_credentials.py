@@ -17,7 +17,14 @@ from gateway.identity import Peppers, issue_key
 from gateway.store.engine import open_database
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 from tests.faults.envelopes import STYLES, Caller, Style, ask, check_error, only_outcome, untouched
-from tests.running_gateway import DEMO, ENGINE_TARGET, RunningGateway, Upstreams
+from tests.running_gateway import (
+    CLAUDE_TARGET,
+    DEMO,
+    ENGINE_TARGET,
+    RunningGateway,
+    Upstreams,
+)
+from tests.upstreams import Answer
 
 
 pytestmark = pytest.mark.anyio
@@ -243,6 +250,37 @@ async def test_a_revoked_key_is_dead_on_every_worker_within_a_second(
 
     assert max(seconds) < DEAD_WITHIN_S
     assert [reply.status for reply in again] == [401] * len(workers)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_what_is_under_way_when_its_key_is_revoked_ends_as_it_was_admitted(
+    gateway: RunningGateway, upstreams: Upstreams, http: aiohttp.ClientSession, stream: bool
+) -> None:
+    """It was sent already and will be charged for: its caller has the answer, and pays for it."""
+    key = await gateway.issue_key()
+    account, limit, hold = f"key:{key.split('_')[2]}", 10**9, asyncio.Event()
+    await gateway.limit(account, limit)
+    caller = Caller(gateway, http, key)
+    called = len(upstreams.anthropic.calls)
+    upstreams.anthropic.answer_once(Answer(hold=hold))
+    asking = asyncio.create_task(
+        caller.post("openai", ask("openai", model=CLAUDE_TARGET, stream=stream))
+    )
+    while len(upstreams.anthropic.calls) == called:
+        await asyncio.sleep(0.01)
+
+    await gateway.revoke_key(key)
+    await until_status(caller, 401)
+    hold.set()
+    reply = await asking
+
+    assert (reply.status, reply.is_cut) == (200, False)
+    intent, outcome = await gateway.records(reply.request_id)
+    assert (outcome.status, outcome.intent != "") == ("ok", True)
+    assert intent.key_id == outcome.key_id == key.split("_")[2]
+    assert outcome.cost_microusd > 0
+    while gateway.plane.budget_left((account,)) != limit - outcome.cost_microusd:
+        await asyncio.sleep(0.01)
 
 
 async def test_both_sdks_raise_their_authentication_error(gateway: RunningGateway) -> None:
