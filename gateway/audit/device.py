@@ -297,6 +297,8 @@ def find_end(folder: Path, disk: Disk) -> ChainEnd:
             disk.remove(path)
             continue
         with reader:
+            # A killed process may only have written it, and the power may go after what follows.
+            reader.sync(disk)
             end, chain = reader.start_bytes, reader.start_chain
             try:
                 for record in checked_records(reader.records(), chain):

@@ -16,6 +16,7 @@ from typing import NamedTuple, Self
 import msgspec
 from msgspec import Struct
 
+from gateway.audit.disk import Disk
 from gateway.audit.entries import (
     Entry,
     chain_hash,
@@ -132,9 +133,9 @@ class SegmentReader:
     ) -> None:
         self._file.close()
 
-    def sync(self) -> None:
+    def sync(self, disk: Disk | None = None) -> None:
         """Flush what any process wrote to this file, so that what is read next cannot be lost."""
-        os.fdatasync(self._file.fileno())
+        (disk or Disk()).sync(self._file.fileno())
 
     def records(self, offset_bytes: int = 0) -> Iterator[StoredRecord]:
         """Records from a record's or content's offset on (0: the first), as they lie there.

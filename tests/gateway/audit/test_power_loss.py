@@ -1,19 +1,23 @@
 """The power goes: what was not synced is gone, in part, or zeros; nothing acknowledged is."""
 
 import asyncio
+import os
 import random
 import sys
 from pathlib import Path
 
 import pytest
 
+from gateway.audit.device import SegmentDevice
 from gateway.audit.disk import Disk
+from gateway.audit.entries import encode_record
 from gateway.audit.export import export_records, segment_rows
 from gateway.audit.verify import verify_directory
 from gateway.audit.writer import SegmentedAuditLog
+from gateway.clock import SystemClock
 from gateway.errors import AuditUnavailable, StartupRefused
 from gateway.types import Receipt
-from tests.gateway.audit.samples import KEYS, journeys, make_log, record, running
+from tests.gateway.audit.samples import KEYS, LIMITS, journeys, make_log, record, running
 
 
 pytestmark = pytest.mark.anyio
@@ -126,3 +130,43 @@ async def test_thirty_power_losses_lose_nothing_that_was_acknowledged(
         )
     assert kept > RUNS * CALLERS
     assert lost_bytes > 0
+
+
+class ForgetfulDisk(Disk):
+    """Remembers, by file, up to where it was synced; `synced` outlives the process."""
+
+    def __init__(self, synced: dict[int, int]) -> None:
+        self._synced = synced
+        self.is_killed = False
+
+    def sync(self, descriptor: int) -> None:
+        if self.is_killed:
+            raise OSError("the process was killed here")
+        super().sync(descriptor)
+        found = os.fstat(descriptor)
+        self._synced[found.st_ino] = found.st_size
+
+
+async def test_what_a_killed_process_had_only_written_is_synced_before_anything_follows_it(
+    tmp_path: Path,
+) -> None:
+    """A start takes whole records that nobody was told of; the power may go a moment later."""
+    synced: dict[int, int] = {}
+    disk = ForgetfulDisk(synced)
+    killed = SegmentDevice(tmp_path, "w0", KEYS, SystemClock(), LIMITS, disk)
+    killed.open()
+    entries = [encode_record(record(number))[1] for number in (1, 2)]
+    killed.commit([(entries[0], None)])
+    disk.is_killed = True
+    with pytest.raises(OSError, match="killed"):
+        killed.commit([(entries[1], None)])
+    killed.close()
+
+    async with running(tmp_path, disk=ForgetfulDisk(synced)) as log:
+        await log.append(record(4))
+    for path in sorted((tmp_path / "w0").glob("*.log")):
+        os.truncate(path, synced.get(path.stat().st_ino, 0))
+
+    found = [row.projected.record.request_id async for row in segment_rows(tmp_path)]
+    report = verify_directory(tmp_path)
+    assert (report.bad, found) == ((), ["req_1", "req_2", "req_4"])
