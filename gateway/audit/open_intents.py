@@ -162,3 +162,12 @@ def read_mark(folder: Path) -> OpenMark | None:
         return msgspec.json.decode((folder / OPEN_NAME).read_bytes(), type=OpenMark)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
+
+
+def refused_before(folder: Path) -> frozenset[str]:
+    """Requests that the last process of a worker refused, though a device may have their intents.
+
+    True wherever its mark lies: nothing was ever sent for them.
+    """
+    mark = read_mark(folder)
+    return frozenset(mark.refused if mark is not None else ())

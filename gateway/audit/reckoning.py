@@ -4,7 +4,7 @@ Nobody knows what became of such a request. It is closed as incomplete, at what 
 it: an upstream may have answered and will charge for it, so it is never free.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -171,6 +171,15 @@ def refused(intent: OpenIntent, utc_us: int) -> AuditRecord:
     ended = closing(intent, utc_us, AuditUnavailable.code, "refused")
     detail = {name: ended.detail[name] for name in _OF_LINES if name in ended.detail}
     return structs.replace(ended, cost_microusd=0, detail=detail)
+
+
+def end_of(
+    intent: OpenIntent, utc_us: int, refused_ids: Collection[str], error: str = CRASHED
+) -> AuditRecord:
+    """The outcome of a request that its worker left open, of which it may have kept a word."""
+    if intent.record.request_id in refused_ids:
+        return refused(intent, utc_us)
+    return closing(intent, utc_us, error)
 
 
 def closing(

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from gateway.audit.disk import Disk
-from gateway.audit.open_intents import keep_mark, read_mark
+from gateway.audit.open_intents import keep_mark, refused_before
 from gateway.audit.projector import ProjectionBroken
 from gateway.audit.reckoning import (
     OpenIntent,
     Reckoned,
-    closing,
+    end_of,
     open_intents,
     refused,
     unread_bytes,
@@ -29,7 +29,6 @@ from gateway.ports import AuditLog
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.telemetry import Event, logger
-from gateway.types import AuditRecord
 
 
 READ_FIRST_BYTES: Final = 64 * 1024 * 1024
@@ -85,8 +84,7 @@ class CutOff:
         self._below = self._log.position[0]
         # What is open there now is of an earlier run; later it need not be.
         self._carried = await open_in_second(self._second, self._sink, self._worker)
-        mark = await asyncio.to_thread(read_mark, self._folder)
-        self._refused = frozenset(mark.refused if mark is not None else ())
+        self._refused = await asyncio.to_thread(refused_before, self._folder)
         try:
             length = await asyncio.to_thread(unread_bytes, self._folder, self._below)
         except OSError as error:
@@ -167,10 +165,9 @@ class CutOff:
         found = {each.record.request_id: each for each in (*self._carried, *left.requests)}
         cut_off = [each for each in found.values() if await is_open(self._sink, each)]
         now_us = self._clock.utc_us()
+        ends = [end_of(each, now_us, self._refused) for each in cut_off]
         try:
-            await asyncio.gather(
-                *(self._log.append(self._end_of(each, now_us)) for each in cut_off)
-            )
+            await asyncio.gather(*map(self._log.append, ends))
         except AuditUnavailable as error:
             self._failed_s = asyncio.get_running_loop().time()
             event = Event.AUDIT_WRITE_FAILED
@@ -180,10 +177,6 @@ class CutOff:
         if cut_off:
             logger().warning(Event.AUDIT_CUT_OFF, worker=self._worker, count=len(cut_off))
             await self._catch_up()
-
-    def _end_of(self, intent: OpenIntent, now_us: int) -> AuditRecord:
-        was_refused = intent.record.request_id in self._refused
-        return (refused if was_refused else closing)(intent, now_us)
 
     def _adopt(self, left: Reckoned) -> None:
         self._log.open.adopt(left.lines, is_whole=not left.unread)

@@ -16,9 +16,9 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from gateway.audit.disk import Disk
-from gateway.audit.open_intents import OpenIntents
+from gateway.audit.open_intents import OpenIntents, refused_before
 from gateway.audit.projection import RETIRED
-from gateway.audit.reckoning import GONE, OpenIntent, closing, open_intents
+from gateway.audit.reckoning import GONE, OpenIntent, end_of, open_intents
 from gateway.audit.segments import LOCK_NAME, list_segments, list_workers, segment_path
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
@@ -178,7 +178,9 @@ class GoneWorkers:
         if left is None or left.place != here or left.unread:
             cut_off, left = await self._found(worker, here, left)
             now_us, ended = self._clock.utc_us(), len(cut_off)
-            await asyncio.gather(*(self.append(closing(each, now_us, GONE)) for each in cut_off))
+            free = await asyncio.to_thread(refused_before, folder)
+            ends = [end_of(each, now_us, free, GONE) for each in cut_off]
+            await asyncio.gather(*map(self.append, ends))
             self._left[worker] = left
             if cut_off:
                 logger().warning(Event.AUDIT_CUT_OFF, worker=worker, count=ended)

@@ -9,6 +9,8 @@ import msgspec
 import pytest
 from sqlalchemy import update
 
+from gateway.audit.disk import Disk
+from gateway.audit.open_intents import OpenMark, keep_mark
 from gateway.audit.projection import RETIRED
 from gateway.audit.projector import Projector
 from gateway.audit.reckoning import GONE
@@ -107,6 +109,20 @@ async def test_they_are_ended_in_the_log_of_whoever_found_them(
     async with running(tmp_path, "w2") as log, started(tmp_path, database, log):
         assert list(log.open.lines()) == ["req_5"]
     assert verify_directory(tmp_path).outcomes == 4
+
+
+async def test_what_it_refused_and_kept_a_word_of_costs_nothing(
+    tmp_path: Path, database: Database
+) -> None:
+    await left_open(tmp_path)
+    keep_mark(tmp_path / "w2", OpenMark(1, 0, {}, ("req_3",)), Disk())
+    aged(tmp_path)
+    async with running(tmp_path, "w1") as log:
+        assert await looking(tmp_path, database, log).tend() == 2
+    rows = DatabaseAuditSink(database, tmp_path).records(AuditQuery(stage="outcome"))
+    ended = {row.projected.record.request_id: row.projected.record async for row in rows}
+    assert (ended["req_3"].status, ended["req_3"].cost_microusd) == ("refused", 0)
+    assert (ended["req_4"].error, ended["req_4"].cost_microusd) == (GONE, 77)
 
 
 async def test_nothing_is_touched_of_one_that_lives_however_long_it_was_silent(
