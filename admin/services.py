@@ -3,6 +3,7 @@
 Made once at the start and handed to every room; a room takes what it needs and opens nothing.
 """
 
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -15,6 +16,7 @@ from admin.policy_room.badge import PendingBadge
 from admin.refusals import Refusals
 from admin.screens import Screens
 from admin.shell import Shell
+from admin.shown_once import ShownOnce
 from admin.statics import Statics
 from admin.system.retiring import RetirementDesk
 from gateway.audit.device import AuditLimits
@@ -88,6 +90,8 @@ class Services(Struct, frozen=True):
     """Whose names two people retire; what it ends is ended once, from whichever page."""
     statics: Statics
     screens: Screens
+    shown_once: ShownOnce
+    """Pages with a secret, for a form that is sent twice."""
     shell: Shell
 
     async def start(self, _: Litestar) -> None:
@@ -129,6 +133,12 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     retirement = Retirement(spares, deeds)
     badge = LogBadge(database, checker, clock, settings.audit.checkpoint_period_s)
     packs = EvidencePacks(database, settings.path(settings.audit.pack_directory), clock)
+    shown_once = ShownOnce(clock)
+    forgotten = {
+        "sessions": people.forget_over,
+        "refusals": refusals.tell,
+        "shown once": shown_once.forget,
+    }
     lost = RetirementDesk(settings, database, records, log, deeds=deeds, people=people, clock=clock)
     waiting = _waiting(database, log, clock, policies, lost)
     return Services(
@@ -148,7 +158,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         prices=PriceFiles(database, clock),
         figures=TrafficFigures(database),
         rollup=rollup,
-        upkeep=_upkeep(rollup, scheduler, retirement, people, packs, refusals),
+        upkeep=_upkeep(rollup, scheduler, retirement, packs, forgotten),
         log=log,
         deeds=deeds,
         refusals=refusals,
@@ -156,6 +166,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         lost_workers=lost,
         statics=statics,
         screens=screens,
+        shown_once=shown_once,
         shell=Shell(screens, people.organisations, settings.currencies, clock, [badge, waiting]),
     )
 
@@ -182,9 +193,8 @@ def _upkeep(
     rollup: Rollup,
     scheduler: Scheduler,
     retirement: Retirement,
-    people: PeopleStore,
     packs: EvidencePacks,
-    refusals: Refusals,
+    forgotten: Mapping[str, Callable[[], Awaitable[object]]],
 ) -> Upkeep:
     return Upkeep(
         (
@@ -192,9 +202,11 @@ def _upkeep(
             Duty("rollup", TIDY_EVERY_S, rollup.tidy, Event.UPKEEP_FAILED),
             Duty("schedule", SCHEDULE_EVERY_S, scheduler.tend, Event.SCHEDULE_FAILED),
             Duty("secrets", RETIRE_EVERY_S, retirement.tend, Event.UPKEEP_FAILED),
-            Duty("sessions", FORGET_EVERY_S, people.forget_over, Event.UPKEEP_FAILED),
-            Duty("refusals", FORGET_EVERY_S, refusals.tell, Event.UPKEEP_FAILED),
             Duty("packs", TIDY_EVERY_S, packs.drop_expired, Event.UPKEEP_FAILED),
+            *(
+                Duty(name, FORGET_EVERY_S, forget, Event.UPKEEP_FAILED)
+                for name, forget in forgotten.items()
+            ),
         )
     )
 

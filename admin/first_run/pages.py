@@ -101,17 +101,20 @@ def _making(services: Services) -> list[Any]:
         opt=needs(Permission.KEYS_ISSUE, "everywhere", records="key.issued"),
     )
     async def make_key(request: Request[Any, Any, Any]) -> Response[str]:
-        steps = await steps_of(services, session_of(request).person)
-        places = await services.keys.places(steps.organisation)
-        if not places:
-            raise RequestInvalid("There is no project yet: make one first.")
-        place = places[0]
-        order = KeyOrder(place.workspace, place.project, "first steps", expires_days=KEY_DAYS)
-        key = await issuer.issue(session_of(request).person, place.organisation, order)
-        url, text = data_plane_url(services.settings), key.reveal()
-        return await page(
-            services, request, 201, secret=text, curl=curl(url, text), python=python(url, text)
-        )
+        async def issued() -> Response[str]:
+            steps = await steps_of(services, session_of(request).person)
+            places = await services.keys.places(steps.organisation)
+            if not places:
+                raise RequestInvalid("There is no project yet: make one first.")
+            place = places[0]
+            order = KeyOrder(place.workspace, place.project, "first steps", expires_days=KEY_DAYS)
+            key = await issuer.issue(session_of(request).person, place.organisation, order)
+            url, text = data_plane_url(services.settings), key.reveal()
+            return await page(
+                services, request, 201, secret=text, curl=curl(url, text), python=python(url, text)
+            )
+
+        return await services.shown_once.answer(request, await form_of(request), issued)
 
     return [make_place, make_key]
 

@@ -149,13 +149,17 @@ def _issuing(services: Services) -> list[Any]:
         request: Request[Any, Any, Any], organisation: FromPath[str]
     ) -> Response[str]:
         form = await form_of(request)
-        try:
-            order = _order(form)
-            key = await issuer.issue(session_of(request).person, organisation, order)
-        except RequestInvalid as error:
-            wrong = {error.parameter or "name": error.message}
-            return await form_page(request, organisation, form, wrong)
-        return await reveal(services, request, key, organisation, is_new=True)
+
+        async def issued() -> Response[str]:
+            try:
+                order = _order(form)
+                key = await issuer.issue(session_of(request).person, organisation, order)
+            except RequestInvalid as error:
+                wrong = {error.parameter or "name": error.message}
+                return await form_page(request, organisation, form, wrong)
+            return await reveal(services, request, key, organisation, is_new=True)
+
+        return await services.shown_once.answer(request, form, issued)
 
     return [new_key, issue_key]
 
@@ -224,16 +228,20 @@ def _rotating(services: Services) -> list[Any]:
         request: Request[Any, Any, Any], organisation: FromPath[str], key_id: FromPath[str]
     ) -> Response[str]:
         form = await form_of(request)
-        line = await reader.line(organisation, key_id)
-        try:
-            overlap_s = form.whole("overlap_s", NUMBER_MAX)
-            chosen = OVERLAP_S if overlap_s is None else overlap_s
-            person, seen = session_of(request).person, form.text("seen") or None
-            key = await issuer.rotate(person, organisation, line, chosen, seen)
-        except RequestInvalid as error:
-            named = (organisation, key_id)
-            return await _before(services, request, named, "rotate", error)
-        return await reveal(services, request, key, organisation, is_new=False)
+
+        async def rotated() -> Response[str]:
+            line = await reader.line(organisation, key_id)
+            try:
+                overlap_s = form.whole("overlap_s", NUMBER_MAX)
+                chosen = OVERLAP_S if overlap_s is None else overlap_s
+                person, seen = session_of(request).person, form.text("seen") or None
+                key = await issuer.rotate(person, organisation, line, chosen, seen)
+            except RequestInvalid as error:
+                named = (organisation, key_id)
+                return await _before(services, request, named, "rotate", error)
+            return await reveal(services, request, key, organisation, is_new=False)
+
+        return await services.shown_once.answer(request, form, rotated)
 
     return [rotate_page, rotate]
 

@@ -132,13 +132,17 @@ def _inviting(services: Services, room: PersonRoom) -> list[Any]:
     async def invite(request: Asked) -> Response[str]:
         form, by = await form_of(request), session_of(request).person
         name = form.text("name")
-        try:
-            code = await room.desk.invite(by, name, form.text("title"), _grant_of(form))
-        except GatewrightError as error:
-            parameter = getattr(error, "parameter", None)
-            field = parameter if parameter in ("name", "title") else "role"
-            return await form_page(request, form, {field: error.message})
-        return await room.told(request, name, code)
+
+        async def invited() -> Response[str]:
+            try:
+                code = await room.desk.invite(by, name, form.text("title"), _grant_of(form))
+            except GatewrightError as error:
+                parameter = getattr(error, "parameter", None)
+                field = parameter if parameter in ("name", "title") else "role"
+                return await form_page(request, form, {field: error.message})
+            return await room.told(request, name, code)
+
+        return await services.shown_once.answer(request, form, invited)
 
     @post(
         f"{_AT}/link",
@@ -146,12 +150,15 @@ def _inviting(services: Services, room: PersonRoom) -> list[Any]:
         opt=needs(Permission.PEOPLE_MANAGE, "everywhere", records="person.link_made"),
     )
     async def link(request: Asked, person: FromPath[str]) -> Response[str]:
-        found = await room.reader.person(person)
-        try:
-            code = await room.desk.link(session_of(request).person, found)
-        except GatewrightError as error:
-            return await room.page(request, person, error.message)
-        return await room.told(request, person, code)
+        async def linked() -> Response[str]:
+            found = await room.reader.person(person)
+            try:
+                code = await room.desk.link(session_of(request).person, found)
+            except GatewrightError as error:
+                return await room.page(request, person, error.message)
+            return await room.told(request, person, code)
+
+        return await services.shown_once.answer(request, await form_of(request), linked)
 
     return [new_person, invite, link]
 

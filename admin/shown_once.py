@@ -1,0 +1,69 @@
+"""Pages that show a secret once, given again to the same form of the same sitting for a minute.
+
+Whoever presses twice without scripts sends a form twice, and a browser shows the second answer
+alone: the first one made the secret and would be thrown away with it. So a form that makes one
+carries a mark of its own, and what it was answered is kept here, in memory only, for who sends
+that form again. A form that was refused may be sent again anew.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from litestar import Request, Response
+from msgspec import Struct
+
+from admin.access import COOKIE
+from admin.forms import Form
+from gateway.clock import Clock
+
+
+FIELD: Final = "once"
+KEPT_S: Final = 60.0
+CREATED: Final = 201
+Asked = Request[Any, Any, Any]
+
+
+class _Kept(Struct, frozen=True):
+    answer: Response[str]
+    until_s: float
+
+
+class ShownOnce:
+    """What forms were answered that made a secret; one for all rooms."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: dict[bytes, _Kept] = {}
+        self._locks: dict[bytes, asyncio.Lock] = {}
+
+    async def answer(
+        self, request: Asked, form: Form, make: Callable[[], Awaitable[Response[str]]]
+    ) -> Response[str]:
+        """What `make` answers, or what it answered this form a moment ago."""
+        if not form.text(FIELD):
+            return await make()
+        name = _name_of(request, form)
+        # Whoever comes while the first is at work waits for what it makes.
+        lock = self._locks.setdefault(name, asyncio.Lock())
+        async with lock:
+            kept = self._kept.get(name)
+            if kept is not None and self._clock.monotonic_s() < kept.until_s:
+                return kept.answer
+            answer = await make()
+            if answer.status_code == CREATED:
+                self._kept[name] = _Kept(answer, self._clock.monotonic_s() + KEPT_S)
+            return answer
+
+    async def forget(self) -> None:
+        """Drop what is over: no secret stays in memory for longer than it has to."""
+        now_s = self._clock.monotonic_s()
+        self._kept = {name: kept for name, kept in self._kept.items() if now_s < kept.until_s}
+        self._locks = {name: lock for name, lock in self._locks.items() if lock.locked()}
+
+
+def _name_of(request: Asked, form: Form) -> bytes:
+    """Of one form of one sitting: nobody who does not hold its cookie can name it."""
+    parts = (request.cookies.get(COOKIE, ""), request.scope["path"], form.text(FIELD))
+    return hashlib.sha256("\x00".join(parts).encode()).digest()
