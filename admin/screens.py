@@ -90,6 +90,10 @@ class Screens:
         next(template.root_render_func(context), "")
         return "".join(template.blocks[block](context))
 
+    def has_block(self, name: str, block: str) -> bool:
+        """Whether a template, or one that it extends, has a block of this name."""
+        return block in environment().get_template(name).blocks
+
     @staticmethod
     def html(text: str, status: int) -> Response[str]:
         return Response(text, media_type=MediaType.HTML, status_code=status)

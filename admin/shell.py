@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from litestar import Request, Response
 from litestar.datastructures import Cookie
+from markupsafe import Markup
 from msgspec import Struct
 
 from admin.access import COOKIE, csrf_of, session_of
@@ -22,6 +23,10 @@ from gateway.oversight.access import EVERYWHERE, Permission, Person, allows
 
 
 ORGANISATION_COOKIE: Final = "gatewright_organisation"
+PEEK: Final = "peek"
+"""The block that a list shows beside itself."""
+BETWEEN: Final = " · "
+"""What stands in a title between a thing's name, its screen's where it has one, and our own."""
 
 
 class Badge(Struct, frozen=True):
@@ -94,8 +99,11 @@ class Shell:
         the template reads `values`, and the frame as `shell`.
         """
         frame = await self.frame(request, current)
-        block = request.headers.get("hx-target", "").rpartition("#")[2]
+        block = target_of(request)
         text = self._screens.render(template, block, shell=frame, **values)
+        if block == PEEK and self._screens.has_block(template, PEEK):
+            title = self._screens.render(template, "title", shell=frame, **values)
+            text = self._drawer(frame, title, text)
         answer: Response[str] = self._screens.html(text, status)
         answer.headers["vary"] = "hx-target, cookie"
         if frame.organisation and frame.organisation != request.cookies.get(ORGANISATION_COOKIE):
@@ -109,6 +117,14 @@ class Shell:
                 )
             )
         return answer
+
+    def _drawer(self, frame: Frame, title: str, text: str) -> str:
+        """A block as a list shows it beside itself: named, closed and opened as every other."""
+        parts = title.split(BETWEEN)
+        name = BETWEEN.join(parts[:-2] or parts[:1])
+        # Both were rendered, and so escaped, before.
+        drawer = {"title": Markup(name), "shown": Markup(text)}  # noqa: S704
+        return self._screens.render("parts/peek.html", "", shell=frame, **drawer)
 
     async def frame(self, request: Request[Any, Any, Any], current: str) -> Frame:
         """Who looks, at what, and in which way."""
@@ -141,6 +157,11 @@ class Shell:
         self, request: Request[Any, Any, Any], zones: Mapping[str, str], organisation: str
     ) -> Preferences:
         return preferences_of(request, self._currencies, zones.get(organisation, "UTC"))
+
+
+def target_of(request: Request[Any, Any, Any]) -> str:
+    """The block of a page that a script asks for; empty where a whole page is wanted."""
+    return request.headers.get("hx-target", "").rpartition("#")[2]
 
 
 def _organisation_of(request: Request[Any, Any, Any], visible: Sequence[str]) -> str:

@@ -49,7 +49,6 @@ class Records:
             organisation=organisation,
             log=log,
             sequence=sequence,
-            peeked=request.headers.get("hx-target", "").endswith("peek"),
         )
 
     async def proof(self, organisation: str, log: str, sequence: int) -> Proof:

@@ -10,6 +10,7 @@ from litestar.status_codes import HTTP_404_NOT_FOUND
 from admin.access import needs, session_of
 from admin.kept_views import view_routes
 from admin.services import Services
+from admin.shell import PEEK, target_of
 from admin.sign_in import READING
 from admin.traffic.asked import asked_of
 from admin.traffic.exports import FORMS, lines_of
@@ -99,7 +100,8 @@ def _request_route(services: Services, stories: StoryReader) -> Any:
             story=story,
             organisation=organisation,
             verdict=verdict_of(story, way),
-            peeked=request.headers.get("hx-target", "").endswith("peek"),
+            days=[_day(each.utc_us) for each in (story.intent, story.outcome) if each],
+            peeked=target_of(request) == PEEK,
         )
 
     return one_request

@@ -4,10 +4,12 @@ The pages are found by following links, so that a new one is looked at without b
 what no link leads to is named, with the reason.
 """
 
+import html
 import os
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import pytest
 from litestar import MediaType
@@ -240,11 +242,24 @@ async def test_links_lead_to_every_page_and_no_reading_breaks(
         reached = await _addresses(listener, browser)
         readings = [path for path in patterns_of(listener.application) if path.startswith("/api/")]
         answered = {path: await _status(browser, path) for path in readings}
+        drawers = {path: await _drawer(browser, at) for path, at in reached.items()}
 
     assert {path: status for path, status in answered.items() if status >= 500} == {}
     assert list(answered.values()).count(200) > 30
     assert set(UNLINKED) & set(reached) == set()
+    shown = {path: drawer for path, drawer in drawers.items() if drawer}
+    assert len(shown) >= 12, "lists show a row beside themselves"
+    for path, drawer in shown.items():
+        at = html.escape(quote(unquote(reached[path].partition("?")[0])))
+        assert "data-closes-peek>Close<" in drawer, path
+        assert f'href="{at}">Open<' in drawer, path
     assert _pages(listener) - set(reached) == set(UNLINKED)
+
+
+async def _drawer(browser: Browser, path: str) -> str:
+    """What a list would show beside itself of this page; nothing where no list does."""
+    _, page = await browser.send("GET", path, hx_target="aside#peek")
+    return "" if "<html" in page else page
 
 
 async def _status(browser: Browser, path: str) -> int:
