@@ -12,6 +12,7 @@ from msgspec import Struct
 from admin.access import needs, session_of
 from admin.compliance.office import REVEALED_MAX, Office, in_words
 from admin.services import Services
+from admin.shell import PEEK, target_of
 from admin.sign_in import SEE_OTHER
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
@@ -173,17 +174,22 @@ async def showing(
     reveal_id: str,
     problem: str = "",
 ) -> Response[str]:
-    """One reveal without content."""
-    return await services.shell.page(
+    """One reveal without content; once it is over, instead of a page that still shows some."""
+    reveal = await office.reveal(organisation, reveal_id)
+    answer = await services.shell.page(
         request,
         "compliance/reveal.html",
         "reveals",
         409 if problem else 200,
-        reveal=await office.reveal(organisation, reveal_id),
+        reveal=reveal,
         problem=problem,
         revealed=None,
         revealed_max=REVEALED_MAX,
     )
+    is_over = not reveal.is_waiting and not reveal.is_open(services.clock.utc_us())
+    if is_over and target_of(request) not in ("", PEEK):
+        answer.headers["hx-redirect"] = request.scope["path"]
+    return answer
 
 
 async def reading(

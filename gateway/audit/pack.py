@@ -26,8 +26,10 @@ CHECKPOINTS_MAX = 500
 _VERIFIER = Path(offline.__file__).read_bytes()
 _README = """Evidence of {origin}, records {first} to {last}
 
-    python verify.py {name} --key KEY      (Python 3.11 or newer, nothing to install)
+    python -m zipfile -e PACK.zip pack
+    python pack/verify.py PACK.zip --key KEY      (Python 3.11 or newer, nothing to install)
 
+PACK.zip is the file that this stands in, whatever it is called with you.
 Compare KEY with what the operator of the log gave you another way; it should be one of keys.txt.
 records.jsonl      one record a line, the very bytes that were hashed (RFC 6962 leaf: 0x00 + line)
 leaves.bin         the leaf hashes, 32 bytes each
@@ -86,7 +88,7 @@ async def write_pack(
         for digest, text in sorted(request.policies.items()):
             writer.add(f"policies/{digest}.json", text.encode())
         writer.add("verify.py", _VERIFIER)
-        about = _README.format(origin=request.origin, first=first, last=last, name=path.name)
+        about = _README.format(origin=request.origin, first=first, last=last)
         writer.add("README.txt", about.encode())
         outside = await trees.ask(request.organisation, _outside(first, last, checkpoints[-1].size))
         manifest = {

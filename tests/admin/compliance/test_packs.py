@@ -1,12 +1,16 @@
 """Packs from the browser hold what was asked for, and the offline verifier accepts them."""
 
 import asyncio
+import html
+import re
+import sys
 import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import pytest
+from anyio import run_process
 from sqlalchemy import update
 
 from gateway.audit import offline
@@ -80,6 +84,30 @@ async def test_a_stranger_accepts_the_pack_and_not_one_that_was_touched(
         offline.check_pack(tmp_path / "touched.zip", keys)
     done = [action for actor, action in await deeds(listener) if actor == "cora"]
     assert [each for each in done if each.startswith("pack")] == ["pack.asked", "pack.fetched"]
+
+
+async def test_a_page_that_waited_says_how_to_check_the_pack_and_that_works(
+    listener: Listener, tmp_path: Path
+) -> None:
+    await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora:
+        path = await made(listener, cora)
+        _, piece = await cora.send("GET", path, hx_target="div#progress")
+        file = await fetched(cora, path, tmp_path)
+        _, integrity = await cora.send("GET", "/o/acme/integrity")
+
+    assert "SHA-256" in piece
+    assert 'href="/o/acme/integrity#keys"' in piece
+    (key,) = log_keys(listener)
+    assert 'id="keys"' in integrity
+    assert html.escape(key) in integrity
+    (commands,) = re.findall(r"<code>(python -m [^<]+)</code>", piece)
+    name = commands.split()[4]
+    file.rename(tmp_path / name)
+    for command in commands.replace("KEY", key).splitlines():
+        _, *said = command.split()
+        done = await run_process([sys.executable, *said], cwd=tmp_path)
+    assert done.stdout.decode().splitlines()[-1] == "it holds"
 
 
 async def test_a_pack_holds_the_policies_that_govern_its_log_and_nobody_elses(

@@ -61,6 +61,24 @@ async def test_content_is_shown_once_a_second_person_agreed_and_while_it_is_open
     assert done == [("cora", "reveal.asked"), ("dan", "reveal.approved"), ("cora", "reveal.used")]
 
 
+async def test_a_page_that_waits_offers_the_content_and_leaves_it_when_its_time_is_over(
+    listener: Listener,
+) -> None:
+    (wanted,) = await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora, person(listener, "dan", "approver") as dan:
+        one = await ask(cora, wanted)
+        polling = {"hx_target": "div#standing", "hx_request": "true"}
+        answer, piece = await cora.send("GET", one, **polling)
+        assert ("Withdraw" in piece, "Show the content" in piece) == (True, False)
+        await dan.send("POST", f"{one}/approve")
+        answer, piece = await cora.send("GET", one, **polling)
+        assert ("Show the content" in piece, "hx-redirect" in answer.headers) == (True, False)
+        listener.clock.advance(601)
+        answer, piece = await cora.send("GET", one, **polling)
+        assert "Expired" in piece
+        assert answer.headers["hx-redirect"] == one, "a page that shows content is left"
+
+
 async def test_a_long_reading_says_that_it_is_cut(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
