@@ -22,7 +22,7 @@ from gateway.store.traffic.archive import Timed
 from policies.explain import Explanation, explain
 from policies.facts import Facts
 from policies.program import PolicyDocument
-from policies.replay import Impact, impact, reproduce
+from policies.replay import Impact, Reproduction, impact, reproduce
 
 
 REQUESTS_MAX: Final = 10_000
@@ -42,6 +42,8 @@ class Weight(Struct, frozen=True):
     reproduced: int
     """Decisions that came out again under the documents that took them."""
     not_reproduced: tuple[str, ...]
+    unknown: int
+    """Decisions of documents that are not kept here."""
     weighed_us: int
 
     @property
@@ -76,9 +78,11 @@ class Weigher:
         digests = {each.recorded.document_digest for each in mine}
         former = {digest: await self._reader.store.document(digest) for digest in digests}
         acting = await self.acting(place, document)
-        found, again, different = await asyncio.to_thread(_decide, acting, mine, former)
+        found, again = await asyncio.to_thread(_decide, acting, mine, former)
         is_all = len(recent) < REQUESTS_MAX
-        weight = Weight(days, is_all, found, again, different, now_us)
+        weight = Weight(
+            *(days, is_all, found, again.same, again.different, again.unknown_documents, now_us)
+        )
         self._known[key] = weight
         while len(self._known) > _KEPT_MAX:
             self._known.popitem(last=False)
@@ -110,8 +114,8 @@ def _decide(
     acting: PolicySet,
     recent: Sequence[Timed],
     former: Mapping[str, PolicyDocument | None],
-) -> tuple[Impact, int, tuple[str, ...]]:
+) -> tuple[Impact, Reproduction]:
     recorded = [each.recorded for each in recent]
     again = reproduce(recorded, former.get, decision_digest)
     found = impact(lambda each: acting.governing_accounts(each.accounts).document, recorded)
-    return found, again.same, again.different
+    return found, again

@@ -69,7 +69,8 @@ def test_a_draft_is_weighed_by_routes_costs_budgets_and_examples() -> None:
 
 def test_what_a_draft_blocks_or_sends_out_is_counted() -> None:
     traffic = [recorded("home", HOME, request(data_class="S3"))]
-    assert impact(document({"deny": "No."}), traffic).newly_blocked == 1
+    blocked = impact(document({"deny": "No."}), traffic)
+    assert (blocked.newly_blocked, blocked.no_longer_in_house) == (1, 0), "it goes nowhere"
     assert impact(OPEN, traffic).no_longer_in_house == 1
     unmeasured = msgspec.structs.replace(traffic[0], input_tokens=0, output_tokens=0)
     assert impact(OPEN, [unmeasured]).cost_after_microusd > 0
