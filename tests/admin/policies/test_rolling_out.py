@@ -322,6 +322,8 @@ async def test_history_compares_says_what_was_live_and_brings_a_version_back(
         for none in ("²", "9" * 5_000, "-1"):
             answer, page = await wanda.send("GET", f"{HOME}/history?a={none}&b=2")
             assert (answer.status, "From version" in page) == (200, False), none
+        _, page = await anton.send("GET", f"{HOME}/versions/2")
+        assert f'href="{HOME}/versions/1#rollback">Roll back to version 1' in page
         answer, _ = await anton.send("POST", f"{HOME}/rollback", {"to": "1", "reason": "a drill"})
         assert answer.headers["location"] == f"{HOME}/versions/3"
         _, page = await wanda.send("GET", f"{HOME}/edit?as=code")
@@ -344,6 +346,8 @@ async def test_a_stricter_rule_is_marked_as_one_that_narrows(listener: Listener)
         path = await submitted(wanda, STRICT)
         assert (await stepped(anton, path, "approve"))[0] == 303
         assert (await stepped(anton, path, "publish"))[0] == 303
+        _, page = await anton.send("GET", path)
+        assert "No version of this level was live before" in page
         _, page = await wanda.send("GET", f"{HOME}/edit?as=code")
         revision = int(page.split('name="revision" value="')[1].split('"')[0])
         await saved(wanda, STRICT.replace('"S4"', '"S3"'), revision)
