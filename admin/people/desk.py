@@ -1,5 +1,6 @@
 """Lets people in and keeps them out, for whoever is signed in; each step is recorded first."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from litestar import Request
@@ -79,6 +80,14 @@ def grant_in(form: Form) -> Grant:
     if role is None or not form.text("organisation"):
         raise RequestInvalid("choose a role and where it holds", parameter="role")
     return Grant(role, form.text("organisation"))
+
+
+def roles_to_give(by: Person, organisations: Iterable[str]) -> frozenset[Role]:
+    """The roles that somebody may give, everywhere or in one of these organisations."""
+    places = (EVERYWHERE, *organisations)
+    return frozenset(
+        role for role in ROLES if any(may_grant(by, Grant(role, place)) for place in places)
+    )
 
 
 def link_of(request: Request[Any, Any, Any], admin_url: str, code: str) -> str:

@@ -9,7 +9,7 @@ from litestar.response import Redirect
 
 from admin.access import needs, session_of
 from admin.forms import Form, form_of
-from admin.people.desk import GOOD_FOR_HOURS, PeopleDesk, grant_in, link_of
+from admin.people.desk import GOOD_FOR_HOURS, PeopleDesk, grant_in, link_of, roles_to_give
 from admin.people.reader import PeopleReader
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
@@ -44,6 +44,7 @@ class PersonRoom:
     async def page(self, request: Asked, name: str, wrong: str = "") -> Response[str]:
         """The page of somebody."""
         detail, reader = await self.reader.detail(name), session_of(request).person
+        organisations = sorted(await self._services.people.organisations())
         return await self._services.shell.page(
             request,
             "people/person.html",
@@ -53,7 +54,8 @@ class PersonRoom:
             person=detail.person,
             wrong=wrong,
             roles=ROLES,
-            organisations=sorted(await self._services.people.organisations()),
+            to_give=roles_to_give(reader, organisations),
+            organisations=organisations,
             is_self=reader.name == name,
             may_let_in=all(may_grant(reader, grant) for grant in detail.person.grants),
         )
@@ -108,6 +110,7 @@ def _inviting(services: Services, room: PersonRoom) -> list[Any]:
     async def form_page(
         request: Asked, form: Form, wrong: dict[str, str] | None = None
     ) -> Response[str]:
+        organisations = sorted(await services.people.organisations())
         return await services.shell.page(
             request,
             "people/new.html",
@@ -116,7 +119,8 @@ def _inviting(services: Services, room: PersonRoom) -> list[Any]:
             form=form,
             wrong=wrong or {},
             roles=ROLES,
-            organisations=sorted(await services.people.organisations()),
+            to_give=roles_to_give(session_of(request).person, organisations),
+            organisations=organisations,
             hours=GOOD_FOR_HOURS,
         )
 

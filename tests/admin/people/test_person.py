@@ -1,5 +1,7 @@
 """People kept out and let in: at once, by whom, and never so that nobody could run the platform."""
 
+import re
+
 import pytest
 
 from gateway.audit.projector import Projector
@@ -103,3 +105,14 @@ async def test_who_may_only_read_people_sees_them_and_changes_nothing(
         assert answer.status == 403, part
     answer, _ = await browser.send("GET", "/person/nobody")
     assert answer.status == 404
+
+
+async def test_a_role_that_is_not_theirs_to_give_cannot_be_chosen_and_its_way_is_told(
+    admin: Browser,
+) -> None:
+    for path in ("/new-person", "/person/olga"):
+        _, page = await admin.send("GET", path)
+        closed = set(re.findall(r'<option value="(\w+)" disabled>', page))
+        assert closed == {"approver", "compliance"}, path
+        assert "gatewright users grant NAME compliance" in page
+        assert "gatewright users grant NAME viewer" not in page
