@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
+from admin.overview.credentials import SealedNames, problem_of
 from admin.overview.health import LATELY_US, Part, provider_parts
 from admin.overview.reader import OverviewReader
 from admin.services import Services
 from gateway.configuration.settings import Settings
-from gateway.credentials import credential_problem, master_key
+from gateway.credentials import credential_problem
 from gateway.oversight.workers import WorkerReport, standing
-from gateway.store.sealed_secrets import SealedSecretTable
 from gateway.store.workers import WorkerTable
 
 
@@ -53,21 +53,18 @@ class LatelyReader:
         self._services = services
         self._overview = OverviewReader(services)
         self._workers = WorkerTable(services.database)
-        self._sealed = SealedSecretTable(
-            services.database, master_key(services.settings), services.clock
-        )
+        self._sealed = SealedNames(services)
 
     async def read(self, visible: Collection[str] | None) -> dict[str, ProviderState]:
         """Every configured provider, by name, as these organisations' requests found it."""
         settings, now_us = self._services.settings, self._services.clock.utc_us()
-        sealed = frozenset(each.name for each in await self._sealed.listed())
+        sealed = await self._sealed.read()
         known = {name: has_credential(settings, name, sealed) for name in settings.providers}
         targets = {name: target.provider for name, target in settings.targets.items()}
         sample = await self._overview.sample(visible, now_us)
         recent = [record for record in sample if now_us - record.utc_us < LATELY_US]
         reasons = {
-            name: ("provider", "no credential" if known[name] is False else "")
-            for name in settings.providers
+            name: ("provider", problem_of(settings, name, sealed)) for name in settings.providers
         }
         reports = await self._workers.all()
         here = [each for each in reports if standing(each, now_us) != "lost"]

@@ -7,10 +7,10 @@ from typing import Final
 from msgspec import Struct
 
 from admin.keys.lines import Spending, spending_of
+from admin.overview.credentials import SealedNames, problem_of
 from admin.overview.health import LATELY_US, Part, provider_parts
 from admin.overview.needs import WAITING_MAX, Need, NeedReader, is_visible, organisation_of
 from admin.services import Services
-from gateway.credentials import credential_problem
 from gateway.oversight.access import Person
 from gateway.rollout.versions import PolicyEvent
 from gateway.store.attention import Attention
@@ -94,6 +94,7 @@ class OverviewReader:
         self._services = services
         self._attention = Attention(services.database)
         self._needs = NeedReader(services)
+        self._sealed = SealedNames(services)
         settings = services.settings
         self._in_house = frozenset(
             each.jurisdiction for each in settings.providers.values() if each.kind == "engine"
@@ -175,14 +176,14 @@ class OverviewReader:
         database = Part(kind, "database", "answers", "good", p95_us=took_us, last_us=now_us)
         lately = [record for record in sample if now_us - record.utc_us < LATELY_US]
         targets = {name: target.provider for name, target in settings.targets.items()}
-        return [gateway, database, *provider_parts(lately, self._providers(), targets)]
+        return [gateway, database, *provider_parts(lately, await self._providers(), targets)]
 
-    def _providers(self) -> dict[str, tuple[str, str]]:
-        settings = self._services.settings
+    async def _providers(self) -> dict[str, tuple[str, str]]:
+        settings, sealed = self._services.settings, await self._sealed.read()
         found = {}
         for name, provider in settings.providers.items():
             kind = "engine" if provider.kind == "engine" else "provider"
-            found[name] = (kind, credential_problem(settings, name))
+            found[name] = (kind, problem_of(settings, name, sealed))
         return found
 
     async def _changes(self, visible: Collection[str] | None, since_us: int) -> list[PolicyEvent]:

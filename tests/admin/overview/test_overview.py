@@ -7,12 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.credentials import master_key
 from gateway.secrets.secret import Secret
 from gateway.store.custody.orders import Custody
 from gateway.store.identity.people import PeopleStore
 from gateway.store.policies.documents import PolicyStore
+from gateway.store.sealed_secrets import SealedSecretTable
 from gateway.types import AuditRecord
-from tests.admin.listener import Browser, Listener
+from tests.admin.listener import Browser, Listener, browsing
 from tests.admin.seeding import (
     DAY_US,
     HOSTILE,
@@ -175,3 +177,23 @@ async def test_text_of_requests_is_text(listener: Listener, root: Browser, hosti
         assert page.count("&lt;") >= 4
     else:
         assert hostile in page
+
+
+async def test_a_provider_waits_for_its_credential_of_the_database(
+    tmp_path: Path, listener_url: str
+) -> None:
+    more = (
+        '[providers.far]\nkind = "openai"\njurisdiction = "us"\ncredential = { db = "open-ai" }\n'
+    )
+    async with Listener(tmp_path, listener_url, more) as listener, browsing(listener) as root:
+        await root.sign_in()
+        said = []
+        for value in ("", "sk-value"):
+            async with listener.database() as database:
+                table = SealedSecretTable(database, master_key(listener.settings), listener.clock)
+                if value:
+                    await table.seal("open-ai", Secret(value), "a test")
+            parts = (await figures(root))["parts"]
+            said += [(each["word"], each["note"]) for each in parts if each["name"] == "far"]
+
+    assert said == [("unavailable", "no credential"), ("quiet", "")]
