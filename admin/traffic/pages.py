@@ -1,5 +1,6 @@
 """The pages of traffic: the list, one request, and the list's file."""
 
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from litestar import MediaType, Request, Response, get, route
@@ -105,6 +106,11 @@ def _request_route(services: Services, stories: StoryReader) -> Any:
         )
 
     return one_request
+
+
+def _day(utc_us: int) -> str:
+    """As evidence packs name it."""
+    return str(datetime.fromtimestamp(utc_us // 1_000_000, UTC).date())
 
 
 async def zone_of(request: Request[Any, Any, Any], services: Services) -> str:

@@ -1,5 +1,6 @@
 """One request's story: sentence, every rule, attempts, bill, and the proof of its record."""
 
+import html
 import json
 import re
 import sys
@@ -20,7 +21,7 @@ from gateway.price import Price
 from gateway.store.money.price_files import PriceFiles, PriceOrder, put_in_force
 from gateway.types import Attempt, AuditRecord, Usage
 from tests.admin import seeding
-from tests.admin.listener import Browser, Listener
+from tests.admin.listener import Browser, Listener, browsing
 from tests.admin.models.test_prices import file_of
 from tests.admin.traffic.test_list import LIST
 from tests.admin.traffic.world import NOW_US, Asked, World
@@ -50,9 +51,27 @@ async def test_the_page_says_in_words_why_and_shows_every_rule_with_its_values(
     assert page.count("✗ did not match") == 1
     assert "hour_utc = 11" in page
     assert "the same decision" in page
-    assert "Request reveal" in page
+    assert "Whoever has the role compliance in acme can ask for it." in page
     assert f"/o/acme/policies/simulator?request={ids[0]}" in page
     assert f"/o/acme/policies/new?from={ids[0]}" in page
+
+
+async def test_a_request_leads_only_to_what_its_reader_may_do_with_it(
+    listener: Listener, world: World
+) -> None:
+    ids = await world.write(Asked(1, data_class="S3", content=b"x"))
+    await world.sign()
+    await seeding.person(listener, "cora", "compliance")
+    async with browsing(listener) as cora:
+        await cora.sign_in_as("cora", seeding.PASSWORD)
+        _, page = await cora.send("GET", f"{LIST}/{ids[0]}")
+        assert "Request reveal" in page
+        assert "Create rule from this" not in page
+        (pack,) = re.findall(r'href="([^"]+)">Evidence pack of this day<', page)
+        answer, wizard = await cora.send("GET", html.unescape(pack))
+    assert answer.status == 200
+    assert "2 records, number 1 to 2" in wizard
+    assert 'name="policies" value="on"' in wizard
 
 
 async def test_an_answer_without_a_decision_is_not_called_refused_and_offers_no_dead_end(
