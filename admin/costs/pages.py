@@ -1,6 +1,6 @@
 """The pages of cost: what was spent, by whom, and what is to come."""
 
-from datetime import date
+from datetime import date, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -51,6 +51,7 @@ def cost_page_routes(services: Services) -> list[Any]:
             400 if problem else 200,
             costs=found,
             groups=list(GROUPS),
+            months=_months(today),
             unusual_shown=UNUSUAL_SHOWN,
             hour_floor=services.settings.alerts.dear_hour_microusd,
             problem=problem,
@@ -71,6 +72,13 @@ def cost_page_routes(services: Services) -> list[Any]:
         return Response(text.encode(), media_type="text/csv; charset=utf-8", headers=headers)
 
     return [costs, export]
+
+
+def _months(today: date) -> list[tuple[str, date, date]]:
+    """What a bill is asked for most, each with its first and last day."""
+    first = today.replace(day=1)
+    last = first - timedelta(days=1)
+    return [("This month", first, today), ("Last month", last.replace(day=1), last)]
 
 
 def question_of(request: Request[Any, Any, Any], today: date) -> Question:

@@ -120,9 +120,16 @@ def forecast(by_day: Mapping[date, int], today: date) -> Forecast:
         spent,
         spent + sum(expected(by_day, today, last).values()),
         (last - today).days,
-        f"spent so far, and for each day left the mean of that weekday in the last"
-        f" {len(_known(by_day, today))} days",
+        _method(len(_known(by_day, today))),
     )
+
+
+def _method(days: int) -> str:
+    """How it was counted, in words."""
+    if not days:
+        return "what was spent so far: no day before today says yet what a day costs"
+    lately = "the day before" if days == 1 else f"the last {days} days"
+    return f"spent so far, and for each day left the mean of that weekday in {lately}"
 
 
 def expected(by_day: Mapping[date, int], today: date, until: date) -> dict[date, int]:

@@ -1,6 +1,7 @@
 """The room of cost: sums are those of the records, limits are set with what they do said first."""
 
 import csv
+import html
 import io
 import re
 from html import unescape
@@ -411,3 +412,10 @@ async def test_the_api_overwrites_no_limit_that_was_changed_since_it_was_read(
     assert await send("rate_limits", was=had) == 204
     assert await standing() == ([], [])
     assert await send("budgets", limit_microusd=7) == 204, "who did not look, as before"
+
+
+async def test_last_month_is_one_press_away(admin: Browser) -> None:
+    page = await see(admin, f"{ROOM}?by=project")
+    (last,) = re.findall(r'href="([^"]+)">Last month<', page)
+    assert last == f"{ROOM}?by=project&amp;since=2026-12-01&amp;until=2026-12-31"
+    assert re.search(r'aria-current="true">Last month<', await see(admin, html.unescape(last)))

@@ -292,6 +292,8 @@ def test_a_month_costs_what_it_did_and_the_mean_of_each_weekday_for_what_is_left
     assert (found.spent_microusd, found.days_left) == (15_400, 15)
     assert found.expected_microusd == 31_000
     assert forecast({}, today).expected_microusd == 0
+    assert "no day before today" in forecast({today: 5000}, today).method
+    assert forecast({today - timedelta(days=1): 1}, today).method.endswith("in the day before")
     assert forecast({today: 5000}, date(2027, 1, 31)).days_left == 0
 
 
