@@ -87,6 +87,9 @@ document.addEventListener("submit", (event) => {
 });
 addEventListener("pageshow", () => { sent = new Map(); });
 
+// On a small screen the screens of a room are one line, of which the one that is shown may be the last.
+document.querySelector('.rail [aria-current="page"]')?.scrollIntoView({ block: "nearest", inline: "nearest" });
+
 const finder = document.getElementById("finder");
 finder?.querySelector("input").addEventListener("input", (event) => {
   const words = event.target.value.toLowerCase().split(/\s+/);
