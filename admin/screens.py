@@ -20,6 +20,7 @@ from gateway.telemetry import Event, logger, raised_at
 FORBIDDEN: Final = 403
 READING: Final = frozenset({"GET", "HEAD"})
 SERVER_ERROR: Final = 500
+UNAVAILABLE: Final = 503
 SEE_OTHER: Final = 303
 ENDED: Final = "Your session has ended. Sign in, and what you were sending is still here."
 PROBLEMS: Final = {
@@ -31,6 +32,10 @@ PROBLEMS: Final = {
     413: "That is too much.",
     503: "The database does not answer. Nothing can be shown until it does.",
 }
+UNSURE: Final = (
+    "The database does not answer, so this may or may not have been done. Go back: what you typed "
+    "is still in the form. Look whether it was done before you send it again."
+)
 NO_ROLE: Final = (
     "No role of yours opens this page. Whoever looks after people and roles can give you one that "
     "does."
@@ -66,6 +71,8 @@ def _said(status: int, method: str) -> str:
     """What a page says of a problem that says nothing itself."""
     if status == FORBIDDEN and method in READING:
         return NO_ROLE  # Nothing was sent, so nothing can have come from another site.
+    if status == UNAVAILABLE and method not in READING:
+        return UNSURE
     return PROBLEMS.get(status, "This page cannot be shown.")
 
 
@@ -130,7 +137,9 @@ class Screens:
         if isinstance(error, StepUpRequired):
             kept = {"draft": error.draft, "to": error.to, "csrf": error.csrf}
             return self.page("prove.html", status, problem="", **kept)
-        return self.page("problem.html", status, problem=text)
+        is_read = request.method in READING
+        again = back_to(request) if status == UNAVAILABLE and is_read else ""
+        return self.page("problem.html", status, problem=text, again=again)
 
     def sign_in(self, request: Request[Any, Any, Any], error: SignInRequired) -> Response[Any]:
         """Where somebody who is not signed in goes: a page for who was sending something."""

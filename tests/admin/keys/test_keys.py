@@ -11,6 +11,7 @@ from admin.keys.issuing import OVERLAP_S_MAX
 from gateway.credentials import pepper
 from gateway.errors import NotReady, Unauthenticated
 from gateway.identity import Peppers, authenticate, key_id_for
+from gateway.store.identity.key_lists import KeyLists
 from gateway.store.identity.keys import KeyStore
 from gateway.store.money.rate_limits import RateLimitTable
 from tests.admin.listener import ON_BOTH, Browser, Listener
@@ -388,3 +389,20 @@ async def test_hostile_names_are_text_wherever_they_stand(
     for name in HOSTILE[:2]:
         assert name not in page
     assert "&lt;script&gt;" in page
+
+
+async def test_while_the_database_is_away_a_page_says_what_to_do_about_it(
+    listener: Listener, admin: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: object) -> None:
+        raise NotReady("the database does not answer")
+
+    with monkeypatch.context() as away:
+        away.setattr(KeyLists, "states", fails)
+        away.setattr(KeyStore, "issue", fails)
+        page = await see(admin, f"{LIST}?q=state:live", 503)
+        assert f'href="{LIST}?q=state:live">Try again<' in page
+        page = await send(admin, f"{LIST}/new", FORM | {"key_id": "away00000000"}, 503)
+        assert "may or may not have been done. Go back" in page
+        assert "Try again" not in page, "whoever presses it would send nothing"
+    await see(admin, f"{LIST}?q=state:live")
