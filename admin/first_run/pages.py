@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from litestar import MediaType, Request, Response, get, post, route
 from litestar.response import Redirect, Stream
@@ -93,7 +94,12 @@ def _making(services: Services) -> list[Any]:
         except RequestInvalid as error:
             wrong = {error.parameter or "organisation": error.message}
             return await page(services, request, 400, form=form, wrong=wrong)
-        return Redirect(PATH, status_code=SEE_OTHER)
+        # The five steps are told of the first organisation; another one begins with its first key.
+        steps = await steps_of(services, person)
+        fields = urlencode({"workspace": place.workspace, "project": place.project})
+        is_first = steps.organisation == place.organisation
+        to = PATH if is_first else f"/o/{place.organisation}/keys/new?{fields}"
+        return Redirect(to, status_code=SEE_OTHER)
 
     @post(
         f"{PATH}/key",

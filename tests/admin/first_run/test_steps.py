@@ -41,6 +41,19 @@ async def test_steps_are_done_when_what_they_leave_is_there(
     assert "/o/acme/traffic/req_k_0" in page
 
 
+async def test_another_organisation_is_made_from_the_menu_and_begins_with_a_key(
+    listener: Listener, root: Browser
+) -> None:
+    await issue(listener, "first", organisation="acme")
+    assert 'href="/first-run#another"' in await see(root, "/")
+    assert 'id="another"' in await see(root)
+    place = {"organisation": "umbrella", "workspace": "labs", "project": "bot"}
+    answer, _ = await root.send("POST", "/first-run/place", place)
+    assert answer.headers["location"] == "/o/umbrella/keys/new?workspace=labs&project=bot"
+    form = await see(root, answer.headers["location"])
+    assert ('value="labs"' in form, 'value="bot"' in form) == (True, True)
+
+
 async def test_a_wrong_place_is_said_beside_its_field_and_kept(root: Browser) -> None:
     wrong = {"organisation": "acme", "workspace": "Not One", "project": "bot"}
     answer, page = await root.send("POST", "/first-run/place", wrong)
