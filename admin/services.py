@@ -3,7 +3,7 @@
 Made once at the start and handed to every room; a room takes what it needs and opens nothing.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -57,6 +57,7 @@ TIDY_EVERY_S: Final = 3600.0
 SCHEDULE_EVERY_S: Final = 1.0
 RETIRE_EVERY_S: Final = 60.0
 FORGET_EVERY_S: Final = 60.0
+FORGOTTEN: Final = ("sessions", "refusals", "shown once")
 
 
 class Services(Struct, frozen=True):
@@ -134,11 +135,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     badge = LogBadge(database, checker, clock, settings.audit.checkpoint_period_s)
     packs = EvidencePacks(database, settings.path(settings.audit.pack_directory), clock)
     shown_once = ShownOnce(clock)
-    forgotten = {
-        "sessions": people.forget_over,
-        "refusals": refusals.tell,
-        "shown once": shown_once.forget,
-    }
+    forgotten = [people.forget_over, refusals.tell, shown_once.forget]
     lost = RetirementDesk(settings, database, records, log, deeds=deeds, people=people, clock=clock)
     waiting = _waiting(database, log, clock, policies, lost)
     return Services(
@@ -194,7 +191,7 @@ def _upkeep(
     scheduler: Scheduler,
     retirement: Retirement,
     packs: EvidencePacks,
-    forgotten: Mapping[str, Callable[[], Awaitable[object]]],
+    forgotten: Sequence[Callable[[], Awaitable[object]]],
 ) -> Upkeep:
     return Upkeep(
         (
@@ -205,7 +202,7 @@ def _upkeep(
             Duty("packs", TIDY_EVERY_S, packs.drop_expired, Event.UPKEEP_FAILED),
             *(
                 Duty(name, FORGET_EVERY_S, forget, Event.UPKEEP_FAILED)
-                for name, forget in forgotten.items()
+                for name, forget in zip(FORGOTTEN, forgotten, strict=True)
             ),
         )
     )

@@ -108,31 +108,8 @@ def _reading(services: Services) -> list[Any]:
 
 
 def _issuing(services: Services) -> list[Any]:
-    issuer, shell = KeyIssuer(services), services.shell
+    issuer = KeyIssuer(services)
     teams = TeamStore(services.database, services.clock)
-
-    async def form_page(
-        request: Request[Any, Any, Any],
-        organisation: str,
-        form: Form,
-        wrong: dict[str, str] | None = None,
-    ) -> Response[str]:
-        known = await teams.teams(organisation)
-        return await shell.page(
-            request,
-            "keys/new.html",
-            "keys",
-            400 if wrong else 200,
-            form=form,
-            wrong=wrong or {},
-            organisation=organisation,
-            places=await services.keys.places(organisation),
-            teams=[team for team in known if team.archived_us is None],
-            team=next((team for team in known if team.name == form.text("workspace")), None),
-            targets=sorted(services.settings.targets),
-            key_id=form.text("key_id") or new_key_id(),
-            windows=[(window, _WINDOW_WORDS[window]) for window in reversed(WINDOWS)],
-        )
 
     @route(f"{_PATH}/new", http_method=READING, media_type=_HTML, opt=needs(_P.KEYS_ISSUE))
     async def new_key(
@@ -142,7 +119,7 @@ def _issuing(services: Services) -> list[Any]:
         team = await teams.team(organisation, request.query_params.get("workspace", ""))
         days = (team.defaults.expires_days if team else None) or EXPIRES_DAYS
         defaults = {"expires_days": [str(days)], "translation": ["warn"]}
-        return await form_page(request, organisation, Form(defaults | given))
+        return await _form_page(services, request, organisation, Form(defaults | given))
 
     @post(f"{_PATH}/new", media_type=_HTML, opt=needs(_P.KEYS_ISSUE, records="key.issued"))
     async def issue_key(
@@ -156,12 +133,39 @@ def _issuing(services: Services) -> list[Any]:
                 key = await issuer.issue(session_of(request).person, organisation, order)
             except RequestInvalid as error:
                 wrong = {error.parameter or "name": error.message}
-                return await form_page(request, organisation, form, wrong)
+                return await _form_page(services, request, organisation, form, wrong)
             return await reveal(services, request, key, organisation, is_new=True)
 
         return await services.shown_once.answer(request, form, issued)
 
     return [new_key, issue_key]
+
+
+async def _form_page(
+    services: Services,
+    request: Request[Any, Any, Any],
+    organisation: str,
+    form: Form,
+    wrong: dict[str, str] | None = None,
+) -> Response[str]:
+    """What to say of a new key, as it was typed so far."""
+    teams = TeamStore(services.database, services.clock)
+    known = await teams.teams(organisation)
+    return await services.shell.page(
+        request,
+        "keys/new.html",
+        "keys",
+        400 if wrong else 200,
+        form=form,
+        wrong=wrong or {},
+        organisation=organisation,
+        places=await services.keys.places(organisation),
+        teams=[team for team in known if team.archived_us is None],
+        team=next((team for team in known if team.name == form.text("workspace")), None),
+        targets=sorted(services.settings.targets),
+        key_id=form.text("key_id") or new_key_id(),
+        windows=[(window, _WINDOW_WORDS[window]) for window in reversed(WINDOWS)],
+    )
 
 
 async def reveal(

@@ -148,6 +148,10 @@ def _inviting(services: Services, room: PersonRoom) -> list[Any]:
 
         return await services.shown_once.answer(request, form, invited)
 
+    return [new_person, invite, _linking(services, room)]
+
+
+def _linking(services: Services, room: PersonRoom) -> Any:
     @post(
         f"{_AT}/link",
         media_type=_HTML,
@@ -164,7 +168,7 @@ def _inviting(services: Services, room: PersonRoom) -> list[Any]:
 
         return await services.shown_once.answer(request, await form_of(request), linked)
 
-    return [new_person, invite, link]
+    return link
 
 
 def _changing(room: PersonRoom) -> list[Any]:
