@@ -1,5 +1,7 @@
 """Break-glass: a second person, a while, and a record of every reading."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -67,7 +69,7 @@ async def test_a_page_that_waits_offers_the_content_and_leaves_it_when_its_time_
     (wanted,) = await converse(listener, ["ann"])
     async with person(listener, "cora") as cora, person(listener, "dan", "approver") as dan:
         one = await ask(cora, wanted)
-        polling = {"hx_target": "div#standing", "hx_request": "true"}
+        polling: Any = {"hx_target": "div#standing", "hx_request": "true"}
         answer, piece = await cora.send("GET", one, **polling)
         assert ("Withdraw" in piece, "Show the content" in piece) == (True, False)
         await dan.send("POST", f"{one}/approve")
