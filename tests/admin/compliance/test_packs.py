@@ -97,9 +97,9 @@ async def test_a_page_that_waited_says_how_to_check_the_pack_and_that_works(
         _, integrity = await cora.send("GET", "/o/acme/integrity")
 
     assert "SHA-256" in piece
-    assert 'href="/o/acme/integrity#keys"' in piece
+    assert 'href="/o/acme/integrity#log-keys"' in piece
     (key,) = log_keys(listener)
-    assert 'id="keys"' in integrity
+    assert 'id="log-keys"' in integrity
     assert html.escape(key) in integrity
     (commands,) = re.findall(r"<code>(python -m [^<]+)</code>", piece)
     name = commands.split()[4]
