@@ -7,7 +7,8 @@ from itertools import pairwise
 import torch
 
 from local_engine.bench.subject import SPEC, Subject, best_us, cpu_us, random_prompt
-from local_engine.core.scheduler import Limits, Scheduler
+from local_engine.core.limits import Limits
+from local_engine.core.scheduler import Scheduler
 from local_engine.core.sequence import Sequence
 from local_engine.kernels.linear import (
     MakeLinear,

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import torch
 
-from local_engine.core.scheduler import Limits, Scheduler
+from local_engine.core.limits import Limits
+from local_engine.core.scheduler import Scheduler
 from local_engine.core.sequence import Sequence
 from local_engine.model.decoder import Decoder
 from local_engine.model.spec import ModelSpec

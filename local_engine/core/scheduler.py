@@ -9,82 +9,14 @@ lowest tier's least computed sequence starts over, usually from the prefix cache
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-from local_engine.core.allocation import BlockAllocation, BlockCopy
+from local_engine.core.allocation import BlockAllocation
 from local_engine.core.events import EventLog
+from local_engine.core.limits import Limits, NeverFits, QueueFull
 from local_engine.core.pace import Pace
 from local_engine.core.sequence import FinishReason, Sequence
+from local_engine.core.step import Item, Step
 from local_engine.core.tiers import DeficitRoundRobin, Tier
-
-
-class QueueFull(RuntimeError):
-    """The waiting queue is full; the caller should come back in a moment."""
-
-    def __init__(self, num_waiting: int) -> None:
-        super().__init__(f"{num_waiting} sequences are waiting already")
-
-
-class NeverFits(ValueError):
-    """The pool, or the tenant's share of it, can never hold this sequence."""
-
-    def __init__(self, num_blocks: int, num_available: int) -> None:
-        super().__init__(
-            f"the request needs {num_blocks} KV blocks, {num_available} can be available to it"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a scheduler may hand out; the defaults suit a small model on a CPU."""
-
-    num_blocks: int
-    block_size: int = 16
-    max_running: int = 64
-    max_waiting: int = 256
-    token_budget: int = 512
-    prefill_chunk: int = 128
-    """Prompt tokens per step while others decode: the bound on everybody's longest gap."""
-    is_paced: bool = False
-    """That bound, and the budget of a step without decoders, follow from measured step times."""
-    long_prompt: int = 512
-    max_long_prefills: int = 2
-    watermark: float = 0.01
-    tenant_share: float = 1.0
-    """The part of all blocks that one tenant may hold."""
-    ageing_steps: int = 256
-    """A waiting sequence is treated as one tier better after so many steps."""
-    max_preemptions: int = 3
-    """So often a sequence makes room for a better tier's arrival; then only for lack of blocks."""
-    num_host_blocks: int = 0
-    is_caching: bool = True
-
-
-@dataclass(slots=True)
-class Item:
-    """Tokens `start` … `end` of one sequence in one step."""
-
-    sequence: Sequence
-    start: int
-    end: int
-    epoch: int
-    num_drafts: int = 0
-    is_sampled: bool = True
-    """The last token's scores are asked for: the chunk reaches what is known."""
-
-
-@dataclass(slots=True)
-class Step:
-    """One unit of work for the runner: first the copies in order, then all items at once."""
-
-    items: list[Item]
-    copies: tuple[BlockCopy, ...] = ()
-    preempted: list[Sequence] = field(default_factory=list)
-    num_decode_tokens: int = 0
-
-    @property
-    def num_tokens(self) -> int:
-        return sum(item.end - item.start for item in self.items)
 
 
 class Scheduler:

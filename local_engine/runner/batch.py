@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from local_engine.core.scheduler import Item, Step
 from local_engine.core.sequence import PENDING
+from local_engine.core.step import Item, Step
 from local_engine.kernels.fast import Chunks, FastKernels, HeadNorms
 from local_engine.kernels.paged_attention import decode_reference, prefill_chunks_reference
 from local_engine.kernels.reach import Reach

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from local_engine.core.scheduler import Item
 from local_engine.core.sequence import Sequence
+from local_engine.core.step import Item
 from local_engine.kernels.fast import FastKernels
 from local_engine.model.spec import ModelSpec
 from local_engine.runner.batch import FlatBatch

@@ -12,8 +12,8 @@ from typing import Protocol
 import torch
 
 from local_engine.core.allocation import BlockCopy
-from local_engine.core.scheduler import Step
 from local_engine.core.sequence import Sequence
+from local_engine.core.step import Step
 from local_engine.kernels.linear import MakeLinear
 from local_engine.kernels.paged_attention import choose_native
 from local_engine.model.decoder import Decoder

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 from local_engine.core.allocation import BlockCopy, CopyKind
-from local_engine.core.scheduler import Step
+from local_engine.core.step import Step
 from local_engine.kernels.linear import MakeLinear
 from local_engine.kernels.paged_attention import choose_native
 from local_engine.model.decoder import Block, Decoder, Mlp

@@ -10,8 +10,8 @@ from typing import Protocol
 
 import torch
 
-from local_engine.core.scheduler import Item, Step
 from local_engine.core.sequence import Sequence
+from local_engine.core.step import Item, Step
 from local_engine.kernels.linear import choose_linear
 from local_engine.kernels.paged_attention import choose_native
 from local_engine.model.decoder import Decoder

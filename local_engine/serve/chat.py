@@ -3,7 +3,7 @@
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-from local_engine.core.scheduler import QueueFull
+from local_engine.core.limits import QueueFull
 from local_engine.core.sequence import PromptTooLong
 from local_engine.sampling_params import InvalidParameter
 from local_engine.serve.chat_request import ChatRequest, read_chat_request

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from local_engine.core.scheduler import QueueFull
+from local_engine.core.limits import QueueFull
 from local_engine.core.sequence import PromptTooLong
 from local_engine.sampling_params import InvalidParameter
 from local_engine.serve.chat_request import decode_body, unsupported_parameter

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from local_engine.core.scheduler import QueueFull
+from local_engine.core.limits import QueueFull
 from local_engine.core.sequence import FinishReason, PromptTooLong
 from local_engine.model.config import SamplingDefaults
 from local_engine.sampling_params import InvalidParameter, SamplingParams

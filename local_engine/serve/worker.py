@@ -12,9 +12,11 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+from local_engine.core.limits import NeverFits, QueueFull
 from local_engine.core.prefix_cache import extend_hashes, group_salt
-from local_engine.core.scheduler import NeverFits, QueueFull, Scheduler, Step
+from local_engine.core.scheduler import Scheduler
 from local_engine.core.sequence import PromptTooLong, Sequence
+from local_engine.core.step import Step
 from local_engine.core.tiers import tier_named
 from local_engine.runner.choosing import Result
 from local_engine.runner.model_runner import ModelRunner, Prepared

@@ -14,7 +14,8 @@ from pathlib import Path
 import msgspec
 import torch
 
-from local_engine.core.scheduler import Limits, Scheduler
+from local_engine.core.limits import Limits
+from local_engine.core.scheduler import Scheduler
 from local_engine.model.config import read_model_name, read_sampling_defaults
 from local_engine.model.errors import ModelRefused
 from local_engine.model.loader import describe, load_decoder

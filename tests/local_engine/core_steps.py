@@ -5,8 +5,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from local_engine.core.events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent
-from local_engine.core.scheduler import Limits, Scheduler, Step
+from local_engine.core.limits import Limits
+from local_engine.core.scheduler import Scheduler
 from local_engine.core.sequence import Sequence
+from local_engine.core.step import Step
 from local_engine.sampling_params import SamplingParams
 
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from local_engine.core.scheduler import Item, Step
 from local_engine.core.sequence import Sequence
+from local_engine.core.step import Item, Step
 from local_engine.runner.batch import flatten
 from local_engine.sampling_params import SamplingParams
 

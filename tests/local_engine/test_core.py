@@ -5,9 +5,11 @@ import sys
 
 import pytest
 
+from local_engine.core.limits import Limits, NeverFits, QueueFull
 from local_engine.core.pace import Pace
-from local_engine.core.scheduler import Limits, NeverFits, QueueFull, Scheduler, Step
+from local_engine.core.scheduler import Scheduler
 from local_engine.core.sequence import PENDING, FinishReason, PromptTooLong, Sequence
+from local_engine.core.step import Step
 from local_engine.core.tiers import Tier
 from local_engine.sampling_params import InvalidParameter, SamplingParams
 from tests.local_engine.core_steps import EOS, answer, new_scheduler, run_step, sequence

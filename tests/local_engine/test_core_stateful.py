@@ -7,8 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from local_engine.core.scheduler import Limits, NeverFits, QueueFull, Scheduler, Step
+from local_engine.core.limits import Limits, NeverFits, QueueFull
+from local_engine.core.scheduler import Scheduler
 from local_engine.core.sequence import Sequence
+from local_engine.core.step import Step
 from local_engine.core.tiers import Tier
 from local_engine.sampling_params import SamplingParams
 from tests.local_engine.core_steps import replay

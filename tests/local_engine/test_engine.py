@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from local_engine.core.scheduler import QueueFull
+from local_engine.core.limits import QueueFull
 from local_engine.sampling_params import SamplingParams
 from local_engine.serve import worker
 from local_engine.serve.engine import Caller, Engine, Generation, StepFailed

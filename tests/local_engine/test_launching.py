@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from local_engine.bench.gpu.loop import Loop, new_engine
-from local_engine.core.scheduler import Limits
+from local_engine.core.limits import Limits
 from local_engine.core.sequence import Sequence
 from local_engine.runner.model_runner import ModelRunner
 from local_engine.sampling_params import SamplingParams

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional as F
 
-from local_engine.core.scheduler import Item, Step
 from local_engine.core.sequence import Sequence
+from local_engine.core.step import Item, Step
 from local_engine.kernels.fast import HeadNorms
 from local_engine.kernels.linear import choose_linear, triton_products
 from local_engine.kernels.paged_attention import choose_native

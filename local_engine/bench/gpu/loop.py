@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 
-from local_engine.core.scheduler import Limits, Scheduler, Step
+from local_engine.core.limits import Limits
+from local_engine.core.scheduler import Scheduler
 from local_engine.core.sequence import Sequence
+from local_engine.core.step import Step
 from local_engine.kernels.linear import MakeLinear
 from local_engine.model.decoder import Decoder
 from local_engine.runner.graphs import CudaRecorder, record_plainly
