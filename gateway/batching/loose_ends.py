@@ -16,7 +16,7 @@ from msgspec import structs
 from gateway.audit.open_intents import OpenIntents, OpenLine
 from gateway.audit.reckoning import CRASHED, ERASED, GONE, OpenIntent, closing, read_intents
 from gateway.batching.owed import OutcomeOf, late_cost
-from gateway.batching.parked_lines import ParkedLines
+from gateway.batching.parked_reservations import ParkedReservations
 from gateway.clock import Clock
 from gateway.passage import NATIVE
 from gateway.ports import AuditLog
@@ -41,7 +41,7 @@ class LooseEnds:
         folder: Path,
         lines: LineStore,
         unsent: UnsentLines,
-        parked: ParkedLines,
+        reservations: ParkedReservations,
         *,
         audit: AuditLog,
         outcome_of: OutcomeOf,
@@ -52,7 +52,7 @@ class LooseEnds:
         self._folder = folder
         self._lines = lines
         self._unsent = unsent
-        self._parked = parked
+        self._reservations = reservations
         self._audit = audit
         self._outcome_of = outcome_of
         self._clock = clock
@@ -133,12 +133,12 @@ class LooseEnds:
                 outcome = structs.replace(outcome, cost_microusd=0, detail=detail)
             await self._charge(begun, outcome.cost_microusd)
         await self._audit.append(outcome)
-        await self._parked.give_up(outcome.request_id, outcome.cost_microusd)
+        await self._reservations.give_up(outcome.request_id, outcome.cost_microusd)
         return True
 
     async def _charge(self, begun: AuditRecord, cost_microusd: int) -> None:
         """Before it is on record: after a crash in between both are done, each once."""
-        await self._parked.charge(late_cost(begun, cost_microusd))
+        await self._reservations.charge(late_cost(begun, cost_microusd))
 
 
 class LeftByGone(LooseEnds):

@@ -24,8 +24,10 @@ from gateway.batching.forgetting import Forgetting
 from gateway.batching.lines import LineJourneys
 from gateway.batching.loose_ends import LeftByGone, LooseEnds
 from gateway.batching.owed import OutcomeOf, Purse
+from gateway.batching.parcel_journeys import ParcelJourneys
 from gateway.batching.parcel_runner import ParcelRunner, ParcelShare
 from gateway.batching.parked_lines import ParkedLines
+from gateway.batching.parked_reservations import ParkedReservations
 from gateway.batching.pipeline import BatchPipeline
 from gateway.batching.runner import BatchRunner, Share, Stores
 from gateway.clock import Clock
@@ -44,6 +46,7 @@ from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import FileStore
 from gateway.store.batching.lines import LineStore
 from gateway.store.batching.parcels import ParcelStore
+from gateway.store.batching.parked_lines import ParkedLineStore
 from gateway.store.batching.turns import BatchTurns
 from gateway.store.batching.unsent_lines import UnsentLines
 from gateway.store.batching.vendor_copies import VendorCopies
@@ -123,17 +126,22 @@ class Batches:
         return LineJourneys(pipeline, means.snapshots, means.clock, means.dialects)
 
     @cached_property
+    def _reservations(self) -> ParkedReservations:
+        means = self._means
+        purse = Purse(
+            LateBookings(means.database, means.clock),
+            ParkedMoney(means.database, means.clock, means.ledger.holder),
+            partial(stake_of, means.ledger),
+        )
+        return ParkedReservations(means.ledger, purse, self._shared, means.outcome_of)
+
+    @cached_property
     def _parked(self) -> ParkedLines:
         means = self._means
         return ParkedLines(
-            ParcelStore(means.database, self._shared),
+            ParkedLineStore(means.database, self._shared),
             self._journeys,
-            means.ledger,
-            Purse(
-                LateBookings(means.database, means.clock),
-                ParkedMoney(means.database, means.clock, means.ledger.holder),
-                partial(stake_of, means.ledger),
-            ),
+            self._reservations,
             self._shared,
             metrics=means.metrics,
             outcome_of=means.outcome_of,
@@ -152,14 +160,15 @@ class Batches:
             self._shared,
             poll_s=settings.native_poll_s,
         )
-        return ParcelRunner(
-            store,
-            self._batches,
-            self._parked,
-            self._service,
+        journeys = ParcelJourneys(
+            *(store, self._batches, self._parked, self._reservations, self._service),
             self._shared,
-            share=ParcelShare(worker, holder, settings.native_lines_max, settings.native_poll_s),
             forgetting=forgetting,
+            poll_s=settings.native_poll_s,
+        )
+        return ParcelRunner(
+            *(store, journeys, self._reservations, self._shared),
+            share=ParcelShare(worker, holder, settings.native_lines_max),
             wake=self._runner.has_parked,
         )
 
@@ -180,7 +189,7 @@ class Batches:
         return kind(
             *(intents, folder, self._lines),
             UnsentLines(means.database, means.clock),
-            self._parked,
+            self._reservations,
             audit=audit,
             outcome_of=means.outcome_of,
             clock=means.clock,
@@ -252,9 +261,9 @@ class Batches:
             return forgetting
         runner, waiting, failed = self._runner, self._means.waiting, Event.BATCH_FAILED
         lately = partial(waiting.batches_lately, 2 * rhythm.BATCH_LEASES_S)
-        parcels, parked = self._parcels, self._parked
+        parcels, reservations = self._parcels, self._reservations
         on_time = self._on_time
-        drop = partial(parked.drop_ended, self._lines)
+        drop = partial(reservations.drop_ended, self._lines)
         parcels_s = min(rhythm.PARCELS_S, self._means.settings.batches.native_poll_s)
         return (
             *forgetting,
@@ -278,7 +287,7 @@ class Batches:
                 failed,
                 due=waiting.parcels,
             ),
-            Duty("parked money", rhythm.BATCH_LEASES_S, drop, failed, due=parked.holds_any),
+            Duty("parked money", rhythm.BATCH_LEASES_S, drop, failed, due=reservations.holds_any),
         )
 
     async def close(self) -> None:

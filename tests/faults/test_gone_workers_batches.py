@@ -41,10 +41,10 @@ from tests.running_gateway import BRISK_PROCESS, RunningGateway, Upstreams
 pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(180)]
 
 HASTY = f"""{BRISK_PROCESS}
-import gateway.store.batching.lines, gateway.store.batching.parcels
+import gateway.store.batching.lines, gateway.store.batching.parcel_rows
 gateway.rhythm.BATCH_LEASES_S = 0.3
 gateway.store.batching.lines.LEASE_US = 3_000_000
-gateway.store.batching.parcels.TEND_US = 3_000_000
+gateway.store.batching.parcel_rows.TEND_US = 3_000_000
 """
 """A data plane whose leases are short: whoever takes over need not wait for half a minute."""
 

@@ -139,10 +139,10 @@ async def test_a_vendors_batch_that_never_ends_is_cancelled_a_few_times_and_paid
     name: str,
 ) -> None:
     """Its lines go one by one; when it ends after all it is deleted, and no answer changes."""
-    for module in ("forgetting", "parcel_runner"):
+    for module in ("forgetting", "parcel_journeys"):
         monkeypatch.setattr(f"gateway.batching.{module}.CANCELS_MAX", 3)
         monkeypatch.setattr(f"gateway.batching.{module}.rest_s", lambda *_: 0.05)
-    monkeypatch.setattr("gateway.batching.parcel_runner.OVERDUE_S", 0.5)
+    monkeypatch.setattr("gateway.batching.parcel_journeys.OVERDUE_S", 0.5)
     vendor = getattr(upstreams, name).batches
     vendor.faults = ParcelFaults(is_slow=True, is_endless=True)
     target = {"openai": GPT_TARGET, "anthropic": CLAUDE_TARGET}[name]

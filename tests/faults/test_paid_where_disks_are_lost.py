@@ -26,7 +26,7 @@ from tests.running_gateway import Upstreams
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240), pytest.mark.postgres]
 POINTS = {
-    "while it was at its vendor": "parcel_runner:ParcelRunner:_collect",
+    "while it was at its vendor": "parcel_journeys:ParcelJourneys:_collect",
     "while it was about to end": "lines:LineJourneys:deliver",
 }
 

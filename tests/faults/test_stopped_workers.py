@@ -53,12 +53,12 @@ STOPS = """
 import asyncio, os, pathlib, signal
 from gateway import errors
 from gateway.audit import second
-from gateway.batching import lines, parcel_runner, pipeline, runner
+from gateway.batching import lines, parcel_journeys, parcel_runner, pipeline, runner
 from gateway.oversight import deeds
 from gateway.providers import anthropic_parcels, openai_parcels, parcel_post
-from gateway.store.batching import parcels
+from gateway.store.batching import parcels, parked_lines
 from gateway.store.money import late_bookings
-parcel_runner.SUBMIT_S = {submit_s!r}
+parcel_journeys.SUBMIT_S = {submit_s!r}
 point, step, told, go = {point!r}, {step!r}, pathlib.Path({told!r}), pathlib.Path({go!r})
 has_stopped = []
 
@@ -307,11 +307,11 @@ async def world(
 @pytest.mark.parametrize(
     ("point", "written_off"),
     [
-        ("parcels:ParcelStore:begin_ending", False),
-        ("parcels:ParcelStore:begin_ending", True),
+        ("parked_lines:ParkedLineStore:begin_ending", False),
+        ("parked_lines:ParkedLineStore:begin_ending", True),
         ("lines:LineJourneys:deliver", False),
         ("lines:LineJourneys:deliver", True),
-        ("parcels:ParcelStore:end", False),
+        ("parked_lines:ParkedLineStore:end", False),
     ],
 )
 async def test_a_parcel_that_was_taken_over_is_ended_once(
@@ -386,7 +386,7 @@ async def test_an_outcome_that_nobody_could_read_in_time_counts_nowhere_either(
 ) -> None:
     """On another machine, stopped before the database had what it wrote."""
     url_of = postgres_server.create_migrated()
-    point = "parcels:ParcelStore:end"
+    point = "parked_lines:ParkedLineStore:end"
     (tmp_path / "one").mkdir()
     two, url = await world(tmp_path / "one", url_of, upstreams, NATIVE)
     batch, found, _ = await two.taken_over(url, point, LEADS, 3, machine=tmp_path / "two")
@@ -455,7 +455,7 @@ async def test_a_parcel_that_leaves_while_another_worker_looks_for_it_is_the_one
     async def shows_nothing(*_: object) -> None:
         return None
 
-    monkeypatch.setattr("gateway.batching.parcel_runner.LOOKS_MIN", 10**6)
+    monkeypatch.setattr("gateway.batching.parcel_journeys.LOOKS_MIN", 10**6)
     monkeypatch.setattr(OpenAIParcels, "find", shows_nothing)
     vendor, point = upstreams.openai.batches, "openai_parcels:OpenAIParcels:submit"
     two, url = await world(tmp_path, database_url, upstreams, NATIVE)

@@ -10,6 +10,8 @@ from gateway.batches import Line
 from gateway.store.schema.parcels import parcels, parked_lines
 
 
+TEND_US = 60_000_000
+"""How long a parcel is led by whoever took it and says no more."""
 ROW = (
     *(
         parcels.c.id.label("parcel_id"),
@@ -81,6 +83,11 @@ def is_for(holder: str, old_us: int) -> ColumnElement[bool]:
     """
     waits = parked_lines.c
     return or_(waits.holder == holder, waits.parked_us <= old_us)
+
+
+def tended_until_us(now_us: int) -> int:
+    """Until when a parcel is led by whoever takes it, or goes on with it, now."""
+    return now_us + TEND_US
 
 
 def of_term(parcel_id: str, term: int) -> Update:

@@ -1,25 +1,20 @@
-"""Parcels in the database: lines that wait for a vendor, put together, and where each parcel is."""
+"""Parcels in the database: parked lines put together, and where each parcel is."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import and_, delete, exists, func, or_, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.batches import Line, LineEnd
 from gateway.clock import Clock
-from gateway.secrets.content_keys import ContentKey
-from gateway.store.batching.lines import Claim, ending_of, is_claimed
 from gateway.store.batching.parcel_rows import (
     ROW,
     Loose,
     ParcelRow,
-    ParkedLine,
     TermOver,
     change,
     is_for,
     of_term,
     parcel_row,
+    tended_until_us,
 )
 from gateway.store.batching.past_parcels import is_past, remember
 from gateway.store.batching.unsent_lines import settle
@@ -29,10 +24,7 @@ from gateway.store.schema.parcels import parcels, parked_lines, vendor_copies
 from gateway.store.speech import insert_into
 
 
-TEND_US = 60_000_000
 READ_AT_ONCE = 50
-WRITES_WITHIN = 2
-"""Of a term's time one part in so many is for outcomes: then nobody else has begun with them."""
 _LINES = parked_lines.c
 
 
@@ -42,48 +34,6 @@ class ParcelStore:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-
-    async def park(
-        self,
-        claim: Claim,
-        key: ContentKey,
-        provider: str,
-        target: str,
-        ticket: bytes,
-        also: Callable[[AsyncConnection], Awaitable[None]] | None = None,
-    ) -> bool:
-        """A claimed line waits from now on; False where it is not this claim's any more.
-
-        `also` is done in the same transaction.
-        """
-        number = claim.line.number
-        row = {
-            "batch_id": claim.batch.batch_id,
-            "number": number,
-            "holder": claim.holder,
-            "provider": provider,
-            "target": target,
-            "parcel": "",
-            "is_ending": 0,
-            "failures": claim.failures,
-            "size_bytes": len(ticket),
-            "parked_us": self._clock.utc_us(),
-            "sealed_ticket": key.seal(ticket, "ticket", number),
-        }
-        async with self._database.writing() as connection:
-            parked = is_claimed(claim).values(state="parked", holder="")
-            if not (await connection.execute(parked)).rowcount:
-                # Not this claim's any more; or parked already, by a commit nobody could tell us of.
-                mine = select(_LINES.number).where(
-                    _LINES.batch_id == claim.batch.batch_id,
-                    _LINES.number == number,
-                    _LINES.holder == claim.holder,
-                )
-                return (await connection.execute(mine)).first() is not None
-            await connection.execute(parked_lines.insert(), row)
-            if also is not None:
-                await also(connection)
-        return True
 
     async def loose(self, holder: str, old_us: int) -> list[Loose]:
         """Lines of this worker that are in no parcel, and everybody's that are older."""
@@ -154,7 +104,7 @@ class ParcelStore:
                     "due_us": now_us,
                     "tries": 0,
                     "tender": holder,
-                    "tended_until_us": now_us + TEND_US,
+                    "tended_until_us": tended_until_us(now_us),
                 }
                 await connection.execute(parcels.insert(), row)
         return count
@@ -190,7 +140,7 @@ class ParcelStore:
             parcels.c.id == parcel_id,
             or_(parcels.c.tender == holder, parcels.c.tended_until_us <= now_us),
         )
-        values = {"tender": holder, "tended_until_us": now_us + TEND_US}
+        values = {"tender": holder, "tended_until_us": tended_until_us(now_us)}
         taken = mine.values(**values, term=parcels.c.term + 1).returning(*ROW)
         async with self._database.writing() as connection:
             row = (await connection.execute(taken)).mappings().one_or_none()
@@ -198,7 +148,7 @@ class ParcelStore:
 
     async def keep(self, holder: str, *, is_leaving: bool = False) -> None:
         """What this worker leads, it goes on leading, or leaves to others."""
-        until_us = 0 if is_leaving else self._clock.utc_us() + TEND_US
+        until_us = 0 if is_leaving else tended_until_us(self._clock.utc_us())
         mine = update(parcels).where(parcels.c.tender == holder)
         async with self._database.writing() as connection:
             await connection.execute(mine.values(tended_until_us=until_us))
@@ -228,7 +178,7 @@ class ParcelStore:
             TermOver: somebody else sends it, or has.
         """
         mine = of_term(parcel_id, term).where(parcels.c.is_erased == 0)
-        until_us = self._clock.utc_us() + TEND_US
+        until_us = tended_until_us(self._clock.utc_us())
         values = {"state": "submitting", "tries": 0, "lines": lines, "due_us": due_us}
         async with self._database.writing() as connection:
             sent = await connection.execute(mine.values(**values, tended_until_us=until_us))
@@ -311,90 +261,3 @@ class ParcelStore:
         async with self._database.reading() as connection:
             rows = (await connection.execute(query.order_by(_LINES.number))).all()
         return {row.number: bool(row.is_ending) for row in rows}
-
-    async def lines(
-        self, batch_id: str, key: ContentKey, numbers: Sequence[int]
-    ) -> list[ParkedLine]:
-        """Parked lines with their tickets."""
-        joined = and_(
-            batch_lines.c.batch_id == _LINES.batch_id, batch_lines.c.number == _LINES.number
-        )
-        query = (
-            select(
-                *(_LINES.number, _LINES.sealed_ticket, _LINES.failures, _LINES.is_ending),
-                *(batch_lines.c.sealed_id, batch_lines.c.sealed_body),
-            )
-            .join(batch_lines, joined)
-            .where(_LINES.batch_id == batch_id, _LINES.number.in_(numbers))
-            .order_by(_LINES.number)
-        )
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).all()
-        return [_parked_line(row, key) for row in rows]
-
-    async def begin_ending(
-        self,
-        row: ParcelRow,
-        numbers: Sequence[int],
-        also: Callable[[AsyncConnection], Awaitable[None]],
-    ) -> int:
-        """Outcomes of these lines are about to be written; until when they may be.
-
-        `also` is done in the same transaction: who pays is settled with who ends. Raises TermOver.
-        """
-        now_us = self._clock.utc_us()
-        which = and_(_LINES.batch_id == row.batch_id, _LINES.number.in_(numbers))
-        async with self._database.writing() as connection:
-            # Lines before parcels, as everywhere.
-            await connection.execute(update(parked_lines).where(which).values(is_ending=1))
-            until_us = now_us + TEND_US
-            await change(connection, row.parcel_id, row.term, tended_until_us=until_us)
-            await also(connection)
-        return now_us + TEND_US // WRITES_WITHIN
-
-    async def end(
-        self, row: ParcelRow, key: ContentKey, ends: Mapping[int, LineEnd | tuple[int, int]]
-    ) -> None:
-        """Parked lines have ended, or wait again: until when, and after how many failures.
-
-        Raises:
-            TermOver: somebody else ends them, or has.
-        """
-        batch_id = row.batch_id
-        async with self._database.writing() as connection:
-            # Batch before lines, as everywhere: two workers never wait for each other.
-            mine = update(batches).where(batches.c.id == batch_id)
-            await connection.execute(mine.values(served_us=batches.c.served_us))
-            for number, end in ends.items():
-                await _end(connection, batch_id, key, number, end)
-            await change(connection, row.parcel_id, row.term, due_us=parcels.c.due_us)
-
-
-async def _end(
-    connection: AsyncConnection,
-    batch_id: str,
-    key: ContentKey,
-    number: int,
-    end: LineEnd | tuple[int, int],
-) -> None:
-    values: dict[str, Any]
-    if isinstance(end, LineEnd):
-        values = ending_of(key, number, end)
-    else:
-        values = {"state": "waiting", "due_us": end[0], "failures": end[1]}
-    is_line = and_(batch_lines.c.batch_id == batch_id, batch_lines.c.number == number)
-    line = update(batch_lines).where(is_line, batch_lines.c.state == "parked")
-    await connection.execute(line.values(**values))
-    await connection.execute(
-        delete(parked_lines).where(_LINES.batch_id == batch_id, _LINES.number == number)
-    )
-
-
-def _parked_line(row: Any, key: ContentKey) -> ParkedLine:
-    line = Line(
-        row.number,
-        key.open(row.sealed_id, "id", row.number).decode(),
-        key.open(row.sealed_body, "body", row.number),
-    )
-    ticket = key.open(row.sealed_ticket, "ticket", row.number)
-    return ParkedLine(line, ticket, row.failures, bool(row.is_ending))

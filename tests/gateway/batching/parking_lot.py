@@ -12,8 +12,10 @@ from gateway.batches import Batch, Line, Project
 from gateway.batching.forgetting import Forgetting
 from gateway.batching.lines import LineJourneys, Parked
 from gateway.batching.owed import Purse
+from gateway.batching.parcel_journeys import ParcelJourneys
 from gateway.batching.parcel_runner import ParcelRunner, ParcelShare
 from gateway.batching.parked_lines import ParkedLines
+from gateway.batching.parked_reservations import ParkedReservations
 from gateway.batching.parking import set_aside, ticket_of
 from gateway.batching.parts import stake_of
 from gateway.batching.pipeline import BatchPipeline
@@ -41,6 +43,7 @@ from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.lines import Claim, LineStore
 from gateway.store.batching.parcel_rows import ROW, ParcelRow, parcel_row
 from gateway.store.batching.parcels import ParcelStore
+from gateway.store.batching.parked_lines import ParkedLineStore
 from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.engine import Database
 from gateway.store.money.late_bookings import LateBookings
@@ -208,25 +211,28 @@ class Worker:
         self.store = ParcelStore(lot.database, clock)
         self.money = ParkedMoney(lot.database, clock, self.ledger.holder)
         self.late = LateBookings(lot.database, clock)
+        purse = Purse(self.late, self.money, lambda *given: stake_of(self.ledger, *given))
+        self.reservations = ParkedReservations(self.ledger, purse, clock, lot.outcome_of)
+        self.waiting = ParkedLineStore(lot.database, clock)
         self.parked = ParkedLines(
-            self.store,
+            self.waiting,
             self.journeys,
-            self.ledger,
-            Purse(self.late, self.money, lambda *given: stake_of(self.ledger, *given)),
+            self.reservations,
             clock,
             metrics=metrics,
             outcome_of=lot.outcome_of,
             new_request_id=lambda: f"req-{secrets.token_hex(4)}",
         )
         deeds, copies = Deeds(lot.audit, clock), VendorCopies(lot.database, clock)
-        self.runner = ParcelRunner(
-            self.store,
-            lot.batches,
-            self.parked,
-            lambda _: lot.service,
+        journeys = ParcelJourneys(
+            *(self.store, lot.batches, self.parked, self.reservations, lambda _: lot.service),
             clock,
-            share=ParcelShare(name, self.holder, 100, POLL_S),
             forgetting=Forgetting(self.store, copies, deeds, clock, poll_s=POLL_S),
+            poll_s=POLL_S,
+        )
+        self.runner = ParcelRunner(
+            *(self.store, journeys, self.reservations, clock),
+            share=ParcelShare(name, self.holder, 100),
             wake=asyncio.Event(),
         )
 

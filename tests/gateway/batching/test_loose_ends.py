@@ -58,7 +58,7 @@ class Scene:
     def ends_of(self, kind: type[LooseEnds]) -> LooseEnds:
         return kind(
             *(self.log.open, self.folder / "w0", self.lot.lines, self.unsent),
-            self.worker.parked,
+            self.worker.reservations,
             audit=self.lot.audit,
             outcome_of=self.lot.outcome_of,
             clock=self.lot.clock,
@@ -191,7 +191,7 @@ async def test_what_another_has_ended_is_ended_once(scene: Scene) -> None:
 
 async def test_what_cannot_be_written_at_first_is_paid_once(scene: Scene) -> None:
     await scene.worker.tend()
-    await scene.worker.parked.let_go()
+    await scene.worker.reservations.let_go()
     await scene.erase(1, 2)
     await scene.ends.tend()
     scene.lot.audit.failing = True

@@ -8,15 +8,15 @@ import pytest
 from sqlalchemy import delete, update
 
 from gateway.batching.forgetting import CANCELS_MAX, NEVER_ENDED, SLOWEST
-from gateway.batching.parcel_runner import (
+from gateway.batching.parcel_journeys import (
     LOOKS_MIN,
     OVERDUE_S,
-    PARCELS_MAX,
     READS_MAX,
     REFUSALS_MAX,
     RESENDS_MAX,
     SUBMIT_S,
 )
+from gateway.batching.parcel_runner import PARCELS_MAX
 from gateway.batching.parking import Remnant
 from gateway.errors import (
     ClientGone,
@@ -368,7 +368,7 @@ async def test_a_line_that_is_on_record_as_failed_is_not_sent_again_with_its_par
     async def crash() -> None:
         raise NotReady("ended on purpose")
 
-    before(worker.store, "end", crash)
+    before(worker.waiting, "end", crash)
     await worker.runner.tend()
     assert [type(each) for each in await worker.failures()] == [NotReady]
     lot.vendor.faults = ParcelFaults()
@@ -408,7 +408,7 @@ async def test_a_parcel_of_which_no_line_can_be_read_is_not_sent(
     await worker.tend()
     assert (lot.taken(), await lot.rows()) == ([], [])
     assert set((await lot.states()).values()) == {"errored"}
-    await worker.parked.drop_ended(lot.lines)
+    await worker.reservations.drop_ended(lot.lines)
     assert (await lot.spent(), await lot.stakes()) == ((0, 0), 0)
 
 

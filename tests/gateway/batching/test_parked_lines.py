@@ -6,10 +6,11 @@ import pytest
 from msgspec import structs
 from sqlalchemy import delete
 
-from gateway.batching.parcel_runner import GATHER_S, SETTLING_S
+from gateway.batching.parcel_journeys import SETTLING_S
+from gateway.batching.parcel_runner import GATHER_S
 from gateway.errors import AuditUnavailable, NotReady
 from gateway.money.budgets import Limit
-from gateway.store.batching.parcels import TEND_US
+from gateway.store.batching.parcel_rows import TEND_US
 from gateway.store.engine import open_database
 from gateway.store.money.late_bookings import LateCost
 from gateway.store.schema.batches import batch_lines
@@ -66,17 +67,17 @@ async def test_what_a_worker_holds_for_lines_that_another_ended_goes_back(lot: L
     second, _ = await taken_over(lot)
     spent = sum(each.cost_microusd for each in lot.outcomes().values())
     assert await lot.spent() == (spent, 2 * HELD)
-    assert second.parked.holds_any()
-    await second.parked.drop_ended(lot.lines)
+    assert second.reservations.holds_any()
+    await second.reservations.drop_ended(lot.lines)
     assert await lot.spent() == (spent, 0)
-    assert (await lot.stakes(), second.parked.holds_any()) == (0, False)
+    assert (await lot.stakes(), second.reservations.holds_any()) == (0, False)
 
 
 async def test_it_stays_aside_as_long_as_they_wait(lot: Lot) -> None:
     worker = await lot.worker("w0")
     await worker.park(4)
     await worker.tend()
-    await worker.parked.drop_ended(lot.lines)
+    await worker.reservations.drop_ended(lot.lines)
     assert (await lot.spent(), await lot.stakes()) == ((0, 4 * HELD), 4)
 
 
@@ -87,18 +88,18 @@ async def test_of_lines_that_are_gone_it_goes_back_when_they_are_on_record(lot: 
     lot.audit.records.remove(recorded)
     async with lot.database.writing() as connection:
         await connection.execute(delete(batch_lines))
-    await second.parked.drop_ended(lot.lines)
+    await second.reservations.drop_ended(lot.lines)
     assert (await lot.spent())[1] == HELD
     assert await lot.stakes() == 1
     lot.audit.records.append(structs.replace(recorded, cost_microusd=0))
-    await second.parked.drop_ended(lot.lines)
+    await second.reservations.drop_ended(lot.lines)
     assert (await lot.spent())[1] == 0
     assert await lot.stakes() == 0
 
 
 POINTS = [
-    *(("store", "lines"), ("parked", "hold"), ("money", "note"), ("store", "begin_ending")),
-    *(("journeys", "deliver"), ("store", "end"), ("money", "forget")),
+    *(("waiting", "lines"), ("parked", "hold"), ("money", "note"), ("waiting", "begin_ending")),
+    *(("journeys", "deliver"), ("waiting", "end"), ("money", "forget")),
 ]
 
 
@@ -121,7 +122,7 @@ async def overtaken(lot: Lot, owner: str, name: str, away_s: float) -> int:
     await first.step()
     await first.ended(requests)
     for worker in (first, second):
-        await worker.parked.drop_ended(lot.lines)
+        await worker.reservations.drop_ended(lot.lines)
     assert set((await lot.states()).values()) == {"succeeded"}
     assert set(lot.outcomes()) == set(requests)
     return sum(each.cost_microusd for each in lot.outcomes().values())
@@ -172,7 +173,7 @@ async def test_a_line_whose_outcome_was_written_before_a_crash_gets_its_answer_a
     async def crash() -> None:
         raise NotReady("ended on purpose")
 
-    before(first.store, "end", crash)
+    before(first.waiting, "end", crash)
     await first.runner.tend()
     assert [type(each) for each in await first.failures()] == [NotReady]
     await first.ledger.flush()
@@ -197,7 +198,7 @@ async def test_a_database_that_is_away_when_lines_end_keeps_no_money_aside(lot: 
     async def away() -> None:
         raise NotReady("away for a moment")
 
-    before(worker.store, "end", away)
+    before(worker.waiting, "end", away)
     await worker.runner.tend()
     assert [type(each) for each in await worker.failures()] == [NotReady]
     await lot.wait(SETTLING_S)
@@ -231,15 +232,15 @@ async def test_a_worker_leaves_in_good_order_whatever_it_held_for_too_long(lot: 
         await worker.ledger.flush()
     await worker.runner.close()
     assert (await lot.spent(), await lot.stakes()) == ((0, 0), 0)
-    assert not worker.parked.holds_any()
+    assert not worker.reservations.holds_any()
 
 
 async def given_up(lot: Lot, worker: Worker, request: str) -> tuple[int, int]:
     """A line was erased, and its outcome says what was set aside; what is spent, twice over."""
     late = LateCost(request, (ACCOUNT,), HELD, lot.clock.utc_us())
-    await worker.parked.charge(late)
-    await worker.parked.charge(late)
-    await worker.parked.give_up(request, HELD)
+    await worker.reservations.charge(late)
+    await worker.reservations.charge(late)
+    await worker.reservations.give_up(request, HELD)
     assert await lot.stakes() == 0
     return await lot.spent()
 
@@ -253,7 +254,7 @@ async def test_an_erased_line_is_paid_of_what_is_held_for_it(lot: Lot) -> None:
 async def test_an_erased_line_is_paid_once_where_nothing_is_held_any_more(lot: Lot) -> None:
     worker = await lot.worker("w0")
     (request,) = await worker.park(1)
-    await worker.parked.let_go()
+    await worker.reservations.let_go()
     assert await given_up(lot, worker, request) == (HELD, 0)
 
 
@@ -282,8 +283,7 @@ async def test_an_erased_line_that_counts_as_spent_with_its_leases_is_paid(
     second = await lot.worker("w0")
     assert (await lot.spent())[0] == HELD
     if holds:
-        lines = await second.store.lines(lot.batch.batch_id, lot.key, [1])
-        await second.parked.hold(lot.batch, lot.key, NOBODY, lines)
+        await second.parked.hold(lot.batch, lot.key, NOBODY, [1])
     assert await given_up(lot, second, request) == (HELD, 0)
 
 
@@ -332,8 +332,7 @@ async def test_what_the_next_process_holds_for_lines_is_not_lost_in_its_crash(lo
     await first.ledger.close()
     lot.workers.clear()
     second = await lot.worker("w0")
-    lines = await second.store.lines(lot.batch.batch_id, lot.key, [1, 2, 3, 4])
-    await second.parked.hold(lot.batch, lot.key, NOBODY, lines)
+    await second.parked.hold(lot.batch, lot.key, NOBODY, [1, 2, 3, 4])
     assert (await lot.spent(), await lot.stakes()) == ((0, 4 * HELD), 4)
     lot.workers.clear()
     third = await lot.worker("w0")

@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import select
 
 from gateway.clock import StoppedClock
-from gateway.store.batching.parcel_rows import Loose, ParcelRow
-from gateway.store.batching.parcels import TEND_US, ParcelStore
+from gateway.store.batching.parcel_rows import TEND_US, Loose, ParcelRow
+from gateway.store.batching.parcels import ParcelStore
 from gateway.store.batching.past_parcels import KEPT_US
 from gateway.store.engine import Database, open_database
 from gateway.store.schema.batches import batch_lines, batches

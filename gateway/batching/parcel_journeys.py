@@ -1,0 +1,331 @@
+"""The journey of one parcel: handed to its vendor, asked after, its answers brought home.
+
+Where it is, is written down before and after each step: a worker that dies leaves it to another,
+which looks for it at the vendor before it would send it a second time.
+"""
+
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct, structs
+
+from gateway.batches import Batch
+from gateway.batching.forgetting import ASK_S, CANCELS_MAX, NEVER_TOLD, Forgetting, rest_s
+from gateway.batching.in_vain import InVain
+from gateway.batching.parked_lines import ParkedLines, Said
+from gateway.batching.parked_reservations import ParkedReservations
+from gateway.batching.parking import Ticket
+from gateway.batching.steps import insisted
+from gateway.batching.unanswered import LOST, UNENDED, UNKNOWN, UNTAKEN, UNWANTED
+from gateway.clock import Clock
+from gateway.errors import GatewrightError, SovereigntyViolation, UpstreamFailed, UpstreamRefused
+from gateway.parcels import (
+    FULL_STATUSES,
+    PARCEL_PREFIX,
+    Parcel,
+    ParcelLine,
+    ParcelService,
+    VendorBatch,
+    VendorResult,
+    custom_id_of,
+    may_have_taken,
+    number_of,
+)
+from gateway.secrets.content_keys import ContentKey
+from gateway.store.batching.batches import BatchStore
+from gateway.store.batching.parcel_rows import ParcelRow, ParkedLine, TermOver
+from gateway.store.batching.parcels import ParcelStore
+from gateway.telemetry import Event, logger
+
+
+US_PER_S = 1_000_000
+SUBMIT_S = 300.0
+RESULTS_S = 3600.0
+OVERDUE_S = 26 * 3600.0
+"""A vendor that has not ended a batch by then is not waited for."""
+REFUSALS_MAX = 6
+LOOKS_MIN = 2
+"""How often a parcel is looked for in vain before it is sent again."""
+RESENDS_MAX = 6
+"""How often it is sent again that its vendor may have had and never showed."""
+READS_MAX = 3
+ENDED_AT_ONCE = 20
+SETTLING_S = 5.0
+"""Until what an earlier process wrote into the log can be found in the database."""
+
+
+class _At(Struct, frozen=True):
+    """A parcel with all that its next step needs."""
+
+    row: ParcelRow
+    batch: Batch
+    key: ContentKey
+    service: ParcelService
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether its batch still waits for answers."""
+        return self.batch.state == "in_progress"
+
+
+class ParcelJourneys:
+    """Takes parcels on, one step at a time."""
+
+    def __init__(
+        self,
+        store: ParcelStore,
+        batches: BatchStore,
+        lines: ParkedLines,
+        reservations: ParkedReservations,
+        services: Callable[[str], ParcelService | None],
+        clock: Clock,
+        *,
+        forgetting: Forgetting,
+        poll_s: float,
+    ) -> None:
+        self._store = store
+        self._batches = batches
+        self._lines = lines
+        self._reservations = reservations
+        self._services = services
+        self._clock = clock
+        self._forgetting = forgetting
+        self._poll_s = poll_s
+        self._settled: set[str] = set()
+        """Parcels whose half-ended lines can be told apart by now."""
+        self._in_vain = InVain()
+        self._log: Any = logger()
+
+    async def advance(self, row: ParcelRow) -> None:
+        """The next step of a parcel; raises TermOver where somebody else leads it by now."""
+        batch = await self._batches.led(row.batch_id)
+        key = await self._batches.content_key(batch) if batch is not None else None
+        service = self._services(row.provider)
+        if row.state == "collected" or batch is None or key is None:
+            self._settled.discard(row.parcel_id)
+            self._in_vain.forget(row.parcel_id)
+            await self._forgetting.step(row, service)
+        elif service is None:
+            await self._give_back(row, batch, key, UNKNOWN)
+            await self._forgetting.step(row, service)
+        else:
+            await self._steps[row.state](self, _At(row, batch, key, service))
+
+    async def _submit(self, at: _At) -> None:
+        row = at.row
+        if row.is_erased:
+            # What was erased is not among its lines any more, and nothing of it was ever sent.
+            await self._forgetting.end(row, "unsent")
+            await self._note(row, is_erased=0)
+        numbers = await self._store.numbers(row.parcel_id)
+        if not numbers or not at.is_wanted or any(numbers.values()):
+            # What is about to end was refused, and is perhaps on record as such.
+            await self._give_back(row, at.batch, at.key, UNTAKEN)
+            await self._forgetting.drop(row, "unsent")
+            return
+        held = await self._lines.hold(at.batch, at.key, row, list(numbers))
+        if not held:
+            await self._forgetting.drop(row, "unsent")
+            return
+        name = row.parcel_id
+        parcel = Parcel(
+            name,
+            row.made_us,
+            tuple(
+                ParcelLine(custom_id_of(name, line.line.number), ticket.call(SUBMIT_S))
+                for line, ticket in held
+            ),
+        )
+        # From here on bytes may have left: whoever finds it so asks the vendor first.
+        due_us, count = self._in_us(SUBMIT_S), len(held)
+        if not await self._store.begin_sending(name, row.term, count, due_us):
+            return
+        left_s = (due_us - self._clock.utc_us()) / US_PER_S
+        if left_s <= 0:
+            # This worker was away: another one may be looking for the parcel by now.
+            raise TermOver
+        try:
+            vendor_id = await at.service.submit(parcel, min(left_s, SUBMIT_S))
+        except UpstreamRefused as error:
+            await self._refused(at, error)
+        except SovereigntyViolation as error:
+            await self._give_back(row, at.batch, at.key, error)
+            await self._forgetting.drop(row, "unsent")
+        except UpstreamFailed:
+            await self._note(row, due_us=self._in_us(self._poll_s))
+        else:
+            await self._sent(at, held, vendor_id)
+
+    async def _sent(
+        self, at: _At, held: Sequence[tuple[ParkedLine, Ticket]], vendor_id: str
+    ) -> None:
+        """A vendor has it; also where this worker was stopped just before, and overtaken."""
+        row, due_us = structs.replace(at.row, lines=len(held)), self._in_us(self._poll_s)
+        try:
+            await self._note(row, state="submitted", vendor_id=vendor_id, due_us=due_us)
+        except TermOver:
+            if not await insisted(lambda: self._store.found_late(row, vendor_id)):
+                await self._sent_twice(structs.replace(at, row=row), held, vendor_id)
+            raise
+        self._log.info(Event.BATCH_HANDED, batch=row.batch_id, count=row.lines)
+
+    async def _sent_twice(
+        self, at: _At, held: Sequence[tuple[ParkedLine, Ticket]], vendor_id: str
+    ) -> None:
+        """Nobody else will ever know of it: each of these is done, and may be done again."""
+        row, organisation = at.row, at.batch.project[0]
+        cost_microusd = await insisted(lambda: self._reservations.pay_twice(row.parcel_id, held))
+        await insisted(lambda: self._store.follow_stray(row, vendor_id))
+        await insisted(
+            lambda: self._forgetting.sent_twice(row, organisation, vendor_id, cost_microusd)
+        )
+
+    async def _refused(self, at: _At, error: UpstreamRefused) -> None:
+        row, status = at.row, error.upstream_status
+        if status in FULL_STATUSES and row.tries < REFUSALS_MAX:
+            await self._again(row, state="new", after_s=error.retry_after_s)
+        elif may_have_taken(status):
+            await self._note(row, due_us=self._in_us(self._poll_s))
+        else:
+            # It will not take this parcel: its lines go their way one by one.
+            await self._give_back(row, at.batch, at.key, error)
+            await self._forgetting.drop(row, "unsent")
+
+    async def _find(self, at: _At) -> None:
+        """Whether the vendor has a parcel whose sending was broken off."""
+        row = at.row
+        try:
+            found = await at.service.find(row.parcel_id, row.lines, row.made_us, ASK_S)
+        except UpstreamFailed as error:
+            if self._is_overdue(row):
+                await self._give_back(row, at.batch, at.key, error)
+                await self._forgetting.drop(row, "kept", NEVER_TOLD)
+            else:
+                await self._again(row)
+            return
+        if found is not None:
+            now_us = self._clock.utc_us()
+            vendor_id = found.vendor_id
+            await self._note(row, state="submitted", vendor_id=vendor_id, tries=0, due_us=now_us)
+        elif not self._in_vain.is_enough(row.parcel_id, row.state, LOOKS_MIN):
+            await self._again(row)
+        elif row.resent < RESENDS_MAX:
+            # Under a new name, so that two answers could never be taken for one.
+            due_us = self._in_us(rest_s(self._poll_s, row.resent))
+            await self._store.renamed(row.parcel_id, new_name(), row.term, due_us)
+            self._in_vain.forget(row.parcel_id)
+        else:
+            await self._give_back(row, at.batch, at.key, UNTAKEN)
+            await self._forgetting.drop(row, "unsent")
+
+    async def _look(self, at: _At) -> None:
+        row = at.row
+        try:
+            batch = await at.service.look(row.vendor_id, ASK_S)
+            if batch.state == "under_way" and row.state == "cancelling":
+                await at.service.cancel(row.vendor_id, ASK_S)
+        except UpstreamRefused as error:
+            batch = VendorBatch(row.vendor_id, "gone")
+            if error.upstream_status not in (404, 410):
+                await self._wait(at)
+                return
+        except UpstreamFailed:
+            await self._wait(at)
+            return
+        if batch.state == "under_way":
+            await self._wait(at)
+        elif batch.state == "ended":
+            await self._collect(at, batch)
+        else:
+            await self._give_back(row, at.batch, at.key, LOST)
+            await self._note(row, state="collected", tries=0, due_us=self._clock.utc_us())
+
+    async def _wait(self, at: _At) -> None:
+        """Ask again later; a batch that nobody wants any more is cancelled."""
+        row = at.row
+        is_unwanted = row.is_erased or not at.is_wanted
+        if row.state == "submitted" and (is_unwanted or self._is_overdue(row)):
+            await self._note(row, state="cancelling", tries=0, due_us=self._clock.utc_us())
+        elif row.state == "cancelling" and row.tries >= CANCELS_MAX:
+            if count := await self._give_back(row, at.batch, at.key, UNENDED):
+                await self._forgetting.never_ended(row, at.batch.project[0], count)
+            # It is not told to end any more.
+            await self._note(row, state="collected", tries=CANCELS_MAX, due_us=self._in_us(0.0))
+        else:
+            await self._again(row)
+
+    async def _collect(self, at: _At, batch: VendorBatch) -> None:
+        """Read results, each of them once; what is missing in the end goes its way alone."""
+        row = at.row
+        left = await self._store.numbers(row.parcel_id)
+        if any(left.values()) and row.parcel_id not in self._settled:
+            self._settled.add(row.parcel_id)
+            await self._note(row, due_us=self._in_us(SETTLING_S))
+            return
+        is_cut = False
+        group: dict[int, Said] = {}
+        try:
+            async for result in at.service.results(batch, RESULTS_S):
+                number = number_of(result.custom_id, row.parcel_id)
+                if left.pop(number, None) is None:
+                    continue
+                group[number] = _said(at, result)
+                if len(group) >= ENDED_AT_ONCE:
+                    ready, group = group, {}
+                    await self._lines.end(at.batch, at.key, row, ready)
+        except UpstreamFailed:
+            is_cut = True
+        await self._lines.end(at.batch, at.key, row, group)
+        if (is_cut or left) and not self._in_vain.is_enough(row.parcel_id, "reading", READS_MAX):
+            await self._again(row)
+            return
+        await self._give_back(row, at.batch, at.key, LOST)
+        await self._note(row, state="collected", tries=0, due_us=self._clock.utc_us())
+        self._log.info(Event.BATCH_FETCHED, batch=row.batch_id, count=row.lines - len(left))
+
+    async def _give_back(
+        self, row: ParcelRow, batch: Batch, key: ContentKey, error: GatewrightError
+    ) -> int:
+        """Lines that the vendor has not answered go their way one by one, or end with the batch."""
+        numbers = list(await self._store.numbers(row.parcel_id))
+        if batch.state != "in_progress" and error is not UNENDED:
+            error = UNWANTED
+        for some in _chunks(numbers):
+            await self._lines.end(batch, key, row, dict.fromkeys(some, error))
+        return len(numbers)
+
+    async def _again(self, row: ParcelRow, state: str = "", after_s: float | None = None) -> None:
+        due_us = self._in_us(max(rest_s(self._poll_s, row.tries), after_s or 0.0))
+        await self._note(row, state=state or row.state, tries=row.tries + 1, due_us=due_us)
+
+    async def _note(self, row: ParcelRow, **values: Any) -> None:
+        await self._store.note(row.parcel_id, row.term, **values)
+
+    def _is_overdue(self, row: ParcelRow) -> bool:
+        return row.made_us <= self._in_us(-OVERDUE_S)
+
+    def _in_us(self, seconds: float) -> int:
+        return self._clock.utc_us() + round(seconds * US_PER_S)
+
+    _steps = {  # noqa: RUF012 - methods, as read-only as they are
+        "new": _submit,
+        "submitting": _find,
+        "submitted": _look,
+        "cancelling": _look,
+    }
+
+
+def _said(at: _At, result: VendorResult) -> Said:
+    if result.kind != "unsent":
+        return result
+    return LOST if at.is_wanted else UNWANTED
+
+
+def new_name() -> str:
+    """By which a vendor knows a parcel."""
+    return f"{PARCEL_PREFIX}{secrets.token_hex(12)}"
+
+
+def _chunks(numbers: list[int]) -> Iterable[list[int]]:
+    return (numbers[at : at + ENDED_AT_ONCE] for at in range(0, len(numbers), ENDED_AT_ONCE))
