@@ -134,12 +134,7 @@ class ParkedLines:
             if isinstance(end, LineEnd):
                 self._metrics.count_line(end.state)
         ended = [ticket.request_id for line, ticket in held if line.line.number in ends]
-        try:
-            await self._store.end(row, key, ends)
-        except TermOver:
-            # They are on record, and paid: whoever took the parcel over finds that.
-            await self._reservations.forget(ended)
-            raise
+        await self._store.end(row, key, ends)
         await self._reservations.forget(ended)
         if failure is not None:
             raise failure

@@ -106,7 +106,7 @@ class ParkedReservations:
         for request_id in request_ids:
             self.release(request_id)
             self._paid.discard(request_id)
-        await self.forget(request_ids)
+        await self._purse.parked.leave(request_ids)
 
     async def forget(self, request_ids: Sequence[str]) -> None:
         """They have ended: nothing is noted for them any more."""

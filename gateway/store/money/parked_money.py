@@ -92,6 +92,16 @@ class ParkedMoney:
         async with self._database.writing() as connection:
             await connection.execute(delete(parked_money).where(either))
 
+    async def leave(self, request_ids: Collection[str]) -> None:
+        """Somebody else ends these lines, and this run gives back what it holds; raises NotReady.
+
+        But for what somebody had begun to end: that is booked, or counted as spent, and whoever
+        ends the line has to find it so.
+        """
+        held = and_(self._mine(request_ids), _MONEY.is_ending == 0)
+        async with self._database.writing() as connection:
+            await connection.execute(delete(parked_money).where(held))
+
     async def let_go(self) -> None:
         """This run gives back all it holds in good order; raises NotReady."""
         past = _MONEY.until_us <= self._clock.utc_us()

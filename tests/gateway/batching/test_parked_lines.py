@@ -1,6 +1,7 @@
 """Money of lines that wait: held by one worker, and by nobody once the line has ended."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 from msgspec import structs
@@ -144,6 +145,71 @@ async def test_they_are_paid_once_also_where_its_leases_were_written_off(
     cost = await overtaken(lot, owner, name, 100.0)
     had_begun = name in {"deliver", "end"}
     assert (await lot.spent(), await lot.stakes()) == ((4 * HELD if had_begun else cost, 0), 0)
+
+
+async def looked_at_by(lot: Lot, away: Worker, other: Worker) -> None:
+    """A worker is away until another one leads its parcel, and has yet to end its lines."""
+    lot.workers.remove(away)
+    await lot.wait(TEND_US / 1e6)
+    await other.step()
+    lot.workers.append(away)
+
+
+async def test_who_comes_too_late_to_end_lines_leaves_them_counted_as_they_are(lot: Lot) -> None:
+    """A crash counted them as spent; of three workers the second is away, and the third ends."""
+    first, second, third = [await lot.worker(f"w{number}") for number in range(3)]
+    requests = await first.park(4)
+    await first.tend()
+    await lot.spent()
+
+    async def crash() -> None:
+        raise NotReady("ended on purpose")
+
+    before(first.journeys, "deliver", crash)
+    await first.runner.tend()
+    assert [type(each) for each in await first.failures()] == [NotReady]
+    lot.workers.remove(first)
+    await lot.wait(100.0)
+    await second.step()
+    await lot.wait(SETTLING_S)
+    before(second.waiting, "begin_ending", partial(looked_at_by, lot, second, third))
+    await second.step()
+    await third.ended(requests)
+    assert await lot.spent() == (4 * HELD, 0)
+    assert await lot.stakes() == 0
+
+
+async def test_what_is_booked_by_who_could_not_write_it_is_not_booked_by_who_can(lot: Lot) -> None:
+    """It loses the parcel before its log is back."""
+    first, second = await lot.worker("w0"), await lot.worker("w1")
+    requests = await first.park(4)
+    await first.tend()
+    lot.audit.failing = True
+    await first.runner.tend()
+    assert [type(each) for each in await first.failures()] == [AuditUnavailable]
+    lot.audit.failing = False
+    await first.step()
+    await lot.wait(SETTLING_S)
+    before(first.waiting, "begin_ending", partial(looked_at_by, lot, first, second))
+    await first.step()
+    await second.ended(requests)
+    cost = sum(each.cost_microusd for each in lot.outcomes().values())
+    assert (await lot.spent(), await lot.stakes()) == ((cost, 0), 0)
+
+
+async def test_lines_whose_outcomes_cannot_be_read_yet_are_paid_once(lot: Lot) -> None:
+    """Written by a worker that comes back before the database has them, and before another ends."""
+    first, second = await lot.worker("w0"), await lot.worker("w1")
+    await first.park(4)
+    await first.tend()
+    before(first.waiting, "end", partial(looked_at_by, lot, first, second))
+    await first.step()
+    (cost,) = {sum(each.cost_microusd for each in lot.outcomes().values())}
+    lot.hides_outcomes = True
+    await lot.wait(SETTLING_S)
+    await second.step()
+    assert set((await lot.states()).values()) == {"succeeded"}
+    assert (await lot.spent(), await lot.stakes()) == ((cost, 0), 0)
 
 
 async def test_an_outcome_that_cannot_be_written_at_first_is_paid_once(lot: Lot) -> None:
