@@ -233,7 +233,8 @@ class LeaseTable:
             NotReady: the database does not answer.
         """
         now_us = self._clock.utc_us()
-        grants, leases = [], []
+        grants: list[Grant] = []
+        leases: list[Lease] = []
         await self._end_users.introduce(claims)
         async with self._database.writing() as connection:
             before = await self._locked(connection, is_one_of({claim.key for claim in claims}))
@@ -246,7 +247,8 @@ class LeaseTable:
                     budget, grant, lease = answer(state[claim.key], own, claim, empty, now_us)
                     state[claim.key] = budget
                     grants.append(grant)
-                    leases.append(lease)
+                    if lease is not None:
+                        leases.append(lease)
             changed = [budget for key, budget in state.items() if budget != before[key]]
             await write_budgets(connection, changed)
             ended = {claim.key for claim in claims if claim.is_last}

@@ -65,6 +65,8 @@ class Grant(Struct, frozen=True):
     """What other workers hold."""
     is_tight: bool
     """So little is left that nothing should lie idle."""
+    is_gone: bool = False
+    """The old slice was written off, and there is none until it is asked for."""
 
 
 class Budget(Struct, frozen=True):
@@ -167,8 +169,14 @@ def _tight(limit: Limit) -> int:
 
 def answer(
     budget: Budget, own: Lease | None, claim: Claim, empty: Lease, now_us: int = 0
-) -> tuple[Budget, Grant, Lease]:
-    """Budget, grant and lease after a claim; `own` is the lease of this run and window, if any."""
+) -> tuple[Budget, Grant, Lease | None]:
+    """Budget, grant and lease after a claim; `own` is the lease of this run and window, if any.
+
+    A slice that was written off is followed by another one only once its holder knows: a lease of
+    which it never heard would be taken for the old one, and what that spent be counted again.
+    """
+    if own is None and claim.window_start_us == budget.window_start_us:
+        return budget, _gone(budget, claim.key), None
     is_same = (
         own is not None
         and claim.window_start_us == own.window_start_us
@@ -193,6 +201,20 @@ def answer(
         is_tight=after.left_microusd <= _tight(after.limit),
     )
     return after, grant, lease
+
+
+def _gone(budget: Budget, key: BudgetKey) -> Grant:
+    return Grant(
+        key=key,
+        is_fresh=True,
+        window_start_us=budget.window_start_us,
+        amount_microusd=0,
+        valid_until_us=0,
+        left_microusd=budget.left_microusd,
+        elsewhere_microusd=budget.leased_microusd,
+        is_tight=budget.left_microusd <= _tight(budget.limit),
+        is_gone=True,
+    )
 
 
 class HeldSlice(Pot):
@@ -237,7 +259,8 @@ class HeldSlice(Pot):
         return cls(budget.limit, budget.left_microusd, budget.window_start_us)
 
     def hear(self, grant: Grant, valid_until_s: float) -> None:
-        self.window_start_us = self.left_of_us = grant.window_start_us
+        self.left_of_us = grant.window_start_us
+        self.window_start_us = NO_WINDOW if grant.is_gone else grant.window_start_us
         self.amount = grant.amount_microusd
         self.valid_until_us = grant.valid_until_us
         self.valid_until_s = valid_until_s

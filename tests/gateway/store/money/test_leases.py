@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.money.budgets import BudgetKey, Limit
-from gateway.store.money.slices import Budget, Claim, Lease, answer, roll, without
+from gateway.store.money.slices import NO_WINDOW, Budget, Claim, Lease, answer, roll, without
 
 
 ACCOUNT = "org:acme"
@@ -18,6 +18,11 @@ def lease_of(amount: int, spent: int, window_start_us: int = 0) -> Lease:
 
 def claim_of(amount: int, spent: int, reserved: int, wanted: int, spare: int = 0) -> Claim:
     return Claim(KEY, 0, amount, spent, reserved, wanted, spare)
+
+
+def asking(wanted: int, spare: int = 0) -> Claim:
+    """Of who has nothing."""
+    return Claim(KEY, NO_WINDOW, 0, 0, 0, wanted, spare)
 
 
 @st.composite
@@ -38,6 +43,7 @@ def test_a_claim_neither_makes_nor_loses_money(
     amount = min(kept, lease.amount_microusd)
     claim = claim_of(amount, lease.spent_microusd + newly, reserved, wanted, spare)
     after, grant, granted = answer(budget, lease, claim, lease_of(0, 0))
+    assert granted is not None
     elsewhere = budget.leased_microusd - lease.outstanding_microusd
     assert grant.elsewhere_microusd == elsewhere
     assert after.leased_microusd == elsewhere + granted.outstanding_microusd
@@ -90,17 +96,34 @@ def test_a_grant_that_never_arrived_goes_back_to_the_budget() -> None:
     assert (after.left_microusd, after.spent_microusd, grant.is_fresh) == (100, 0, True)
 
 
+@given(held(), money, money)
+def test_who_claims_what_was_written_off_gets_nothing_before_it_knows(
+    state: tuple[Budget, Lease], spent: int, wanted: int
+) -> None:
+    budget, lease = state
+    claim = claim_of(lease.amount_microusd, spent, 0, wanted)
+    after, grant, granted = answer(budget, None, claim, lease_of(0, 0))
+    assert (after, granted, grant.amount_microusd) == (budget, None, 0)
+    assert (grant.is_fresh, grant.is_gone, grant.left_microusd) == (
+        True,
+        True,
+        budget.left_microusd,
+    )
+    assert grant.is_tight is (budget.left_microusd <= budget.limit.limit_microusd // 50)
+    assert grant.elsewhere_microusd == budget.leased_microusd
+
+
 def test_more_than_is_wanted_is_leased_only_while_there_is_plenty() -> None:
     plenty = Budget(Limit(ACCOUNT, 10_000), 0, 0, 0)
-    _, much, _ = answer(plenty, None, claim_of(0, 0, 0, 10, 500), lease_of(0, 0))
+    _, much, _ = answer(plenty, None, asking(10, 500), lease_of(0, 0))
     assert much.amount_microusd == 510
     scarce = Budget(Limit(ACCOUNT, 10_000), 0, 9_850, 0)
-    _, little, _ = answer(scarce, None, claim_of(0, 0, 0, 10, 500), lease_of(0, 0))
+    _, little, _ = answer(scarce, None, asking(10, 500), lease_of(0, 0))
     assert little.amount_microusd == 10
     assert little.is_tight
     for spent, is_tight in ((9_799, False), (9_800, True)):
         _, told, _ = answer(
-            Budget(Limit(ACCOUNT, 10_000), 0, spent, 0), None, claim_of(0, 0, 0, 0), lease_of(0, 0)
+            Budget(Limit(ACCOUNT, 10_000), 0, spent, 0), None, asking(0), lease_of(0, 0)
         )
         assert told.is_tight is is_tight, "two percent are handed out one by one"
 
@@ -110,7 +133,7 @@ def test_a_slice_ends_with_its_lease_or_its_window_whichever_is_first() -> None:
     budget = Budget(Limit(ACCOUNT, 100, "day"), 0, 0, 0)
     for expires_us, until_us in ((60_000_000, 60_000_000), (day_us + 5, day_us)):
         lease = Lease(ACCOUNT, "day", "w1", "run", 0, 0, 0, expires_us)
-        _, grant, _ = answer(budget, None, claim_of(0, 0, 0, 10), lease)
+        _, grant, _ = answer(budget, None, asking(10), lease)
         assert grant.valid_until_us == until_us
 
 

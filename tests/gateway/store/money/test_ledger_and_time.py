@@ -160,6 +160,28 @@ async def test_a_lost_answer_after_a_write_off_counts_nothing_twice(
     assert await sums(table) == (950, 0)
 
 
+@pytest.mark.parametrize("is_wanted", [False, True])
+async def test_what_is_settled_after_a_write_off_that_was_not_heard_of_counts_nowhere(
+    table: LossyTable, clock: StoppedClock, is_wanted: bool
+) -> None:
+    """Also by who never had anything booked, and asks for more meanwhile."""
+    await table.set_limit(Limit(ORG[0], 1000))
+    ledger, other = await started(table, clock), await started(table, clock, "other")
+    held = await ledger.reserve(ORG, 200)
+    clock.advance(WRITTEN_OFF_S)
+    await spend(other, 50)
+    await other.close()
+    assert await sums(table) == (250, 0), "what it held counts as spent"
+
+    table.losses = 1
+    with pytest.raises(NotReady):
+        await (ledger.reserve(ORG, 300) if is_wanted else ledger.flush())
+    ledger.settle(held, 150)
+    await ledger.flush()
+    await ledger.close()
+    assert await sums(table) == (250, 0)
+
+
 @pytest.mark.parametrize("limit", [500, 1000])
 async def test_a_limit_that_was_removed_and_set_again_starts_with_nothing_spent_or_leased(
     table: LossyTable, clock: StoppedClock, limit: int
