@@ -22,6 +22,7 @@ from gateway.credentials import master_key
 from gateway.money.budgets import Limit
 from gateway.oversight.deeds import OPERATORS
 from gateway.recall import record_facts
+from gateway.recorded_facts import RecordedFacts
 from gateway.store.batching.batches import BatchStore
 from gateway.store.engine import Database
 from gateway.store.evidence.rows import COLUMNS, rows_of
@@ -31,7 +32,7 @@ from gateway.store.schema.audit import audit_records, audit_sequences
 from gateway.store.schema.batches import batch_lines
 from gateway.store.schema.tables import projects, virtual_keys, workspaces
 from gateway.store.traffic.rollup import Rollup
-from gateway.types import Attempt, AuditRecord, RecordedFacts, Usage
+from gateway.types import Attempt, AuditRecord, Usage
 from gateway.worker.pricing import configured_targets
 from policies.examples import facts_from_example
 

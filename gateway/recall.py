@@ -9,8 +9,9 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from gateway.board import comparable
+from gateway.recorded_facts import RecordedFacts
 from gateway.routing import HOURS_PER_DAY, US_PER_HOUR, weekday_of
-from gateway.types import PURPOSES, AuditRecord, Purpose, RecordedFacts, purpose_of
+from gateway.types import PURPOSES, AuditRecord, Purpose, purpose_of
 from policies.facts import Facts, TargetFacts
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 from msgspec import Struct
 
 from gateway.price import Price
+from gateway.recorded_facts import RecordedFacts
 
 
 Conversing = Literal["openai_chat", "anthropic_messages", "openai_responses"]
@@ -302,35 +303,6 @@ class Settlement(Struct, frozen=True):
     reservation_id: str
     reserved_microusd: int
     cost_microusd: int
-
-
-class RecordedFacts(Struct, frozen=True, omit_defaults=True):
-    """What policy looked at, as far as the other fields of a record do not say it."""
-
-    board: str
-    """Digest of the targets as policy knew them; the database keeps each board once."""
-    input_tokens_estimate: int
-    complexity: float
-    complexity_tier: str
-    max_output_tokens: int | None = None
-    budget_left_microusd: int | None = None
-    labels: tuple[str, ...] = ()
-    models: tuple[str, ...] | None = None
-    """The key's scope; None for every target."""
-    stream: bool = False
-    has_tools: bool = False
-    has_images: bool = False
-    has_documents: bool = False
-    service_tier: str = "standard"
-    headers: Mapping[str, str] = {}
-    warm_target: str = ""
-    warm_tokens: int = 0
-    decided_us: int = 0
-    """When the decision was made, where the record's own time is another."""
-    injection: float = 0.0
-    injection_suspected: bool = False
-    sealed: str = ""
-    longest_tokens_estimate: int = 0
 
 
 class AuditRecord(Struct, frozen=True, omit_defaults=True):

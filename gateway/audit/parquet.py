@@ -11,7 +11,8 @@ from typing import IO, Any
 import msgspec
 from msgspec import inspect, structs
 
-from gateway.types import AuditRecord, RecordedFacts
+from gateway.recorded_facts import RecordedFacts
+from gateway.types import AuditRecord
 
 
 GROUP_ROWS = 5000

@@ -15,7 +15,8 @@ from pyarrow import parquet
 import gateway.audit.parquet as exporter
 from gateway.audit.export import export_records, segment_rows
 from gateway.audit.parquet import ParquetUnavailable, write_parquet
-from gateway.types import Attempt, AuditRecord, RecordedFacts, Usage
+from gateway.recorded_facts import RecordedFacts
+from gateway.types import Attempt, AuditRecord, Usage
 from tests.gateway.audit.samples import KEYS, record, running
 
 

@@ -14,7 +14,8 @@ from gateway.drift.profiles import (
     profiled,
     words_of,
 )
-from gateway.types import Attempt, AuditRecord, RecordedFacts, Usage
+from gateway.recorded_facts import RecordedFacts
+from gateway.types import Attempt, AuditRecord, Usage
 
 
 def intent(**changes: object) -> AuditRecord:

@@ -6,11 +6,12 @@ from gateway.audit.entries import Entry
 from gateway.audit.projection import ProjectedRecord
 from gateway.clock import StoppedClock
 from gateway.drift.judging import HOUR_US
+from gateway.recorded_facts import RecordedFacts
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.traffic.drifts import DriftTable
 from gateway.store.traffic.profiles import LATE_US, ProfileHours
-from gateway.types import AuditRecord, RecordedFacts
+from gateway.types import AuditRecord
 
 
 def intent(utc_us: int, tokens: int = 300, model: str = "auto") -> AuditRecord:
