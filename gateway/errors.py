@@ -22,6 +22,7 @@ GatewrightError
 ├── Unavailable                 503
 │   ├── NoTargetAvailable       503  permitted targets exist, none can answer now
 │   ├── AuditUnavailable        503  no audit device can write, so nothing is sent
+│   │   └── LeaseOver           503  another worker's by now, perhaps: nothing is written
 │   └── NotReady                503  the configuration snapshot is missing or stale
 ├── UpstreamFailed              502
 │   ├── UpstreamRefused         (the upstream's own status)
@@ -36,8 +37,7 @@ GatewrightError
     └── ConfigurationInvalid     -   file, key and reason
 
 A message is written for the caller and never holds content, secrets, addresses or paths of ours.
-What an operator needs beyond
-that goes into the chained cause and the log event.
+What an operator needs beyond that goes into the chained cause and the log event.
 """
 
 from collections.abc import Mapping

@@ -247,6 +247,24 @@ def test_every_error_stands_in_the_api_with_its_status_and_type_in_each_dialect(
     assert wrong == []
 
 
+def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
+    """Each beneath its base, with the status that it comes with."""
+    drawn, above = {}, [GatewrightError.__name__]
+    for branch, name, status in re.findall(
+        r"^([│ ]*)[├└]── (\w+) +(\d{3}|-|\(the up)", errors.__doc__ or "", re.MULTILINE
+    ):
+        depth = len(branch) // 4 + 1
+        above[depth:] = [name]
+        drawn[name] = (above[depth - 1], status)
+    kinds = [kind for kind in _error_classes() if kind is not GatewrightError]
+    unsaid = {"StartupRefused": "-", "ConfigurationInvalid": "-", "UpstreamRefused": "(the up"}
+
+    assert drawn == {
+        kind.__name__: (kind.__bases__[0].__name__, unsaid.get(kind.__name__, str(kind.status)))
+        for kind in kinds
+    }
+
+
 def test_errors_that_stop_a_start_stand_in_operations() -> None:
     text = page("docs/operations.md")
     kinds = _error_classes(errors.StartupRefused)
