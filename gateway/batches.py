@@ -28,6 +28,8 @@ BatchState = Literal[
 ]
 Ending = Literal["completed", "expired", "cancelled"]
 LineState = Literal["waiting", "running", "parked", "succeeded", "errored", "canceled", "expired"]
+UNDER_WAY: frozenset[LineState] = frozenset({"running", "parked"})
+"""States of lines that somebody is about to end, here or at a vendor."""
 
 ID_BYTES = 24
 """192 bits: nobody guesses an id, and who learns one still needs a key of its project."""

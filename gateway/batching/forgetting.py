@@ -21,6 +21,7 @@ ASK_S: Final = 30.0
 SLOWEST: Final = 20.0
 """How many times rarer than at first a vendor is asked in the end."""
 LOOKS_MIN: Final = 2
+"""How often a parcel is looked for in vain before its vendor never had it."""
 CANCELS_MAX: Final = 12
 """How often a vendor is told to end a batch; after that it is only asked whether it has."""
 REFUSALS_MAX: Final = 5

@@ -11,6 +11,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from gateway.audit.reckoning import ERASED, GONE, OF_WORKER, OpenIntent, closing
+from gateway.batches import UNDER_WAY
 from gateway.batching.owed import OutcomeOf, late_cost
 from gateway.clock import Clock
 from gateway.passage import NATIVE
@@ -26,7 +27,6 @@ from gateway.store.money.slices import LeaseHolder
 from gateway.types import AuditRecord
 
 
-UNDER_WAY: Final = frozenset({"running", "parked"})
 SETTLE_S: Final = 20.0
 """Until what another worker wrote about a line is in the database."""
 _NOBODY: Final = LeaseHolder("", "")

@@ -9,12 +9,13 @@ holds its segments' lock does. What waits for a vendor or is under way is left a
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from msgspec import structs
 
 from gateway.audit.open_intents import OpenIntents, OpenLine
 from gateway.audit.reckoning import CRASHED, ERASED, GONE, OpenIntent, closing, read_intents
+from gateway.batches import UNDER_WAY
 from gateway.batching.owed import OutcomeOf, late_cost
 from gateway.batching.parked_reservations import ParkedReservations
 from gateway.clock import Clock
@@ -24,9 +25,6 @@ from gateway.store.batching.lines import LineStore
 from gateway.store.batching.unsent_lines import UnsentLines
 from gateway.telemetry import Event, logger
 from gateway.types import AuditRecord
-
-
-_UNDER_WAY: Final = frozenset({"running", "parked"})
 
 
 class LooseEnds:
@@ -107,7 +105,7 @@ class LooseEnds:
                 state = states.get(number)
                 if state is None:
                     loose[request_id] = ERASED
-                elif state not in _UNDER_WAY:
+                elif state not in UNDER_WAY:
                     loose[request_id] = self.cut
         return loose
 

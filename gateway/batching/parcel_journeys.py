@@ -11,7 +11,14 @@ from typing import Any
 from msgspec import Struct, structs
 
 from gateway.batches import Batch
-from gateway.batching.forgetting import ASK_S, CANCELS_MAX, NEVER_TOLD, Forgetting, rest_s
+from gateway.batching.forgetting import (
+    ASK_S,
+    CANCELS_MAX,
+    LOOKS_MIN,
+    NEVER_TOLD,
+    Forgetting,
+    rest_s,
+)
 from gateway.batching.in_vain import InVain
 from gateway.batching.parked_lines import ParkedLines, Said
 from gateway.batching.parked_reservations import ParkedReservations
@@ -45,8 +52,7 @@ RESULTS_S = 3600.0
 OVERDUE_S = 26 * 3600.0
 """A vendor that has not ended a batch by then is not waited for."""
 REFUSALS_MAX = 6
-LOOKS_MIN = 2
-"""How often a parcel is looked for in vain before it is sent again."""
+"""How often a parcel waits for a vendor that has no room before its lines go one by one."""
 RESENDS_MAX = 6
 """How often it is sent again that its vendor may have had and never showed."""
 READS_MAX = 3

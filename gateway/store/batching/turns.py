@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from sqlalchemy import ColumnElement, exists, or_, outerjoin, select, update
 
-from gateway.batches import ACTIVE, BatchKind, BatchState
+from gateway.batches import ACTIVE, UNDER_WAY, BatchKind, BatchState
 from gateway.clock import Clock
 from gateway.store.engine import Database
 from gateway.store.schema.batches import batch_lines, batches
@@ -53,7 +53,7 @@ class BatchTurns:
                 batches.c.state,
                 batches.c.expires_us,
                 has("waiting").label("has_waiting"),
-                has("running", "parked").label("has_running"),
+                has(*UNDER_WAY).label("has_running"),
                 or_(
                     keys.id.is_(None), keys.revoked_us.is_not(None), keys.expires_us <= now_us
                 ).label("key_is_over"),
