@@ -136,8 +136,8 @@ class Pipeline:
             routing.check_model(request, arrival.snapshot.board, governed, principal.models)
             accounts = principal.accounts
             if reference := end_user_reference(request.tree):
-                request = self._told_apart(principal, request, reference)
-                accounts = self._accounts(principal, reference)
+                request = self._with_end_user(principal, request, reference)
+                accounts = self._paying_accounts(principal, reference)
             permit = await self._rates.admit(accounts, _most_tokens(request))
             reads = governing.facts_read(governed)
             inspection = at_least(
@@ -201,7 +201,7 @@ class Pipeline:
         await self._turns
         content: bytes | None = request.raw
         if ruling.plan.audit_content != "encrypted":
-            request, content = await self._less(arrival, principal, request, ruling)
+            request, content = await self._with_less_kept(arrival, principal, request, ruling)
         obligations = ruling.decision.obligations
         veil: Veil | None = None
         if obligations.pseudonymise or obligations.redact:
@@ -209,7 +209,7 @@ class Pipeline:
         sent = request if veil is None else veil.request
         plan = self._dispatcher.prepare(sent, ruling.plan, principal.translation)
         ruling = structs.replace(ruling, plan=plan) if plan is not ruling.plan else ruling
-        arrival, ruling = self._set_aside(arrival, principal, sent, ruling)
+        arrival, ruling = self._deferred(arrival, principal, sent, ruling)
         reservation = await self._ledger.reserve(
             accounts, ruling.plan.worst_cost_microusd, ruling.plan.reserved_for_s
         )
@@ -236,14 +236,14 @@ class Pipeline:
             self._inspector.output_scan(request, obligations.scan_output),
         )
 
-    def _set_aside(
+    def _deferred(
         self, arrival: Arrival, principal: Principal, request: ChatRequest, ruling: routing.Ruling
     ) -> tuple[Arrival, routing.Ruling]:
         """What is to be done, where it need not be done now; a caller who waits gets it now."""
         del principal, request
         return arrival, ruling
 
-    async def _less(
+    async def _with_less_kept(
         self,
         arrival: Arrival,
         principal: Principal,
@@ -274,12 +274,12 @@ class Pipeline:
             one_way=one_way,
         )
 
-    def _told_apart(self, principal: Principal, request: ChatRequest, name: str) -> ChatRequest:
+    def _with_end_user(self, principal: Principal, request: ChatRequest, name: str) -> ChatRequest:
         """The request with the end user it names as evidence and other dialects know him."""
         subject = end_user_subject(principal.organisation, name, self._peppers.keyed)
         return structs.replace(request, end_user=subject)
 
-    def _accounts(self, principal: Principal, reference: str) -> tuple[str, ...]:
+    def _paying_accounts(self, principal: Principal, reference: str) -> tuple[str, ...]:
         """Whose money it is where an end user is named: the key's levels, perhaps his own too."""
         if not (
             self._ledger.limits_end_users(principal.organisation)

@@ -148,7 +148,7 @@ def may_wait(request: ChatRequest, principal: Principal, ruling: Ruling, arrival
     )
 
 
-def set_aside(
+def deferred(
     arrival: Arrival, errand: Errand, ruling: Ruling, body: UpstreamBody, reserved_for_s: float
 ) -> tuple[Arrival, Ruling]:
     """The plan of a line that waits: one target, one body, at the price of a batch."""

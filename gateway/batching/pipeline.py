@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import structs
 
-from gateway.batching.parking import GRACE_S, may_wait, set_aside
+from gateway.batching.parking import GRACE_S, deferred, may_wait
 from gateway.batching.unanswered import UNENDED
 from gateway.dialects.registry import DIALECTS
 from gateway.dispatch.attempts import AttemptLog, end_code
@@ -55,7 +55,7 @@ class BatchPipeline(Pipeline):
         labels = [each for each in principal.labels if not each.startswith(TIER_PREFIX)]
         return structs.replace(principal, labels=(*labels, BATCH_TIER))
 
-    def _set_aside(
+    def _deferred(
         self, arrival: Arrival, principal: Principal, request: ChatRequest, ruling: Ruling
     ) -> tuple[Arrival, Ruling]:
         errand = arrival.errand
@@ -71,7 +71,7 @@ class BatchPipeline(Pipeline):
             return arrival, ruling
         if not self._takes_parcels(ruling.plan.candidates[0].target.provider, dialect):
             return arrival, ruling
-        return set_aside(arrival, errand, ruling, body, left_s + GRACE_S)
+        return deferred(arrival, errand, ruling, body, left_s + GRACE_S)
 
     def parked(self, passage: Passage) -> Passage | None:
         """A passage whose answer will come later; it keeps nobody else from beginning meanwhile.

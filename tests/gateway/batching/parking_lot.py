@@ -16,7 +16,7 @@ from gateway.batching.parcel_journeys import ParcelJourneys
 from gateway.batching.parcel_runner import ParcelRunner, ParcelShare
 from gateway.batching.parked_lines import ParkedLines
 from gateway.batching.parked_reservations import ParkedReservations
-from gateway.batching.parking import set_aside, ticket_of
+from gateway.batching.parking import deferred, ticket_of
 from gateway.batching.parts import stake_of
 from gateway.batching.pipeline import BatchPipeline
 from gateway.board import TargetBoard
@@ -260,7 +260,7 @@ class Worker:
         request = DIALECT.decode_request(claim.line.body, request_id)
         facts = gather(request, PRINCIPAL, INSPECTION, LIMIT, now_us, BOARD)
         ruling = rule(document(), facts, request, BOARD, Limits())
-        arrival, ruling = set_aside(arrival, errand, ruling, UpstreamBody(BODY, ()), RESERVED_S)
+        arrival, ruling = deferred(arrival, errand, ruling, UpstreamBody(BODY, ()), RESERVED_S)
         reservation = await self.ledger.reserve((ACCOUNT,), held, RESERVED_S)
         begun = AuditRecord(
             request_id=request_id,

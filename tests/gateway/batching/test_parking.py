@@ -11,11 +11,11 @@ from gateway.batching.parking import (
     Remnant,
     RemnantIntent,
     decode_ticket,
+    deferred,
     encode_ticket,
     may_wait,
     remnant_of,
     resumed,
-    set_aside,
     ticket_of,
 )
 from gateway.batching.pipeline import BATCH_TIER, SECONDS_LEFT_MIN, BatchPipeline
@@ -134,7 +134,7 @@ def test_what_is_set_aside_is_the_batchs_price_and_never_less(worst: int, aside:
     )
     errand = Errand("batch_1", 1, "k1", LATER_US)
     body = UpstreamBody(b"{}", ("seed",))
-    waiting, ruling = set_aside(arriving(), errand, planned(candidates=candidates), body, 77.0)
+    waiting, ruling = deferred(arriving(), errand, planned(candidates=candidates), body, 77.0)
     assert waiting.detail["path"] == "native_batch"
     (candidate,) = ruling.plan.candidates
     assert (candidate.body, candidate.dropped) == (b"{}", ("seed",))
@@ -174,7 +174,7 @@ def test_a_line_waits_where_there_is_time_and_a_vendor_that_takes_it(
     until_us: int, fields: dict[str, Any], *, takes: bool, waits: bool
 ) -> None:
     arrival = arriving(until_us)
-    found, _ = pipeline(takes=takes)._set_aside(arrival, PRINCIPAL, asked(**fields), RULING)
+    found, _ = pipeline(takes=takes)._deferred(arrival, PRINCIPAL, asked(**fields), RULING)
     assert found.errand is not None
     assert found.errand.is_parked == waits
 
