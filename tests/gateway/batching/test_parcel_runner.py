@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, update
 
-from gateway.batching.forgetting import CANCELS_MAX, NEVER_ENDED, SLOWEST
+from gateway.batching.forgetting import CANCELS_MAX, LOOKS_MIN, NEVER_ENDED, SLOWEST
 from gateway.batching.parcel_journeys import (
-    LOOKS_MIN,
     OVERDUE_S,
     READS_MAX,
     REFUSALS_MAX,
