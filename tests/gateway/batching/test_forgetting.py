@@ -21,9 +21,10 @@ from gateway.providers.scripted import ScriptedProvider
 from gateway.providers.scripted_parcels import ParcelFaults, ScriptedParcels
 from gateway.store.batching.parcel_rows import ParcelRow
 from gateway.store.batching.parcels import ParcelStore
+from gateway.store.batching.unsent_lines import UnsentLines
 from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.engine import Database, open_database
-from gateway.store.schema.parcels import parcels, vendor_copies
+from gateway.store.schema.parcels import parcels, unsent_lines, vendor_copies
 from tests.gateway.store.rows import filled
 
 
@@ -144,6 +145,22 @@ async def test_a_refusal_that_may_be_mended_is_not_counted(scene: Scene, status:
     await scene.step()
     assert await scene.row() is None
     assert await scene.end() == ("deleted", "")
+
+
+@pytest.mark.parametrize(
+    ("state", "steps", "debt"), [("new", 1, "none"), ("submitting", 3, "owed")]
+)
+async def test_erased_lines_of_a_parcel_that_may_have_been_sent_are_owed(
+    scene: Scene, state: str, steps: int, debt: str
+) -> None:
+    await scene.begin(state)
+    unsent = UnsentLines(scene.database, scene.clock)
+    async with scene.database.writing() as connection:
+        await connection.execute(filled(unsent_lines, batch_id="b", number=1, parcel="p"))
+    assert await unsent.debt("b", 1) == "unknown"
+    await scene.step(steps)
+    assert await scene.row() is None
+    assert await unsent.debt("b", 1) == debt
 
 
 @pytest.mark.parametrize("status", [404, 410])
