@@ -17,6 +17,11 @@ Scope = frozenset[str] | None
 """Targets that a key may use; None for all."""
 
 
+NO_CREDENTIAL = "no credential"
+"""Why a target cannot be called until somebody acts. A credential that its place may still give, or
+give again, is missing for now only, and that is said in other words."""
+
+
 class TargetBoard:
     """Targets as policy sees them, with their availability now; cached per key scope.
 

@@ -21,6 +21,7 @@ GatewrightError
 │   └── BudgetExhausted         429  the reservation does not fit
 ├── Unavailable                 503
 │   ├── NoTargetAvailable       503  permitted targets exist, none can answer now
+│   │   └── NoTargetConfigured  503  none will before somebody gives one its credential
 │   ├── AuditUnavailable        503  no audit device can write, so nothing is sent
 │   │   └── LeaseOver           503  another worker's by now, perhaps: nothing is written
 │   └── NotReady                503  the configuration snapshot is missing or stale
@@ -182,6 +183,13 @@ class Unavailable(GatewrightError):
 
 class NoTargetAvailable(Unavailable):
     code = "no_target_available"
+
+
+class NoTargetConfigured(NoTargetAvailable):
+    """What lacks does not come back by itself, so that asking again helps nobody."""
+
+    code = "no_target_configured"
+    retryable = False
 
 
 class AuditUnavailable(Unavailable):

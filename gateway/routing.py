@@ -14,7 +14,7 @@ from msgspec import Struct
 from gateway.admission.bounds import answers_of
 from gateway.admission.hosted_tools import searches_at_most
 from gateway.admission.sealing import sealed_in
-from gateway.board import Scope, TargetBoard
+from gateway.board import NO_CREDENTIAL, Scope, TargetBoard
 from gateway.configuration.settings import Limits
 from gateway.errors import (
     ClosedByPolicy,
@@ -23,6 +23,7 @@ from gateway.errors import (
     GatewrightError,
     ModelUnknown,
     NoTargetAvailable,
+    NoTargetConfigured,
     PolicyDenied,
     RequestInvalid,
 )
@@ -302,4 +303,12 @@ _REFUSALS: Mapping[str, type[GatewrightError]] = {
 def refusal(decision: Decision) -> GatewrightError:
     """The typed error of a decision that denies; its message is the decision's reason."""
     kind = _REFUSALS.get(decision.refusal or "", ClosedByPolicy)
+    if kind is NoTargetAvailable and _heals_by_nobody(decision):
+        kind = NoTargetConfigured
     return kind(decision.reason)
+
+
+def _heals_by_nobody(decision: Decision) -> bool:
+    """Whether what makes targets unavailable is the same however often somebody asks."""
+    missing = [each.reason for each in decision.excluded if each.kind == "unavailable"]
+    return all(reason == NO_CREDENTIAL for reason in missing)

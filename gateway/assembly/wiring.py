@@ -176,6 +176,7 @@ def provider_config(
         jurisdiction=provider.jurisdiction,
         base_url=provider.base_url,
         credential=credential,
+        credential_may_come=provider.credential is not None and not provider.credential.env,
         allow_plain_http=provider.allow_plain_http,
         connect_timeout_s=provider.connect_timeout_s,
         engine=provider.engine,

@@ -21,6 +21,7 @@ from gateway.errors import (
     Exhausted,
     FeatureUnsupported,
     GatewrightError,
+    NoTargetConfigured,
     NotReady,
     PoolBusy,
     Unauthenticated,
@@ -252,7 +253,7 @@ def later_of(error: GatewrightError, end: LineEnd) -> Later | None:
     An unknown key waits a moment: this worker may not have heard of it yet, and if it was revoked
     the batch is stopped by what the database says.
     """
-    if isinstance(error, BudgetExhausted):
+    if isinstance(error, BudgetExhausted | NoTargetConfigured):
         return None
     if isinstance(error, Exhausted | Unavailable | PoolBusy | Unauthenticated):
         return Later(error.retry_after_s, is_full=True, end=end)

@@ -20,6 +20,8 @@ class ProviderConfig(Struct, frozen=True):
     base_url: str = ""
     """Empty where the kind has a public address of its own."""
     credential: Revealable | None = None
+    credential_may_come: bool = False
+    """Whether its place is asked again and again: what is not there now may be there later."""
     allow_plain_http: bool = False
     connect_timeout_s: float = 5.0
     probe_timeout_s: float = 5.0

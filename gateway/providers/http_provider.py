@@ -3,6 +3,7 @@
 from collections.abc import Coroutine, Mapping
 from typing import Any, ClassVar
 
+from gateway.board import NO_CREDENTIAL
 from gateway.errors import ConfigurationInvalid, UpstreamFailed, UpstreamUnreachable
 from gateway.ports import UpstreamCall
 from gateway.providers.config import ProviderConfig, Revealable
@@ -18,6 +19,9 @@ COMPATIBLE_PATHS: Mapping[DialectName, str] = {
     "openai_completions": "/v1/completions",
 }
 """What servers that are compatible with OpenAI's speak beside chat; not every one does."""
+
+
+NO_CREDENTIAL_NOW = "no credential now"
 
 
 class HttpProvider:
@@ -67,7 +71,9 @@ class HttpProvider:
 
     @property
     def unavailable_reason(self) -> str:
-        return "no credential" if self.needs_credential and not self._has_credential else ""
+        if self._has_credential or not self.needs_credential:
+            return ""
+        return NO_CREDENTIAL_NOW if self._config.credential_may_come else NO_CREDENTIAL
 
     @property
     def endpoint(self) -> Endpoint:

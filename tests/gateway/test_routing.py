@@ -16,6 +16,7 @@ from gateway.errors import (
     GatewrightError,
     ModelUnknown,
     NoTargetAvailable,
+    NoTargetConfigured,
     PolicyDenied,
 )
 from gateway.identity import accounts_of
@@ -92,6 +93,8 @@ DENIALS: list[tuple[dict[str, object], type[GatewrightError]]] = [
     ({"policy": DENY}, PolicyDenied),
     ({"principal": structs.replace(PRINCIPAL, models=frozenset())}, ClosedByPolicy),
     ({"unavailable": {"house": "down", "cloud": "no credential"}}, NoTargetAvailable),
+    ({"unavailable": {"house": "down", "cloud": "no credential now"}}, NoTargetAvailable),
+    ({"unavailable": dict.fromkeys(("house", "cloud"), "no credential")}, NoTargetConfigured),
     (
         {
             "unavailable": {"house": "down"},

@@ -35,7 +35,9 @@ _SERVER_ERROR_MIN = 500
 
 def encode_error(error: GatewrightError, request_id: str) -> tuple[int, bytes]:
     """Status and envelope, with the request's id in it."""
-    status = _STATUS.get(error.http_status, error.http_status)
+    status = error.http_status
+    if error.retryable:
+        status = _STATUS.get(status, status)
     if isinstance(error, BudgetExhausted):
         status = _BILLING_STATUS
     default = "invalid_request_error" if status < _SERVER_ERROR_MIN else "api_error"

@@ -13,6 +13,7 @@ from gateway.errors import (
     GatewrightError,
     ModelUnknown,
     NoTargetAvailable,
+    NoTargetConfigured,
     NotReady,
     PolicyDenied,
     PoolBusy,
@@ -61,6 +62,7 @@ def test_what_failed_upstream_is_tried_again_a_few_times(error: GatewrightError)
     [
         *(BudgetExhausted("w"), PolicyDenied("w"), ModelUnknown("w"), ContextTooLong("w")),
         *(FeatureUnsupported("w"), refused(400), refused(404), GatewrightError("w")),
+        NoTargetConfigured("w"),
     ],
 )
 def test_what_would_be_refused_again_is_the_lines_end(error: GatewrightError) -> None:

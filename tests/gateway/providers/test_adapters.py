@@ -123,6 +123,13 @@ async def test_a_managed_upstream_without_credential_says_so_and_sends_nothing(
         await provider.open(make_call())
     with pytest.raises(SovereigntyViolation):
         await provider.open(make_call(clearance=frozenset()))
+
+
+async def test_a_credential_that_its_place_may_still_give_is_missing_for_now_only(
+    upstream: RecordingUpstream, egress: Egress
+) -> None:
+    config = ProviderConfig("c", "openai", "us", upstream.url, credential_may_come=True)
+    assert build_provider(config, egress).unavailable_reason == "no credential now"
     assert upstream.connections == 0
 
 
