@@ -22,10 +22,15 @@ from gateway.api.door import Door, id_headers, new_request_id
 from gateway.api.front import Front
 from gateway.api.listing import find_model, list_models
 from gateway.api.methods import HEAD, OPTIONS, Methods, base_url_hint
+from gateway.api.paging import page_if_asked
 from gateway.api.plain_litestar import PlainLitestar
 from gateway.api.refusals import REQUEST_ID, error_handlers
 from gateway.clock import Clock
 from gateway.errors import NotReady
+
+
+MODELS_MAX = 1000
+"""On a page, as at Anthropic; OpenAI's list has no pages."""
 
 
 class Application:
@@ -133,7 +138,8 @@ def _small_routes(front: Front) -> list[HTTPRouteHandler]:
     @get("/v1/models", media_type=MediaType.JSON)
     async def models(request: Request[Any, Any, Any]) -> bytes:
         principal = front.principal(request)
-        return list_models(front.snapshots.current().board, principal)
+        page = page_if_asked(request, MODELS_MAX)
+        return list_models(front.snapshots.current().board, principal, page)
 
     @get("/v1/models/{name:path}", media_type=MediaType.JSON)
     async def model(request: Request[Any, Any, Any], name: FromPath[str]) -> bytes:

@@ -1,5 +1,6 @@
 """`/v1/files`: what batches are made of and what comes of them, for the project they belong to."""
 
+from functools import partial
 from typing import Any
 
 from litestar import MediaType, Request, delete, get, post
@@ -9,23 +10,38 @@ from litestar.response import Stream
 from litestar.status_codes import HTTP_200_OK
 
 from gateway.api.batches import Desk
+from gateway.api.front import Front
 from gateway.api.paging import page_asked
 from gateway.api.uploads import Uploads
 from gateway.batches import KeptFile
 from gateway.dialects.openai_batches import file_object, list_object
-from gateway.errors import FileUnknown
+from gateway.errors import FileUnknown, RouteUnknown
 from gateway.threads import project_of
 from gateway.types import Principal
 
 
 LIST_MAX = 10_000
 CONTENT_TYPE = "application/jsonl"
+OTHERS_HEADER = "anthropic-version"
+NOT_ANTHROPICS = (
+    "Files here are those of OpenAI's API, for its batches; Anthropic's are not kept."
+    " Send documents and images inline."
+)
 NOT_FOUND = "There is no such file."
+
+
+def _caller(front: Front, request: Request[Any, Any, Any]) -> Principal:
+    principal = front.principal(request)
+    if OTHERS_HEADER in request.headers:
+        raise RouteUnknown(NOT_ANTHROPICS)
+    return principal
 
 
 def file_routes(desk: Desk, uploads: Uploads) -> list[HTTPRouteHandler]:
     """Keeping, listing, reading and forgetting files."""
-    front, files = desk.front, desk.files
+    files = desk.files
+
+    caller = partial(_caller, desk.front)
 
     async def found(principal: Principal, file_id: str) -> KeptFile:
         file = await files.find(project_of(principal), file_id)
@@ -41,13 +57,13 @@ def file_routes(desk: Desk, uploads: Uploads) -> list[HTTPRouteHandler]:
         request_max_body_size=None,
     )
     async def create(request: Request[Any, Any, Any]) -> dict[str, Any]:
-        principal = front.principal(request)
+        principal = caller(request)
         stored_bytes = await desk.stored_bytes(project_of(principal))
         return file_object(await uploads.receive(request, principal, stored_bytes))
 
     @get("/v1/files", media_type=MediaType.JSON)
     async def listing(request: Request[Any, Any, Any]) -> dict[str, Any]:
-        principal = front.principal(request)
+        principal = caller(request)
         page = page_asked(request, LIST_MAX, LIST_MAX)
         purpose = request.query_params.get("purpose", "")
         some, has_more = await files.page(project_of(principal), page, purpose)
@@ -55,11 +71,11 @@ def file_routes(desk: Desk, uploads: Uploads) -> list[HTTPRouteHandler]:
 
     @get("/v1/files/{file_id:str}", media_type=MediaType.JSON)
     async def retrieve(request: Request[Any, Any, Any], file_id: FromPath[str]) -> dict[str, Any]:
-        return file_object(await found(front.principal(request), file_id))
+        return file_object(await found(caller(request), file_id))
 
     @get("/v1/files/{file_id:str}/content")
     async def content(request: Request[Any, Any, Any], file_id: FromPath[str]) -> Stream:
-        file = await found(front.principal(request), file_id)
+        file = await found(caller(request), file_id)
         headers = {
             "content-length": str(file.size_bytes),
             "content-disposition": "attachment",
@@ -69,7 +85,7 @@ def file_routes(desk: Desk, uploads: Uploads) -> list[HTTPRouteHandler]:
 
     @delete("/v1/files/{file_id:str}", status_code=HTTP_200_OK, media_type=MediaType.JSON)
     async def forget(request: Request[Any, Any, Any], file_id: FromPath[str]) -> dict[str, Any]:
-        if not await files.forget(project_of(front.principal(request)), file_id):
+        if not await files.forget(project_of(caller(request)), file_id):
             raise FileUnknown(NOT_FOUND)
         return {"id": file_id, "object": "file", "deleted": True}
 

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from gateway.batches import PageOf
 from gateway.board import TargetBoard
 from gateway.dialects.strict_json import MODEL_LENGTH_MAX
-from gateway.errors import ModelUnknown
+from gateway.errors import ModelUnknown, RequestInvalid
 from gateway.money.catalogue import PARAMETERS
 from gateway.types import Principal
 from policies.facts import AUTO, TargetFacts
@@ -15,9 +16,22 @@ from policies.facts import AUTO, TargetFacts
 EPOCH = "1970-01-01T00:00:00Z"
 
 
-def list_models(board: TargetBoard, principal: Principal) -> bytes:
-    """The models of a key as JSON."""
-    return msgspec.json.encode(_listing(board, principal))
+def list_models(board: TargetBoard, principal: Principal, page: PageOf | None = None) -> bytes:
+    """The models of a key as JSON: all of them, or a page as Anthropic's API knows pages.
+
+    Raises:
+        RequestInvalid: the page begins or ends at a model that this key does not see.
+    """
+    entries = _entries(board, principal)
+    some, has_more = (entries, False) if page is None else _page(entries, page)
+    listing = {
+        "object": "list",
+        "data": some,
+        "has_more": has_more,
+        "first_id": some[0]["id"] if some else None,
+        "last_id": some[-1]["id"] if some else None,
+    }
+    return msgspec.json.encode(listing)
 
 
 def find_model(board: TargetBoard, principal: Principal, name: str) -> bytes:
@@ -33,15 +47,17 @@ def find_model(board: TargetBoard, principal: Principal, name: str) -> bytes:
     raise ModelUnknown(f"There is no model{named} for this key.", parameter="model")
 
 
-def _listing(board: TargetBoard, principal: Principal) -> dict[str, object]:
-    entries = _entries(board, principal)
-    return {
-        "object": "list",
-        "data": entries,
-        "has_more": False,
-        "first_id": entries[0]["id"],
-        "last_id": entries[-1]["id"],
-    }
+def _page(entries: list[dict[str, object]], page: PageOf) -> tuple[list[dict[str, object]], bool]:
+    """So many after one, or right before one, and whether there are more in that direction."""
+    place, parameter = page.after or page.before, "after_id" if page.after else "before_id"
+    ids = [entry["id"] for entry in entries]
+    if place and place not in ids:
+        raise RequestInvalid("There is no such model for this key.", parameter=parameter)
+    if page.before:
+        left = entries[: ids.index(place)]
+        return left[-page.limit :], len(left) > page.limit
+    left = entries[ids.index(place) + 1 :] if place else entries
+    return left[: page.limit], len(left) > page.limit
 
 
 def _entries(board: TargetBoard, principal: Principal) -> list[dict[str, object]]:

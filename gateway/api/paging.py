@@ -32,3 +32,14 @@ def page_asked(request: Request[Any, Any, Any], usual: int, most: int) -> PageOf
     if max(len(after), len(before)) > ID_LENGTH_MAX:
         raise RequestInvalid("This is no id.", parameter="after_id" if after else "before_id")
     return PageOf(limit, after, before, oldest_first=order == "asc")
+
+
+def page_if_asked(request: Request[Any, Any, Any], most: int) -> PageOf | None:
+    """The same where anything of a page is asked for: else the list is given whole.
+
+    Raises:
+        RequestInvalid: as above.
+    """
+    if request.query_params.keys().isdisjoint({"limit", "after_id", "before_id"}):
+        return None
+    return page_asked(request, most, most)

@@ -146,6 +146,33 @@ async def test_both_sdks_list_the_models_of_a_key(gateway: RunningGateway) -> No
     assert one.id == CLAUDE_TARGET
 
 
+async def test_anthropics_sdk_gets_models_in_pages_of_the_length_it_asks_for(
+    gateway: RunningGateway,
+) -> None:
+    key = await gateway.issue_key(models=[ENGINE_TARGET, CLAUDE_TARGET])
+    async with anthropic.AsyncAnthropic(base_url=gateway.url, api_key=key) as claude:
+        first = await claude.models.list(limit=2)
+        every = [model.id async for model in claude.models.list(limit=1)]
+        before = await claude.models.list(limit=1, before_id=CLAUDE_TARGET)
+        with pytest.raises(anthropic.BadRequestError, match="no such model"):
+            await claude.models.list(after_id=GPT_TARGET)
+
+    assert ([model.id for model in first.data], first.has_more) == (["auto", ENGINE_TARGET], True)
+    assert every == ["auto", ENGINE_TARGET, CLAUDE_TARGET]
+    assert ([model.id for model in before.data], before.has_more) == ([ENGINE_TARGET], True)
+
+
+async def test_anthropics_sdk_is_told_that_its_files_are_not_kept_here(
+    gateway: RunningGateway,
+) -> None:
+    """What it got were OpenAI's file objects, with fields that its own have in another form."""
+    key = await gateway.issue_key()
+    async with anthropic.AsyncAnthropic(base_url=gateway.url, api_key=key) as claude:
+        for asked in (claude.beta.files.list(), claude.beta.files.retrieve_metadata("file_1")):
+            with pytest.raises(anthropic.NotFoundError, match="Anthropic's are not kept"):
+                await asked
+
+
 async def test_unknown_fields_and_key_order_reach_a_same_dialect_upstream(
     gateway: RunningGateway, upstreams: Upstreams
 ) -> None:
