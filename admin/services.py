@@ -99,7 +99,6 @@ class Services(Struct, frozen=True):
         await require_newest_schema(self.database)
         await self.log.start()
         self.upkeep.start()
-        logger().info(Event.PROCESS_STARTED, component="admin")
 
     async def stop(self, _: Litestar) -> None:
         await self.upkeep.close()

@@ -208,10 +208,14 @@ class DataPlane:
         await self._following.publish()
         self._upkeep.start()
         self._inspector.warm()
+
+    def say_started(self, url: str) -> None:
+        """Callers are answered at this address from now on."""
         self._log.info(
             Event.PROCESS_STARTED,
             component="data_plane",
             worker=self._settings.audit.worker,
+            url=url,
             count=len(self._prober.board().targets),
         )
 

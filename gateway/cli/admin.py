@@ -6,14 +6,15 @@ from pathlib import Path
 
 import click
 
+from gateway.cli.groups import Commands
 from gateway.cli.listening import run_server
 from gateway.cli.options import config_option
 from gateway.cli.setup import print_setup_link, setup_link_command
 from gateway.configuration.reading import load_settings
-from gateway.telemetry import configure_logging
+from gateway.telemetry import Event, configure_logging, logger
 
 
-@click.group()
+@click.group(cls=Commands)
 def admin() -> None:
     """The control plane, on a listener of its own."""
 
@@ -38,4 +39,8 @@ def admin_serve(config_file: Path, *, says_link: bool) -> None:
         print_setup_link(settings)
     # The admin package lies above the gateway: it is named here and imported when asked for.
     application = import_module("admin.app").build_application(settings)
-    run_server(application, settings, settings.admin)
+    run_server(application, settings, settings.admin, _say_started)
+
+
+def _say_started(url: str) -> None:
+    logger().info(Event.PROCESS_STARTED, component="admin", url=url)

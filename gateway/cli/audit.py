@@ -22,6 +22,7 @@ from gateway.cli.damage import catch_up, end_if_damaged
 from gateway.cli.erasing import ERASING
 from gateway.cli.evidence import PROOFS, open_line
 from gateway.cli.gone import gone
+from gateway.cli.groups import Commands
 from gateway.cli.keeping import KEEPING
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.configuration.reading import load_settings
@@ -38,7 +39,7 @@ directory_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Commands)
 def audit() -> None:
     """The audit log."""
 

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from gateway.cli.deeds import former_budget, recorded
+from gateway.cli.groups import Commands
 from gateway.cli.options import NAME, Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
@@ -78,7 +79,7 @@ async def say_if_nobodys(database: Database, account: str) -> None:
         click.echo(f"gatewright: {account}: {said}", err=True)
 
 
-@click.group()
+@click.group(cls=Commands)
 def budgets() -> None:
     """Budgets, in integer micro-dollars.
 

@@ -8,6 +8,7 @@ import click
 from classifiers.calibration.learning import Estimate, Logged, check_before_live
 from gateway.audit.export import segment_rows
 from gateway.cli.damage import refusing_damage
+from gateway.cli.groups import Commands
 from gateway.cli.options import Refused, Within, asynchronous, config_option
 from gateway.configuration.reading import load_settings
 from gateway.rollout.pairs import logged_of
@@ -16,7 +17,7 @@ from gateway.rollout.pairs import logged_of
 PERCENT = 100.0
 
 
-@click.group()
+@click.group(cls=Commands)
 def cascade() -> None:
     """Cascades: cheap answers that a gate reads."""
 

@@ -1,20 +1,24 @@
 """`gatewright config …`: check a configuration without starting anything."""
 
+from importlib import import_module
 from pathlib import Path
 
 import click
 
+from gateway.app import DataPlane
 from gateway.assembly.configured_policy import load_policy
 from gateway.assembly.wiring import make_egress, make_providers
+from gateway.cli.groups import Commands
 from gateway.cli.options import config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.credentials import admin_token, master_key, pepper, provider_credential
+from gateway.credentials import admin_token, pepper, provider_credential
+from gateway.inspection import make_inspector
 from gateway.worker.pricing import configured_targets
 
 
-@click.group()
+@click.group(cls=Commands)
 def config() -> None:
     """The configuration."""
 
@@ -24,10 +28,10 @@ def config() -> None:
 def check_config(config_file: Path) -> None:
     """Check the file, its keys, its policy and its targets; print what would be served."""
     settings = load_settings(config_file)
-    # As at a start: what says nothing of a provider, or is no address of one, is found here too.
+    # What needs no key comes first, so that it is found before the keys are made.
     make_providers(settings, make_egress(settings), SystemClock().monotonic_s)
     policy = load_policy(settings)
-    _check_keys(settings)
+    _check_parts(settings)
     click.echo(f"policy: {policy.name} ({policy.digest[:12]})")
     for target in configured_targets(settings):
         provider = settings.providers[target.provider]
@@ -36,12 +40,16 @@ def check_config(config_file: Path) -> None:
         click.echo(f"{target.name}: {target.tier}, {target.jurisdiction}, {state}")
 
 
-def _check_keys(settings: Settings) -> None:
-    """The keys that the gateway itself needs: there, nobody else's to read, and no examples.
+def _check_parts(settings: Settings) -> None:
+    """Build what a start builds, which opens nothing: a wrong sink or hook is found here too.
 
-    A key service is not asked: a check starts nothing, and reaches nobody.
+    With a key service only what needs no master key: a check reaches nobody.
     """
-    pepper(settings)
+    if settings.secrets.key_service:
+        make_inspector(settings, SystemClock())
+        pepper(settings)
+    else:
+        DataPlane(settings)
+        # The admin package lies above the gateway: it is named here and imported when asked for.
+        import_module("admin.app").build_application(settings)
     admin_token(settings)
-    if not settings.secrets.key_service:
-        master_key(settings)

@@ -10,6 +10,8 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from gateway.cli.groups import Commands
+from gateway.cli.known import require_organisation
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
@@ -40,24 +42,27 @@ by_option = click.option(
 
 
 @asynccontextmanager
-async def opened_spending(config_file: Path) -> AsyncIterator[tuple[Settings, SpendingReader]]:
-    """The recorded spending of a configuration, for the length of one command."""
+async def opened_spending(
+    config_file: Path, organisation: str | None
+) -> AsyncIterator[tuple[Settings, SpendingReader]]:
+    """The recorded spending of one organisation or all, for the length of one command."""
     settings = load_settings(config_file)
-    async with _opened(settings) as database:
+    async with _opened(settings, organisation) as database:
         yield settings, SpendingReader(database)
 
 
 @asynccontextmanager
-async def _opened(settings: Settings) -> AsyncIterator[Database]:
+async def _opened(settings: Settings, organisation: str | None) -> AsyncIterator[Database]:
     database = open_database(settings.database_url)
     try:
         await require_newest_schema(database)
+        await require_organisation(database, organisation)
         yield database
     finally:
         await database.close()
 
 
-@click.group()
+@click.group(cls=Commands)
 def costs() -> None:
     """Costs, from the recorded outcomes; days are those of the organisation's time zone."""
 
@@ -80,7 +85,7 @@ async def report(
 ) -> None:
     """Requests, tokens and cost per group as JSON lines, dearest first."""
     by = by or ("organisation",)
-    async with opened_spending(config_file) as (settings, reader):
+    async with opened_spending(config_file, organisation) as (settings, reader):
         _shown(0, currency, settings)  # A misspelt one is refused also where nothing was spent.
         period = await _period(reader, organisation, since, until)
         for row in await reader.totals(period, by):
@@ -112,7 +117,7 @@ async def export(
 ) -> None:
     """Chargeback as CSV: a line per project, or per group of `--by`."""
     by = by or ("organisation", "workspace", "project")
-    async with opened_spending(config_file) as (settings, reader):
+    async with opened_spending(config_file, organisation) as (settings, reader):
         _shown(0, currency, settings)
         period = await _period(reader, organisation, since, until)
         rows = await reader.totals(period, by)
@@ -136,7 +141,7 @@ async def savings(
 ) -> None:
     """What routing saved against sending everything to one target, with the method."""
     settings = load_settings(config_file)
-    async with _opened(settings) as database:
+    async with _opened(settings, organisation) as database:
         reader = SpendingReader(database)
         prices = await PriceFiles(database, SystemClock()).in_force(settings)
         targets = {target.name: target for target in configured_targets(settings, prices)}
@@ -162,7 +167,7 @@ async def savings(
 @asynchronous
 async def forecast(config_file: Path, organisation: str | None, currency: str) -> None:
     """What this month will have cost at its end, with the method."""
-    async with opened_spending(config_file) as (settings, reader):
+    async with opened_spending(config_file, organisation) as (settings, reader):
         zone = ZoneInfo(await reader.zone_of(organisation))
         today = _today(zone)
         first = today - timedelta(days=62)
@@ -190,7 +195,7 @@ async def reconcile(config_file: Path) -> None:
     spent although no outcome says so.
     """
     differs = False
-    async with opened_spending(config_file) as (_, reader):
+    async with opened_spending(config_file, None) as (_, reader):
         for each in await reader.differences():
             difference = each.ledger_microusd - each.audit_microusd
             differs |= difference != 0

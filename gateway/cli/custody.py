@@ -12,6 +12,8 @@ from gateway.audit.export import export_records
 from gateway.audit.projector import ProjectionBroken, Projector
 from gateway.cli.damage import catch_up, end_if_damaged
 from gateway.cli.deeds import actor, opened_log
+from gateway.cli.groups import Commands
+from gateway.cli.known import require_organisation
 from gateway.cli.options import SAID, Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
@@ -65,8 +67,7 @@ async def require_known(settings: Settings, database: Database, organisation: st
         directory = settings.path(settings.audit.directory)
         with suppress(ProjectionBroken, OSError):
             await Projector(directory, DatabaseAuditSink(database, directory)).catch_up()
-        if not await is_known(database, organisation):
-            raise Refused(f"there is no organisation {organisation}")
+        await require_organisation(database, organisation)
 
 
 user_option = click.option(
@@ -74,7 +75,7 @@ user_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Commands)
 def hold() -> None:
     """Legal holds: content that must not be erased."""
 
@@ -118,7 +119,7 @@ async def hold_list(config_file: Path) -> None:
         click.echo(msgspec.json.encode(each).decode())
 
 
-@click.group()
+@click.group(cls=Commands)
 def reveal() -> None:
     """Break-glass access to content: asked for by one person, approved by another, for a while."""
 

@@ -5,12 +5,13 @@ from pathlib import Path
 import click
 from alembic.util import CommandError
 
+from gateway.cli.groups import Commands
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.configuration.reading import load_settings
 from gateway.store.migrate import migrate
 
 
-@click.group()
+@click.group(cls=Commands)
 def database() -> None:
     """The gateway's database."""
 

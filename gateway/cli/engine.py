@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from gateway.cli.groups import Commands
+
 
 # The engine explains and checks its own options.
 PASSED_ON: dict[str, Any] = {
@@ -14,7 +16,7 @@ PASSED_ON: dict[str, Any] = {
 }
 
 
-@click.group()
+@click.group(cls=Commands)
 def engine() -> None:
     """The in-house engine."""
 

@@ -16,6 +16,8 @@ from gateway.cli.custody import (
     user_option,
 )
 from gateway.cli.deeds import actor
+from gateway.cli.groups import Commands
+from gateway.cli.known import require_organisation
 from gateway.cli.options import SAID, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
@@ -88,7 +90,7 @@ async def erase(
     click.echo(case.id)
 
 
-@click.group()
+@click.group(cls=Commands)
 def erasure() -> None:
     """Erasure cases: what somebody asked for, and a second person decides."""
 
@@ -99,7 +101,7 @@ def erasure() -> None:
 @asynchronous
 async def erasure_list(config_file: Path, organisation: str) -> None:
     """Print an organisation's cases as JSON lines, the most urgent first, without certificates."""
-    async with opened_erasures(load_settings(config_file)) as erasures:
+    async with opened_erasures(load_settings(config_file), organisation) as erasures:
         for each in await erasures.cases.of(organisation):
             shown = structs.replace(each, certificate="")
             click.echo(msgspec.json.encode(shown).decode())
@@ -146,6 +148,7 @@ async def vendor_copies(config_file: Path, organisation: str) -> None:
     database = open_database(settings.database_url)
     try:
         await require_newest_schema(database)
+        await require_organisation(database, organisation)
         for each in await VendorCopies(database, SystemClock()).of_organisation(organisation):
             click.echo(msgspec.json.encode(each).decode())
     finally:

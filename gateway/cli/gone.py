@@ -13,6 +13,7 @@ from gateway.audit.projector import Projector
 from gateway.batching.left_open import SETTLE_S, LeftBehind, left_open
 from gateway.cli.damage import catch_up, end_if_damaged, refusing_damage
 from gateway.cli.deeds import actor, opened_log, says_it_records
+from gateway.cli.groups import Commands
 from gateway.cli.options import SAID, Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
@@ -26,7 +27,7 @@ from gateway.store.evidence.unended import UnendedReader
 from gateway.store.schema.version import require_newest_schema
 
 
-@click.group()
+@click.group(cls=Commands)
 def gone() -> None:
     """Workers that never came back, and requests of theirs without an outcome."""
 

@@ -14,6 +14,7 @@ from classifiers.pii.labels import MOST_SENSITIVE, SOFT
 from classifiers.pii.scanner import load as load_scanner
 from classifiers.units import Unit
 from classifiers.verdicts import judge
+from gateway.cli.groups import Commands
 from gateway.cli.inspect_complexity import inspect_complexity
 
 
@@ -34,7 +35,7 @@ stats_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Commands)
 def inspect() -> None:
     """Run one classifier over JSON lines from standard input."""
 

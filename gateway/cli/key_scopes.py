@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from gateway.cli.deeds import actor, deed, former_key, says_it_records
+from gateway.cli.known import require_organisation
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
@@ -35,11 +36,14 @@ comment_option = click.option("--comment", required=True, help="It stands in the
 
 
 @asynccontextmanager
-async def opened_scopes(settings: Settings) -> AsyncIterator[tuple[KeyScopes, KeyNames]]:
-    """The scopes of a configuration's keys, for the length of one command."""
+async def opened_scopes(
+    settings: Settings, organisation: str
+) -> AsyncIterator[tuple[KeyScopes, KeyNames]]:
+    """The scopes of an organisation's keys, for the length of one command."""
     database = open_database(settings.database_url)
     try:
         await require_newest_schema(database)
+        await require_organisation(database, organisation)
         yield KeyScopes(database, SystemClock()), KeyNames(database)
     finally:
         await database.close()
@@ -68,7 +72,7 @@ async def change_key(config_file: Path, organisation: str, key_id: str, **ordere
     is proposed, and decided by somebody else: then the proposal's id is printed.
     """
     settings = load_settings(config_file)
-    async with opened_scopes(settings) as (scopes, names):
+    async with opened_scopes(settings, organisation) as (scopes, names):
         facts = await names.facts(organisation, key_id)
         if not facts:
             raise Refused("there is no such key")
@@ -100,7 +104,7 @@ async def change_key(config_file: Path, organisation: str, key_id: str, **ordere
 @asynchronous
 async def list_proposals(config_file: Path, organisation: str) -> None:
     """Print what was proposed of an organisation's keys as JSON lines, the newest first."""
-    async with opened_scopes(load_settings(config_file)) as (scopes, _):
+    async with opened_scopes(load_settings(config_file), organisation) as (scopes, _):
         for each in await scopes.of(organisation):
             click.echo(msgspec.json.encode(each).decode())
 
@@ -117,7 +121,7 @@ async def approve_widening(
 ) -> None:
     """Let a key do what another person proposed; it holds on every worker within a second."""
     settings = load_settings(config_file)
-    async with opened_scopes(settings) as (scopes, _):
+    async with opened_scopes(settings, organisation) as (scopes, _):
         found = await _found(scopes, organisation, proposal_id)
         told = _told(found, comment) | _in_words(found.wanted)
         async with deed(settings, "key.widened", told, former_key):
@@ -137,7 +141,7 @@ async def decline_widening(
 ) -> None:
     """Leave a key as it is."""
     settings = load_settings(config_file)
-    async with opened_scopes(settings) as (scopes, _):
+    async with opened_scopes(settings, organisation) as (scopes, _):
         found = await _found(scopes, organisation, proposal_id)
         async with deed(settings, "key.widening_declined", _told(found, comment)):
             await scopes.end(organisation, proposal_id, actor(), comment, "declined")
@@ -153,7 +157,7 @@ async def decline_widening(
 async def withdraw_widening(config_file: Path, organisation: str, proposal_id: str) -> None:
     """Take back what you proposed."""
     settings = load_settings(config_file)
-    async with opened_scopes(settings) as (scopes, _):
+    async with opened_scopes(settings, organisation) as (scopes, _):
         found = await _found(scopes, organisation, proposal_id)
         async with deed(settings, "key.widening_withdrawn", _told(found, "")):
             await scopes.end(organisation, proposal_id, actor(), "", "withdrawn")

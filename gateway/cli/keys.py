@@ -11,7 +11,9 @@ import click
 import msgspec
 
 from gateway.cli.deeds import actor, deed, former_key, recorded, says_it_records
+from gateway.cli.groups import Commands
 from gateway.cli.key_scopes import SCOPES
+from gateway.cli.known import require_organisation
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.cli.teams import defaults_of, limit_new_key
 from gateway.clock import SystemClock
@@ -46,18 +48,21 @@ class _Mark(click.ParamType[str]):
 
 
 @asynccontextmanager
-async def opened_keys(settings: Settings) -> AsyncIterator[KeyStore]:
-    """The key store of a configuration, for the length of one command."""
+async def opened_keys(
+    settings: Settings, organisation: str | None = None
+) -> AsyncIterator[KeyStore]:
+    """The key store of a configuration, for the length of one command about an organisation."""
     database = open_database(settings.database_url)
     peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
     try:
         await require_newest_schema(database)
+        await require_organisation(database, organisation)
         yield KeyStore(database, peppers, SystemClock())
     finally:
         await database.close()
 
 
-@click.group()
+@click.group(cls=Commands)
 def keys() -> None:
     """Virtual keys."""
 
@@ -151,7 +156,7 @@ async def issue(
 async def list_keys(config_file: Path, organisation: str | None) -> None:
     """List keys as JSON lines; never a secret."""
     now_us = SystemClock().utc_us()
-    async with opened_keys(load_settings(config_file)) as store:
+    async with opened_keys(load_settings(config_file), organisation) as store:
         for record in await store.keys(organisation):
             principal = record.principal
             line = {

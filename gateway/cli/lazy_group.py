@@ -11,8 +11,10 @@ from typing import Any
 
 import click
 
+from gateway.cli.groups import Commands
 
-class LazyGroup(click.Group):
+
+class LazyGroup(Commands):
     """Knows its commands by name and place; imports the one that is asked for."""
 
     def __init__(self, *args: Any, places: Mapping[str, str] | None = None, **kwargs: Any) -> None:

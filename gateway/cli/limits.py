@@ -8,6 +8,7 @@ import msgspec
 
 from gateway.cli.budgets import ACCOUNT, WAS, opened_database, say_if_nobodys
 from gateway.cli.deeds import former_rate, recorded
+from gateway.cli.groups import Commands
 from gateway.cli.options import asynchronous, config_option
 from gateway.money.rates import RateLimit
 from gateway.store.money.budget_rows import NONE
@@ -34,7 +35,7 @@ class _Rate(click.ParamType[str]):
 _was = click.option("--was", type=_Rate(), help=f"{WAS} A line of `limits list`.")
 
 
-@click.group()
+@click.group(cls=Commands)
 def limits() -> None:
     """Rate limits: requests and tokens per minute, and requests at once, on accounts of the tree.
 

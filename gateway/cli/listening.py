@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import uvicorn
+from msgspec import structs
 
 from gateway.api.protocol import bounded_protocol
 from gateway.cli.options import Refused
@@ -23,6 +24,8 @@ SERVERS_LOG = "uvicorn.error"
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+SayStarted = Callable[[str], None]
+"""Gets the address at which callers are answered from now on."""
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
@@ -56,6 +59,21 @@ class _Watched:
             for message in held:
                 await send({**message, "message": ""} if self.refusal else message)
             raise
+
+
+class _Server(uvicorn.Server):
+    """Says where it listens once it does: before that nobody is answered."""
+
+    def __init__(self, config: uvicorn.Config, listener: Listener, says: SayStarted) -> None:
+        super().__init__(config)
+        self._listener = listener
+        self._says = says
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        # Port 0 takes a free one, which only the socket knows.
+        port = sockets[0].getsockname()[1] if sockets else self._listener.port
+        self._says(structs.replace(self._listener, port=port).url)
 
 
 class ListenerTaken(Refused):
@@ -122,7 +140,7 @@ def tune_interpreter() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-def run_server(application: Any, settings: Settings, listener: Listener) -> None:
+def run_server(application: Any, settings: Settings, listener: Listener, says: SayStarted) -> None:
     """Run one ASGI application until it is told to stop; one process, one event loop.
 
     Raises:
@@ -135,7 +153,7 @@ def run_server(application: Any, settings: Settings, listener: Listener) -> None
     said.addHandler(ServerLines())
     said.propagate = False
     watched = _Watched(application)
-    server = uvicorn.Server(
+    server = _Server(
         uvicorn.Config(
             watched,
             host=listener.host,
@@ -150,7 +168,9 @@ def run_server(application: Any, settings: Settings, listener: Listener) -> None
             proxy_headers=False,
             timeout_graceful_shutdown=SHUTDOWN_S,
             backlog=settings.limits.concurrent_requests_max,
-        )
+        ),
+        listener,
+        says,
     )
     try:
         with suppress(KeyboardInterrupt):

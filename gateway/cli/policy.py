@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from gateway.board import TargetBoard
+from gateway.cli.groups import Commands
 from gateway.cli.options import Refused, read_text
 from gateway.cli.replay import replay
 from gateway.cli.rollout import COMMANDS
@@ -36,7 +37,7 @@ document_argument = click.argument(
 )
 
 
-@click.group()
+@click.group(cls=Commands)
 def policy() -> None:
     """Policy documents."""
 

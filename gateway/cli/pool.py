@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from gateway.cli.deeds import actor, former_drain, recorded
+from gateway.cli.groups import Commands
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
@@ -30,7 +31,7 @@ async def opened_drains(settings: Settings) -> AsyncIterator[DrainTable]:
         await database.close()
 
 
-@click.group()
+@click.group(cls=Commands)
 def pool() -> None:
     """Members of pools: drained before their engine is stopped, and given back afterwards."""
 

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from gateway.cli.deeds import actor, deed, former_secret, recorded, says_it_records
+from gateway.cli.groups import Commands
 from gateway.cli.master_key import wrap_master_key
 from gateway.cli.options import asynchronous, config_option, read_secret
 from gateway.clock import SystemClock
@@ -31,7 +32,7 @@ async def opened_secrets(config_file: Path) -> AsyncIterator[SealedSecretTable]:
         await database.close()
 
 
-@click.group()
+@click.group(cls=Commands)
 def secrets() -> None:
     """Secrets in the database, sealed under the master key; a setting names one with `db`.
 

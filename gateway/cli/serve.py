@@ -18,5 +18,5 @@ def serve(config_file: Path) -> None:
     settings = load_settings(config_file)
     log = configure_logging(settings.log_level, buffered=True)
     assert log is not None
-    application = DataPlane(settings, drain_log=log.drain).application()
-    run_server(application, settings, settings.data_plane)
+    plane = DataPlane(settings, drain_log=log.drain)
+    run_server(plane.application(), settings, settings.data_plane, plane.say_started)

@@ -8,6 +8,8 @@ from pathlib import Path
 import click
 
 from gateway.cli.deeds import former_team, recorded
+from gateway.cli.groups import Commands
+from gateway.cli.known import require_organisation
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
@@ -25,11 +27,14 @@ organisation_option = click.option("--organisation", required=True)
 
 
 @asynccontextmanager
-async def opened_teams(settings: Settings) -> AsyncIterator[TeamStore]:
-    """The teams of a configuration, for the length of one command."""
+async def opened_teams(
+    settings: Settings, organisation: str | None = None
+) -> AsyncIterator[TeamStore]:
+    """The teams of a configuration, for the length of one command about an organisation."""
     database = open_database(settings.database_url)
     try:
         await require_newest_schema(database)
+        await require_organisation(database, organisation)
         yield TeamStore(database, SystemClock())
     finally:
         await database.close()
@@ -58,7 +63,7 @@ async def limit_new_key(settings: Settings, key_id: str, defaults: KeyDefaults) 
         await database.close()
 
 
-@click.group()
+@click.group(cls=Commands)
 def teams() -> None:
     """Teams group keys, money and policy. Belonging to one permits nothing."""
 
@@ -69,7 +74,7 @@ def teams() -> None:
 @asynchronous
 async def list_teams(config_file: Path, organisation: str) -> None:
     """List the teams of an organisation as JSON lines."""
-    async with opened_teams(load_settings(config_file)) as store:
+    async with opened_teams(load_settings(config_file), organisation) as store:
         for team in await store.teams(organisation):
             line = {
                 "name": team.name,

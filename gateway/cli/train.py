@@ -16,10 +16,11 @@ from classifiers.complexity.model import load as load_complexity
 from classifiers.pii.tagger import ARTEFACT_DIRECTORY
 from classifiers.pii.training.train_tagger import Recipe
 from classifiers.pii.training.train_tagger import train as train_tagger
+from gateway.cli.groups import Commands
 from gateway.cli.options import Refused
 
 
-@click.group()
+@click.group(cls=Commands)
 def train() -> None:
     """Train a classifier: the same data and recipe give the same artefact."""
 

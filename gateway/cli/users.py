@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from gateway.cli.deeds import deed, former_person, recorded, says_it_records
+from gateway.cli.groups import Commands
 from gateway.cli.options import Refused, asynchronous, config_option, read_secret
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
@@ -33,7 +34,7 @@ async def opened_people(config_file: Path) -> AsyncIterator[PeopleStore]:
         await database.close()
 
 
-@click.group()
+@click.group(cls=Commands)
 def users() -> None:
     """People who sign in to the admin listener. Without a role they see nothing."""
 

@@ -120,6 +120,30 @@ def test_a_check_looks_at_the_keys_that_a_start_needs(
     assert len(ended.errors.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[sinks.siem]\nkind = 'syslog'\n", "gatewright.toml: sinks.siem.url: is missing"),
+        ("[alerts]\nurl = 'http://hook.example/x'\n", "alerts.url: is plain http beyond loopback"),
+        ("[inspection]\nability_file = 'none.json'\n", "ability_file: not a model's abilities"),
+        (
+            "[oidc]\nissuer = 'http://idp.example'\nclient_id = 'x'\n",
+            "gatewright.toml: oidc.issuer: must be https beyond this machine",
+        ),
+    ],
+)
+def test_a_check_builds_what_a_start_would_stop_at(
+    operator: Operator, text: str, words: str
+) -> None:
+    with operator.config_file.open("a") as file:
+        file.write(text)
+    ended = operator.config("config", "check")
+
+    assert ended.status == 2
+    assert words in ended.errors
+    assert len(ended.errors.splitlines()) == 1
+
+
 def test_the_schema_goes_down_and_up_again(operator: Operator) -> None:
     down = operator.config("database", "migrate", "--revision", "base")
     up = operator.config("database", "migrate")

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from gateway.__main__ import commands
 from gateway.cli.audit import _opened
 from gateway.cli.options import Refused
 from gateway.types import Receipt
-from tests.cli.operator import Operator
+from tests.cli.operator import Operator, walk
 from tests.cli.test_audit import receipts
 from tests.cli.test_deeds import deeds
 from tests.full_disk import room_for
@@ -181,3 +182,15 @@ def test_what_a_command_logs_is_no_part_of_what_it_prints(operator: Operator) ->
     assert (ended.status, ended.output) == (2, "")
     assert json.loads(line)["event"] == "audit:write_failed"
     assert refusal == "gatewright: The audit log cannot be written, so nothing was done."
+
+
+def test_help_says_what_each_command_does_in_a_whole_sentence(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also on a narrow terminal, where sentences were cut in their middle."""
+    monkeypatch.setenv("COLUMNS", "60")
+    groups = {name.rpartition(" ")[0] for name in walk(commands)}
+    said = [operator.types(*group.split()[1:], "--help").output for group in sorted(groups)]
+
+    assert len(said) > 20
+    assert not [line for text in said for line in text.splitlines()[3:] if line.endswith("...")]

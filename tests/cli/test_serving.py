@@ -91,6 +91,28 @@ async def test_a_listener_gets_ready_and_ends_on_sigterm_with_json_lines_only(
     assert (events[0], events[-1]) == ("process:started", "process:stopped")
 
 
+@pytest.mark.parametrize("command", [("serve",), ("admin", "serve")])
+async def test_who_reads_that_it_started_is_answered_at_the_address_it_says(
+    operator: Operator, command: tuple[str, ...]
+) -> None:
+    """Also at port 0, where nobody else knows which one was free."""
+    operator.config_file.write_text(CONFIG.format(port=0))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", *command, "--config", str(operator.config_file)),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stderr is not None
+        said = json.loads(await process.stderr.readline())
+        async with aiohttp.ClientSession() as http, http.get(said["url"] + "/health/ready") as it:
+            status = it.status
+    finally:
+        process.kill()
+        await process.communicate()
+
+    assert (said["event"], status) == ("process:started", 200)
+
+
 async def test_what_is_no_request_leaves_a_line_like_any_other(operator: Operator) -> None:
     """A scanner of ports, or a client that speaks TLS, wrote bare text among the JSON."""
     port = _free_port()

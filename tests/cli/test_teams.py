@@ -71,3 +71,27 @@ def test_a_new_key_gets_what_its_team_gives(operator: Operator) -> None:
         "day",
     )
     assert (rate["account"], rate["requests_per_minute"]) == (newest, 7)
+
+
+LISTS = [
+    ("teams", "list"),
+    ("keys", "list"),
+    ("keys", "proposals"),
+    *(("costs", each) for each in ("report", "export", "savings", "forecast")),
+    ("audit", "export"),
+    ("audit", "copies"),
+    ("audit", "erasure", "list"),
+]
+
+
+@pytest.mark.parametrize("command", LISTS, ids=" ".join)
+def test_an_organisation_that_nobody_has_is_refused_instead_of_shown_as_empty(
+    operator: Operator, command: tuple[str, ...]
+) -> None:
+    operator.config("keys", "issue", *PLACE)
+    known = operator.config(*command, *ACME)
+    mistyped = operator.config(*command, "--organisation", "acmee")
+
+    assert known.status == 0
+    assert (mistyped.status, mistyped.output) == (2, "")
+    assert mistyped.errors == "gatewright: there is no organisation acmee\n"
