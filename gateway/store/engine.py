@@ -15,7 +15,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 
 from gateway.errors import ConfigurationInvalid, NotReady, RequestInvalid
 from gateway.patience import may_wait
@@ -35,6 +35,7 @@ _LOST_CONNECTION = ("08", "57P01", "57P02", "57P03", "25006", "25P03")
 _SQLITE_BUSY_MS = 10_000
 _WAIT_S = 1.5
 """Whoever waits for a connection, or to write, is refused after that: no caller hangs for long."""
+_PATIENT_S = 10.0
 _WAITS_MS = "gatewright_waits_ms"
 _TOO_LARGE = "too large to convert to SQLite INTEGER"
 _RECYCLE_S = 600
@@ -226,6 +227,21 @@ def _is_unkeepable(error: BaseException | None) -> bool:
     return isinstance(error, DBAPIError) and (unsent or state.startswith("22"))
 
 
+class _Pool(AsyncAdaptedQueuePool):
+    """Connections, for which a caller waits as long as to write, and a duty beside requests longer.
+
+    All duties begin at once at a start: where the machine was slow, most of them failed.
+    """
+
+    @property
+    def _timeout(self) -> float:
+        return _PATIENT_S if may_wait() else _WAIT_S
+
+    @_timeout.setter
+    def _timeout(self, told: float) -> None:
+        """SQLAlchemy's own, one for everybody, is not used."""
+
+
 def parse_url(url: str) -> URL:
     """The URL with its asynchronous driver.
 
@@ -259,7 +275,7 @@ def open_database(
     is_remote = parsed.drivername.startswith("postgresql")
     options: dict[str, Any] = {"pool_pre_ping": is_remote, "hide_parameters": True}
     if pooled:
-        options |= {"pool_size": pool_size, "max_overflow": 1, "pool_timeout": _WAIT_S}
+        options |= {"poolclass": _Pool, "pool_size": pool_size, "max_overflow": 1}
         # The newest first: its thread, its statements and its pages were in use a moment ago.
         options |= {"pool_recycle": _RECYCLE_S, "pool_use_lifo": True}
     else:

@@ -264,6 +264,25 @@ async def test_whoever_waits_for_a_connection_is_refused_before_two_seconds(
     await database.close()
 
 
+async def test_a_duty_beside_requests_waits_for_a_connection_where_a_caller_is_refused(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a start all duties begin at once; where the machine was slow, most of them failed."""
+    monkeypatch.setattr(engine, "_WAIT_S", 0.1)
+    database = open_database(database_url, pool_size=1)
+    async with AsyncExitStack() as held:
+        for _ in range(2):
+            _ = await held.enter_async_context(database.reading())
+        with patience():
+            duty = asyncio.create_task(revision(database))
+        with pytest.raises(NotReady):
+            await revision(database)
+        await asyncio.sleep(0.3)
+        assert not duty.done()
+    assert await duty >= 0
+    await database.close()
+
+
 async def bump(database: Database) -> None:
     async with database.writing() as connection:
         await connection.execute(update(revisions).values(revision=revisions.c.revision + 1))
