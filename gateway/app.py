@@ -237,7 +237,9 @@ class DataPlane:
             parts.push_async_callback(self._ledger.close)
             parts.push_async_callback(self._rates.close)
             parts.push_async_callback(self._cache.close)
-            parts.push_async_callback(self._integration.drain)
+            if self._upkeep.was_started:
+                # A refused start leaves the database alone: it may be of another schema.
+                parts.push_async_callback(self._integration.drain)
             parts.push_async_callback(self._evidence.close)
             parts.push_async_callback(self._presence.leave)
             parts.push_async_callback(self._batches.close)

@@ -25,6 +25,7 @@ port = {port}
 [audit]
 free_bytes_min = 1
 """
+PLACE = ("--organisation", "acme", "--workspace", "research", "--project", "bot", "--name", "a key")
 SERVES_NOTHING = """
 import gc
 import uvicorn
@@ -146,6 +147,21 @@ async def test_a_second_worker_of_the_same_name_and_a_taken_port_are_refused_in_
     assert (twin.status, taken.status) == (2, 3)
     assert twin.errors == "gatewright: audit worker w0: another process writes its segments\n"
     assert taken.errors == port_line
+
+
+def test_a_worker_on_an_old_schema_says_so_and_leaves_the_database_alone(
+    operator: Operator,
+) -> None:
+    """What it gave back then was written into the old tables, and its failure said instead."""
+    operator.config_file.write_text(CONFIG.format(port=_free_port()))
+    issued = operator.config("keys", "issue", *PLACE)
+    assert operator.config("database", "migrate", "--revision", "0045").status == 0
+    refused = operator.starts("serve", "--config", operator.config_file)
+
+    assert issued.status == 0
+    assert refused.status == 2
+    assert refused.errors.startswith("gatewright: the database has schema 0045, this program needs")
+    assert refused.errors.endswith("run `gatewright database migrate`\n")
 
 
 @pytest.mark.parametrize("command", [("serve",), ("admin", "serve")])
