@@ -16,6 +16,7 @@ from gateway.api.uploads import Uploads
 from gateway.batches import KeptFile
 from gateway.dialects.openai_batches import file_object, list_object
 from gateway.errors import FileUnknown, RouteUnknown
+from gateway.store.batching.files import FileStore
 from gateway.threads import project_of
 from gateway.types import Principal
 
@@ -37,17 +38,18 @@ def _caller(front: Front, request: Request[Any, Any, Any]) -> Principal:
     return principal
 
 
+async def _found(files: FileStore, principal: Principal, file_id: str) -> KeptFile:
+    file = await files.find(project_of(principal), file_id)
+    if file is None:
+        raise FileUnknown(NOT_FOUND)
+    return file
+
+
 def file_routes(desk: Desk, uploads: Uploads) -> list[HTTPRouteHandler]:
     """Keeping, listing, reading and forgetting files."""
     files = desk.files
 
-    caller = partial(_caller, desk.front)
-
-    async def found(principal: Principal, file_id: str) -> KeptFile:
-        file = await files.find(project_of(principal), file_id)
-        if file is None:
-            raise FileUnknown(NOT_FOUND)
-        return file
+    caller, found = partial(_caller, desk.front), partial(_found, files)
 
     # The body is bounded where it is read: the framework's own bound is that of small bodies.
     @post(
