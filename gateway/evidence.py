@@ -9,9 +9,9 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from classifiers.pii.detect import find
-from classifiers.pii.labels import DataClass, data_class_of
-from gateway.errors import GatewrightError, ModelUnknown
+from classifiers.pii.labels import DataClass
+from gateway.admission.withholding import WITHHELD, holds_data
+from gateway.errors import GatewrightError
 from gateway.passage import Arrival, Passage
 from gateway.recall import hour_of, record_facts
 from gateway.routing import Denial, Ruling, decision_digest
@@ -30,9 +30,6 @@ from gateway.types import (
 
 UNKNOWN_ORGANISATION = "-"
 """Where refusals of callers without a valid key are written down."""
-
-WITHHELD = "[withheld]"
-"""In the place of what was sent as a model's name and is none, where it is somebody's data."""
 
 PPM = 1_000_000
 
@@ -191,7 +188,7 @@ def refusal(
 ) -> AuditRecord:
     """A request that was not let through: there is no intent, nothing was sent anywhere."""
     model, reason = request.model if request else "", error.message
-    if isinstance(error, ModelUnknown) and _is_sensitive(model):
+    if holds_data(model, DataClass.S2):
         model, reason = WITHHELD, reason.replace(model, WITHHELD)
     denial = error.denial if isinstance(error.denial, Denial) else None
     decision = denial.decision if denial is not None else None
@@ -225,13 +222,4 @@ def refusal(
         duration_us=duration_us,
         facts=facts,
         detail=arrival.detail,
-    )
-
-
-def _is_sensitive(name: str) -> bool:
-    """Somebody's data. The address of a machine is not: it says where a caller wanted to go."""
-    return any(
-        data_class_of(each.label) >= DataClass.S2
-        for each in find(name)
-        if each.label != "IP_ADDRESS"
     )

@@ -11,9 +11,11 @@ from functools import lru_cache
 import msgspec
 from msgspec import Struct
 
+from classifiers.pii.labels import DataClass
 from gateway.admission.bounds import answers_of
 from gateway.admission.hosted_tools import searches_at_most
 from gateway.admission.sealing import sealed_in
+from gateway.admission.withholding import WITHHELD, holds_data
 from gateway.board import NO_CREDENTIAL, Scope, TargetBoard
 from gateway.configuration.settings import Limits
 from gateway.errors import (
@@ -283,11 +285,17 @@ def decision_digest(decision: Decision) -> str:
 def visible_headers(
     headers: Sequence[tuple[bytes, bytes]], wanted: Mapping[bytes, str]
 ) -> Mapping[str, str]:
-    """The headers that the settings let policies see, shortened; a repeated one counts once."""
+    """The headers that the settings let policies see, shortened; a repeated one counts once.
+
+    What policies see is on record, and nothing else reads headers: restricted data is withheld.
+    """
     if not wanted:
         return NO_HEADERS
     found = {wanted[name]: value for name, value in reversed(headers) if name in wanted}
-    return {name: value.decode("latin-1")[:HEADER_CHARACTERS_MAX] for name, value in found.items()}
+    texts = {name: value.decode("latin-1")[:HEADER_CHARACTERS_MAX] for name, value in found.items()}
+    return {
+        name: WITHHELD if holds_data(text, DataClass.S3) else text for name, text in texts.items()
+    }
 
 
 _REFUSALS: Mapping[str, type[GatewrightError]] = {

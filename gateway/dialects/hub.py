@@ -73,16 +73,19 @@ def unmet(request: ChatRequest, text: str) -> str:
 
 
 def _check_pairs(turns: Iterable[Turn]) -> None:
-    """Upstreams refuse a call without a result and a result without a call, each in its words."""
+    """Upstreams refuse a call without a result and a result without a call, each in its words.
+
+    Ours name no id: what is said here is on record, and an id may be anything.
+    """
     waiting: set[str] = set()
     for turn in turns:
         results = [part.tool_id for part in turn.parts if isinstance(part, ToolResultPart)]
         for tool_id in results:
             if tool_id not in waiting:
-                raise unsupported("messages", f"There is no open tool call {tool_id[:64]!r}", 14)
+                raise unsupported("messages", "A tool's result has no open call", 14)
             waiting.remove(tool_id)
         if waiting and not results and turn.role != "system":
             break
         waiting.update(part.tool_id for part in turn.parts if isinstance(part, ToolCallPart))
     if waiting:
-        raise unsupported("messages", f"Tool call {min(waiting)[:64]!r} has no result", 14)
+        raise unsupported("messages", "A tool's call has no result", 14)

@@ -20,7 +20,8 @@ AUTO_TIER = "auto"
 """The one service tier that means the same to every vendor."""
 
 
-_FIELD = re.compile(r"\A[A-Za-z0-9_.\-]{1,64}\Z")
+_FIELD = re.compile(r"\A[A-Za-z_.\-]{1,48}[0-9]{0,2}\Z")
+"""Letters, and two digits at most: no number and no key of anybody's."""
 _OPAQUE = re.compile(r"\A[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12,44}\Z")
 
 
@@ -46,7 +47,7 @@ class Losses:
     def add_unknown(
         self, tree: Mapping[str, object], known: frozenset[str], prefix: str = ""
     ) -> None:
-        """Fields that we know no word for; a name that is no identifier might be content."""
+        """Fields that we know no word for; a name that looks like none might be content."""
         if known.issuperset(tree):
             return
         for key, value in tree.items():

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from gateway.admission.withholding import WITHHELD
 from gateway.board import TargetBoard
 from gateway.configuration.settings import Limits
 from gateway.dialects.registry import DIALECTS
@@ -18,7 +19,7 @@ from gateway.errors import (
     PolicyDenied,
     Unauthenticated,
 )
-from gateway.evidence import UNKNOWN_ORGANISATION, WITHHELD, intent, lost, refusal
+from gateway.evidence import UNKNOWN_ORGANISATION, intent, lost, refusal
 from gateway.identity import KeyTable
 from gateway.passage import Arrival
 from gateway.recall import Recaller
@@ -123,6 +124,15 @@ def test_what_is_sent_as_a_models_name_is_kept_where_it_is_nobodys_data(
     told = request.model if sent.endswith("none") else WITHHELD
     assert record.model_requested == told
     assert record.decision_reason == f"There is no model `{told}` here."
+
+
+def test_a_name_is_withheld_from_refusals_that_come_before_it_is_looked_up() -> None:
+    body = {"model": card(3), "messages": [{"role": "user", "content": "Hello"}]}
+    request = DIALECTS["openai_chat"].decode_request(msgspec.json.encode(body), "req_1")
+    error = FeatureUnsupported("messages: Too many.")
+    record = refusal(ARRIVAL, PRINCIPAL, request, None, error, utc_us=9, duration_us=4)
+
+    assert (record.model_requested, record.decision_reason) == (WITHHELD, "messages: Too many.")
 
 
 def test_a_refusal_of_policy_keeps_the_decision_and_what_it_was_made_on() -> None:
