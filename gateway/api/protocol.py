@@ -1,8 +1,10 @@
 """uvicorn's HTTP protocol with bounds on a request's head, and a short way for our own answers.
 
 uvicorn bounds neither a head's size nor how long it may take, and a head is read before anybody can
-be authenticated. Its ASGI messages cost more than the bytes they carry: `CallerLine` hands a body
-over and writes an answer without them, in the states where both mean the same (decision 0013).
+be authenticated. What a server in front of us may have read in another way is refused (RFC 9112
+§11.2), and what is said behind a body is no header. uvicorn's ASGI messages cost more than the
+bytes they carry: `CallerLine` hands a body over and writes an answer without them, in the states
+where both mean the same (decision 0013).
 """
 
 import asyncio
@@ -30,6 +32,7 @@ KEEP_ALIVE_S = 75.0
 """How long a connection may rest between two requests."""
 
 
+_ENCODING = b"transfer-encoding"
 _HEAD_END = b"\r\n\r\n"
 _UPGRADE = re.compile(rb"\r\n[Uu]pgrade:[^\r\n]*")
 
@@ -82,7 +85,8 @@ class BoundedProtocol(HttpToolsProtocol):
             data = not_upgraded(data)
         super().data_received(data)
         # Counted after the parser has looked: one read may bring a head and much of its body.
-        if not self._is_head_complete:
+        # Behind a body, and between its chunks, are bytes that the parser keeps or throws away.
+        if self._is_in_body or not self._is_head_complete:
             self._head_bytes += len(data)
             if self._head_bytes > self.limits.header_bytes_max + READ_BYTES:
                 self.transport.close()
@@ -124,6 +128,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """As uvicorn's, but for trailers: it would take them for headers of their request."""
+        if not self._is_in_body:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         self._is_in_body = False
         super().on_message_complete()
@@ -134,6 +147,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._stop_timer()
         if self._head_bytes or not self._is_read_short:
             self._check_head()
+        self._check_form()
         scope: dict[str, object] = self.scope  # type: ignore[assignment]
         super().on_headers_complete()
         # The application's task has been made and not yet run.
@@ -147,6 +161,21 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refusal = f"The request's headers are longer than {most} bytes."
             # httptools turns this into the parse error that uvicorn answers with 400.
             raise ValueError("the request's head is too long")
+
+    def _check_form(self) -> None:
+        """Refuse a head in which a server in front may see another request (RFC 9112 §3.2, §6.1).
+
+        Two lengths, and a length beside an encoding, the parser refuses by itself.
+        """
+        version = self.parser.get_http_version()
+        names = [name for name, _ in self.headers]
+        hosts = names.count(b"host")
+        is_one = hosts == 1 if version == "1.1" else version == "1.0" and hosts <= 1
+        if is_one and _ENCODING in names:
+            codings = [value.lower() for name, value in self.headers if name == _ENCODING]
+            is_one = version == "1.1" and codings == [b"chunked"]
+        if not is_one:
+            raise ValueError("the request's head has no one meaning")
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:

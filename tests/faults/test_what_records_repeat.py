@@ -66,7 +66,10 @@ BODIES: dict[str, dict[str, Any]] = {
         "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
         "messages": [
             {"role": "user", "content": [{"type": "text", "text": "hi"}]},
-            {"role": "assistant", "content": [CALL | {"type": "tool_use", "name": "f", "input": {}}]},
+            {
+                "role": "assistant",
+                "content": [CALL | {"type": "tool_use", "name": "f", "input": {}}],
+            },
             {
                 "role": "user",
                 "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "ok"}],
@@ -81,7 +84,13 @@ BODIES: dict[str, dict[str, Any]] = {
         "model": CLAUDE_TARGET,
         "input": [
             {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
-            {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{}"},
+            {
+                "type": "function_call",
+                "id": "fc_1",
+                "call_id": "c1",
+                "name": "f",
+                "arguments": "{}",
+            },
             {"type": "function_call_output", "call_id": "c1", "output": "ok"},
             {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "t"}]},
         ],

@@ -302,3 +302,105 @@ async def test_a_caller_who_leaves_is_noticed_at_once() -> None:
         async with asyncio.timeout(10):
             while not _left[0].caller_left:
                 await asyncio.sleep(0.01)
+
+
+_LINE = b"POST / HTTP/1.1\r\n"
+_HOST, _CLOSE, _CHUNKED = (
+    b"host: here\r\n",
+    b"connection: close\r\n",
+    b"transfer-encoding: chunked\r\n",
+)
+_LENGTH = b"content-length: 1\r\n"
+_CHUNKS = b"\r\n1\r\na\r\n0\r\n\r\n"
+_OTHER_MEANINGS = {
+    "no host": _LINE + _LENGTH + b"\r\na",
+    "two hosts": _LINE + _HOST * 2 + _LENGTH + b"\r\na",
+    "two hosts of an old client": b"POST / HTTP/1.0\r\n" + _HOST * 2 + _LENGTH + b"\r\na",
+    "HTTP/2": b"POST / HTTP/2.0\r\n" + _HOST + _LENGTH + b"\r\na",
+    "HTTP/0.9": b"POST / HTTP/0.9\r\n" + _HOST + _LENGTH + b"\r\na",
+    "gzip below chunks": _LINE + _HOST + b"transfer-encoding: gzip, chunked\r\n" + _CHUNKS,
+    "chunks twice": _LINE + _HOST + _CHUNKED * 2 + _CHUNKS,
+    "chunks of an old client": b"POST / HTTP/1.0\r\n" + _HOST + _CHUNKED + _CHUNKS,
+    "chunks in disguise": _LINE + _HOST + b"transfer-encoding: \x0bchunked\r\n" + _CHUNKS,
+    "chunks and a length": _LINE + _HOST + _CHUNKED + _LENGTH + _CHUNKS,
+    "two lengths": _LINE + _HOST + _LENGTH * 2 + b"\r\na",
+    "a length with a sign": _LINE + _HOST + b"content-length: +1\r\n\r\na",
+    "a name with a blank": _LINE + _HOST + b"content-length : 1\r\n\r\na",
+    "a folded line": _LINE + _HOST + b"x-a: b\r\n content-length: 1\r\n" + _LENGTH + b"\r\na",
+    "lines without CR": (_LINE + _HOST + _LENGTH + b"\r\na").replace(b"\r\n", b"\n"),
+    "a CR alone": _LINE + b"host: here\rx: y\r\n" + _LENGTH + b"\r\na",
+    "a NUL": _LINE + _HOST + b"x: a\x00b\r\n" + _LENGTH + b"\r\na",
+    "a chunk longer than it says": _LINE + _HOST + _CHUNKED + b"\r\n1\r\nab\r\n0\r\n\r\n",
+    "a chunk with another end": _LINE + _HOST + _CHUNKED + b"\r\n1\na\n0\n\n",
+}
+
+
+@pytest.mark.parametrize("sent", _OTHER_MEANINGS.values(), ids=_OTHER_MEANINGS)
+async def test_a_request_that_a_server_in_front_may_read_otherwise_is_refused(sent: bytes) -> None:
+    async with _listening(Limits(), _echo) as port:
+        async with asyncio.timeout(10):
+            answer = await _talk(port, lambda: [sent])
+
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"x-answer" not in answer
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"POST / HTTP/1.0\r\n" + _LENGTH + b"\r\na",
+        _LINE + _HOST + _CLOSE + b"Transfer-Encoding: Chunked\r\n" + _CHUNKS,
+        _LINE + b"Host:\r\n" + _CLOSE + _LENGTH + b"\r\na",
+    ],
+)
+async def test_what_is_unusual_and_has_one_meaning_is_served(sent: bytes) -> None:
+    async with _listening(Limits(), _echo) as port:
+        answer = await _talk(port, lambda: [sent])
+
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert answer.endswith(b"a.")
+
+
+async def test_what_is_said_behind_a_body_is_no_header() -> None:
+    heard: list[dict[bytes, bytes]] = []
+
+    async def listen(scope: Any, receive: Any, send: Any) -> None:
+        await _hello(scope, receive, send)
+        heard.append(dict(scope["headers"]))
+
+    trailers = b"authorization: Bearer another\r\nx-team: another\r\n"
+    sent = _LINE + _HOST + _CLOSE + _CHUNKED + b"x-own: yes\r\n"
+    whole = sent + _CHUNKS.replace(b"0\r\n", b"0\r\n" + trailers)
+    async with _listening(Limits(), listen) as port:
+        answer = await _talk(port, lambda: [whole])
+
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert heard[0][b"x-own"] == b"yes"
+    assert not heard[0].keys() & {b"authorization", b"x-team"}
+
+
+@pytest.mark.parametrize(
+    ("opening", "piece"),
+    [
+        (b"0\r\n", b"x: " + b"y" * 4091 + b"\r\n"),
+        (b"0\r\nx: ", b"y" * 4096),
+        (b"1;x=", b"y" * 4096),
+    ],
+    ids=["trailers", "a trailer", "a chunk's extension"],
+)
+async def test_what_never_ends_behind_or_between_pieces_of_a_body_is_cut_off(
+    opening: bytes, piece: bytes
+) -> None:
+    """Of a caller who was refused, and has his answer, too: the parser would keep all of it."""
+
+    async def refuse(scope: Any, receive: Any, send: Any) -> None:
+        del scope, receive
+        await send({"type": "http.response.start", "status": 401, "headers": []})
+        await send({"type": "http.response.body", "body": b"no"})
+
+    head = _LINE + _HOST + _CHUNKED + b"\r\n1\r\na\r\n" + opening
+    async with _listening(Limits(header_bytes_max=1024), refuse) as port:
+        async with asyncio.timeout(10):
+            answer = await _talk(port, lambda: [head, *[piece] * (READ_BYTES // 1024)])
+
+    assert b"200" not in answer
