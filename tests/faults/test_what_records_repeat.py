@@ -7,6 +7,7 @@ The policy lets everything go everywhere, so that each body is also read for ano
 import asyncio
 import copy
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from tests.collectors import Collectors, collecting
 from tests.faults.envelopes import Caller, ask
 from tests.identifiers import card
 from tests.running_gateway import CLAUDE_TARGET, GPT_TARGET, RunningGateway, Upstreams
+from tests.upstream_messages import anthropic_message
+from tests.upstream_responses import openai_response
+from tests.upstreams import Answer, reply_of
 
 
 pytestmark = pytest.mark.anyio
@@ -217,3 +221,66 @@ async def test_no_header_that_policies_see_and_no_models_name_is_repeated(
     assert {"x_team": "closed"} in teams
     unknown = [each for each in records if each.status == "refused" and each.facts is None]
     assert [record.model_requested for record in unknown] == [WITHHELD] * 4
+
+
+ASKED = {
+    "/v1/chat/completions": (GPT_TARGET, partial(reply_of, dialect="openai_chat")),
+    "/v1/messages": (CLAUDE_TARGET, anthropic_message),
+    "/v1/responses": (GPT_TARGET, openai_response),
+}
+REFUSALS = (
+    {"error": {"message": CARD, "type": CARD, "code": CARD, "param": CARD}},
+    {"type": "error", "error": {"type": CARD, "message": f"messages.0.{CARD}: is no field"}},
+    {CARD: 1},
+)
+SAID_IN_HEADERS = (
+    ("x-request-id", CARD),
+    ("set-cookie", f"session={CARD}"),
+    ("x-gatewright-receipt", CARD),
+    ("x-ratelimit-remaining-tokens", CARD),
+    ("retry-after", CARD),
+    ("location", f"http://169.254.169.254/{CARD}"),
+)
+
+
+@pytest.mark.parametrize("path", ASKED)
+async def test_nothing_that_an_upstream_says_is_repeated(
+    path: str,
+    gateway: RunningGateway,
+    own_upstreams: Upstreams,
+    http: aiohttp.ClientSession,
+    collectors: Collectors,
+) -> None:
+    model, make = ASKED[path]
+    upstream = own_upstreams.anthropic if model == CLAUDE_TARGET else own_upstreams.openai
+    good = make(Answer(), model)
+    answers = [
+        Answer(body=msgspec.json.encode(body), headers=SAID_IN_HEADERS) for _, body in hidden(good)
+    ]
+    answers += [
+        Answer(status=status, body=msgspec.json.encode(body), headers=SAID_IN_HEADERS)
+        for body in REFUSALS
+        for status in (400, 429, 500)
+    ]
+    question = [{"role": "user", "content": "Good morning"}]
+    words = {"input": question} if path.endswith("responses") else {"messages": question}
+    headers = {"authorization": f"Bearer {await gateway.issue_key()}"}
+    for answer in answers:
+        upstream.answer(answer)
+        body = {"model": model, "max_tokens": 30, **words}
+        async with http.post(gateway.url + path, json=body, headers=headers) as reply:
+            await reply.read()
+            assert reply.status != 500 or answer.status == 500, answer
+            told = {name.lower(): value for name, value in reply.headers.items()}
+        assert told.keys().isdisjoint({"set-cookie", "location"})
+        told.pop("retry-after", None)
+        # A refusal's limits are the caller's to know; nothing else of a head comes through.
+        told.pop("x-ratelimit-remaining-tokens", None)
+        assert CARD not in str(told)
+
+    assert not [name for name, text in (await on_record(gateway)).items() if CARD in text]
+    async with http.get(f"{gateway.url}/metrics") as reply:
+        assert CARD not in await reply.text()
+    while collectors.syslog.count(b" outcome ") < len(answers):
+        await asyncio.sleep(0.01)
+    assert CARD.encode() not in bytes(collectors.syslog)
