@@ -253,7 +253,7 @@ async def test_nothing_that_an_upstream_says_is_repeated(
 ) -> None:
     model, make = ASKED[path]
     upstream = own_upstreams.anthropic if model == CLAUDE_TARGET else own_upstreams.openai
-    good = make(Answer(), model)
+    good = make(Answer(), model) | {"service_tier": "default", "stop_sequence": None}
     answers = [
         Answer(body=msgspec.json.encode(body), headers=SAID_IN_HEADERS) for _, body in hidden(good)
     ]
