@@ -50,7 +50,7 @@ def parts_of(document: object) -> list[Part]:
     parts: list[Part] = []
     members: dict[str, object] = {}
     for key, value in document.items():
-        if key != _TOOLS and not (key in _MESSAGE_KEYS and isinstance(value, list)):
+        if key != _TOOLS and not (key in _MESSAGE_KEYS and _is_talk(value)):
             members[key] = value
             continue
         if members:
@@ -63,6 +63,11 @@ def parts_of(document: object) -> list[Part]:
     if members:
         parts.append(Part(kind, members))
     return parts
+
+
+def _is_talk(value: object) -> bool:
+    """Whether a list is one of messages: bare texts are one value, which may be a split one."""
+    return isinstance(value, list) and not (value and isinstance(value[0], str))
 
 
 def newest_asking(parts: Sequence[Part]) -> int:

@@ -266,3 +266,10 @@ def test_more_is_decoded_only_where_something_is_encoded() -> None:
     assert scan("AAAA" * 4_000).complete
     assert scan("=\n" * 8_000).complete
     assert scan("\\n1" * 5_000).complete
+
+
+@pytest.mark.parametrize("member", ["input", "prompt", "stop", "anything"])
+@pytest.mark.parametrize("pieces", [4, 8, 1], ids=["groups", "halves", "digits"])
+def test_no_member_of_a_request_takes_a_value_apart_in_a_list(member: str, pieces: int) -> None:
+    listed = [CARD[at : at + pieces] for at in range(0, len(CARD), pieces)]
+    assert inspect({"model": "m", member: listed}).counts == {"CREDIT_CARD": 1}

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -104,3 +105,34 @@ async def test_parts_that_stand_in_no_message_are_no_request(
 
     assert (reply.status, error["param"]) == (400, "input[0].type")
     assert not upstreams.openai.calls
+
+
+VECTORS = "text-embedding-3-small"
+EMBEDDER = f'[targets."{VECTORS}"]\nprovider = "openai"\nmodel = "{VECTORS}"\n'
+WHOLE: list[Any] = [CARD, "\n".join(FOURS), LINES, "\u200b".join(CARD), FOURS, [CARD[:8], CARD[8:]]]
+HALVES: list[Any] = [[4242, 4242], [[1, 2, 3]], [ord(digit) for digit in CARD], ["text", [1, 2]]]
+
+
+async def test_no_vector_is_made_of_it_outside(
+    tmp_path: Path, sqlite_url: str, upstreams: Upstreams
+) -> None:
+    async with (
+        RunningGateway(tmp_path, sqlite_url, upstreams, more=EMBEDDER) as gateway,
+        aiohttp.ClientSession() as http,
+    ):
+        headers = {"authorization": f"Bearer {await gateway.issue_key()}"}
+        fields: list[dict[str, Any]] = [
+            *({"input": each} for each in (*WHOLE, *HALVES)),
+            {"input": "Hello", "user": f"cc{CARD}"},
+            {"input": "Hello", CARD: 1},
+        ]
+        for body in fields:
+            sent = {"model": VECTORS, **body}
+            async with http.post(
+                f"{gateway.url}/v1/embeddings", json=sent, headers=headers
+            ) as reply:
+                assert reply.status == (400 if body["input"] in HALVES else 403), body
+        assert not upstreams.openai.calls
+        sent = {"model": VECTORS, "input": ["Hello", "again"]}
+        async with http.post(f"{gateway.url}/v1/embeddings", json=sent, headers=headers):
+            assert upstreams.openai.calls
