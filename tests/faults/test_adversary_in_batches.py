@@ -71,7 +71,7 @@ def everything_outside(upstreams: Upstreams) -> bytes:
     return repr(sent).encode()
 
 
-def question(text: object, **fields: object) -> dict[str, object]:
+def question(text: object, **fields: object) -> dict[str, Any]:
     return {"model": GPT_TARGET, "messages": [{"role": "user", "content": text}], **fields}
 
 

@@ -6,7 +6,7 @@ The policy lets everything go everywhere, so that each body is also read for ano
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -223,7 +223,7 @@ async def test_no_header_that_policies_see_and_no_models_name_is_repeated(
     assert [record.model_requested for record in unknown] == [WITHHELD] * 4
 
 
-ASKED = {
+ASKED: dict[str, tuple[str, Callable[[Answer, object], dict[str, object]]]] = {
     "/v1/chat/completions": (GPT_TARGET, partial(reply_of, dialect="openai_chat")),
     "/v1/messages": (CLAUDE_TARGET, anthropic_message),
     "/v1/responses": (GPT_TARGET, openai_response),
