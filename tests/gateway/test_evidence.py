@@ -44,7 +44,8 @@ ARRIVAL = Arrival(
     0,
     Snapshot("s1", KeyTable(1, {}), PolicySet(document()), BOARD),
 )
-contents = st.text(min_size=12, max_size=60)
+contents = st.text(min_size=12, max_size=60).map(lambda text: f"{text[:-3]}\u00a7{text[-3:]}")
+"""With a sign that no record has: any words of its own may be drawn, such as `budget_left_`."""
 
 
 def intent_for(content: str) -> AuditRecord:
