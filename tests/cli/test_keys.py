@@ -94,11 +94,15 @@ def test_an_order_that_is_typed_again_with_its_mark_makes_one_key(operator: Oper
     assert _issue(operator, "--mark", "nightly00002") != key_id
 
 
-def test_a_list_of_another_organisation_is_empty(operator: Operator) -> None:
-    _issue(operator)
+def test_a_list_of_one_organisation_holds_no_other_ones_keys(operator: Operator) -> None:
+    ours = _issue(operator)
+    theirs = _issue(operator, "--organisation", "globex")
 
-    assert _lines(operator.config("keys", "list", "--organisation", "globex")) == []
-    assert len(_lines(operator.config("keys", "list", "--organisation", "acme"))) == 1
+    for organisation, key_id in (("acme", ours), ("globex", theirs)):
+        (line,) = _lines(operator.config("keys", "list", "--organisation", organisation))
+        assert line["key_id"] == key_id
+    unknown = operator.config("keys", "list", "--organisation", "initech")
+    assert (unknown.status, unknown.errors) == (2, "gatewright: there is no organisation initech\n")
 
 
 def test_a_revoked_key_is_listed_as_ended_and_revoking_again_is_no_error(
