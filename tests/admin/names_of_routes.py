@@ -100,6 +100,7 @@ OTHER_FIELDS: dict[str, Any] = {
     "models": ["house"],
     "name": "new",
     "noticed_us": 0,
+    "once": "",
     "organisation": FOREIGN,
     "overlap_s": 60,
     "password": "",

@@ -50,6 +50,7 @@ _IN_PAGE = re.compile(r'<(?:input|select|textarea)[^>]*? name="([a-z_]+)"')
 _DRAWN = re.compile(
     r'<form class="undo".*?</form>|(?<=name="key_id" value=")[0-9A-Za-z]{12}|gw_live_\w+'
     r'|(?<="key_id":")[0-9A-Za-z]{12}'
+    r'|(?<=name="once" value=")[\w-]+'
     r"|(?<=/keys/)[0-9A-Za-z]{12}\b|[0-9a-f]{12,}|[0-9.]+ [mµ]s\b|[0-9]+| selected\b",
     re.DOTALL,
 )

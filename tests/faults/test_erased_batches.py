@@ -67,7 +67,9 @@ class Team:
         self._headers = {"authorization": f"Bearer {key}"}
 
     async def ask(self, method: str, path: str, **more: Any) -> bytes:
-        headers = self._headers | {"anthropic-version": "2023-06-01"}
+        headers = self._headers
+        if path.startswith("/v1/messages"):
+            headers = headers | {"anthropic-version": "2023-06-01"}
         async with self._http.request(
             method, f"{self._at}{path}", headers=headers, **more
         ) as answer:
