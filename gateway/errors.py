@@ -12,6 +12,7 @@ GatewrightError
 │   ├── BatchUnknown            404  no batch of this project has this id
 │   ├── PreviousResponseUnknown 400  likewise, where a request wants to continue it
 │   ├── ContextTooLong          400
+│   ├── ChangedMeanwhile        409  it is not any more what whoever acts has seen: nothing was done
 │   └── FeatureUnsupported      400  no permitted target can do what is asked
 ├── Unauthenticated             401  no key, a malformed, unknown, expired or revoked key
 ├── Forbidden                   403
@@ -138,6 +139,13 @@ class PreviousResponseUnknown(RequestInvalid):
 
 class ContextTooLong(RequestInvalid):
     code = "context_length_exceeded"
+
+
+class ChangedMeanwhile(RequestInvalid):
+    """Somebody was faster than whoever acts on what they saw; nothing was done."""
+
+    status = 409
+    code = "conflict"
 
 
 class FeatureUnsupported(RequestInvalid):

@@ -6,8 +6,8 @@ from typing import Final, TypeVar
 from litestar.exceptions import NotFoundException
 from msgspec import Struct
 
-from admin.costs.limits import ChangedMeanwhile
 from admin.services import Services
+from gateway.errors import ChangedMeanwhile
 from gateway.oversight.access import Person
 from gateway.store.batching.lists import BatchLists, BatchRow, FileRow, LineRow
 from gateway.store.evidence.sink import AuditQuery

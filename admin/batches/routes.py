@@ -8,9 +8,9 @@ from litestar.response import Redirect
 
 from admin.access import needs, session_of
 from admin.batches.desk import BatchDesk, BatchDetail, BatchLine, matching
-from admin.costs.limits import ChangedMeanwhile
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
+from gateway.errors import ChangedMeanwhile
 from gateway.oversight.access import Permission
 from gateway.store.batching.lists import FileRow
 from gateway.store.custody.orders import Custody
@@ -21,7 +21,6 @@ ONE: Final = AT + "/{batch:str}"
 FILES: Final = "/o/{organisation:str}/files"
 API: Final = "/api/organisations/{organisation:str}/batches"
 API_FILES: Final = "/api/organisations/{organisation:str}/files"
-CONFLICT: Final = 409
 NO_CONTENT: Final = 204
 FILTER_CHARS_MAX: Final = 200
 SHOWN_MAX: Final = 200
@@ -101,9 +100,9 @@ def _pages(services: Services, desk: BatchDesk) -> list[Any]:
     ) -> Response[Any]:
         try:
             await desk.cancel(session_of(request).person, organisation, batch)
-        except ChangedMeanwhile:
+        except ChangedMeanwhile as error:
             wrong = "It ended meanwhile, or is being ended: there is nothing to cancel."
-            return await one(request, organisation, batch, wrong, CONFLICT)
+            return await one(request, organisation, batch, wrong, error.status)
         return Redirect(f"/o/{organisation}/batches/{batch}", status_code=SEE_OTHER)
 
     return [batch_page, cancel]

@@ -107,7 +107,7 @@ class ChecklistRoom:
 
         Raises:
             RequestInvalid: a rule is none, no reason is given, or the same rules hold already.
-            ChosenMeanwhile: somebody else chose since the page was read.
+            ChangedMeanwhile: somebody else chose since the page was read.
         """
         regimes = checked(order.regimes, " ".join(order.reason.split()))
         before = await self.regimes.standing(organisation)

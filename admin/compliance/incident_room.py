@@ -7,9 +7,8 @@ from litestar.exceptions import NotFoundException
 from msgspec import Struct, structs
 from msgspec.structs import asdict
 
-from admin.costs.limits import ChangedMeanwhile
 from admin.services import Services
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.obligations import BY_NAME
 from gateway.oversight.access import Permission, Person, allows
 from gateway.oversight.deeds import OPERATORS

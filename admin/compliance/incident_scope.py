@@ -14,11 +14,10 @@ from admin.access import needs, session_of
 from admin.bodies import body_of
 from admin.compliance.incident_room import IncidentRoom, filter_of
 from admin.compliance.office import Office
-from admin.costs.limits import ChangedMeanwhile
 from admin.forms import Form, form_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.oversight.access import Permission, Person
 from gateway.oversight.searching import moment_us
 from gateway.store.custody.incidents import Incident, checked
@@ -26,7 +25,6 @@ from gateway.store.custody.incidents import Incident, checked
 
 AT: Final = "/o/{organisation:str}/compliance/incidents/{incident:str}/scope"
 API: Final = "/api/organisations/{organisation:str}/compliance/incidents/{incident:str}/scope"
-CONFLICT: Final = 409
 MEANWHILE: Final = "Somebody changed or closed it meanwhile; nothing was done."
 _LEADS: Final = needs(Permission.INCIDENTS_LEAD)
 _CHANGES: Final = needs(Permission.INCIDENTS_LEAD, records="incident.rescoped")
@@ -148,10 +146,10 @@ def scope_routes(services: Services, _: Office) -> list[Any]:
         try:
             order = await pages.ordered(request, form)
             await desk.change(session_of(request).person, found, order)
+        except ChangedMeanwhile as error:
+            return await pages.page(request, place, form, MEANWHILE, error.status)
         except RequestInvalid as error:
             return await pages.page(request, place, form, f"{error.message}.".capitalize(), 400)
-        except ChangedMeanwhile:
-            return await pages.page(request, place, form, MEANWHILE, CONFLICT)
         return Redirect(f"/o/{organisation}/compliance/incidents/{incident}", status_code=SEE_OTHER)
 
     @post(API, opt=_CHANGES)

@@ -19,11 +19,10 @@ from admin.compliance.incident_room import (
     Scope,
 )
 from admin.compliance.office import Office
-from admin.costs.limits import ChangedMeanwhile
 from admin.forms import Form, form_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.obligations import TITLES
 from gateway.oversight.access import Permission
 from gateway.oversight.searching import moment_us
@@ -33,7 +32,6 @@ from gateway.store.custody.incidents import KINDS, Incident, Report
 AT: Final = "/o/{organisation:str}/compliance/incidents"
 ONE: Final = AT + "/{incident:str}"
 API: Final = "/api/organisations/{organisation:str}/compliance/incidents"
-CONFLICT: Final = 409
 RULES: Final[dict[str, str]] = {str(name): title for name, title in TITLES.items()}
 NO_CONTENT: Final = 204
 MEANWHILE: Final = "Somebody was faster; nothing was done. This is how it stands now."
@@ -120,7 +118,7 @@ async def _page(
         request,
         "compliance/incident.html",
         "incidents",
-        400 if wrong and status < CONFLICT else status,
+        status,
         detail=detail,
         names=await services.key_names.names(place[0], keys),
         incident=detail.incident,
@@ -236,12 +234,14 @@ def _leading(services: Services, room: IncidentRoom) -> list[Any]:
                 await room.close(person, found, closing)
             else:
                 await room.keep_open(person, found)
+        except ChangedMeanwhile as error:
+            return await _page(
+                services, room, request, place, wrong=MEANWHILE, form=form, status=error.status
+            )
         except RequestInvalid as error:
             said = f"{error.message}.".capitalize()
-            return await _page(services, room, request, place, wrong=said, form=form)
-        except ChangedMeanwhile:
             return await _page(
-                services, room, request, place, wrong=MEANWHILE, form=form, status=CONFLICT
+                services, room, request, place, wrong=said, form=form, status=error.status
             )
         return Redirect(f"/o/{organisation}/compliance/incidents/{incident}", status_code=SEE_OTHER)
 

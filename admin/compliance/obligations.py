@@ -13,15 +13,14 @@ from admin.compliance.office import Office
 from admin.forms import Form, form_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.obligations import REGIMES, TITLES
 from gateway.oversight.access import Permission
-from gateway.store.custody.regimes import ChosenMeanwhile, RegimeChoice
+from gateway.store.custody.regimes import RegimeChoice
 
 
 AT: Final = "/o/{organisation:str}/compliance/obligations"
 API: Final = "/api/organisations/{organisation:str}/compliance/obligations"
-CONFLICT: Final = 409
 PLACE_MAX: Final = 10**6
 MEANWHILE: Final = "Somebody else chose meanwhile; nothing was done. Below is what holds now."
 _P = Permission
@@ -63,8 +62,8 @@ def obligation_routes(services: Services, office: Office) -> list[Any]:
         order = RegimeOrder(tuple(form.all("regimes")), form.text("reason"), seen)
         try:
             await room.choose(session_of(request).person, organisation, order)
-        except ChosenMeanwhile:
-            return await page(request, organisation, form, MEANWHILE, CONFLICT)
+        except ChangedMeanwhile as error:
+            return await page(request, organisation, form, MEANWHILE, error.status)
         except RequestInvalid as error:
             return await page(request, organisation, form, error.message, 400)
         return Redirect(f"/o/{organisation}/compliance/obligations", status_code=SEE_OTHER)

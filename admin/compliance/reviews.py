@@ -17,11 +17,10 @@ from admin.compliance.reviewing import (
     ReviewRoom,
     SignOrder,
 )
-from admin.costs.limits import ChangedMeanwhile
 from admin.forms import Form, form_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.oversight.searching import Filter, Term, parse, render
 from gateway.store.custody.reviews import DAYS_MAX, Review, Signature
@@ -31,7 +30,6 @@ AT: Final = "/o/{organisation:str}/compliance/reviews"
 ONE: Final = AT + "/{review:str}"
 API: Final = "/api/organisations/{organisation:str}/compliance/reviews"
 NO_CONTENT: Final = 204
-CONFLICT: Final = 409
 TIME_MAX: Final = 2**62
 MEANWHILE: Final = "Somebody signed this span, or ended the review, meanwhile. Nothing was done."
 _P = Permission
@@ -102,7 +100,7 @@ async def _page(
         request,
         "compliance/review.html",
         "reviews",
-        400 if wrong and status < CONFLICT else status,
+        status,
         detail=detail,
         names=await services.key_names.names(place[0], keys),
         line=detail.line,
@@ -193,17 +191,9 @@ def _signing(services: Services, room: ReviewRoom) -> list[Any]:
             order = SignOrder(since_us, until_us, comment)
             await room.sign(session_of(request).person, found, order)
         except RequestInvalid as error:
-            return await _page(services, room, request, place, wrong=error.message, comment=comment)
-        except ChangedMeanwhile:
-            return await _page(
-                services,
-                room,
-                request,
-                place,
-                wrong=MEANWHILE,
-                comment=comment,
-                status=CONFLICT,
-            )
+            wrong = MEANWHILE if isinstance(error, ChangedMeanwhile) else error.message
+            said = {"wrong": wrong, "comment": comment}
+            return await _page(services, room, request, place, **said, status=error.status)
         return Redirect(f"/o/{organisation}/compliance/reviews/{review}", status_code=SEE_OTHER)
 
     @post(

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from admin.access import needs, session_of
 from admin.costs.branches import BranchReader, LimitTree
-from admin.costs.limits import ChangedMeanwhile, LimitKeeper, Standing
+from admin.costs.limits import LimitKeeper, Standing
 from admin.costs.undoing import limit_undo, rate_undo
 from admin.forms import Form, form_of
 from admin.keys.filter import QUERY_LENGTH_MAX, key_search
@@ -18,7 +18,7 @@ from admin.queries import Query, first_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.undo import offer
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.money.budgets import WINDOWS, Limit, WindowKind
 from gateway.money.rates import RateLimit
 from gateway.oversight.access import Permission
@@ -42,7 +42,6 @@ FIND: Final = Query(
     length_max=QUERY_LENGTH_MAX,
 )
 ONLY: Final = Query("only", "Which accounts: those with a limit of their own.", choices=(LIMITED,))
-CONFLICT: Final = 409
 MEANWHILE: Final = "Somebody changed it meanwhile; nothing was done. Below is what holds now."
 
 
@@ -116,7 +115,7 @@ async def _change_page(
     standing: Standing,
     form: Form,
     wrong: str = "",
-    status: int = 200,
+    status: int = 0,
 ) -> Response[str]:
     """An account's limit, and what the typed one would do."""
     typed = None
@@ -128,7 +127,7 @@ async def _change_page(
         request,
         "costs/change.html",
         "limits",
-        400 if wrong and status < CONFLICT else status,
+        status or (400 if wrong else 200),
         standing=standing,
         form=form,
         typed=None if wrong else typed,
@@ -163,11 +162,11 @@ def _limiting(services: Services) -> list[Any]:
                 if amount is None:
                     raise RequestInvalid("say how much", parameter="limit_microusd")
                 await keeper.set_limit(person, organisation, Limit(account, amount, window), was)
+        except ChangedMeanwhile as error:
+            standing = await keeper.standing(organisation, account, window)
+            return await _change_page(services, request, standing, form, MEANWHILE, error.status)
         except RequestInvalid as error:
             return await _change_page(services, request, standing, form, error.message)
-        except ChangedMeanwhile:
-            standing = await keeper.standing(organisation, account, window)
-            return await _change_page(services, request, standing, form, MEANWHILE, CONFLICT)
         if undo := limit_undo(organisation, standing, amount):
             offer(request, services.clock, undo)
         return _back_to(organisation, account)
@@ -214,11 +213,12 @@ def _rating(services: Services) -> list[Any]:
             numbers = [form.whole(name, NUMBER_MAX) for name in _KINDS]
             rate = RateLimit(account, *numbers)
             await keeper.set_rate(person, organisation, rate, form.text("was"))
+        except ChangedMeanwhile as error:
+            wrong = {"was": MEANWHILE}
+            return await page(request, organisation, account, form, wrong, error.status)
         except RequestInvalid as error:
             wrong = {error.parameter or "was": error.message}
             return await page(request, organisation, account, form, wrong)
-        except ChangedMeanwhile:
-            return await page(request, organisation, account, form, {"was": MEANWHILE}, CONFLICT)
         offer(request, services.clock, rate_undo(organisation, before, rate))
         return _back_to(organisation, account)
 

@@ -3,11 +3,9 @@
 Two people who change one limit at once do not overwrite each other: who is second sees both.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
-from litestar.exceptions import HTTPException, NotFoundException
+from litestar.exceptions import NotFoundException
 from msgspec import Struct
 from msgspec.structs import asdict
 
@@ -16,22 +14,16 @@ from admin.costs.reader import CostReader
 from admin.keys.lines import Spending
 from admin.keys.reader import KeyReader
 from admin.services import Services
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.money.budgets import Limit, WindowKind, window_end_us
 from gateway.money.rates import RateLimit
 from gateway.oversight.access import Person
-from gateway.store.money.budget_rows import LimitMeanwhile, amount_mark
+from gateway.store.money.budget_rows import amount_mark
 from gateway.store.money.rate_limits import rate_mark
 
 
 LIMIT_MICROUSD_MAX: Final = 10**15
 DAY_US: Final = 86_400_000_000
-
-
-class ChangedMeanwhile(HTTPException):
-    """Somebody else was faster; nothing was done."""
-
-    status_code = 409
 
 
 class Standing(Struct, frozen=True):
@@ -112,8 +104,7 @@ class LimitKeeper:
         async with self._services.deeds.doing(
             person.name, "budget.set", organisation, before=_limit_of(standing), after=after
         ):
-            with _meanwhile():
-                await self._services.budgets.set_limit(limit, was)
+            await self._services.budgets.set_limit(limit, was)
 
     async def remove_limit(
         self,
@@ -129,8 +120,7 @@ class LimitKeeper:
         async with self._services.deeds.doing(
             person.name, "budget.removed", organisation, before=_limit_of(standing), after=after
         ):
-            with _meanwhile():
-                await self._services.budgets.remove_limit(account, window, was)
+            await self._services.budgets.remove_limit(account, window, was)
 
     async def set_rate(
         self, person: Person, organisation: str, rate: RateLimit, was: str | None = None
@@ -150,11 +140,10 @@ class LimitKeeper:
         async with self._services.deeds.doing(
             person.name, action, organisation, before=before, after=asdict(rate)
         ):
-            with _meanwhile():
-                if is_nothing:
-                    await self._services.rates.remove(rate.account, was)
-                else:
-                    await self._services.rates.set(rate, was)
+            if is_nothing:
+                await self._services.rates.remove(rate.account, was)
+            else:
+                await self._services.rates.set(rate, was)
 
     async def _as_it_was(
         self, organisation: str, account: str, window: WindowKind, was: str | None
@@ -181,15 +170,6 @@ class LimitKeeper:
             if mine is None or row.group[1] in mine:
                 found[row.group[0]] = found.get(row.group[0], 0) + row.requests
         return list(found.values())
-
-
-@contextmanager
-def _meanwhile() -> Iterator[None]:
-    """Whoever was faster is found where it is written, too; said as where it is read."""
-    try:
-        yield
-    except LimitMeanwhile as error:
-        raise ChangedMeanwhile(error.message) from None
 
 
 def _limit_of(standing: Standing) -> dict[str, object] | None:

@@ -22,11 +22,9 @@ from gateway.identity import KeyText, new_key_id
 from gateway.money.budgets import WINDOWS
 from gateway.oversight.access import Permission
 from gateway.store.identity.key_lists import KeySearch
-from gateway.store.identity.key_scopes import ChangedMeanwhile
 from gateway.store.identity.teams import TeamStore
 
 
-CONFLICT: Final = 409
 NUMBER_MAX: Final = 10**9
 OVERLAPS: Final = (
     (0, "none: the old secret ends now"),
@@ -202,12 +200,12 @@ async def _before(
 ) -> Response[str]:
     """What will happen to a key (its organisation and id), said before it does."""
     reader = KeyReader(services)
-    status = 400 if error else 200
+    status = error.status if error else 200
     return await services.shell.page(
         request,
         f"keys/{name}.html",
         "keys",
-        CONFLICT if isinstance(error, ChangedMeanwhile) else status,
+        status,
         seen=await reader.secrets_seen(*key),
         key=await reader.line(*key),
         lately=await reader.lately(*key),

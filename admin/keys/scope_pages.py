@@ -19,10 +19,8 @@ from admin.sign_in import READING, SEE_OTHER
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.oversight.key_scope import KeyScope, changes, is_widening
-from gateway.store.identity.key_scopes import ChangedMeanwhile
 
 
-CONFLICT: Final = 409
 NUMBER_MAX: Final = 10**9
 _P = Permission
 _HTML: Final = MediaType.HTML
@@ -71,12 +69,12 @@ async def _shown(
     if wanted is not None and wider:
         impact = await keeper.impact_of(organisation, line.key_id, now, wanted)
         others = await keeper.others(organisation, session_of(request).person.name)
-    status = 400 if chosen.wrong or error else 200
+    status = error.status if error else 400 if chosen.wrong else 200
     return await services.shell.page(
         request,
         "keys/change.html",
         "keys",
-        CONFLICT if isinstance(error, ChangedMeanwhile) else status,
+        status,
         key=line,
         now=now,
         chosen=chosen,

@@ -16,7 +16,7 @@ from admin.keys.issuing import EXPIRES_DAYS_MAX, US_PER_DAY
 from admin.keys.lines import KeyLine
 from admin.keys.scope_rights import OWN
 from admin.services import Services
-from gateway.errors import Forbidden, RequestInvalid
+from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.oversight.access import Permission, Person, allows
 from gateway.oversight.key_scope import (
     KeyScope,
@@ -29,7 +29,7 @@ from gateway.oversight.key_scope import (
     scope_of,
 )
 from gateway.rollout.versions import same_person
-from gateway.store.identity.key_scopes import ChangedMeanwhile, KeyProposal, KeyScopes
+from gateway.store.identity.key_scopes import KeyProposal, KeyScopes
 from gateway.store.traffic.key_impact import COUNT_MAX, KeyImpact
 from gateway.types import Translation
 

@@ -22,7 +22,7 @@ from admin.sign_in import READING, SEE_OTHER
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.secrets.secret import Secret
-from gateway.store.sealed_secrets import SealedSecret, SecretConflict
+from gateway.store.sealed_secrets import SealedSecret
 
 
 AT: Final = "/models/credentials"
@@ -137,8 +137,7 @@ def _setting(services: Services) -> list[Any]:
         except RequestInvalid as error:
             wrong = {error.parameter or "version": error.message}
             shown = await _form_of_secret(reader, name, is_named=is_named, wrong=wrong)
-            status = CONFLICT if isinstance(error, SecretConflict) else 400
-            return await showing(request, shown, status)
+            return await showing(request, shown, error.status)
         return Redirect(f"{AT}/database/{quote(name)}?done=set", status_code=SEE_OTHER)
 
     return [set_page, set_secret]

@@ -19,7 +19,7 @@ from admin.models.room import Room, room_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.undo import MEANWHILE, Undo, offer
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.oversight.access import Permission, Person
 from gateway.oversight.workers import MemberReport, Standing, WorkerReport, age_s, standing
 from gateway.store.pool_drains import Drain, DrainTable
@@ -160,13 +160,14 @@ class EngineDesk:
         """Give a member its share again, by ending the drain of `since_us` if that is named.
 
         Raises:
-            RequestInvalid: it is not drained, or by another order.
+            RequestInvalid: it is not drained.
+            ChangedMeanwhile: it is drained by another order.
         """
         drains = {each.member: each for each in await self._drains.all()}
         if member not in drains:
             raise RequestInvalid("It is not drained.", parameter="member")
         if since_us not in (None, drains[member].since_us):
-            raise RequestInvalid(MEANWHILE, parameter="member")
+            raise ChangedMeanwhile(MEANWHILE, parameter="member")
         before, after = msgspec.to_builtins(drains[member]), {"member": member}
         async with self._services.deeds.doing(
             person.name, "pool.resumed", "", before=before, after=after

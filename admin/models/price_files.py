@@ -24,11 +24,10 @@ from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.oversight.access import Permission
-from gateway.store.money.price_files import OrderedMeanwhile, PriceFile, PriceOrder
+from gateway.store.money.price_files import PriceFile, PriceOrder
 from gateway.store.money.price_proposals import PriceProposal
 
 
-CONFLICT: Final = 409
 LISTED_MAX: Final = 1_000
 _HTML: Final = MediaType.HTML
 _ONE: Final = f"{AT}/files/{{number:int}}"
@@ -99,8 +98,7 @@ async def _file_page(
     every = [each for each in await keeper.proposals.newest(LISTED_MAX) if each.file == number]
     waiting = next((each for each in every if each.state == "waiting"), None)
     person = session_of(request).person
-    is_late = isinstance(error, OrderedMeanwhile)
-    status = 200 if error is None else CONFLICT if is_late else error.status
+    status = error.status if error else 200
     return await services.shell.page(
         request,
         "models/price_file.html",

@@ -7,11 +7,11 @@ from litestar.exceptions import NotFoundException, PermissionDeniedException
 from admin.models.price_rights import OWN
 from admin.models.prices import Comparison, PriceDesk
 from admin.services import Services
-from gateway.errors import Forbidden, RequestInvalid
+from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.money.price_file import configured_prices
 from gateway.oversight.access import Permission, Person, allows
 from gateway.rollout.versions import same_person
-from gateway.store.money.price_files import CONFIGURED, OrderedMeanwhile, PriceOrder
+from gateway.store.money.price_files import CONFIGURED, PriceOrder
 from gateway.store.money.price_proposals import PriceProposal
 
 
@@ -56,14 +56,14 @@ class PriceKeeper:
 
         Raises:
             NotFoundException: there is none of this number.
-            OrderedMeanwhile: something else was put in force since it was looked at.
+            ChangedMeanwhile: something else was put in force since it was looked at.
             RequestInvalid: it is in force or proposed already, has no reason, or would be refused.
         """
         now = await self._services.prices.standing()
         more_microusd = more_of(await self.compared(number))
         reason = _said(reason)
         if now.place != seen:
-            raise OrderedMeanwhile("Other prices were put in force meanwhile.", parameter="seen")
+            raise ChangedMeanwhile("Other prices were put in force meanwhile.", parameter="seen")
         if now.number == number:
             raise RequestInvalid("these prices are in force", parameter="number")
         after = {
@@ -83,7 +83,7 @@ class PriceKeeper:
         Raises:
             NotFoundException: there is no such proposal.
             Forbidden: it is their own.
-            OrderedMeanwhile: something else was put in force since it was proposed.
+            ChangedMeanwhile: something else was put in force since it was proposed.
             RequestInvalid: it does not wait any more, has no comment, or would be refused by now.
         """
         found = await self._found(person, number, Permission.PRICES_APPROVE)
@@ -92,7 +92,7 @@ class PriceKeeper:
         comment, services = _said(comment), self._services
         now = await services.prices.standing()
         if now.place != found.seen:
-            raise OrderedMeanwhile(
+            raise ChangedMeanwhile(
                 "Other prices were put in force since it was proposed.", parameter="number"
             )
         after = {

@@ -60,7 +60,7 @@ class Sealer:
 
         Raises:
             RequestInvalid: the name or the value cannot be one; the value is not in what it says.
-            SecretConflict: somebody else set it meanwhile.
+            ChangedMeanwhile: somebody else set it meanwhile.
         """
         check_value(value)
         before = await self._reader.sealed(name)
@@ -77,7 +77,7 @@ class Sealer:
 
         Raises:
             RequestInvalid: there is none of this name.
-            SecretConflict: it has another version by now.
+            ChangedMeanwhile: it has another version by now.
         """
         before = await self._reader.sealed(name)
         if before is None:

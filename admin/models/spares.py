@@ -28,7 +28,7 @@ from gateway.oversight.access import Permission, Person
 from gateway.oversight.workers import standing
 from gateway.secrets.secret import Secret
 from gateway.store.checkups import CheckupOrder, CheckupTable
-from gateway.store.sealed_secrets import SealedSecret, SecretConflict
+from gateway.store.sealed_secrets import SealedSecret
 from gateway.store.spare_secrets import FORMER, NEXT, SpareKind, SpareSecret, SpareSecretTable
 from gateway.store.workers import WorkerTable
 
@@ -36,7 +36,6 @@ from gateway.store.workers import WorkerTable
 API: Final = "/api/credentials/{name:str}"
 AT: Final = "/models/secrets/{name:str}"
 """Not below the credential: its address begins with the kind of its place."""
-CONFLICT: Final = 409
 NO_CONTENT: Final = 204
 VERSION_MAX: Final = 10**12
 _EVERYWHERE: Final = "everywhere"
@@ -124,7 +123,7 @@ class SpareDesk:
 
         Raises:
             RequestInvalid: no version of it is in use, or the value is none.
-            SecretConflict: there is another next version by now.
+            ChangedMeanwhile: there is another next version by now.
         """
         check_value(value)
         current = await self._require(name)
@@ -146,24 +145,24 @@ class SpareDesk:
         return await self._tests.order(person, provider, "", spare=NEXT)
 
     async def switch(self, person: Person, name: str, seen: Seen) -> None:
-        """Use the next version; raises RequestInvalid or SecretConflict."""
+        """Use the next version; raises RequestInvalid or ChangedMeanwhile."""
         keep_s = self._services.settings.secrets.former_kept_s
         after = {"name": name, "version": seen.version, "former_kept_s": keep_s}
         async with self._doing(person, "secret.switched", after):
             await self.table.switch(name, expected=seen.version, in_use=seen.in_use, keep_s=keep_s)
 
     async def put_back(self, person: Person, name: str, seen: Seen) -> None:
-        """Use the former version again; raises RequestInvalid or SecretConflict."""
+        """Use the former version again; raises RequestInvalid or ChangedMeanwhile."""
         after = {"name": name, "version": seen.version}
         async with self._doing(person, "secret.put_back", after):
             await self.table.put_back(name, expected=seen.version)
 
     async def drop(self, person: Person, name: str, seen: Seen) -> None:
-        """Throw the next version away; raises RequestInvalid or SecretConflict."""
+        """Throw the next version away; raises RequestInvalid or ChangedMeanwhile."""
         await self._destroy(person, name, NEXT, seen, "secret.next_dropped")
 
     async def retire(self, person: Person, name: str, seen: Seen) -> None:
-        """Destroy the former version before its time; raises RequestInvalid or SecretConflict."""
+        """Destroy the former version before its time; raises RequestInvalid or ChangedMeanwhile."""
         await self._destroy(person, name, FORMER, seen, "secret.retired")
 
     async def _destroy(
@@ -255,8 +254,6 @@ async def _done(
     """Take a step, and show the page again: what is wrong is said there."""
     try:
         await step()
-    except SecretConflict as error:
-        return await show(request, name, error.message, CONFLICT)
     except (RequestInvalid, Exhausted) as error:
         return await show(request, name, error.message, error.status)
     return Redirect(f"/models/credentials/database/{quote(name)}#versions", status_code=SEE_OTHER)

@@ -16,7 +16,7 @@ from admin.queries import Query
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.undo import ABSENT, EXPECTS, MEANWHILE, PRESENT, Undo, holds, offer
-from gateway.errors import GatewrightError, RequestInvalid
+from gateway.errors import ChangedMeanwhile, GatewrightError, RequestInvalid
 from gateway.oversight.access import (
     EVERYWHERE,
     ROLE_PERMISSIONS,
@@ -128,11 +128,11 @@ class Desk:
         return Redirect(to if is_own_path(to) else AT, status_code=SEE_OTHER)
 
     async def _require_unchanged(self, name: str, given: Grant, form: Form) -> None:
-        """Raises RequestInvalid where a role is not as a way back expects."""
+        """Raises ChangedMeanwhile where a role is not as a way back expects."""
         people = await self._people.listed() if form.text(EXPECTS) else ()
         has_it = any(each.name == name and given in each.grants for each in people)
         if not holds(form.text(EXPECTS), is_present=has_it):
-            raise RequestInvalid(MEANWHILE)
+            raise ChangedMeanwhile(MEANWHILE)
 
 
 def _question(request: Asked) -> Question:

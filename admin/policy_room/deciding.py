@@ -23,8 +23,6 @@ from admin.sign_in import SEE_OTHER
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.store.custody.orders import CustodyRefused
-from gateway.store.identity.key_scopes import ChangedMeanwhile
-from gateway.store.money.price_files import OrderedMeanwhile
 
 
 CONFLICT = 409
@@ -74,8 +72,6 @@ def _price_route(room: PolicyRoom, inbox: Inbox) -> Any:
             number = number_in(form, "id", 1)
             decide = inbox.prices.approve if _is_approval(form) else inbox.prices.decline
             await decide(person, number, reason)
-        except OrderedMeanwhile as error:
-            return await inbox_page(room, inbox, request, organisation, CONFLICT, error.message)
         except (RequestInvalid, Forbidden) as error:
             return await inbox_page(room, inbox, request, organisation, error.status, error.message)
         return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
@@ -91,8 +87,6 @@ def _key_route(room: PolicyRoom, inbox: Inbox) -> Any:
         try:
             decide = inbox.keys.approve if _is_approval(form) else inbox.keys.decline
             await decide(person, organisation, form.get("id", ""), reason)
-        except ChangedMeanwhile as error:
-            return await inbox_page(room, inbox, request, organisation, CONFLICT, error.message)
         except (RequestInvalid, Forbidden) as error:
             return await inbox_page(room, inbox, request, organisation, error.status, error.message)
         return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)

@@ -90,7 +90,7 @@ class Desk:
     async def save(
         self, person: Person, organisation: str, place: Place, text: str, revision: int
     ) -> PolicyDraft:
-        """Save a draft; raises DraftConflict when somebody else saved meanwhile."""
+        """Save a draft; raises DraftChanged when somebody else saved meanwhile."""
         _require(person, Permission.POLICIES_EDIT, organisation, place)
         text = text.replace("\r\n", "\n")
         base = (await self.working(place)).base
@@ -101,7 +101,7 @@ class Desk:
             )
 
     async def discard(self, person: Person, organisation: str, place: Place, revision: int) -> None:
-        """Throw a draft away; raises DraftConflict."""
+        """Throw a draft away; raises DraftChanged."""
         _require(person, Permission.POLICIES_EDIT, organisation, place)
         after = {"level": place.name, "revision": revision}
         async with self._deeds.doing(person.name, "policy.discarded", organisation, after=after):
@@ -122,7 +122,7 @@ class Desk:
 
         Raises:
             RequestInvalid: no reason is given, or the document does not pass its checks.
-            DraftConflict: somebody else saved meanwhile.
+            DraftChanged: somebody else saved meanwhile.
         """
         _require(person, Permission.POLICIES_EDIT, organisation, place)
         reason = _reason(reason)
@@ -159,7 +159,7 @@ class Desk:
         """Approve, reject or roll out a version.
 
         Raises:
-            LiveMeanwhile: another one is live by now.
+            ChangedMeanwhile: another one is live by now.
             NotFoundException: there is no such version.
             RequestInvalid, Forbidden: as `PolicyStore.act`, or no reason is given, or a version is
                 approved whose limits are wider than the installation's, and nobody said so.
@@ -263,7 +263,7 @@ class Desk:
         """Before anything is on record; what is done asks again in its own transaction.
 
         Raises:
-            LiveMeanwhile: another version is live than was seen.
+            ChangedMeanwhile: another version is live than was seen.
         """
         live, _ = await self._reader.live(place)
         require_live(live.number if live else 0, seen)

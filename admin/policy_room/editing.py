@@ -34,7 +34,7 @@ from admin.sign_in import SEE_OTHER
 from admin.undo import Undo, offer
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
-from gateway.store.policies.drafts import DraftConflict
+from gateway.store.policies.drafts import DraftChanged
 from policies.amending import Amended
 from policies.forms import editable_rules
 
@@ -63,7 +63,7 @@ def _code_routes(room: PolicyRoom) -> list[Any]:
         try:
             revision = number_in(form, "revision")
             await desk.save(person_of(request), organisation, place, text, revision)
-        except DraftConflict as error:
+        except DraftChanged as error:
             return await conflict_page(room, request, organisation, place, text, error)
         except RequestInvalid as error:
             return await editor_page(
@@ -84,7 +84,7 @@ def _code_routes(room: PolicyRoom) -> list[Any]:
         try:
             revision = number_in(form, "revision")
             await desk.discard(person_of(request), organisation, place, revision)
-        except DraftConflict as error:
+        except DraftChanged as error:
             text = (await desk.working(place)).text
             return await conflict_page(room, request, organisation, place, text, error)
         return Redirect(f"/o/{organisation}/policies/{place.slug}", status_code=SEE_OTHER)
@@ -155,10 +155,10 @@ def _arranging_routes(room: PolicyRoom) -> list[Any]:
 
 
 def _same_revision(form: dict[str, str], working: Working) -> int:
-    """The revision that a form began from; raises DraftConflict if another one stands now."""
+    """The revision that a form began from; raises DraftChanged if another one stands now."""
     revision = number_in(form, "revision")
     if revision != working.revision:
-        raise DraftConflict(working.draft)
+        raise DraftChanged(working.draft)
     return revision
 
 
@@ -256,7 +256,7 @@ async def conflict_page(
     organisation: str,
     place: Place,
     mine: str,
-    error: DraftConflict,
+    error: DraftChanged,
 ) -> Response[str]:
     """Both texts, and how they differ: whoever saves second decides, and nothing is lost."""
     theirs = error.theirs
@@ -325,6 +325,6 @@ async def card_page(
         revision=said.get("revision") or working.revision,
         working=working,
         is_right=body is not None,
-        is_stale=isinstance(problem, DraftConflict),
+        is_stale=isinstance(problem, DraftChanged),
         problem=problem,
     )

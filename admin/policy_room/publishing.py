@@ -28,7 +28,7 @@ from admin.policy_room.weighing import DAYS
 from admin.preferences import is_zone
 from admin.sign_in import SEE_OTHER
 from admin.undo import MEANWHILE, Undo, offer
-from gateway.errors import Forbidden, RequestInvalid
+from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.rollout.versions import Action
 from gateway.store.policies.schedules import Schedule
@@ -142,16 +142,16 @@ def _way_back(organisation: str, place: Place, ended: Schedule) -> Undo:
 
 
 async def _require_unchanged(room: PolicyRoom, place: Place, form: dict[str, str]) -> None:
-    """Raises RequestInvalid where a schedule cannot come back to what it was made for."""
+    """Raises ChangedMeanwhile where a schedule cannot come back to what it was made for."""
     if not (again := form.get("again", "")):
         return
     known = await room.reader.schedules.of(place.name)
     ended = next((each for each in known if each.id == again), None)
     numbers = {each.number for each in known if each.state == "waiting"}
     if ended is None or ended.number in numbers:
-        raise RequestInvalid(MEANWHILE)
+        raise ChangedMeanwhile(MEANWHILE)
     if said := await room.reader.schedules.conflict(ended):
-        raise RequestInvalid(f"{MEANWHILE} {said.capitalize()}.")
+        raise ChangedMeanwhile(f"{MEANWHILE} {said.capitalize()}.")
 
 
 async def _take(

@@ -22,12 +22,12 @@ from gateway.audit.writer import SegmentedAuditLog
 from gateway.batching.left_open import SETTLE_S, LeftBehind, left_open
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
-from gateway.errors import AuditUnavailable, Forbidden, RequestInvalid
+from gateway.errors import AuditUnavailable, ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.oversight.access import Permission, Person, allows
 from gateway.oversight.deeds import Deeds
 from gateway.rollout.versions import same_person
 from gateway.store.engine import Database
-from gateway.store.evidence.retirements import ChangedMeanwhile, Retirement, Retirements, Shown
+from gateway.store.evidence.retirements import Retirement, Retirements, Shown
 from gateway.store.evidence.retiring import Retiring, Standing
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.evidence.unended import Silent, UnendedReader

@@ -5,9 +5,8 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import asdict
 
-from admin.costs.limits import ChangedMeanwhile
 from admin.services import Services
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.oversight.access import Person
 from gateway.store.identity.teams import (
     KeyDefaults,

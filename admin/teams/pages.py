@@ -8,7 +8,6 @@ from litestar.params import FromPath
 from litestar.response import Redirect
 
 from admin.access import needs, session_of
-from admin.costs.limits import ChangedMeanwhile
 from admin.forms import Form, form_of
 from admin.keys.issuing import EXPIRES_DAYS
 from admin.services import Services
@@ -17,14 +16,13 @@ from admin.teams.desk import TeamDesk
 from admin.teams.reader import KEYS_SHOWN, STATES, TeamReader
 from admin.teams.undoing import WAYS_BACK, Way
 from admin.undo import EXPECTS, holds, offer
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.money.budgets import WINDOWS, WindowKind
 from gateway.oversight.access import EVERYWHERE, Permission, Person, allows
 from gateway.store.identity.teams import COUNT_MAX, EXPIRES_DAYS_MAX, KeyDefaults, Team
 
 
 MEANWHILE: Final = "Somebody changed this team meanwhile. Nothing was done; here is how it is now."
-CONFLICT: Final = 409
 WINDOW_WORDS: Final = {"day": "each day", "month": "each month", "total": "in all"}
 _P = Permission
 _PATH: Final = "/o/{organisation:str}/teams"
@@ -95,11 +93,11 @@ class TeamRoom:
         team = await self.reader.team(organisation, name)
         try:
             await deed(session_of(request).person, team, form)
+        except ChangedMeanwhile as error:
+            return await self.page(request, place, form, {"team": MEANWHILE}, error.status)
         except RequestInvalid as error:
             wrong = {error.parameter or "team": error.message}
             return await self.page(request, place, form, wrong, 400)
-        except ChangedMeanwhile:
-            return await self.page(request, place, form, {"team": MEANWHILE}, CONFLICT)
         if undo := back(team, form):
             offer(request, self._services.clock, undo)
         return Redirect(f"/o/{organisation}/teams/{name}", status_code=SEE_OTHER)
@@ -110,7 +108,7 @@ class TeamRoom:
             return
         members = (await self.reader.detail(team.organisation, team.name)).members
         if not holds(expected, is_present=any(each.name == member for each in members)):
-            raise ChangedMeanwhile
+            raise ChangedMeanwhile(MEANWHILE)
 
 
 def _reading(services: Services, room: TeamRoom) -> list[Any]:

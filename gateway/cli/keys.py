@@ -20,11 +20,10 @@ from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.credentials import pepper
-from gateway.errors import GatewrightError
+from gateway.errors import ChangedMeanwhile, GatewrightError
 from gateway.identity import Peppers, key_id_for, new_key_id
 from gateway.oversight.key_scope import check_labels, check_models
 from gateway.store.engine import open_database
-from gateway.store.identity.key_scopes import ChangedMeanwhile
 from gateway.store.identity.keys import KeyStore, NewKey, Place, secrets_mark
 from gateway.store.schema.version import require_newest_schema
 from gateway.types import Translation

@@ -17,7 +17,7 @@ from sqlalchemy import RowMapping, delete, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
-from gateway.errors import NotReady, RequestInvalid
+from gateway.errors import ChangedMeanwhile, NotReady, RequestInvalid
 from gateway.secrets.envelope import KEY_BYTES, MasterKey, UnwrapFailed
 from gateway.secrets.keeper import SecretUnavailableError
 from gateway.secrets.secret import Secret
@@ -29,6 +29,7 @@ from gateway.store.schema.tables import sealed_secrets, spare_secrets
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _NONCE_BYTES = 12
+MEANWHILE = "Somebody else set or removed this secret meanwhile. Nothing was done."
 
 
 class SealedSecret(Struct, frozen=True):
@@ -42,16 +43,6 @@ class SealedSecret(Struct, frozen=True):
     fingerprint: str = ""
     """Tells values apart and says nothing about them; empty where it was sealed before there were
     any."""
-
-
-class SecretConflict(RequestInvalid):
-    """Somebody else set or removed it meanwhile."""
-
-    status = 409
-    code = "conflict"
-
-    def __init__(self) -> None:
-        super().__init__("Somebody else set or removed this secret meanwhile. Nothing was done.")
 
 
 class SealedSecretTable:
@@ -71,7 +62,7 @@ class SealedSecretTable:
 
         Raises:
             RequestInvalid: the name or the value cannot be one.
-            SecretConflict: there is another version now.
+            ChangedMeanwhile: there is another version now.
         """
         if _NAME.fullmatch(name) is None:
             reason = "use 1 to 63 lower-case letters, digits, '.', '_' or '-'"
@@ -102,7 +93,7 @@ class SealedSecretTable:
 
         Raises:
             RequestInvalid: there is none of this name.
-            SecretConflict: it has another version than the expected one.
+            ChangedMeanwhile: it has another version than the expected one.
         """
         gone = delete(sealed_secrets).where(sealed_secrets.c.name == name)
         query = select(sealed_secrets.c.version).where(sealed_secrets.c.name == name)
@@ -190,7 +181,7 @@ _PUBLIC = ("name", "version", "master_key_id", "set_us", "set_by", "fingerprint"
 
 def _check_version(expected: int | None, found: int | None) -> None:
     if expected is not None and expected != (found or 0):
-        raise SecretConflict
+        raise ChangedMeanwhile(MEANWHILE)
 
 
 def _bound_to(name: str, version: int) -> bytes:

@@ -14,7 +14,7 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
-from gateway.errors import NotReady, RequestInvalid
+from gateway.errors import ChangedMeanwhile, NotReady, RequestInvalid
 from gateway.oversight.deeds import Deeds
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.keeper import SecretUnavailableError
@@ -22,7 +22,7 @@ from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
 from gateway.store.revisions import bump
 from gateway.store.schema.tables import sealed_secrets, spare_secrets
-from gateway.store.sealed_secrets import SecretConflict, newest_version, open_row, sealed_row
+from gateway.store.sealed_secrets import MEANWHILE, newest_version, open_row, sealed_row
 
 
 SpareKind = Literal["next", "former"]
@@ -72,7 +72,7 @@ class SpareSecretTable:
 
         Raises:
             RequestInvalid: no version of it is in use.
-            SecretConflict: there is another next version now.
+            ChangedMeanwhile: there is another next version now.
         """
         async with self._database.writing() as connection:
             await _in_use(connection, name)
@@ -88,7 +88,7 @@ class SpareSecretTable:
 
         Raises:
             RequestInvalid: there is no next version.
-            SecretConflict: the next version, or the one in use, is not the one that was seen.
+            ChangedMeanwhile: the next version, or the one in use, is not the one that was seen.
         """
         until_us = self._clock.utc_us() + round(keep_s * US_PER_S)
         async with self._database.writing() as connection:
@@ -106,7 +106,7 @@ class SpareSecretTable:
 
         Raises:
             RequestInvalid: there is none, or its time is over.
-            SecretConflict: it is not the one that was seen.
+            ChangedMeanwhile: it is not the one that was seen.
         """
         async with self._database.writing() as connection:
             current = await _in_use(connection, name)
@@ -162,7 +162,7 @@ class Retirement:
         """Look once; raises NotReady."""
         for each in await self._table.expired():
             after = {"name": each.name, "version": each.version, "fingerprint": each.fingerprint}
-            with suppress(SecretConflict):
+            with suppress(ChangedMeanwhile):
                 async with self._deeds.doing("schedule", "secret.retired", "", after=after):
                     await self._table.drop(each.name, FORMER, expected=each.version)
 
@@ -180,7 +180,7 @@ async def _in_use(
     if row is None:
         raise RequestInvalid("there is no such secret: set it first", parameter="name")
     if expected is not None and row["version"] != expected:
-        raise SecretConflict
+        raise ChangedMeanwhile(MEANWHILE)
     return dict(row)
 
 
@@ -191,7 +191,7 @@ async def _require(
     query = select(spare_secrets).where(_C.name == name, _C.kind == kind)
     row = (await connection.execute(query)).mappings().one_or_none()
     if (row["version"] if row else 0) != expected:
-        raise SecretConflict
+        raise ChangedMeanwhile(MEANWHILE)
     return dict(row) if row else {}
 
 

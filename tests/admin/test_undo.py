@@ -289,14 +289,14 @@ async def test_what_was_scheduled_comes_back_unless_other_things_are_live(
         _, page = await anton.send("GET", first)
         assert "8:30" in plain(page)
         status, page = await sent(anton, way)
-        assert (status, "Somebody changed this meanwhile" in page) == (400, True)
+        assert (status, "Somebody changed this meanwhile" in page) == (409, True)
 
         await done(anton, off)
         way = await way_back(anton)
         await stepped(anton, first, "publish")
         assert await way_back(anton) is None, "what is live is rolled back, never undone"
         status, page = await sent(anton, way)
-        assert (status, "Version 1 is live now" in plain(page)) == (400, True)
+        assert (status, "Version 1 is live now" in plain(page)) == (409, True)
 
 
 async def test_the_offer_ends_with_time_with_the_next_deed_and_with_the_sitting(

@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gateway.clock import Clock
 from gateway.configuration.sections import ObligationSettings
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.obligations import REGIMES
 from gateway.store.engine import Database
 from gateway.store.schema.tables import metadata
@@ -50,13 +50,6 @@ class RegimeChoice(Struct, frozen=True):
         return tuple(self.regimes.split())
 
 
-class ChosenMeanwhile(RequestInvalid):
-    """Somebody else chose since this page was read; nothing was done."""
-
-    status = 409
-    code = "conflict"
-
-
 class RegimeTable:
     """Choices of one database."""
 
@@ -87,7 +80,7 @@ class RegimeTable:
         """Let these rules hold from now on; `place` is one more than that of what was seen.
 
         Raises:
-            ChosenMeanwhile: somebody else chose since.
+            ChangedMeanwhile: somebody else chose since.
         """
         last = select(func.max(regime_choices.c.place)).where(
             regime_choices.c.organisation == choice.organisation
@@ -95,11 +88,11 @@ class RegimeTable:
         try:
             async with self._database.writing() as connection:
                 if int((await connection.execute(last)).scalar_one() or 0) != choice.place - 1:
-                    raise ChosenMeanwhile("somebody else chose meanwhile", parameter="seen")
+                    raise ChangedMeanwhile("somebody else chose meanwhile", parameter="seen")
                 row = {name: getattr(choice, name) for name in RegimeChoice.__struct_fields__}
                 await connection.execute(insert(regime_choices), row)
         except IntegrityError:
-            raise ChosenMeanwhile("somebody else chose meanwhile", parameter="seen") from None
+            raise ChangedMeanwhile("somebody else chose meanwhile", parameter="seen") from None
 
 
 def checked(regimes: Collection[str], reason: str) -> str:

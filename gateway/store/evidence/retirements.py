@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.audit.projection import START, Position
 from gateway.audit.second import SECOND_SUFFIX
 from gateway.clock import Clock
-from gateway.errors import Forbidden, RequestInvalid
+from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.rollout.versions import same_person
 from gateway.store.engine import Database
 from gateway.store.evidence.gone_workers import GONE_AFTER_S
@@ -30,12 +30,6 @@ LISTED_MAX: Final = 100
 _ID_BYTES: Final = 6
 _NAME_CHARS: Final = 200
 _R: Final = worker_retirements.c
-
-
-class ChangedMeanwhile(RequestInvalid):
-    """The worker lives, or left more than whoever asked has seen; nothing was done."""
-
-    status = 409
 
 
 class Shown(Struct, frozen=True):

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, RowMapping, and_, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
-from gateway.errors import Forbidden, RequestInvalid
+from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.oversight.key_scope import KeyScope, is_widening, scope_of
 from gateway.rollout.versions import same_person
 from gateway.store.engine import Database
@@ -28,13 +28,6 @@ LISTED_MAX: Final = 100
 _ID_BYTES: Final = 6
 _P, _K = key_proposals.c, virtual_keys.c
 _NAME_CHARS: Final = 200
-
-
-class ChangedMeanwhile(RequestInvalid):
-    """The key is another by now than whoever acts has seen; nothing was done."""
-
-    status = 409
-    code = "conflict"
 
 
 class KeyProposal(Struct, frozen=True):

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock, SteadyClock
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.identity import (
     KeyDigest,
     KeyRecord,
@@ -22,7 +22,6 @@ from gateway.identity import (
     key_table,
 )
 from gateway.store.engine import Database
-from gateway.store.identity.key_scopes import ChangedMeanwhile
 from gateway.store.revisions import bump, revision_in
 from gateway.store.schema.tables import organisations, projects, virtual_keys, workspaces
 from gateway.store.speech import insert_into

@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile
 from gateway.money.budgets import USER_PREFIX, BudgetKey, Limit, WindowKind
 from gateway.store.money.slices import Budget, Lease
 from gateway.store.schema.tables import budget_leases, budgets
@@ -27,13 +27,6 @@ NONE: Final = "none"
 """The mark of no limit."""
 MEANWHILE: Final = "somebody changed this limit meanwhile"
 _LEASE_CHANGES = ("window_start_us", "amount_microusd", "spent_microusd", "expires_us")
-
-
-class LimitMeanwhile(RequestInvalid):
-    """An account is limited otherwise than whoever acts has seen; nothing was done."""
-
-    status = 409
-    code = "conflict"
 
 
 def amount_mark(limit_microusd: int | None) -> str:
@@ -46,9 +39,9 @@ def limit_mark(budget: Budget | None) -> str:
 
 
 def require_seen(mark: str, seen: str | None) -> None:
-    """Raises LimitMeanwhile where somebody saw something else; None is who looked at nothing."""
+    """Raises ChangedMeanwhile where somebody saw something else; None is who looked at nothing."""
     if seen is not None and mark != seen:
-        raise LimitMeanwhile(MEANWHILE)
+        raise ChangedMeanwhile(MEANWHILE)
 
 
 def budget_of(row: RowMapping) -> Budget:

@@ -12,13 +12,12 @@ from sqlalchemy import ColumnElement, and_, delete, not_, or_, select, tuple_, u
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.money.budgets import BudgetKey, Limit, WindowKind, checked_zone, window_start_us
 from gateway.patience import patience
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import (
     MEANWHILE,
-    LimitMeanwhile,
     below,
     budget_of,
     budget_row,
@@ -106,7 +105,7 @@ class LeaseTable:
         what whoever sets it looked at; without it they looked at nothing.
 
         Raises:
-            LimitMeanwhile: it is limited otherwise than was seen.
+            ChangedMeanwhile: it is limited otherwise than was seen.
             RequestInvalid: the limit is negative.
         """
         if limit.limit_microusd < 0:
@@ -147,7 +146,7 @@ class LeaseTable:
         else:
             first = first.on_conflict_do_nothing(index_elements=key)
         if not (await connection.execute(first)).rowcount:
-            raise LimitMeanwhile(MEANWHILE)
+            raise ChangedMeanwhile(MEANWHILE)
 
     async def set_time_zone(self, organisation: str, time_zone: str) -> None:
         """Say where midnight is for an organisation's windows; running windows are not cut short.
@@ -200,7 +199,7 @@ class LeaseTable:
         `seen` is as in `set_limit`.
 
         Raises:
-            LimitMeanwhile: it is limited otherwise than was seen.
+            ChangedMeanwhile: it is limited otherwise than was seen.
         """
         of_template = budgets.c.account.like(children(account), escape="\\")
         gone = or_(budgets.c.account == account, of_template)

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.money.price_file import PriceText, configured_prices
 from gateway.store.engine import Database
 from gateway.store.schema.prices import price_files, price_orders
@@ -49,10 +49,6 @@ class PriceOrder(Struct, frozen=True):
 
 
 NEVER: Final = PriceOrder(0, CONFIGURED, "", "", 0)
-
-
-class OrderedMeanwhile(RequestInvalid):
-    """Other prices were put in force since somebody looked; nothing was done."""
 
 
 class PriceFiles:
@@ -135,10 +131,10 @@ async def put_in_force(connection: AsyncConnection, order: PriceOrder) -> None:
     """Write an order down as the next one, within a transaction.
 
     Raises:
-        OrderedMeanwhile: its place is taken: other prices were put in force since.
+        ChangedMeanwhile: its place is taken: other prices were put in force since.
     """
     if await next_number(connection, _O.place) != order.place:
-        raise OrderedMeanwhile("Other prices were put in force meanwhile.", parameter="seen")
+        raise ChangedMeanwhile("Other prices were put in force meanwhile.", parameter="seen")
     row = {name: getattr(order, name) for name in PriceOrder.__struct_fields__}
     await insert_first(connection, price_orders, row)
 
@@ -151,8 +147,8 @@ async def next_number(connection: AsyncConnection, column: Column[int]) -> int:
 async def insert_first(
     connection: AsyncConnection, table: Table, row: Mapping[str, object]
 ) -> None:
-    """Raises OrderedMeanwhile where somebody did the same in the same moment, and was first."""
+    """Raises ChangedMeanwhile where somebody did the same in the same moment, and was first."""
     try:
         await connection.execute(insert(table), row)
     except IntegrityError:
-        raise OrderedMeanwhile("somebody else was first", parameter="seen") from None
+        raise ChangedMeanwhile("somebody else was first", parameter="seen") from None

@@ -13,16 +13,10 @@ from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
-from gateway.errors import Forbidden, RequestInvalid
+from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.rollout.versions import same_person
 from gateway.store.engine import Database
-from gateway.store.money.price_files import (
-    OrderedMeanwhile,
-    PriceOrder,
-    insert_first,
-    next_number,
-    put_in_force,
-)
+from gateway.store.money.price_files import PriceOrder, insert_first, next_number, put_in_force
 from gateway.store.schema.prices import price_orders, price_proposals
 
 
@@ -89,13 +83,13 @@ class PriceProposals:
         """Write down that a file should be in force, for somebody else to decide.
 
         Raises:
-            OrderedMeanwhile: something else was put in force since the proposer looked.
+            ChangedMeanwhile: something else was put in force since the proposer looked.
             RequestInvalid: the same file is proposed already.
         """
         same = select(_P.number).where(_P.state == "waiting", _P.file == file)
         async with self._database.writing() as connection:
             if await next_number(connection, price_orders.c.place) != seen + 1:
-                raise OrderedMeanwhile(
+                raise ChangedMeanwhile(
                     "Other prices were put in force meanwhile.", parameter="seen"
                 )
             if (await connection.execute(same)).first() is not None:
@@ -117,7 +111,7 @@ class PriceProposals:
 
         Raises:
             Forbidden: it is their own.
-            OrderedMeanwhile: something else was put in force since it was proposed.
+            ChangedMeanwhile: something else was put in force since it was proposed.
             RequestInvalid: there is none of this number that waits.
         """
         async with self._database.writing() as connection:

@@ -4,10 +4,10 @@ from msgspec.structs import asdict
 from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.money.rates import RATE_MAX, RateLimit
 from gateway.store.engine import Database
-from gateway.store.money.budget_rows import MEANWHILE, NONE, LimitMeanwhile, require_seen
+from gateway.store.money.budget_rows import MEANWHILE, NONE, require_seen
 from gateway.store.revisions import bump
 from gateway.store.schema.tables import rate_limits
 from gateway.store.speech import insert_into
@@ -36,7 +36,7 @@ class RateLimitTable:
         `seen` is `rate_mark` of what whoever sets it looked at; without it they looked at nothing.
 
         Raises:
-            LimitMeanwhile: it is limited otherwise than was seen.
+            ChangedMeanwhile: it is limited otherwise than was seen.
             RequestInvalid: a number is negative or too large, or nothing is limited.
         """
         numbers = [value for name, value in asdict(limit).items() if name != "account"]
@@ -56,7 +56,7 @@ class RateLimitTable:
                 # Of two who limit an account for the first time at once, neither is in the way.
                 statement = statement.on_conflict_do_update(index_elements=["account"], set_=row)
             if not (await connection.execute(statement)).rowcount:
-                raise LimitMeanwhile(MEANWHILE)
+                raise ChangedMeanwhile(MEANWHILE)
             await bump(connection)
 
     async def remove(self, account: str, seen: str | None = None) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
 from gateway.configuration.guarding import GuardRules
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.rollout.versions import ALONE, Action, Level, PolicyEvent, PolicyVersion, State, step
 from gateway.store.engine import Database
 from gateway.store.policies.canary_figures import CanaryFigures, forget_figures
@@ -40,24 +40,17 @@ _SETTLES: frozenset[Action] = frozenset({"reject", "publish", "stop", "withdraw"
 """After these what was left to a time is no longer meant: it is called off."""
 
 
-class LiveMeanwhile(RequestInvalid):
-    """Another version is live than the one that whoever acts has seen; nothing was done."""
-
-    status = 409
-    code = "conflict"
-
-
 def require_live(number: int, seen: int | None) -> None:
     """What a step would change was said against the live version: it has to be that still.
 
     Both are 0 for none; `seen` is None where nobody says what they saw.
 
     Raises:
-        LiveMeanwhile: another one is live by now.
+        ChangedMeanwhile: another one is live by now.
     """
     if seen is not None and number != seen:
         now = f"version {number} is live by now" if number else "no version is live any more"
-        raise LiveMeanwhile(f"{now}: look at what this would change", parameter="live")
+        raise ChangedMeanwhile(f"{now}: look at what this would change", parameter="live")
 
 
 class PolicyStore:
@@ -129,7 +122,7 @@ class PolicyStore:
         With a `revision` the level's draft becomes the version: it is gone afterwards.
 
         Raises:
-            DraftConflict: the draft has another revision now.
+            DraftChanged: the draft has another revision now.
         """
         kept = msgspec.json.encode(guard).decode() if guard else ""
         async with self._database.writing() as connection:
@@ -157,7 +150,7 @@ class PolicyStore:
         """Take a version one step further; `live` as `require_live` has it.
 
         Raises:
-            LiveMeanwhile: another version is live than was seen.
+            ChangedMeanwhile: another version is live than was seen.
             Forbidden: the author approves.
             RequestInvalid: there is no such version, or the action does not fit its state.
         """
@@ -210,7 +203,7 @@ class PolicyStore:
     ) -> PolicyVersion:
         """A new live version equal to an old one, which had been approved and live before.
 
-        Without `to` it is the one before the live one. Raises LiveMeanwhile like `act`.
+        Without `to` it is the one before the live one. Raises ChangedMeanwhile like `act`.
         """
         async with self._database.writing() as connection:
             await bump(connection)

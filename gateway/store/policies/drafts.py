@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.store.engine import Database
 from gateway.store.schema.policies import policy_drafts, policy_texts
 from policies.limits import DOCUMENT_LENGTH_MAX
@@ -31,11 +31,8 @@ class PolicyDraft(Struct, frozen=True):
     changed_us: int
 
 
-class DraftConflict(RequestInvalid):
+class DraftChanged(ChangedMeanwhile):
     """Somebody else saved meanwhile; `theirs` is what stands now, None if it is gone."""
-
-    status = 409
-    code = "conflict"
 
     def __init__(self, theirs: PolicyDraft | None) -> None:
         who = f"{theirs.author} saved revision {theirs.revision}" if theirs else "it was finished"
@@ -67,7 +64,7 @@ class DraftTable:
         """Save a draft that was read at `revision`; 0 begins a new one.
 
         Raises:
-            DraftConflict: it has another revision now.
+            DraftChanged: it has another revision now.
             RequestInvalid: it is longer than a document may be.
         """
         if len(text) > DOCUMENT_LENGTH_MAX:
@@ -77,7 +74,7 @@ class DraftTable:
             async with self._database.writing() as connection:
                 found = await _draft(connection, level)
                 if (found.revision if found else 0) != revision:
-                    raise DraftConflict(found)
+                    raise DraftChanged(found)
                 draft = PolicyDraft(
                     level,
                     text,
@@ -89,7 +86,7 @@ class DraftTable:
                 await self._store(connection, draft, is_new=found is None)
                 return draft
         except IntegrityError:  # Two began at the same moment.
-            raise DraftConflict(await self.draft(level)) from None
+            raise DraftChanged(await self.draft(level)) from None
 
     @staticmethod
     async def _store(connection: AsyncConnection, draft: PolicyDraft, *, is_new: bool) -> None:
@@ -100,10 +97,10 @@ class DraftTable:
         here = (_D.level == draft.level) & (_D.revision == draft.revision - 1)
         changed = await connection.execute(update(policy_drafts).where(here).values(values))
         if changed.rowcount != 1:
-            raise DraftConflict(await _draft(connection, draft.level))
+            raise DraftChanged(await _draft(connection, draft.level))
 
     async def discard(self, level: str, revision: int) -> None:
-        """Throw a draft away; raises DraftConflict when somebody saved meanwhile."""
+        """Throw a draft away; raises DraftChanged when somebody saved meanwhile."""
         async with self._database.writing() as connection:
             await end_draft(connection, level, revision)
 
@@ -117,10 +114,10 @@ class DraftTable:
 
 
 async def end_draft(connection: AsyncConnection, level: str, revision: int) -> None:
-    """Take a draft away as part of a transaction; raises DraftConflict."""
+    """Take a draft away as part of a transaction; raises DraftChanged."""
     here = (_D.level == level) & (_D.revision == revision)
     if (await connection.execute(delete(policy_drafts).where(here))).rowcount != 1:
-        raise DraftConflict(await _draft(connection, level))
+        raise DraftChanged(await _draft(connection, level))
 
 
 async def _draft(connection: AsyncConnection, level: str) -> PolicyDraft | None:

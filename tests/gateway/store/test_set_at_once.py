@@ -7,21 +7,20 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.clock import StoppedClock
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.identity import Peppers
 from gateway.money.budgets import Limit
 from gateway.money.rates import RATE_MAX, RateLimit
 from gateway.store.engine import Database, open_database
 from gateway.store.identity.keys import KeyStore, Place
 from gateway.store.identity.views import ViewStore
-from gateway.store.money.budget_rows import LimitMeanwhile
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.rate_limits import RateLimitTable, rate_mark
 
 
 pytestmark = pytest.mark.anyio
 AMOUNTS = (1_000_000, 2_000_000, 3_000_000)
-OTHERS_REFUSED = ["LimitMeanwhile", "LimitMeanwhile", "NoneType"]
+OTHERS_REFUSED = ["ChangedMeanwhile", "ChangedMeanwhile", "NoneType"]
 
 
 @pytest.fixture
@@ -76,9 +75,9 @@ async def test_of_those_who_saw_one_limit_of_an_account_one_changes_it(database:
         await table.set_limit(Limit("org:acme", 7, "month"), str(AMOUNTS[done.index(None)]))
         seen = "7"
     for wrong in ("none", "8"):
-        with pytest.raises(LimitMeanwhile):
+        with pytest.raises(ChangedMeanwhile):
             await table.remove_limit("org:acme", "month", wrong)
-    with pytest.raises(LimitMeanwhile):
+    with pytest.raises(ChangedMeanwhile):
         await table.remove_limit("org:acme", "day", "7")
     await table.remove_limit("org:acme", "month", "7")
     assert await table.budgets() == []
@@ -97,7 +96,7 @@ async def test_of_those_who_saw_one_rate_of_an_account_one_changes_it(database: 
         await table.set(RateLimit("org:acme", 9), rate_mark(kept))
         seen = rate_mark(RateLimit("org:acme", 9))
     for wrong in ("none", rate_mark(rates[0])):
-        with pytest.raises(LimitMeanwhile):
+        with pytest.raises(ChangedMeanwhile):
             await table.remove("org:acme", wrong)
     await table.remove("org:acme", seen)
     assert await table.all() == []

@@ -9,10 +9,10 @@ from structlog.testing import capture_logs
 from gateway.clock import StoppedClock
 from gateway.configuration.reading import parse_settings
 from gateway.configuration.settings import Settings
-from gateway.errors import ConfigurationInvalid
+from gateway.errors import ChangedMeanwhile, ConfigurationInvalid
 from gateway.money.price_file import PRICE_FILE_BYTES_MAX
 from gateway.store.engine import Database, open_database
-from gateway.store.money.price_files import CONFIGURED, OrderedMeanwhile, PriceFiles
+from gateway.store.money.price_files import CONFIGURED, PriceFiles
 from gateway.store.money.price_proposals import PriceProposals
 from gateway.types import Target
 from gateway.worker.pricing import PriceWatch, configured_targets
@@ -290,6 +290,6 @@ async def test_of_two_people_who_saw_the_same_prices_only_the_first_is_obeyed(
     second = await files.add("b", ENTRY.format(input=2), "ben")
     assert await files.add("c", ENTRY.format(input=1), "eve") == first, "it is there already"
     await files.order(first, "ann", "mine", seen=0)
-    with pytest.raises(OrderedMeanwhile):
+    with pytest.raises(ChangedMeanwhile):
         await files.order(second, "ben", "no, mine", seen=0)
     assert (await files.standing()).number == first

@@ -11,9 +11,9 @@ from gateway.audit.projection import RETIRED
 from gateway.audit.projector import Projector
 from gateway.audit.second import SECOND_SUFFIX
 from gateway.clock import StoppedClock, SystemClock
-from gateway.errors import Forbidden, GatewrightError, RequestInvalid
+from gateway.errors import ChangedMeanwhile, Forbidden, GatewrightError, RequestInvalid
 from gateway.store.evidence import retirements
-from gateway.store.evidence.retirements import ChangedMeanwhile, Retirement, Retirements, Shown
+from gateway.store.evidence.retirements import Retirement, Retirements, Shown
 from gateway.store.evidence.retiring import ENDING_US, Retiring
 from gateway.store.schema.audit import audit_positions, gone_workers
 from tests.gateway.audit.samples import record, running

@@ -7,11 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.clock import StoppedClock
-from gateway.errors import Forbidden, RequestInvalid
+from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.identity import KeyRecord, Peppers
 from gateway.oversight.key_scope import KeyScope, scope_of
 from gateway.store.engine import open_database
-from gateway.store.identity.key_scopes import ChangedMeanwhile, KeyProposal, KeyScopes
+from gateway.store.identity.key_scopes import KeyProposal, KeyScopes
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 
 

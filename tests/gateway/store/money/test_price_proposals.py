@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.clock import StoppedClock
-from gateway.errors import Forbidden, RequestInvalid
+from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.store.engine import open_database
-from gateway.store.money.price_files import NEVER, OrderedMeanwhile, PriceFiles
+from gateway.store.money.price_files import NEVER, PriceFiles
 from gateway.store.money.price_proposals import PriceProposals
 
 
@@ -70,7 +70,7 @@ async def test_what_was_compared_with_other_prices_is_overtaken_and_cannot_be_ap
     assert await desk.states() == {first: "approved", second: "overtaken"}
     with pytest.raises(RequestInvalid, match="overtaken"):
         await desk.proposals.approve(second, "anton", "yes")
-    with pytest.raises(OrderedMeanwhile):
+    with pytest.raises(ChangedMeanwhile):
         await desk.propose(2, seen=0)
     assert (await desk.files.standing()).number == 1
 

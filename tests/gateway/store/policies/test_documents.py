@@ -9,14 +9,14 @@ from gateway.audit.memory import MemoryAuditLog
 from gateway.board import TargetBoard
 from gateway.clock import Clock, StoppedClock
 from gateway.configuration.guarding import DEEDS, GuardRules
-from gateway.errors import AuditUnavailable, Forbidden, RequestInvalid
+from gateway.errors import AuditUnavailable, ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.identity import KeyTable, accounts_of
 from gateway.oversight.deeds import Deeds, LateDeeds
 from gateway.rollout.trials import Trials
 from gateway.rollout.versions import PolicySet
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.engine import Database
-from gateway.store.policies.documents import LiveMeanwhile, PolicyStore
+from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.guard import CanaryGuard
 from gateway.store.revisions import current
 from gateway.types import Principal
@@ -88,12 +88,12 @@ async def test_of_two_who_publish_over_the_version_that_both_saw_one_does(
         store.roll_back("", "Cleo", to=first, live=0),
         return_exceptions=True,
     )
-    refused = [each for each in done if isinstance(each, LiveMeanwhile)]
+    refused = [each for each in done if isinstance(each, ChangedMeanwhile)]
     assert (len(refused), refused[0].status) == (2, 409)
     (live,) = [each for each in await store.versions("") if each.state == "live"]
     assert live in done
     for action in ("shadow", "canary"):
-        with pytest.raises(LiveMeanwhile, match=f"version {live.number} is live by now"):
+        with pytest.raises(ChangedMeanwhile, match=f"version {live.number} is live by now"):
             await store.act("", first, action, "Bob", percent=5.0, live=first)
 
 
