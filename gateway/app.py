@@ -44,6 +44,7 @@ from gateway.dispatch.dispatcher import Dispatcher
 from gateway.dispatch.health import TargetHealth
 from gateway.identity import Peppers
 from gateway.inspection import make_inspector
+from gateway.intake import Stages
 from gateway.metrics import Metrics
 from gateway.money.calibration import Calibration
 from gateway.oversight.deeds import Deeds, LateDeeds
@@ -162,12 +163,12 @@ class DataPlane:
             limits=self._settings.limits,
             load=load,
         )
-        pipeline = self._pipeline()
+        pipeline = Pipeline(self._stages())
         doors = [
             make_door(path, DIALECTS[name], pipeline=pipeline) for path, name in ENDPOINTS.items()
         ]
-        counting = self._pipeline(
-            partial(Counting, providers=self._providers, calibration=self._calibration)
+        counting = Counting(
+            self._stages(), providers=self._providers, calibration=self._calibration
         )
         doors += [make_door(path, dialect, pipeline=counting) for path, dialect in COUNTS.items()]
         front = Front(
@@ -317,7 +318,7 @@ class DataPlane:
             Means(
                 *(self._settings, self._database, self._clock, self.metrics, self.snapshots),
                 self._watcher.waiting,
-                self._pipeline,
+                self._stages,
                 {path: DIALECTS[name] for path, name in ENDPOINTS.items()},
                 self._providers,
                 self._ledger,
@@ -330,7 +331,7 @@ class DataPlane:
     def _cache(self) -> ResponseCache:
         return make_cache(self._settings, self._clock, self.metrics.count_cache)
 
-    def _pipeline(self, make: Callable[..., Pipeline] = Pipeline) -> Pipeline:
+    def _stages(self) -> Stages:
         dispatcher = Dispatcher(
             *(self._providers, DIALECTS, self._health, self._clock), turns=self._turns
         )
@@ -341,7 +342,7 @@ class DataPlane:
             self._settings.response_cache.embeddings,
         )
         cascade = Cascade(dispatcher, self._inspector, self._clock, exploration)
-        return make(
+        return Stages(
             peppers=self._peppers,
             inspector=self._inspector,
             ledger=self._ledger,

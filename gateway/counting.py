@@ -7,7 +7,8 @@ count, or fails to, the estimate of ours takes its place, flagged. It costs noth
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+
+from msgspec import structs
 
 from gateway.dialects.counted import count_of
 from gateway.dispatch.attempts import HTTP_ERROR_MIN, AttemptLog, RunningAttempt, end_code
@@ -15,6 +16,7 @@ from gateway.dispatch.health import TargetHealth
 from gateway.dispatch.refusals import refusal_of
 from gateway.errors import GatewrightError, UpstreamFailed, UpstreamRefused
 from gateway.heads import answer_headers
+from gateway.intake import Stages
 from gateway.money.calibration import Calibration
 from gateway.passage import Passage
 from gateway.pipeline import Pipeline, WholeAnswer
@@ -60,14 +62,13 @@ class Counting(Pipeline):
 
     def __init__(
         self,
+        stages: Stages,
         *,
         providers: Mapping[str, Provider],
         calibration: Calibration,
-        ledger: Ledger,
-        **same: Any,
     ) -> None:
-        """`same` is what every pipeline is made of."""
-        super().__init__(ledger=Unpaid(ledger), **same)
+        super().__init__(structs.replace(stages, ledger=Unpaid(stages.ledger)))
+        self._clock = stages.clock
         self._providers = providers
         self._calibration = calibration
         self._health = TargetHealth()

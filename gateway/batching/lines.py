@@ -103,7 +103,7 @@ class LineJourneys:
                 *(batch.batch_id, line.number, batch.key_id, until_us), check_lease=check_lease
             )
             arrival = self._arrival(batch, errand, request_id, self._clock.utc_us())
-            passage = await self._pipeline.let_through(arrival, read_body)
+            passage = await self._pipeline.intake.let_through(arrival, read_body)
             waiting = self._pipeline.parked(passage)
             if waiting is not None:
                 return Parked(waiting, ticket_of(waiting, self._pipeline.dialect_of(waiting)))

@@ -21,6 +21,7 @@ from gateway.audit.open_intents import OpenIntents
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.batching.chores import BatchChores
 from gateway.batching.forgetting import Forgetting
+from gateway.batching.intake import LineIntake
 from gateway.batching.lines import LineJourneys
 from gateway.batching.loose_ends import LeftByGone, LooseEnds
 from gateway.batching.owed import OutcomeOf, Purse
@@ -35,10 +36,10 @@ from gateway.configuration.settings import Settings
 from gateway.credentials import master_key
 from gateway.dialects.anthropic_batches import ENDPOINT
 from gateway.errors import StartupRefused
+from gateway.intake import Stages
 from gateway.metrics import Metrics
 from gateway.oversight.deeds import Deeds
 from gateway.parcels import ParcelService
-from gateway.pipeline import Pipeline
 from gateway.ports import AuditLog, Dialect, Provider
 from gateway.providers.registry import parcel_service
 from gateway.snapshot import SnapshotKeeper
@@ -76,7 +77,7 @@ class Means(Struct, frozen=True):
     metrics: Metrics
     snapshots: SnapshotKeeper
     waiting: Waiting
-    make_pipeline: Callable[[Callable[..., Pipeline]], Pipeline]
+    stages: Callable[[], Stages]
     dialects: Mapping[str, Dialect]
     """By endpoint."""
     providers: Mapping[str, Provider]
@@ -120,9 +121,8 @@ class Batches:
     @cached_property
     def _journeys(self) -> LineJourneys:
         means = self._means
-        takes = taking_parcels(means.settings, means.providers)
-        pipeline = means.make_pipeline(partial(BatchPipeline, takes_parcels=takes))
-        assert isinstance(pipeline, BatchPipeline)
+        stages, takes = means.stages(), taking_parcels(means.settings, means.providers)
+        pipeline = BatchPipeline(stages, LineIntake(stages, takes))
         return LineJourneys(pipeline, means.snapshots, means.clock, means.dialects)
 
     @cached_property

@@ -1,77 +1,38 @@
-"""A `Pipeline` for lines of batches: who asks is known by the batch, and some lines may wait.
+"""A `Pipeline` for lines of batches: the second half of a journey, which may begin much later.
 
-A line that a vendor's own batch API will answer is let through like any other; the second half of
-its journey begins when the answer is there.
+Of a line that a vendor's own batch API answers it begins when that answer is there.
 """
-
-from collections.abc import Callable
-from typing import Any
 
 from msgspec import structs
 
-from gateway.batching.parking import GRACE_S, deferred, may_wait
+from gateway.batching.intake import LineIntake
 from gateway.batching.unanswered import UNENDED
 from gateway.dialects.registry import DIALECTS
 from gateway.dispatch.attempts import AttemptLog, end_code
 from gateway.dispatch.dispatcher import Answered
 from gateway.dispatch.refusals import refusal_of
-from gateway.errors import FeatureUnsupported, GatewrightError, Unauthenticated
+from gateway.errors import GatewrightError
+from gateway.intake import Stages
 from gateway.money.bills import Bill
 from gateway.money.rates import NO_LIMITS
 from gateway.parcels import VendorResult
 from gateway.passage import Arrival, Passage
 from gateway.pipeline import Pipeline, WholeAnswer
-from gateway.routing import Ruling
 from gateway.tally import read_tokens, tokens_of
-from gateway.types import Attempt, AuditRecord, ChatRequest, DialectName, Principal, Usage
+from gateway.types import Attempt, AuditRecord, DialectName, Principal, Usage
 
 
-TIER_PREFIX = "tier:"
-BATCH_TIER = "tier:batch"
 SERVED_AS = "batch"
-KEY_OVER = "The key that made this batch is not valid any more."
-US_PER_S = 1_000_000
-SECONDS_LEFT_MIN = 900.0
-"""A line with less time left is sent at once: a vendor would hardly come to it."""
-
-TakesParcels = Callable[[str, DialectName], bool]
-"""Whether a provider's own batch API may be used, for bodies of this dialect."""
 
 
 class BatchPipeline(Pipeline):
-    """A `Pipeline` whose callers are not there, and whose headers are not believed."""
+    """A `Pipeline` whose callers are not there: a line goes on at once, or when it is delivered."""
 
-    def __init__(self, *, takes_parcels: TakesParcels, **stages: Any) -> None:
-        super().__init__(**stages)
-        self._takes_parcels = takes_parcels
-
-    def _identify(self, arrival: Arrival) -> Principal:
-        errand = arrival.errand
-        keys = arrival.snapshot.keys
-        record = None if errand is None else keys.live(errand.key_id, arrival.arrived_us)
-        if record is None:
-            raise Unauthenticated(KEY_OVER)
-        principal = record.principal
-        labels = [each for each in principal.labels if not each.startswith(TIER_PREFIX)]
-        return structs.replace(principal, labels=(*labels, BATCH_TIER))
-
-    def _deferred(
-        self, arrival: Arrival, principal: Principal, request: ChatRequest, ruling: Ruling
-    ) -> tuple[Arrival, Ruling]:
-        errand = arrival.errand
-        if errand is None or errand.waits_until_us == 0:
-            return arrival, ruling
-        left_s = (errand.waits_until_us - self._clock.utc_us()) / US_PER_S
-        if left_s < SECONDS_LEFT_MIN or not may_wait(request, principal, ruling, arrival):
-            return arrival, ruling
-        try:
-            dialect, body = self._dispatcher.first_body(request, ruling.plan)
-        except FeatureUnsupported:
-            # The walk comes to the next candidate, or says so.
-            return arrival, ruling
-        if not self._takes_parcels(ruling.plan.candidates[0].target.provider, dialect):
-            return arrival, ruling
-        return deferred(arrival, errand, ruling, body, left_s + GRACE_S)
+    def __init__(self, stages: Stages, intake: LineIntake) -> None:
+        super().__init__(stages, intake)
+        self._rates = stages.rates
+        self._clock = stages.clock
+        self._dispatcher = stages.dispatcher
 
     def parked(self, passage: Passage) -> Passage | None:
         """A passage whose answer will come later; it keeps nobody else from beginning meanwhile.

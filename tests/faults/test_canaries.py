@@ -184,9 +184,9 @@ class Drive:
             raise RuntimeError(f"{FAULT} {PROMPT} {self.gateway.upstream_key}")
 
         for place in (
-            "gateway.pipeline.authenticate",
-            "gateway.pipeline.routing.check_model",
-            "gateway.pipeline.evidence.intent",
+            "gateway.intake.authenticate",
+            "gateway.intake.routing.check_model",
+            "gateway.intake.evidence.intent",
             "gateway.inspection.extract",
             "gateway.dispatch.dispatcher.AttemptLog.add",
             "gateway.relay.Tally.add",

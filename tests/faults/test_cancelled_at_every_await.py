@@ -22,7 +22,7 @@ from gateway.errors import BudgetExhausted
 from gateway.identity import Peppers
 from gateway.money.budgets import Limit
 from gateway.passage import Arrival
-from gateway.pipeline import StreamedAnswer
+from gateway.pipeline import Pipeline, StreamedAnswer
 from gateway.relay import never_direct
 from gateway.store.engine import open_database
 from gateway.store.identity.keys import KeyStore, NewKey, Place
@@ -138,7 +138,7 @@ class InProcess:
         await LeaseTable(database, SystemClock()).set_limit(Limit("org:acme", 10**9))
         await database.close()
         self.plane = DataPlane(self.settings)
-        self.pipeline = self.plane._pipeline()
+        self.pipeline = Pipeline(self.plane._stages())
         await self.plane.start()
 
     async def ask(self, *, stream: bool) -> None:

@@ -18,10 +18,10 @@ LIMIT_MICROUSD = 10**9
 
 ENCODING = "gateway.dialects.anthropic_messages.dialect.AnthropicMessages.encode_request"
 BEFORE_THE_INTENT = (
-    "gateway.pipeline.authenticate",
-    "gateway.pipeline.routing.check_model",
-    "gateway.pipeline.routing.gather",
-    "gateway.pipeline.evidence.intent",
+    "gateway.intake.authenticate",
+    "gateway.intake.routing.check_model",
+    "gateway.intake.routing.gather",
+    "gateway.intake.evidence.intent",
 )
 AFTER_IT = (
     "gateway.dispatch.walking.Walk._in_order",

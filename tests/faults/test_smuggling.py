@@ -190,7 +190,7 @@ async def test_the_egress_refuses_a_plan_that_was_forged(
         plan = structs.replace(ruling.plan, candidates=candidates)
         return structs.replace(ruling, plan=plan)
 
-    monkeypatch.setattr("gateway.pipeline.routing.rule", forged)
+    monkeypatch.setattr("gateway.intake.routing.rule", forged)
 
     for stream in (False, True):
         body = ask("openai", model="auto:in-house", stream=stream)

@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 from gateway.audit.memory import MemoryAuditLog
 from gateway.batches import Batch, Line, Project
 from gateway.batching.forgetting import Forgetting
+from gateway.batching.intake import LineIntake
 from gateway.batching.lines import LineJourneys, Parked
 from gateway.batching.owed import Purse
 from gateway.batching.parcel_journeys import ParcelJourneys
@@ -26,6 +27,7 @@ from gateway.configuration.settings import Limits, Settings
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import UpstreamFailed
 from gateway.identity import KeyTable
+from gateway.intake import Stages
 from gateway.metrics import Metrics
 from gateway.money.budgets import Limit
 from gateway.oversight.deeds import Deeds
@@ -198,17 +200,18 @@ class Worker:
         self.lot, self.name, self.holder = lot, name, f"{name}.{secrets.token_hex(4)}"
         self.ledger = ledger_on(lot.table, lot.clock, name)
         clock, metrics = lot.clock, Metrics()
-        pipeline = BatchPipeline(
-            takes_parcels=lambda *_: True,
+        threads: Any = _NoThreads()
+        stages = Stages(
             **dict.fromkeys(("peppers", "inspector", "rates", "dispatcher", "answers"), NOBODY),
             ledger=self.ledger,
             audit=lot.audit,
             conclusion=Conclusion(self.ledger, lot.audit, clock, metrics),
             clock=clock,
-            threads=_NoThreads(),
+            threads=threads,
             turns=NOBODY,
             settings=Settings(source="a test", folder="."),
         )
+        pipeline = BatchPipeline(stages, LineIntake(stages, lambda *_: True))
         self.journeys = LineJourneys(pipeline, _Snapshots(), clock, {ENDPOINT: DIALECT})
         self.store = ParcelStore(lot.database, clock)
         self.money = ParkedMoney(lot.database, clock, self.ledger.holder)

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from gateway.batching.intake import BATCH_TIER, SECONDS_LEFT_MIN, LineIntake
 from gateway.batching.parking import (
     PLAIN_TIERS,
     Remnant,
@@ -18,11 +19,11 @@ from gateway.batching.parking import (
     resumed,
     ticket_of,
 )
-from gateway.batching.pipeline import BATCH_TIER, SECONDS_LEFT_MIN, BatchPipeline
 from gateway.clock import StoppedClock
 from gateway.configuration.settings import Limits, Settings
 from gateway.errors import FeatureUnsupported, Unauthenticated
 from gateway.identity import KeyRecord, KeyTable
+from gateway.intake import Stages
 from gateway.passage import Arrival, Errand, Passage
 from gateway.ports import UpstreamBody
 from gateway.rollout.versions import PolicySet
@@ -151,14 +152,17 @@ class Bodies:
         return "openai_chat", UpstreamBody(b"{}")
 
 
-def pipeline(*, takes: bool = True) -> BatchPipeline:
+def intake(*, takes: bool = True) -> LineIntake:
     stages = ("peppers", "inspector", "ledger", "rates", "audit", "answers", "conclusion")
-    return BatchPipeline(
-        takes_parcels=lambda *_: takes,
-        **dict.fromkeys((*stages, "threads", "turns"), NOBODY),
-        dispatcher=Bodies(),
-        clock=CLOCK,
-        settings=Settings(source="a test", folder="."),
+    bodies: Any = Bodies()
+    return LineIntake(
+        Stages(
+            **dict.fromkeys((*stages, "threads", "turns"), NOBODY),
+            dispatcher=bodies,
+            clock=CLOCK,
+            settings=Settings(source="a test", folder="."),
+        ),
+        lambda *_: takes,
     )
 
 
@@ -174,7 +178,7 @@ def test_a_line_waits_where_there_is_time_and_a_vendor_that_takes_it(
     until_us: int, fields: dict[str, Any], *, takes: bool, waits: bool
 ) -> None:
     arrival = arriving(until_us)
-    found, _ = pipeline(takes=takes)._deferred(arrival, PRINCIPAL, asked(**fields), RULING)
+    found, _ = intake(takes=takes).defer(arrival, PRINCIPAL, asked(**fields), RULING)
     assert found.errand is not None
     assert found.errand.is_parked == waits
 
@@ -192,7 +196,7 @@ def table(key: KeyRecord, steadily_us: int = 0) -> KeyTable:
 def test_a_line_has_its_keys_place_and_the_tier_of_a_batch() -> None:
     principal = structs.replace(PRINCIPAL, labels=("team:a", "tier:priority"))
     snapshot = structs.replace(SNAPSHOT, keys=table(structs.replace(KEY, principal=principal)))
-    found = pipeline()._identify(arriving(snapshot=snapshot))
+    found = intake().identify(arriving(snapshot=snapshot))
     assert found == structs.replace(principal, labels=("team:a", BATCH_TIER))
 
 
@@ -207,9 +211,9 @@ def test_a_line_has_its_keys_place_and_the_tier_of_a_batch() -> None:
 def test_a_line_of_a_key_that_is_over_is_refused(key: KeyRecord, steadily_us: int) -> None:
     snapshot = structs.replace(SNAPSHOT, keys=table(key, steadily_us))
     with pytest.raises(Unauthenticated):
-        pipeline()._identify(arriving(snapshot=snapshot))
+        intake().identify(arriving(snapshot=snapshot))
     with pytest.raises(Unauthenticated):
-        pipeline()._identify(arriving(snapshot=SNAPSHOT))
+        intake().identify(arriving(snapshot=SNAPSHOT))
 
 
 def test_a_ticket_is_read_as_far_as_this_version_can() -> None:

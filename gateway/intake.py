@@ -1,0 +1,272 @@
+"""The first half of a journey: from the door to an intent that is durable.
+
+Gather → decide → act: identity, inspection and budgets are looked up before `routing.rule` decides,
+and the intent is on disk before anything may leave. Every stage takes the noun before it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct, structs
+
+from gateway import evidence, routing
+from gateway.admission.bounds import answers_of, check_bounds
+from gateway.admission.destinations import check_destinations
+from gateway.caching.answering import CachingAnswers
+from gateway.clock import Clock
+from gateway.conclusion import Conclusion
+from gateway.configuration.settings import Settings
+from gateway.dispatch.dispatcher import Dispatcher
+from gateway.errors import ClientGone, ClosedByPolicy, GatewrightError
+from gateway.heads import refusal_headers
+from gateway.identity import Peppers, authenticate
+from gateway.inspection import Inspector
+from gateway.money.budgets import end_user_account, end_user_reference, end_user_subject
+from gateway.money.rates import NO_LIMITS, Permit, Rates
+from gateway.passage import Arrival, Passage
+from gateway.ports import AuditLog, Ledger
+from gateway.rollout.versions import Governing
+from gateway.threads import Threads, at_least, without_keeping
+from gateway.turns import Turns
+from gateway.types import ChatRequest, Inspection, Principal
+from gateway.veiling.veil import Veil, veiled
+from policies.program import PolicyDocument
+
+
+class Stages(Struct, frozen=True):
+    """What both halves of a journey are made of; wired once by `gateway.app`."""
+
+    peppers: Peppers
+    inspector: Inspector
+    ledger: Ledger
+    rates: Rates
+    audit: AuditLog
+    dispatcher: Dispatcher
+    answers: CachingAnswers
+    conclusion: Conclusion
+    clock: Clock
+    threads: Threads
+    turns: Turns
+    settings: Settings
+
+
+class Asked(Struct, frozen=True):
+    """A request that was read, counted and inspected: what a decision begins with."""
+
+    arrival: Arrival
+    principal: Principal
+    request: ChatRequest
+    inspection: Inspection
+    governing: Governing
+    governed: PolicyDocument
+    """The one of the versions that govern which this caller is under."""
+    accounts: tuple[str, ...]
+    """Whose money it is."""
+    permit: Permit
+
+
+class Intake:
+    """Lets requests through, or says why not; whichever it is, that is on record."""
+
+    def __init__(self, stages: Stages) -> None:
+        self._peppers = stages.peppers
+        self._inspector = stages.inspector
+        self._ledger = stages.ledger
+        self._rates = stages.rates
+        self._audit = stages.audit
+        self._conclusion = stages.conclusion
+        self._threads = stages.threads
+        self._turns = stages.turns
+        self._limits = stages.settings.limits
+        self._requests = stages.settings.requests
+        self.clock = stages.clock
+        self.dispatcher = stages.dispatcher
+
+    async def let_through(
+        self, arrival: Arrival, read_body: Callable[[], Awaitable[bytes]]
+    ) -> Passage:
+        """Take one request from the door up to its intent.
+
+        Raises:
+            GatewrightError: it is refused; that has been recorded.
+        """
+        principal: Principal | None = None
+        request: ChatRequest | None = None
+        inspection: Inspection | None = None
+        permit = NO_LIMITS
+        try:
+            principal = self.identify(arrival)
+            await self._turns
+            request = arrival.dialect.decode_request(
+                await read_body(), arrival.request_id, arrival.headers
+            )
+            await self._turns
+            if request.thread is not None:
+                request = await self._threads.resume(arrival, principal, request)
+            check_destinations(request, self._requests)
+            check_bounds(request, self._limits)
+            governing = arrival.snapshot.policies.governing(principal)
+            governed = governing.document_for(principal)
+            routing.check_model(request, arrival.snapshot.board, governed, principal.models)
+            accounts = principal.accounts
+            if reference := end_user_reference(request.tree):
+                request = self._with_end_user(principal, request, reference)
+                accounts = self._paying_accounts(principal, reference)
+            permit = await self._rates.admit(accounts, _most_tokens(request))
+            reads = governing.facts_read(governed)
+            inspection = at_least(
+                await self._inspector.inspect(request, principal.organisation, reads), request
+            )
+            await self._turns
+            return await self._admit(
+                Asked(
+                    arrival, principal, request, inspection, governing, governed, accounts, permit
+                )
+            )
+        except GatewrightError as error:
+            self._rates.take_back(permit)
+            record = await self._conclusion.refused(arrival, principal, request, inspection, error)
+            error.evidence = refusal_headers(error, record, principal)
+            raise
+        except BaseException as error:
+            self._rates.take_back(permit)
+            ended = _ended_by(error)
+            await asyncio.shield(
+                self._conclusion.refused(arrival, principal, request, inspection, ended)
+            )
+            raise
+
+    def identify(self, arrival: Arrival) -> Principal:
+        """Who asks; raises Unauthenticated."""
+        keys, arrived_us = arrival.snapshot.keys, arrival.arrived_us
+        return authenticate(keys, self._peppers, arrival.headers, arrived_us)
+
+    def defer(
+        self, arrival: Arrival, principal: Principal, request: ChatRequest, ruling: routing.Ruling
+    ) -> tuple[Arrival, routing.Ruling]:
+        """What is to be done, where it need not be done now; a caller who waits gets it now."""
+        del principal, request
+        return arrival, ruling
+
+    async def _admit(self, asked: Asked) -> Passage:
+        """Decide, reserve, and write the intent down; after this bytes may leave."""
+        arrival, principal, request = asked.arrival, asked.principal, asked.request
+        now_us = self.clock.utc_us()
+        ruling = self._ruling(asked, now_us)
+        await self._turns
+        content: bytes | None = request.raw
+        if ruling.plan.audit_content != "encrypted":
+            request, content = await self._with_less_kept(arrival, principal, request, ruling)
+        obligations = ruling.decision.obligations
+        veil: Veil | None = None
+        if obligations.pseudonymise or obligations.redact:
+            veil = await self._veiled(arrival, principal, request, one_way=obligations.redact)
+        sent = request if veil is None else veil.request
+        plan = self.dispatcher.prepare(sent, ruling.plan, principal.translation)
+        ruling = structs.replace(ruling, plan=plan) if plan is not ruling.plan else ruling
+        arrival, ruling = self.defer(arrival, principal, sent, ruling)
+        reservation = await self._ledger.reserve(
+            asked.accounts, ruling.plan.worst_cost_microusd, ruling.plan.reserved_for_s
+        )
+        try:
+            await self._turns
+            record = evidence.intent(
+                *(principal, request, asked.inspection, ruling, reservation),
+                arrival=arrival,
+                utc_us=now_us,
+            )
+            receipt = await self._audit.append(record, content)
+        except BaseException:
+            self._ledger.release(reservation)
+            raise
+        return Passage(
+            arrival,
+            principal,
+            request,
+            asked.inspection,
+            ruling,
+            reservation,
+            receipt,
+            asked.permit,
+            veil,
+            record.subject,
+            self._inspector.output_scan(request, obligations.scan_output),
+        )
+
+    def _ruling(self, asked: Asked, now_us: int) -> routing.Ruling:
+        """What policy says of it now."""
+        principal, request = asked.principal, asked.request
+        snapshot = asked.arrival.snapshot
+        facts = routing.gather(
+            request,
+            principal,
+            asked.inspection,
+            self._ledger.left_microusd(asked.accounts),
+            now_us,
+            snapshot.board,
+            headers=routing.visible_headers(
+                asked.arrival.headers, snapshot.policies.visible_headers
+            ),
+            warm=self._conclusion.warm(snapshot.policies, principal, request),
+        )
+        ruling = routing.rule(asked.governed, facts, request, snapshot.board, self._limits)
+        self._conclusion.decided(asked.governing, ruling)
+        return ruling
+
+    async def _with_less_kept(
+        self,
+        arrival: Arrival,
+        principal: Principal,
+        request: ChatRequest,
+        ruling: routing.Ruling,
+    ) -> tuple[ChatRequest, bytes | None]:
+        """Where policy says that not all is kept: a request to forget, and what the log keeps."""
+        forgotten = without_keeping(request)
+        if ruling.plan.audit_content == "none":
+            return forgotten, None
+        try:
+            black = await self._veiled(arrival, principal, request, one_way=True)
+        except ClosedByPolicy:
+            # What cannot be blackened for certain is not kept.
+            return forgotten, None
+        return forgotten, black.request.raw
+
+    async def _veiled(
+        self, arrival: Arrival, principal: Principal, request: ChatRequest, *, one_way: bool
+    ) -> Veil:
+        """What policy's `pseudonymise` or `redact` makes of the request."""
+        return veiled(
+            request,
+            arrival.headers,
+            arrival.dialect,
+            await self._inspector.locate(request, principal.organisation),
+            self._peppers.keyed(f"pseudonyms {principal.organisation}"),
+            one_way=one_way,
+        )
+
+    def _with_end_user(self, principal: Principal, request: ChatRequest, name: str) -> ChatRequest:
+        """The request with the end user it names as evidence and other dialects know him."""
+        subject = end_user_subject(principal.organisation, name, self._peppers.keyed)
+        return structs.replace(request, end_user=subject)
+
+    def _paying_accounts(self, principal: Principal, reference: str) -> tuple[str, ...]:
+        """Whose money it is where an end user is named: the key's levels, perhaps his own too."""
+        if not (
+            self._ledger.limits_end_users(principal.organisation)
+            or principal.organisation in self._rates.tells_end_users_apart
+        ):
+            return principal.accounts
+        account = end_user_account(principal.organisation, reference, self._peppers.keyed)
+        return (*principal.accounts, account)
+
+
+def _most_tokens(request: ChatRequest) -> int:
+    """What a request is counted for until its true number is known."""
+    return request.input_tokens_most + (request.max_output_tokens or 0) * answers_of(request)
+
+
+def _ended_by(error: BaseException) -> GatewrightError:
+    """What is written down where the caller left, or we failed, before anything was sent."""
+    if isinstance(error, asyncio.CancelledError):
+        return ClientGone("The caller left before anything was sent.")
+    return GatewrightError("The gateway failed before anything was sent.")
