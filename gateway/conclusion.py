@@ -1,4 +1,4 @@
-"""How a request ends: settle, record the outcome durably, count, log. The same for every ending.
+"""How a request ends: settle, record the outcome durably. The same for every ending.
 
 Whatever happened before, a passage is concluded exactly once: its reservation is settled or
 released, its outcome is on disk, and only then may the caller see the end.
@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from msgspec import Struct, structs
 
 from gateway import evidence
+from gateway.aftermath import Aftermath, Unsound, sound
 from gateway.answers import UNUSUAL
 from gateway.clock import Clock
 from gateway.dispatch.attempts import AttemptLog
@@ -20,12 +21,10 @@ from gateway.money.bills import charged
 from gateway.money.calibration import Calibration
 from gateway.money.catalogue import cost
 from gateway.money.rates import LocalRates, Rates
-from gateway.passage import Arrival, OnTrial, Passage, on_trial
+from gateway.passage import Arrival, Passage
 from gateway.ports import AuditLog, Ledger
-from gateway.rollout.trials import Trials, shadow_change
-from gateway.rollout.versions import Governing, PolicySet
-from gateway.routing import Ruling
-from gateway.telemetry import Event, logger
+from gateway.rollout.trials import Trials
+from gateway.rollout.versions import PolicySet
 from gateway.types import (
     Attempt,
     AuditRecord,
@@ -37,11 +36,6 @@ from gateway.types import (
     Usage,
 )
 from gateway.warmth import COLD, Warm, Warmth
-from policies.decide import decide
-from policies.document import ANSWER_CHECKS
-
-
-NO_USAGE = Usage()
 
 
 Blacken = Callable[[ChatRequest, str, bytes], Awaitable[bytes]]
@@ -55,13 +49,8 @@ class Concluded(Struct, frozen=True):
     receipt: Receipt
 
 
-def _sound(_: tuple[str, ...]) -> tuple[str, ...]:
-    """Nothing that was checked failed."""
-    return ()
-
-
 class Conclusion:
-    """Ends requests; holds the ledger, the audit log and the meters."""
+    """Ends requests; holds the ledger and the audit log."""
 
     def __init__(
         self,
@@ -76,28 +65,20 @@ class Conclusion:
         blacken: Blacken | None = None,
     ) -> None:
         """`blacken` makes of an answer what may be kept of it; without it nothing is."""
-        self._trials = trials or Trials()
+        self.aftermath = Aftermath(metrics, trials or Trials())
         self._ledger = ledger
         self._rates = rates or LocalRates(clock)
         self._calibration = calibration
         self._blacken = blacken or _nothing_of
         self._audit = audit
         self._clock = clock
-        self._metrics = metrics
         self._warmth = Warmth()
-        self._log = logger().bind()
 
     def warm(self, policies: PolicySet, principal: Principal, request: ChatRequest) -> Warm:
         """Where the conversation is cached, where a policy asks for it."""
         if not policies.stays_warm:
             return COLD
         return self._warmth.find(principal, request, self._clock.monotonic_s())
-
-    def decided(self, governing: Governing, ruling: Ruling) -> None:
-        """Count what a shadow policy would have decided instead; it never acts."""
-        if governing.shadow is not None:
-            change = shadow_change(ruling.decision, decide(governing.shadow, ruling.facts))
-            self._metrics.count_shadow(change)
 
     async def answered(
         self,
@@ -109,7 +90,7 @@ class Conclusion:
         dropped: tuple[str, ...],
         *,
         stop_reason: str = "",
-        unsound: Callable[[tuple[str, ...]], tuple[str, ...]] = _sound,
+        unsound: Unsound = sound,
     ) -> Concluded:
         """A whole answer is ready, or a stream reached its terminal event, for a reason.
 
@@ -238,18 +219,7 @@ class Conclusion:
             utc_us=self._clock.utc_us(),
             duration_us=duration_us,
         )
-        self._trials.count(
-            record.policy_digest, failed=False, refused=True, duration_us=0, cost_microusd=0
-        )
-        self._metrics.requests.add(("", "refused", "", ""), duration_us)
-        self._log.info(
-            Event.REQUEST_REFUSED,
-            request_id=arrival.request_id,
-            key_id=record.key_id,
-            code=error.code,
-            status=error.http_status,
-            duration_us=duration_us,
-        )
+        self.aftermath.refused(record, duration_us)
         return await self._audit.append(record)
 
     async def lost(
@@ -258,7 +228,7 @@ class Conclusion:
         """Of a request that was let through too little is known to end it; nothing is charged."""
         now_us = self._clock.utc_us()
         record = evidence.lost(arrival, principal, intent, error, utc_us=now_us)
-        self._metrics.requests.add(("", "failed", "", ""), arrival.lasted_us(now_us))
+        self.aftermath.lost(arrival.lasted_us(now_us))
         self._require_lease(arrival)
         return await self._audit.append(record)
 
@@ -273,7 +243,7 @@ class Conclusion:
         passage: Passage,
         ending: Ending,
         content: bytes,
-        unsound: Callable[[tuple[str, ...]], tuple[str, ...]] = _sound,
+        unsound: Unsound = sound,
     ) -> Concluded:
         settlement = self._ledger.settle(passage.reservation, ending.cost_microusd)
         usage = ending.usage
@@ -283,10 +253,7 @@ class Conclusion:
         now_us = self._clock.utc_us()
         duration_us = passage.arrival.lasted_us(now_us)
         record = evidence.outcome(passage, ending, utc_us=now_us)
-        self._count(passage, ending, duration_us, unsound)
-        is_of_today = ending.status != "cancelled" and not ending.repeats
-        if is_of_today and (tried := on_trial(passage)) is not None:
-            self._try(tried, ending, unsound(tried.checks), duration_us)
+        self.aftermath.ended(passage, ending, duration_us, unsound)
         self._require_lease(passage.arrival)
         if content and passage.ruling.plan.audit_content == "redacted":
             # Whoever leaves meanwhile leaves an outcome all the same.
@@ -301,77 +268,6 @@ class Conclusion:
         organisation = passage.principal.organisation
         keep = await self._blacken(passage.request, organisation, content)
         return await self._audit.append(record, keep or None)
-
-    def _try(
-        self, tried: OnTrial, ending: Ending, unsound: tuple[str, ...], duration_us: int
-    ) -> None:
-        """Count what became of a request that a canary among the targets could have got."""
-        failed = ending.status != "ok"
-        self._trials.targets.count(
-            tried.trial,
-            is_canary=tried.is_canary,
-            failed=failed,
-            unsound=unsound,
-            duration_us=duration_us,
-            cost_microusd=ending.cost_microusd,
-        )
-        results = ("failed",) if failed else unsound or ("ok",)
-        arm = "canary" if tried.is_canary else "others"
-        for result in results:
-            self._metrics.count_trial(tried.trial.rule, arm, result)
-
-    def _count(
-        self,
-        passage: Passage,
-        ending: Ending,
-        duration_us: int,
-        unsound: Callable[[tuple[str, ...]], tuple[str, ...]],
-    ) -> None:
-        name = ending.target.name if ending.target else ""
-        place = ending.target.jurisdiction if ending.target else ""
-        usage = ending.usage or NO_USAGE
-        data_class = passage.inspection.data_class
-        self._metrics.requests.add(
-            (name, ending.status, data_class, place),
-            duration_us,
-            usage.input_tokens,
-            usage.output_tokens,
-            ending.cost_microusd,
-        )
-        digest = passage.ruling.decision.document_digest
-        if self._trials.watches(digest):
-            self._trials.count(
-                digest,
-                failed=ending.status in {"failed", "incomplete"},
-                refused=False,
-                duration_us=duration_us,
-                cost_microusd=ending.cost_microusd,
-                unsound=unsound(ANSWER_CHECKS) if ending.status == "ok" else (),
-            )
-        for attempt in ending.attempts:
-            if attempt.error:
-                self._metrics.count_failed_attempt(attempt.target, attempt.error)
-                self._log.warning(
-                    Event.ATTEMPT_FAILED,
-                    request_id=passage.request.request_id,
-                    target=attempt.target,
-                    status=attempt.status,
-                    code=attempt.error,
-                    duration_us=attempt.duration_us,
-                )
-        self._log.info(
-            Event.REQUEST_SERVED if ending.status == "ok" else Event.REQUEST_FAILED,
-            request_id=passage.request.request_id,
-            key_id=passage.principal.key_id,
-            target=name,
-            status=ending.http_status,
-            code=ending.error,
-            data_class=data_class,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cost_microusd=ending.cost_microusd,
-            duration_us=duration_us,
-        )
 
 
 async def _nothing_of(_request: ChatRequest, _organisation: str, _answer: bytes) -> bytes:

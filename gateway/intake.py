@@ -75,6 +75,7 @@ class Intake:
         self._rates = stages.rates
         self._audit = stages.audit
         self._conclusion = stages.conclusion
+        self._aftermath = stages.conclusion.aftermath
         self._threads = stages.threads
         self._turns = stages.turns
         self._limits = stages.settings.limits
@@ -210,7 +211,7 @@ class Intake:
             warm=self._conclusion.warm(snapshot.policies, principal, request),
         )
         ruling = routing.rule(asked.governed, facts, request, snapshot.board, self._limits)
-        self._conclusion.decided(asked.governing, ruling)
+        self._aftermath.decided(asked.governing, ruling)
         return ruling
 
     async def _with_less_kept(

@@ -1,0 +1,140 @@
+"""What an ended request leaves behind beside its record: meters, trials, a line in the log.
+
+Nobody waits for any of it, and nothing is decided by it before somebody has looked.
+"""
+
+from collections.abc import Callable
+
+from gateway.evidence import Ending
+from gateway.metrics import Metrics
+from gateway.passage import OnTrial, Passage, on_trial
+from gateway.rollout.trials import Trials, shadow_change
+from gateway.rollout.versions import Governing
+from gateway.routing import Ruling
+from gateway.telemetry import Event, logger
+from gateway.types import AuditRecord, Usage
+from policies.decide import decide
+from policies.document import ANSWER_CHECKS
+
+
+NO_USAGE = Usage()
+
+Unsound = Callable[[tuple[str, ...]], tuple[str, ...]]
+"""Names of checks → those of them that the answer fails."""
+
+
+def sound(_: tuple[str, ...]) -> tuple[str, ...]:
+    """Nothing that was checked failed."""
+    return ()
+
+
+class Aftermath:
+    """Counts what became of requests."""
+
+    def __init__(self, metrics: Metrics, trials: Trials) -> None:
+        self._metrics = metrics
+        self._trials = trials
+        self._log = logger().bind()
+
+    def decided(self, governing: Governing, ruling: Ruling) -> None:
+        """Count what a shadow policy would have decided instead; it never acts."""
+        if governing.shadow is not None:
+            change = shadow_change(ruling.decision, decide(governing.shadow, ruling.facts))
+            self._metrics.count_shadow(change)
+
+    def refused(self, record: AuditRecord, duration_us: int) -> None:
+        """Of a request that was not let through."""
+        self._trials.count(
+            record.policy_digest, failed=False, refused=True, duration_us=0, cost_microusd=0
+        )
+        self._metrics.requests.add(("", "refused", "", ""), duration_us)
+        self._log.info(
+            Event.REQUEST_REFUSED,
+            request_id=record.request_id,
+            key_id=record.key_id,
+            code=record.error,
+            status=record.http_status,
+            duration_us=duration_us,
+        )
+
+    def lost(self, duration_us: int) -> None:
+        """Of a request of which too little is known."""
+        self._metrics.requests.add(("", "failed", "", ""), duration_us)
+
+    def ended(
+        self,
+        passage: Passage,
+        ending: Ending,
+        duration_us: int,
+        unsound: Unsound,
+    ) -> None:
+        """Of a request that was let through; `unsound` is asked only where somebody watches."""
+        self._count(passage, ending, duration_us, unsound)
+        is_of_today = ending.status != "cancelled" and not ending.repeats
+        if is_of_today and (tried := on_trial(passage)) is not None:
+            self._tried(tried, ending, unsound(tried.checks), duration_us)
+
+    def _count(self, passage: Passage, ending: Ending, duration_us: int, unsound: Unsound) -> None:
+        name = ending.target.name if ending.target else ""
+        place = ending.target.jurisdiction if ending.target else ""
+        usage = ending.usage or NO_USAGE
+        data_class = passage.inspection.data_class
+        self._metrics.requests.add(
+            (name, ending.status, data_class, place),
+            duration_us,
+            usage.input_tokens,
+            usage.output_tokens,
+            ending.cost_microusd,
+        )
+        digest = passage.ruling.decision.document_digest
+        if self._trials.watches(digest):
+            self._trials.count(
+                digest,
+                failed=ending.status in {"failed", "incomplete"},
+                refused=False,
+                duration_us=duration_us,
+                cost_microusd=ending.cost_microusd,
+                unsound=unsound(ANSWER_CHECKS) if ending.status == "ok" else (),
+            )
+        for attempt in ending.attempts:
+            if attempt.error:
+                self._metrics.count_failed_attempt(attempt.target, attempt.error)
+                self._log.warning(
+                    Event.ATTEMPT_FAILED,
+                    request_id=passage.request.request_id,
+                    target=attempt.target,
+                    status=attempt.status,
+                    code=attempt.error,
+                    duration_us=attempt.duration_us,
+                )
+        self._log.info(
+            Event.REQUEST_SERVED if ending.status == "ok" else Event.REQUEST_FAILED,
+            request_id=passage.request.request_id,
+            key_id=passage.principal.key_id,
+            target=name,
+            status=ending.http_status,
+            code=ending.error,
+            data_class=data_class,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cost_microusd=ending.cost_microusd,
+            duration_us=duration_us,
+        )
+
+    def _tried(
+        self, tried: OnTrial, ending: Ending, unsound: tuple[str, ...], duration_us: int
+    ) -> None:
+        """Count what became of a request that a canary among the targets could have got."""
+        failed = ending.status != "ok"
+        self._trials.targets.count(
+            tried.trial,
+            is_canary=tried.is_canary,
+            failed=failed,
+            unsound=unsound,
+            duration_us=duration_us,
+            cost_microusd=ending.cost_microusd,
+        )
+        results = ("failed",) if failed else unsound or ("ok",)
+        arm = "canary" if tried.is_canary else "others"
+        for result in results:
+            self._metrics.count_trial(tried.trial.rule, arm, result)
