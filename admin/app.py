@@ -52,7 +52,7 @@ from admin.traffic.profiles import profile_routes
 from admin.undo import carry_undo
 from admin.viewing import viewing_routes
 from gateway.clock import Clock, SystemClock
-from gateway.configuration.reading import is_guarded
+from gateway.configuration.checking import is_guarded
 from gateway.configuration.settings import Settings
 from gateway.credentials import admin_token, oidc_secret, pepper
 from gateway.errors import ConfigurationInvalid

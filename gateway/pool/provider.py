@@ -6,14 +6,13 @@ dispatcher does, and then a member that has just failed is avoided.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import structs
 
 from gateway.errors import (
     ConfigurationInvalid,
-    GatewrightError,
     PoolBusy,
     RequestInvalid,
     UpstreamFailed,
@@ -27,9 +26,10 @@ from gateway.pool.members import Load, Member, PoolRules
 from gateway.pool.observing import Observations, state_of
 from gateway.pool.parity import Greedy, Sibling, sibling
 from gateway.pool.prefixes import Prompt, prompt_of
+from gateway.pool.reply import PoolReply
 from gateway.pool.router import Router
 from gateway.pool.speeds import SpeedWatch
-from gateway.ports import ModelHost, ServedModel, Take, UpstreamCall, UpstreamReply
+from gateway.ports import ModelHost, ServedModel, UpstreamCall, UpstreamReply
 from gateway.telemetry import Event, logger
 from gateway.types import ChatRequest, DialectName, Target
 
@@ -320,79 +320,3 @@ class PoolProvider:
                 member.down()
                 self._down[member.name] = DIFFERS
                 self._log.warning(Event.MEMBER_DIFFERS, provider=self.name, reason=member.name)
-
-
-class PoolReply:
-    """A member's reply that gives its load back when it is closed."""
-
-    def __init__(
-        self, pool: PoolProvider, reply: UpstreamReply, load: Load, prompt: Prompt
-    ) -> None:
-        self._pool = pool
-        self._reply = reply
-        self._load: Load | None = load
-        self._member_load = load
-        self._prompt = prompt
-        self._answered_s = 0.0
-        self._pieces = 0
-        self.status = reply.status
-        self.retry_after_s = reply.retry_after_s
-        self.is_event_stream = reply.is_event_stream
-        self.rate_limits = reply.rate_limits
-
-    @property
-    def body_bytes(self) -> int:
-        return self._reply.body_bytes
-
-    @property
-    def member(self) -> str:
-        """Which replica answers."""
-        return self._member_load.member.name
-
-    async def read(self) -> bytes:
-        try:
-            return await self._reply.read()
-        except GatewrightError as error:
-            self._end(error)
-            raise
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        try:
-            async for chunk in self._reply.chunks():
-                self._count()
-                yield chunk
-        except GatewrightError as error:
-            self._end(error)
-            raise
-
-    async def flow(self, take: Take) -> None:
-        def count(piece: bytes) -> bool:
-            self._count()
-            return take(piece)
-
-        try:
-            await self._reply.flow(count)
-        except GatewrightError as error:
-            self._end(error)
-            raise
-
-    def _count(self) -> None:
-        if not self._pieces:
-            self._answered_s = self._pool.now_s()
-            self._member_load.member.answered(self._member_load, self._answered_s)
-        self._pieces += 1
-
-    async def close(self) -> None:
-        try:
-            await self._reply.close()
-        finally:
-            self._end(None)
-
-    def _end(self, error: BaseException | None) -> None:
-        load, self._load = self._load, None
-        if load is None:
-            return
-        if error is None and self._pieces > 1:
-            took_ms = 1e3 * (self._pool.now_s() - self._answered_s)
-            self._pool.speeds.note(load.member, took_ms / (self._pieces - 1))
-        self._pool.ended(load, self._prompt, error)

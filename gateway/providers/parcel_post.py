@@ -10,7 +10,8 @@ from msgspec import Struct
 from gateway.errors import UpstreamFailed, UpstreamMalformed, UpstreamRefused
 from gateway.parcels import json_lines
 from gateway.ports import UpstreamCall
-from gateway.providers.egress import Egress, EgressReply, Route
+from gateway.providers.egress import Egress, Route
+from gateway.providers.reply import EgressReply
 
 
 RESULT_BYTES_MAX = 1024 * 1024 * 1024

@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 
 from local_engine.serve.chat_request import decode_body
-from local_engine.serve.engine import Caller, Engine, StepFailed
+from local_engine.serve.engine import Engine
 from local_engine.serve.errors import InvalidRequest, api_error_of
+from local_engine.serve.generation import Caller
 from local_engine.serve.http import Send, send_body
+from local_engine.serve.link import StepFailed
 from local_engine.serve.prompts import read_prompts
 from local_engine.text.errors import PromptRefused
 

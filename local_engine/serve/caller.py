@@ -5,8 +5,8 @@ meets none but its own, unless the engine was started for one tenant only; its t
 """
 
 from local_engine.core.tiers import Tier
-from local_engine.serve.engine import Caller
 from local_engine.serve.errors import InvalidRequest
+from local_engine.serve.generation import Caller
 from local_engine.serve.http import Scope
 
 

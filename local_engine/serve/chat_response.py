@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from local_engine.core.sequence import FinishReason
-from local_engine.serve.engine import Generation, Output
+from local_engine.serve.engine import Output
+from local_engine.serve.generation import Generation
 from local_engine.serve.wire import Token
 from local_engine.text.output_parser import Content, OutputParser, Part, Reasoning, ToolCall
 from local_engine.text.tokenizer import ChatTokenizer

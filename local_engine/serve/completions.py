@@ -13,9 +13,11 @@ from local_engine.serve.chat_request import decode_body, unsupported_parameter
 from local_engine.serve.chat_response import DONE, as_event
 from local_engine.serve.choices import Choices, gathered
 from local_engine.serve.clock import unix_time_s
-from local_engine.serve.engine import Caller, Engine, Generation, Output, StepFailed
+from local_engine.serve.engine import Engine, Output
 from local_engine.serve.errors import InvalidRequest, NotFound, queue_full
+from local_engine.serve.generation import Caller, Generation
 from local_engine.serve.http import Send, send_body, send_part, start_event_stream
+from local_engine.serve.link import StepFailed
 from local_engine.serve.prompts import Prompt, read_prompts
 from local_engine.serve.sampling_fields import (
     OTHERS_SAMPLING,

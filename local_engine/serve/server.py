@@ -14,7 +14,8 @@ import uvloop
 
 from local_engine.serve.app import EngineApp
 from local_engine.serve.clock import monotonic_s
-from local_engine.serve.engine import Engine, WorkerRefused
+from local_engine.serve.engine import Engine
+from local_engine.serve.link import WorkerRefused
 from local_engine.serve.log import log_event
 from local_engine.serve.options import ServeOptions
 from local_engine.serve.supervisor import Supervisor

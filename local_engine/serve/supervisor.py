@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from local_engine.serve.engine import Engine, WorkerLink, WorkerRefused
+from local_engine.serve.engine import Engine
+from local_engine.serve.link import WorkerLink, WorkerRefused
 from local_engine.serve.log import log_event
 from local_engine.serve.options import WorkerOptions
 from local_engine.serve.wire import socket_pair

@@ -8,9 +8,10 @@ import msgspec
 
 from local_engine.core.sequence import PromptTooLong
 from local_engine.serve.chat_request import decode_body, unsupported_parameter
-from local_engine.serve.engine import Engine, StepFailed
+from local_engine.serve.engine import Engine
 from local_engine.serve.errors import InvalidRequest, NotFound, api_error_of
 from local_engine.serve.http import Send, send_body
+from local_engine.serve.link import StepFailed
 from local_engine.serve.prompts import Prompt, read_prompts
 from local_engine.text.errors import PromptRefused
 

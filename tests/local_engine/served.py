@@ -12,7 +12,8 @@ from local_engine.runner.choosing import Result
 from local_engine.runner.model_runner import ModelRunner, Prepared
 from local_engine.serve import worker_process
 from local_engine.serve.app import EngineApp
-from local_engine.serve.engine import Engine, WorkerLink
+from local_engine.serve.engine import Engine
+from local_engine.serve.link import WorkerLink
 from local_engine.serve.options import WorkerOptions
 from local_engine.serve.wire import encode, socket_pair
 from local_engine.serve.worker import Worker

@@ -10,7 +10,9 @@ import pytest
 from local_engine.core.limits import QueueFull
 from local_engine.sampling_params import SamplingParams
 from local_engine.serve import worker
-from local_engine.serve.engine import Caller, Engine, Generation, StepFailed
+from local_engine.serve.engine import Engine
+from local_engine.serve.generation import Caller, Generation
+from local_engine.serve.link import StepFailed
 from tests.local_engine.served import Served, client_of, served
 
 

@@ -15,8 +15,9 @@ from gateway.dialects.registry import DIALECTS
 from gateway.oversight.checkup import Checkup
 from gateway.providers.checking import Checker, question
 from gateway.providers.config import ProviderConfig
-from gateway.providers.egress import Egress, EgressLimits
+from gateway.providers.egress import Egress
 from gateway.providers.registry import build_provider
+from gateway.providers.reply import EgressLimits
 from gateway.providers.resolver import GuardedResolver
 from gateway.types import Target
 from tests.gateway.providers.samples import HOME, PRICE, make_secret, make_target

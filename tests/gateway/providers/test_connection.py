@@ -15,8 +15,9 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.providers.connection import BUFFERED_BYTES_MAX, HEAD_BYTES_MAX, Connection
-from gateway.providers.egress import Egress, EgressLimits, EgressReply, Route
+from gateway.providers.egress import Egress, Route
 from gateway.providers.endpoint import parse_endpoint
+from gateway.providers.reply import EgressLimits, EgressReply
 from tests.gateway.providers.samples import HOME, make_call
 
 

@@ -13,8 +13,9 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.providers.egress import Egress, EgressLimits, Route, parse_retry_after
+from gateway.providers.egress import Egress, Route
 from gateway.providers.endpoint import parse_endpoint
+from gateway.providers.reply import EgressLimits, parse_retry_after
 from tests.gateway.providers.samples import HOME, make_call, make_secret, make_target
 from tests.upstreams import Answer, Fault, RecordingUpstream
 

@@ -15,8 +15,9 @@ from gateway.oversight.checkup import Checkup
 from gateway.oversight.deeds import OPERATORS
 from gateway.ports import Provider
 from gateway.providers.config import ProviderConfig
-from gateway.providers.egress import Egress, EgressLimits
+from gateway.providers.egress import Egress
 from gateway.providers.registry import build_provider
+from gateway.providers.reply import EgressLimits
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.keeper import SecretUnavailableError
 from gateway.secrets.secret import Secret

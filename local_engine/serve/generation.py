@@ -1,0 +1,35 @@
+"""One sequence on its way: on whose behalf, what went in, and what came out so far."""
+
+from dataclasses import dataclass, field
+
+from local_engine.core.sequence import FinishReason
+from local_engine.sampling_params import SamplingParams
+from local_engine.serve.wire import (
+    Token,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """On whose behalf a sequence is computed, as the gateway says."""
+
+    tenant: str = ""
+    data_class: str = ""
+    tier: str = "standard"
+    is_zeroed: bool = False
+
+
+@dataclass(slots=True)
+class Generation:
+    """One sequence on its way: what went in, and what is known about what came out."""
+
+    sequence_id: str
+    prompt_token_ids: list[int]
+    params: SamplingParams
+    caller: Caller
+    keeps_special: bool = False
+    """Control tokens stay in the text: the parser of tool calls looks for them."""
+    output_token_ids: list[int] = field(default_factory=list)
+    prompt_logprobs: list[Token] = field(default_factory=list)
+    num_cached_tokens: int = 0
+    finish_reason: FinishReason | None = None
