@@ -98,6 +98,26 @@ def alerts_credential(settings: Settings) -> Secret[str] | None:
     return source_of(settings, reference, "alerts.credential").load() if reference else None
 
 
+def alerts_signing_key(settings: Settings) -> Secret[str] | None:
+    """What the web hook of alerts is signed with; None where it is not signed.
+
+    Raises:
+        ConfigurationInvalid: it cannot be read.
+    """
+    reference = settings.alerts.signing_key
+    return source_of(settings, reference, "alerts.signing_key").load() if reference else None
+
+
+def sink_signing_key(settings: Settings, sink: str) -> Secret[str] | None:
+    """What a sink's deliveries are signed with; None where they are not.
+
+    Raises:
+        ConfigurationInvalid: it cannot be read.
+    """
+    reference = settings.sinks[sink].signing_key
+    return source_of(settings, reference, f"sinks.{sink}.signing_key").load() if reference else None
+
+
 def sink_credential(settings: Settings, sink: str) -> Secret[str] | None:
     """What a sink is sent as a bearer token; None when it takes none.
 

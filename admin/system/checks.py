@@ -22,6 +22,7 @@ from gateway.configuration.settings import Settings
 from gateway.credentials import (
     admin_token,
     alerts_credential,
+    alerts_signing_key,
     answers_password,
     master_key,
     oidc_secret,
@@ -126,6 +127,8 @@ def _credentials(settings: Settings) -> Iterator[Check]:
         yield _tried("Password of shared answers", "present", lambda: answers_password(settings))
     if settings.alerts.credential:
         yield _tried("Credential of alerts", "present", lambda: alerts_credential(settings))
+    if settings.alerts.signing_key:
+        yield _tried("Signing key of alerts", "present", lambda: alerts_signing_key(settings))
 
 
 def _sinks(settings: Settings) -> Iterator[Check]:

@@ -28,6 +28,7 @@ from gateway.configuration.settings import Settings
 from gateway.credentials import (
     admin_token,
     alerts_credential,
+    alerts_signing_key,
     answers_password,
     master_key_bytes,
     oidc_secret,
@@ -35,9 +36,11 @@ from gateway.credentials import (
     provider_credential,
     rates_password,
     sink_credential,
+    sink_signing_key,
 )
 from gateway.errors import GatewrightError
 from gateway.oversight.access import Permission
+from gateway.providers.signing import PREFIX
 from gateway.secrets.secret import Secret
 from gateway.store.attention import Attention
 from gateway.store.evidence.unended import UnendedReader
@@ -191,8 +194,10 @@ def known_secrets(settings: Settings) -> Iterator[str]:
         lambda: answers_password(settings),
         lambda: oidc_secret(settings),
         lambda: alerts_credential(settings),
+        lambda: alerts_signing_key(settings),
         *(lambda name=name: provider_credential(settings, name) for name in settings.providers),
         *(lambda name=name: sink_credential(settings, name) for name in settings.sinks),
+        *(lambda name=name: sink_signing_key(settings, name) for name in settings.sinks),
         lambda: make_url(settings.database_url).password,
     ]
     for ask in asked:
@@ -204,7 +209,7 @@ def known_secrets(settings: Settings) -> Iterator[str]:
         if isinstance(value, bytes):
             value = value.decode("utf-8", "replace")
         if isinstance(value, str):
-            yield value
+            yield from value.split() if value.startswith(PREFIX) else (value,)
 
 
 def _view(part: Part) -> PartView:

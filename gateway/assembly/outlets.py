@@ -3,9 +3,10 @@
 from gateway.assembly.wiring import as_setting
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
-from gateway.credentials import sink_credential
+from gateway.credentials import sink_credential, sink_signing_key
 from gateway.errors import ConfigurationInvalid
 from gateway.providers.egress import Egress
+from gateway.providers.signing import Signer
 from gateway.providers.sinks import FileSink, HttpSink, SyslogSink
 from gateway.store.engine import Database
 from gateway.store.evidence.shipping import Shipper, Sink
@@ -19,11 +20,11 @@ def make_shipper(settings: Settings, egress: Egress, database: Database, clock: 
         ConfigurationInvalid: a sink has no address, or one that may not be called.
     """
     records = DatabaseAuditSink(database, settings.path(settings.audit.directory))
-    sinks = {name: _sink(settings, name, egress) for name in settings.sinks}
+    sinks = {name: _sink(settings, name, egress, clock) for name in settings.sinks}
     return Shipper(database, records, sinks, clock, settings.audit.worker)
 
 
-def _sink(settings: Settings, name: str, egress: Egress) -> Sink:
+def _sink(settings: Settings, name: str, egress: Egress, clock: Clock) -> Sink:
     sink, section = settings.sinks[name], f"sinks.{name}"
     if not (sink.file if sink.kind == "jsonl" else sink.url):
         missing = "file" if sink.kind == "jsonl" else "url"
@@ -33,7 +34,8 @@ def _sink(settings: Settings, name: str, egress: Egress) -> Sink:
     if sink.kind == "syslog":
         with as_setting(settings, "sinks.", f"{section}.url"):
             return SyslogSink(section, sink.url, allow_plain=sink.allow_plain_http)
-    credential = sink_credential(settings, name)
+    credential, keys = sink_credential(settings, name), sink_signing_key(settings, name)
+    signer = Signer(section, keys, clock) if keys else None
     with as_setting(settings, "providers.", f"{section}.url"):
         return HttpSink(
             name,
@@ -42,4 +44,5 @@ def _sink(settings: Settings, name: str, egress: Egress) -> Sink:
             egress,
             allow_plain_http=sink.allow_plain_http,
             as_telemetry=sink.kind == "otlp",
+            signer=signer,
         )

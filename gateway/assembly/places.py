@@ -16,6 +16,7 @@ from gateway.configuration.sections import SecretReference
 from gateway.configuration.settings import Settings
 from gateway.credentials import (
     alerts_credential,
+    alerts_signing_key,
     answers_password,
     master_key,
     provider_credential,
@@ -29,6 +30,7 @@ from gateway.ports import ModelHost, Provider
 from gateway.providers.egress import Egress
 from gateway.providers.engine import EngineProvider
 from gateway.providers.registry import build_provider, model_hosts, pools_among
+from gateway.providers.signing import Signer
 from gateway.providers.webhook import WebHook
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.keeper import (
@@ -190,18 +192,22 @@ class Rotation:
         self._log.warning(Event.CREDENTIAL_UNAVAILABLE, provider=provider, reason=reason)
 
 
-def make_hook(settings: Settings, egress: Egress) -> WebHook | None:
+def make_hook(settings: Settings, egress: Egress, clock: Clock) -> WebHook | None:
     """The web hook of alerts; None where none is configured.
 
     Raises:
-        ConfigurationInvalid: its address is none that the egress may call.
+        ConfigurationInvalid: its address is none that the egress may call, or its key is none.
     """
     if not settings.alerts.url:
         return None
     credential, may_be_plain = alerts_credential(settings), settings.alerts.allow_plain_http
+    keys = alerts_signing_key(settings)
+    signer = Signer("alerts", keys, clock) if keys else None
     with as_setting(settings, "providers.", "alerts.url"):
         return WebHook(
-            "alerts", settings.alerts.url, credential, egress, allow_plain_http=may_be_plain
+            *("alerts", settings.alerts.url, credential, egress),
+            allow_plain_http=may_be_plain,
+            signer=signer,
         )
 
 
@@ -213,7 +219,7 @@ def make_alerting(
     Raises:
         ConfigurationInvalid: its address is none that the egress may call.
     """
-    hook = make_hook(settings, egress)
+    hook = make_hook(settings, egress, clock)
     if hook is None:
         return None
     table = AlertTable(database, clock)

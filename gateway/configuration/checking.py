@@ -205,12 +205,15 @@ def _check_references(settings: Settings) -> None:
         ("response_cache.password", settings.response_cache.password),
         ("oidc.client_secret", settings.oidc.client_secret),
         ("alerts.credential", settings.alerts.credential),
+        ("alerts.signing_key", settings.alerts.signing_key),
     ):
         if optional:
             references[key] = optional
     for name, sink in settings.sinks.items():
         if sink.credential:
             references[f"sinks.{name}.credential"] = sink.credential
+        if sink.signing_key:
+            references[f"sinks.{name}.signing_key"] = sink.signing_key
     _check_vault(settings)
     references["vault.credential"] = settings.vault.credential
     for key, reference in references.items():

@@ -118,6 +118,8 @@ class AlertSettings(Struct, frozen=True, forbid_unknown_fields=True):
     url: str = ""
     credential: SecretReference | None = None
     """Sent as a bearer token."""
+    signing_key: SecretReference | None = None
+    """What is sent is signed with it, by the Standard Webhooks specification."""
     allow_plain_http: bool = False
     percents: tuple[int, ...] = (50, 80, 100)
     dear_hour_microusd: int = 5_000_000
@@ -153,6 +155,8 @@ class SinkSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Of `jsonl`."""
     credential: SecretReference | None = None
     """Sent as a bearer token (http, otlp)."""
+    signing_key: SecretReference | None = None
+    """What is sent is signed with it (http, otlp), by the Standard Webhooks specification."""
     allow_plain_http: bool = False
 
 

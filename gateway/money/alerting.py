@@ -23,6 +23,8 @@ class Due(Protocol):
     def spent_microusd(self) -> int: ...
     @property
     def window(self) -> str: ...
+    @property
+    def window_start_us(self) -> int: ...
 
 
 class Alerts(Protocol):
@@ -34,9 +36,16 @@ class Alerts(Protocol):
 
 
 class Hook(Protocol):
-    async def post(self, body: bytes) -> bool:
-        """Whether it was taken."""
+    async def post(self, body: bytes, about: str = "") -> bool:
+        """Whether it was taken; `about` is the same whenever the same thing is told."""
         ...
+
+
+class Told(Struct, frozen=True):
+    """What a web hook is sent, and a name for what that is about: the same when it comes again."""
+
+    about: str
+    body: bytes
 
 
 class Message(Struct, frozen=True):
@@ -49,6 +58,7 @@ class Message(Struct, frozen=True):
     spent_microusd: int
     limit_microusd: int
     window: str
+    window_start_us: int
 
 
 class DriftDue(Protocol):
@@ -116,7 +126,7 @@ class HourMessage(Struct, frozen=True):
     samples: int
 
 
-def budget_message(alert: Due) -> bytes:
+def budget_message(alert: Due) -> Told:
     """Of a budget."""
     message = Message(
         event="budget.used",
@@ -126,11 +136,13 @@ def budget_message(alert: Due) -> bytes:
         spent_microusd=alert.spent_microusd,
         limit_microusd=alert.limit_microusd,
         window=alert.window,
+        window_start_us=alert.window_start_us,
     )
-    return msgspec.json.encode(message)
+    about = (alert.account, alert.window, alert.window_start_us, alert.percent)
+    return told(message.event, (*about, alert.limit_microusd), message)
 
 
-def drift_message(drift: DriftDue) -> bytes:
+def drift_message(drift: DriftDue) -> Told:
     """Of a drift."""
     message = DriftMessage(
         event="profile.drifts",
@@ -142,10 +154,10 @@ def drift_message(drift: DriftDue) -> bytes:
         said=drift.said,
         withdraws_guarantee=bool(drift.guarantee),
     )
-    return msgspec.json.encode(message)
+    return told(message.event, (drift.organisation, drift.id), message)
 
 
-def hour_message(hour: HourDue) -> bytes:
+def hour_message(hour: HourDue) -> Told:
     """Of an hour that cost unusually much."""
     message = HourMessage(
         event="cost.unusual_hour",
@@ -158,14 +170,19 @@ def hour_message(hour: HourDue) -> bytes:
         bound_microusd=hour.bound_microusd,
         samples=hour.samples,
     )
-    return msgspec.json.encode(message)
+    return told(message.event, (hour.organisation, hour.account, hour.hour_us), message)
+
+
+def told(event: str, about: tuple[str | int, ...], message: Struct) -> Told:
+    """A message, and what it is about."""
+    return Told(" ".join([event, *map(str, about)]), msgspec.json.encode(message))
 
 
 class Alerting:
     """Sends what is due; what was not taken is due again after a minute."""
 
     def __init__(
-        self, alerts: Alerts, hook: Hook, message: Callable[[Any], bytes] = budget_message
+        self, alerts: Alerts, hook: Hook, message: Callable[[Any], Told] = budget_message
     ) -> None:
         self._alerts = alerts
         self._hook = hook
@@ -174,7 +191,8 @@ class Alerting:
 
     async def perform(self) -> None:
         for alert in await self._alerts.due():
-            if await self._hook.post(self._message(alert)):
+            told = self._message(alert)
+            if await self._hook.post(told.body, told.about):
                 await self._alerts.sent(alert)
                 self._log.info(Event.ALERT_SENT, component="alerts")
             else:

@@ -16,6 +16,7 @@ from gateway.audit.disk import Disk
 from gateway.errors import ConfigurationInvalid
 from gateway.oversight.exporting import Line, as_json_lines, as_spans, as_syslog
 from gateway.providers.egress import Egress
+from gateway.providers.signing import Signer
 from gateway.providers.webhook import WebHook
 from gateway.secrets.secret import Secret
 
@@ -72,9 +73,12 @@ class HttpSink:
         *,
         allow_plain_http: bool,
         as_telemetry: bool,
+        signer: Signer | None = None,
     ) -> None:
         """Raises ConfigurationInvalid unless the URL is one that the egress may call."""
-        self._hook = WebHook(name, url, credential, egress, allow_plain_http=allow_plain_http)
+        self._hook = WebHook(
+            name, url, credential, egress, allow_plain_http=allow_plain_http, signer=signer
+        )
         self._encode = as_spans if as_telemetry else as_json_lines
         self.takes_checkpoints = not as_telemetry
 

@@ -3,6 +3,7 @@
 from gateway.errors import GatewrightError
 from gateway.providers.egress import Egress
 from gateway.providers.endpoint import parse_endpoint
+from gateway.providers.signing import Signer
 from gateway.secrets.secret import Secret
 
 
@@ -21,6 +22,7 @@ class WebHook:
         egress: Egress,
         *,
         allow_plain_http: bool = False,
+        signer: Signer | None = None,
     ) -> None:
         """Raises ConfigurationInvalid unless the URL is one that the egress may call."""
         endpoint = parse_endpoint(name, url, "operator", allow_plain_http=allow_plain_http)
@@ -28,12 +30,16 @@ class WebHook:
         self.problem = ""
         """Why the last one was not taken, in words of ours; empty when it was."""
         self._egress = egress
+        self._signer = signer
         self._route = egress.route(endpoint, "", headers)
 
-    async def post(self, body: bytes) -> bool:
-        """Whether it was taken."""
+    async def post(self, body: bytes, about: str = "") -> bool:
+        """Whether it was taken; `about` names what is told, where it may be told again."""
+        route = self._route
+        if self._signer is not None:
+            route = route.with_headers(self._signer.headers(body, about))
         try:
-            reply = await self._egress.tell(self._route, body, DEADLINE_S)
+            reply = await self._egress.tell(route, body, DEADLINE_S)
         except GatewrightError as error:
             self.problem = error.message
             return False

@@ -118,7 +118,7 @@ def _keeping(parts: Tended) -> tuple[Duty, ...]:
 def _watching(parts: Tended) -> tuple[Duty, ...]:
     """Whether all is well, here and around it."""
     settings = parts.settings
-    hook = make_hook(settings, parts.egress)
+    hook = make_hook(settings, parts.egress, parts.clock)
     return (
         Duty("health", rhythm.HEALTH_S, parts.soundness.report, Event.UPKEEP_FAILED),
         *drift_watch(
@@ -143,7 +143,7 @@ def _watching(parts: Tended) -> tuple[Duty, ...]:
 
 def _telling(parts: Tended) -> tuple[Duty, ...]:
     """Who is told, here and outside, where the settings name somebody."""
-    hook = make_hook(parts.settings, parts.egress)
+    hook = make_hook(parts.settings, parts.egress, parts.clock)
     sink = parts.integration.sink
     duties: tuple[Duty, ...] = (
         reveal_reporting(parts.database, sink, parts.deeds, parts.clock, hook),

@@ -7,11 +7,10 @@ with every other record; the web hook of alerts gets it too.
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
 from msgspec import Struct
 
 from gateway.clock import Clock
-from gateway.money.alerting import Alerting, Hook
+from gateway.money.alerting import Alerting, Hook, Told, told
 from gateway.oversight.deeds import OPERATORS, Deeds
 from gateway.store.custody.orders import Reveal, reveals_between
 from gateway.store.custody.reveal_reports import RevealReport, RevealReports, Week
@@ -42,7 +41,7 @@ class ReportMessage(Struct, frozen=True):
     people: int
 
 
-def report_message(report: RevealReport) -> bytes:
+def report_message(report: RevealReport) -> Told:
     """Of a week's reveals."""
     message = ReportMessage(
         event="reveals.reported",
@@ -54,7 +53,7 @@ def report_message(report: RevealReport) -> bytes:
         readings=report.readings,
         people=report.people,
     )
-    return msgspec.json.encode(message)
+    return told(message.event, (report.organisation, report.since_us), message)
 
 
 class RevealReporting:

@@ -1,12 +1,15 @@
 """A budget owner is told by web hook at 50, 80 and 100 % of each window, once each."""
 
 import asyncio
+import base64
+import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
+import openai
 import pytest
 from aiohttp import web
 
@@ -29,13 +32,19 @@ class Hook:
     def __init__(self) -> None:
         self.told: list[dict[str, Any]] = []
         self.credentials: set[str] = set()
+        self.signing_key = f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}"
+        self.ids: list[str] = []
         self.status = 204
         self.url = ""
 
     async def take(self, request: web.Request) -> web.Response:
         self.credentials.add(request.headers.get("authorization", ""))
+        body = await request.read()
+        with openai.OpenAI(api_key="none", webhook_secret=self.signing_key) as client:
+            client.webhooks.verify_signature(body, request.headers)
+        self.ids.append(request.headers["webhook-id"])
         if self.status == 204:
-            self.told.append(msgspec.json.decode(await request.read()))
+            self.told.append(msgspec.json.decode(body))
         return web.Response(status=self.status)
 
     def said(self, window: str) -> list[int]:
@@ -65,7 +74,11 @@ async def test_each_percentage_of_each_window_is_told_once_with_the_amounts(
     token = tmp_path / "hook.token"
     token.touch(mode=0o600)
     token.write_text(TOKEN)
-    more = f'[alerts]\nurl = "{hook.url}"\ncredential = {{ file = "{token}" }}'
+    key = tmp_path / "hook.key"
+    key.touch(mode=0o600)
+    key.write_text(hook.signing_key)
+    more = f'[alerts]\nurl = "{hook.url}"\ncredential = {{ file = "{token}" }}\n'
+    more += f'signing_key = {{ file = "{key}" }}'
     async with RunningGateway(tmp_path, sqlite_url, upstreams, more=more) as gateway:
         caller = Caller(gateway, http, await gateway.issue_key())
 
@@ -101,6 +114,7 @@ async def test_each_percentage_of_each_window_is_told_once_with_the_amounts(
     assert hook.said("day") == [50, 80, 100]
     assert hook.said("total") == []
     first = hook.told[0]
+    assert first.pop("window_start_us") % 86_400_000_000 == 0, "days begin at midnight UTC"
     assert first == {
         "event": "budget.used",
         "account": "org:acme",
@@ -111,3 +125,4 @@ async def test_each_percentage_of_each_window_is_told_once_with_the_amounts(
         "window": "day",
     }
     assert hook.credentials == {f"Bearer {TOKEN}"}
+    assert len(set(hook.ids)) == 3, "each alert is a message of its own"

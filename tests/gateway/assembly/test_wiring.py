@@ -67,7 +67,7 @@ async def test_what_an_adapter_refuses_is_named_with_its_file(text: str, tmp_pat
 
     def build() -> None:
         make_providers(settings, egress, clock.monotonic_s)
-        make_hook(settings, egress)
+        make_hook(settings, egress, clock)
         make_shipper(settings, egress, database, clock)
 
     with pytest.raises(ConfigurationInvalid) as refused:

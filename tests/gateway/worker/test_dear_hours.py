@@ -34,8 +34,10 @@ class Hook:
     def __init__(self) -> None:
         self.refuses = 0
         self.told: list[dict[str, Any]] = []
+        self.about: list[str] = []
 
-    async def post(self, body: bytes) -> bool:
+    async def post(self, body: bytes, about: str = "") -> bool:
+        self.about.append(about)
         if self.refuses:
             self.refuses -= 1
             return False
@@ -183,6 +185,8 @@ async def test_a_web_hook_that_did_not_take_it_is_told_again_after_a_minute(worl
     await world.watch.tend()
     await world.watch.tend()
     assert len(world.hook.told) == 1
+    (about,) = set(world.hook.about)
+    assert (about.split()[0], len(world.hook.about)) == ("cost.unusual_hour", 2)
 
 
 async def test_a_web_hook_that_is_new_hears_of_no_old_hours(world: World) -> None:

@@ -40,7 +40,7 @@ class Hook:
         self.refuses = 0
         self.told: list[dict[str, Any]] = []
 
-    async def post(self, body: bytes) -> bool:
+    async def post(self, body: bytes, about: str = "") -> bool:
         if self.refuses:
             self.refuses -= 1
             return False

@@ -38,7 +38,7 @@ class Hook:
         self.refuses = 0
         self.told: list[dict[str, Any]] = []
 
-    async def post(self, body: bytes) -> bool:
+    async def post(self, body: bytes, about: str = "") -> bool:
         await asyncio.sleep(0)
         if self.refuses:
             self.refuses -= 1
