@@ -40,7 +40,6 @@ from gateway.credentials import (
 )
 from gateway.errors import GatewrightError
 from gateway.oversight.access import Permission
-from gateway.providers.signing import PREFIX
 from gateway.secrets.secret import Secret
 from gateway.store.attention import Attention
 from gateway.store.evidence.unended import UnendedReader
@@ -51,6 +50,8 @@ AT: Final = "/system/diagnostics"
 HOURS: Final = 72
 HOUR_US: Final = 3_600_000_000
 SINKS_MAX: Final = 100
+WORD_CHARS_MIN: Final = 24
+"""So long a word of a secret is one by itself, such as each of two signing keys."""
 PACKAGES: Final = (
     *("gatewright", "litestar", "uvicorn", "uvloop", "sqlalchemy", "alembic", "asyncpg"),
     *("aiosqlite", "msgspec", "cryptography", "numpy", "google-re2", "openai", "anthropic"),
@@ -209,7 +210,8 @@ def known_secrets(settings: Settings) -> Iterator[str]:
         if isinstance(value, bytes):
             value = value.decode("utf-8", "replace")
         if isinstance(value, str):
-            yield from value.split() if value.startswith(PREFIX) else (value,)
+            yield value
+            yield from (word for word in value.split() if len(word) >= WORD_CHARS_MIN)
 
 
 def _view(part: Part) -> PartView:

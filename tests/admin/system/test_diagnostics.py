@@ -13,7 +13,9 @@ import pytest
 
 from admin.access import CSRF_HEADER, csrf_of
 from admin.system.bundle import PART_BYTES_MAX, Part, Scrubber, archived, written
+from admin.system.diagnostics import known_secrets
 from gateway.audit.export import segment_rows
+from gateway.configuration.reading import parse_settings
 from tests.admin import seeding
 from tests.admin.listener import Browser, Listener, browsing
 
@@ -173,3 +175,25 @@ def test_secrets_are_found_also_as_json_writes_them_and_short_ones_are_left() ->
     raw = written(Part("x", "", {"a": 'is quo"ted\\secret', "b": "abcdefg", "c": "ab"}), scrubber)
 
     assert msgspec.json.decode(raw) == {"a": "is [removed]", "b": "[removed]g", "c": "ab"}
+
+
+async def test_each_of_two_signing_keys_is_a_secret_that_no_bundle_holds(tmp_path: Path) -> None:
+    keys = [f"whsec_{secrets.token_hex(16)}" for _ in range(2)]
+    for name in ("alerts", "sink"):
+        file = tmp_path / f"{name}.key"
+        file.touch(mode=0o600)
+        file.write_text(" ".join(keys) if name == "alerts" else keys[0][::-1])
+    text = """
+[alerts]
+url = "https://hooks.example/in"
+signing_key = { file = "alerts.key" }
+[sinks.siem]
+kind = "http"
+url = "https://siem.example/in"
+signing_key = { file = "sink.key" }
+"""
+    known = [*known_secrets(parse_settings(text, "gatewright.toml", tmp_path, {}))]
+
+    assert {*keys, keys[0][::-1]} < {*known}
+    raw = written(Part("x", "", {key: f"said {key}" for key in keys}), Scrubber(known))
+    assert not any(key.encode() in raw for key in keys)
