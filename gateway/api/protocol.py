@@ -61,7 +61,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _is_head_complete = False
     _is_read_short = False
     _is_in_body = False
-    _head_timer: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
+    """For what has to arrive soon: a head, or the rest of a body that was answered already."""
     _refusal = "This is not a request in HTTP/1.1 that could be read."
     fixed_of: list[tuple[bytes, bytes]] | None = None
     """The server's own headers that `fixed` holds as they are sent."""
@@ -70,7 +71,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.departure: Callable[[], None] | None = None
-        self._head_timer = self.loop.call_later(self.limits.header_receive_s, transport.close)
+        self._wait_for(self.limits.header_receive_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
@@ -90,6 +91,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > self.limits.header_bytes_max + READ_BYTES:
                 self.transport.close()
+            elif self._timer is None and not self._is_in_body and not self._is_serving:
+                self._wait_for(self.limits.header_receive_s)
 
     def send_400_response(self, msg: str) -> None:
         """As uvicorn's, in words and in an envelope that both vendors' clients read."""
@@ -119,9 +122,21 @@ class BoundedProtocol(HttpToolsProtocol):
             self._start_asgi_task(cycle, application)
         else:
             self.resting.add(self, self.timeout_keep_alive_handler)
+            if self._is_in_body:
+                # A stranger is answered before his body is read; what is left of it is thrown away.
+                self._wait_for(self.limits.body_receive_s)
 
     def _unset_keepalive_if_required(self) -> None:
-        self.resting.remove(self)
+        """A connection rests until a request's head is there, whatever trickles in meanwhile."""
+
+    @property
+    def _is_serving(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def _wait_for(self, most_s: float) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(most_s, self.transport.close)
 
     def on_message_begin(self) -> None:
         self._is_head_complete = False
@@ -139,11 +154,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._is_in_body = False
+        if self._timer is not None:
+            self._stop_timer()
         super().on_message_complete()
 
     def on_headers_complete(self) -> None:
         self._is_head_complete = self._is_in_body = True
-        if self._head_timer is not None:
+        self.resting.remove(self)
+        if self._timer is not None:
             self._stop_timer()
         if self._head_bytes or not self._is_read_short:
             self._check_head()
@@ -178,9 +196,9 @@ class BoundedProtocol(HttpToolsProtocol):
             raise ValueError("the request's head has no one meaning")
 
     def _stop_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class CallerLine:

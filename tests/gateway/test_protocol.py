@@ -3,7 +3,7 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -404,3 +404,71 @@ async def test_what_never_ends_behind_or_between_pieces_of_a_body_is_cut_off(
             answer = await _talk(port, lambda: [head, *[piece] * (READ_BYTES // 1024)])
 
     assert b"200" not in answer
+
+
+async def _drip(port: int, first: bytes, drop: bytes, limit_s: float) -> bool:
+    """Whether a connection ends within `limit_s`, on which something drips after an answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(first)
+    assert (await reader.read(4096)).startswith(b"HTTP/1.1 200")
+    try:
+        async with asyncio.timeout(limit_s):
+            while not reader.at_eof():
+                writer.write(drop)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(reader.read(4096), 0.02)
+    except ConnectionError:
+        pass
+    except TimeoutError:
+        return False
+    finally:
+        writer.close()
+    return True
+
+
+async def _answer_at_once(scope: Any, receive: Any, send: Any) -> None:
+    """Without looking at the body, as who has no key is answered."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
+@pytest.mark.parametrize("of", ["a head", "blank lines", "a body"])
+async def test_what_drips_in_behind_an_answer_keeps_no_connection_open(
+    of: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.api.protocol.KEEP_ALIVE_S", 0.6 if of == "blank lines" else 60.0)
+    first, drop = {
+        "a head": (GOOD + b"GET / HTTP/1.1\r\nhost: he", b"r"),
+        "blank lines": (GOOD, b"\r\n"),
+        "a body": (b"POST / HTTP/1.1\r\nhost: here\r\ncontent-length: 9999\r\n\r\n", b"b"),
+    }[of]
+    limits = Limits(header_receive_s=0.3, body_receive_s=0.3)
+    async with _listening(limits, _answer_at_once) as port:
+        assert await _drip(port, first, drop, 10.0)
+
+
+async def test_a_body_that_arrives_behind_its_answer_leaves_the_connection_good() -> None:
+    head = b"POST / HTTP/1.1\r\nhost: here\r\ncontent-length: 4\r\n\r\n"
+    async with _listening(Limits(body_receive_s=0.3), _answer_at_once) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head)
+        assert (await reader.read(4096)).startswith(b"HTTP/1.1 200")
+        writer.write(b"body")
+        await asyncio.sleep(0.6)
+        writer.write(GOOD)
+        assert (await reader.read(4096)).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+
+async def test_half_a_head_behind_a_request_that_is_served_does_not_cut_it_off() -> None:
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(0.5)
+        await _hello(scope, receive, send)
+
+    async with _listening(Limits(header_receive_s=0.1), slow) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(GOOD)
+        await asyncio.sleep(0.05)
+        writer.write(b"GET / HTTP/1.1\r\nhost: he")
+        assert (await reader.read(4096)).startswith(b"HTTP/1.1 200")
+        writer.close()
