@@ -9,6 +9,7 @@ where both mean the same (decision 0013).
 
 import asyncio
 import re
+import socket
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
@@ -32,6 +33,12 @@ KEEP_ALIVE_S = 75.0
 """How long a connection may rest between two requests."""
 
 
+UNREAD_S = 60.0
+"""How long a caller may take nothing of what is sent to him before his connection is reset."""
+
+_OVER_TCP = (socket.AF_INET, socket.AF_INET6)
+_UNREAD_MS: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
+"""The kernel's own time for that (Linux, tcp(7)); elsewhere there is none."""
 _ENCODING = b"transfer-encoding"
 _HEAD_END = b"\r\n\r\n"
 _UPGRADE = re.compile(rb"\r\n[Uu]pgrade:[^\r\n]*")
@@ -72,6 +79,10 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.departure: Callable[[], None] | None = None
         self._wait_for(self.limits.header_receive_s)
+        connection = transport.get_extra_info("socket")
+        if _UNREAD_MS is not None and connection.family in _OVER_TCP:
+            # A transport that is closed waits for its last byte to be taken, and has no end to it.
+            connection.setsockopt(socket.IPPROTO_TCP, _UNREAD_MS, round(UNREAD_S * 1e3))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()

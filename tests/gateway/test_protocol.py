@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -472,3 +473,23 @@ async def test_half_a_head_behind_a_request_that_is_served_does_not_cut_it_off()
         writer.write(b"GET / HTTP/1.1\r\nhost: he")
         assert (await reader.read(4096)).startswith(b"HTTP/1.1 200")
         writer.close()
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+async def test_who_takes_nothing_of_his_answer_holds_it_for_no_longer(
+    monkeypatch: pytest.MonkeyPatch, *, is_read: bool
+) -> None:
+    monkeypatch.setattr("gateway.api.protocol.UNREAD_S", 2.0)
+    async with _listening(Limits(), _echo) as port:
+        with socket.create_connection(("127.0.0.1", port)) as caller:
+            caller.sendall(_post(b"stream-long", closing=True))
+            caller.setblocking(False)
+            loop, received = asyncio.get_running_loop(), 0
+            with suppress(ConnectionError):
+                for _ in range(30):  # Longer than may be, and so much of it as is taken.
+                    await asyncio.sleep(0.1)
+                    if is_read:
+                        received += len(await loop.sock_recv(caller, 300_000))
+                while piece := await loop.sock_recv(caller, 1_000_000):
+                    received += len(piece)
+    assert (received > len(LONG_ANSWER)) == is_read
