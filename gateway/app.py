@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from gateway.api.application import Application, build_application
-from gateway.api.door import Door, Load
+from gateway.api.door import Door, Load, bounds_of
 from gateway.api.front import Front
 from gateway.api.responses import response_routes
 from gateway.assembly.configured_policy import load_policy
@@ -160,7 +160,7 @@ class DataPlane:
             snapshots=self.snapshots,
             clock=self._clock,
             metrics=self.metrics,
-            limits=self._settings.limits,
+            bounds=bounds_of(self._settings.limits),
             load=load,
         )
         pipeline = Pipeline(self._stages())

@@ -14,6 +14,7 @@ from litestar.types import Receive, Scope, Send
 from gateway.api.azure import Address
 from gateway.api.deadlines import Deadlines
 from gateway.api.exchange import Bounds, Exchange
+from gateway.api.room import Room
 from gateway.clock import Clock
 from gateway.configuration.settings import Limits
 from gateway.errors import Exhausted, GatewrightError, MethodRefused, Unavailable
@@ -40,6 +41,16 @@ IDS_DRAWN = 64
 OVERLOADED = "Too many requests are being served by this worker; try again shortly."
 
 
+def bounds_of(limits: Limits) -> Bounds:
+    """What all doors of a worker share."""
+    return Bounds(
+        body_bytes_max=limits.body_bytes_max,
+        body_receive_s=limits.body_receive_s,
+        room=Room(limits.held_body_bytes_max),
+        deadlines=Deadlines(limits.request_deadline_s + READING_S),
+    )
+
+
 class Door:
     """Receives calls of one dialect at one endpoint."""
 
@@ -52,7 +63,7 @@ class Door:
         snapshots: SnapshotKeeper,
         clock: Clock,
         metrics: Metrics,
-        limits: Limits,
+        bounds: Bounds,
         load: "Load",
     ) -> None:
         self.endpoint = endpoint
@@ -61,11 +72,7 @@ class Door:
         self._snapshots = snapshots
         self._clock = clock
         self._metrics = metrics
-        self._bounds = Bounds(
-            body_bytes_max=limits.body_bytes_max,
-            body_receive_s=limits.body_receive_s,
-            deadlines=Deadlines(limits.request_deadline_s + READING_S),
-        )
+        self._bounds = bounds
         self._load = load
         self._log = logger()
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from gateway.api.deadlines import Deadlines
 from gateway.api.inflating import check_encoding, inflated
+from gateway.api.room import UNCOUNTED_BYTES, Room
 from gateway.errors import BodyTooLarge, RequestInvalid
 
 
@@ -56,6 +57,7 @@ class Bounds(Struct, frozen=True):
 
     body_bytes_max: int
     body_receive_s: float
+    room: Room
     deadlines: Deadlines
     """Of the work, and a little more: who has not read what came of it by then has left."""
 
@@ -66,6 +68,7 @@ class Exchange:
     __slots__ = (
         "_bounds",
         "_head",
+        "_held_bytes",
         "_is_closed",
         "_is_late",
         "_line",
@@ -93,6 +96,7 @@ class Exchange:
         self._serving: asyncio.Task[Any] | None = None
         self._watcher: asyncio.Task[Any] | None = None
         self._is_late = self._is_closed = False
+        self._held_bytes = 0
         self._head: Mapping[str, str] | None = None
         self._receive = receive
         self._send = send
@@ -104,6 +108,7 @@ class Exchange:
         Raises:
             BodyTooLarge: it is, or says it is, longer than the limit, inflated or not.
             EncodingRefused, RequestInvalid: it cannot be inflated, or did not arrive in time.
+            Unavailable: with those of others it would be too much to hold at once.
         """
         encoding = b""
         for name, value in self.headers:
@@ -119,9 +124,14 @@ class Exchange:
             body = await self._receive_in_time()
         elif len(body) > self._bounds.body_bytes_max:
             raise self._too_large()
+        elif len(body) > UNCOUNTED_BYTES:
+            self._hold(len(body))
         self._bounds.deadlines.add(self, self._give_up)
         self._watch()
-        return await inflated(body, encoding, self._bounds.body_bytes_max) if encoding else body
+        if encoding:
+            body = await inflated(body, encoding, self._bounds.body_bytes_max)
+            self._hold(len(body))
+        return body
 
     def _is_too_long(self, length: bytes) -> bool:
         return length.isdigit() and int(length) > self._bounds.body_bytes_max
@@ -151,9 +161,17 @@ class Exchange:
             size += len(part)
             if size > self._bounds.body_bytes_max:
                 raise self._too_large()
+            self._hold(size)
             parts.append(part)
             if not message.get("more_body"):
                 return b"".join(parts)
+
+    def _hold(self, length_bytes: int) -> None:
+        """Have room for a body that is so long by now."""
+        more_bytes = length_bytes - self._held_bytes
+        if length_bytes > UNCOUNTED_BYTES and more_bytes > 0:
+            self._bounds.room.take(more_bytes)
+            self._held_bytes = length_bytes
 
     def _too_large(self) -> BodyTooLarge:
         return BodyTooLarge(f"The body is longer than {self._bounds.body_bytes_max} bytes.")
@@ -189,6 +207,8 @@ class Exchange:
             return
         self._is_closed = True
         self._bounds.deadlines.remove(self)
+        if self._held_bytes:
+            self._bounds.room.give_back(self._held_bytes)
         if self._line is not None:
             self._line.on_departure(None)
         if self._watcher is not None:

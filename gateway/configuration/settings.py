@@ -88,6 +88,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     output_tokens_default: int = 16_384
     reply_bytes_max: int = 32 * 1024 * 1024
     concurrent_requests_max: int = 2048
+    held_body_bytes_max: int = 512 * 1024 * 1024
     audited_reply_bytes_max: int = 1024 * 1024
     messages_max: int = 2000
     tools_max: int = 256

@@ -12,6 +12,7 @@ import pytest
 from gateway.api.deadlines import Deadlines
 from gateway.api.exchange import Bounds, Exchange
 from gateway.api.inflating import PIECE_BYTES, inflated
+from gateway.api.room import Room
 from gateway.errors import BodyTooLarge, EncodingRefused, RequestInvalid
 
 
@@ -33,7 +34,7 @@ class Wire:
 
         scope: Any = {"type": "http", "method": "POST", "headers": list(headers)}
         receive: Callable[[], Awaitable[Any]] = self.coming.get
-        bounds = Bounds(10, body_receive_s=0.05, deadlines=Deadlines(deadline_s))
+        bounds = Bounds(10, body_receive_s=0.05, room=Room(10**9), deadlines=Deadlines(deadline_s))
         return Exchange(scope, receive, send, bounds)
 
 

@@ -13,6 +13,7 @@ import uvicorn
 from gateway.api.deadlines import Deadlines
 from gateway.api.exchange import Bounds, Exchange
 from gateway.api.protocol import READ_BYTES, CallerLine, bounded_protocol
+from gateway.api.room import Room
 from gateway.configuration.settings import Limits
 
 
@@ -32,7 +33,7 @@ async def _hello(scope: Any, receive: Any, send: Any) -> None:
 
 async def _echo(scope: Any, receive: Any, send: Any) -> None:
     """Through an exchange, as the doors do it: whole, or with `stream` first as three pieces."""
-    bounds = Bounds(1_000_000, body_receive_s=5.0, deadlines=Deadlines(60.0))
+    bounds = Bounds(1_000_000, body_receive_s=5.0, room=Room(10**9), deadlines=Deadlines(60.0))
     exchange = Exchange(scope, receive, send, bounds)
     try:
         body = await exchange.read_body()

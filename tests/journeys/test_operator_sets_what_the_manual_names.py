@@ -2,9 +2,10 @@
 
 import asyncio
 import base64
+import gzip
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -332,3 +333,41 @@ async def test_what_a_log_is_called_and_where_its_checkpoints_lie(
             await asyncio.sleep(0.05)
             text = "".join(each.read_text() for each in (tmp_path / "elsewhere").rglob("*acme*"))
         assert json.loads(text)["note"].startswith("ledger.example/acme\n")
+
+
+async def test_how_much_of_long_bodies_is_held_at_once(
+    tmp_path: Path, sqlite_url: str, upstreams: Upstreams, http: aiohttp.ClientSession
+) -> None:
+    more = "[limits]\nheld_body_bytes_max = 200_000\n"
+    long = ask("openai", messages=[{"role": "user", "content": "word " * 24_000}])
+    plain = msgspec.json.encode(long)
+
+    async def dripping() -> AsyncIterator[bytes]:
+        for start in range(0, len(plain), 30_000):
+            yield plain[start : start + 30_000]
+
+    async with RunningGateway(tmp_path, sqlite_url, upstreams, more=more) as gateway:
+        caller = Caller(gateway, http, await gateway.issue_key())
+        packed = {**caller.headers("openai"), "content-encoding": "gzip"}
+        for _ in range(3):
+            assert (await caller.post("openai", long)).status == 200, "it was given back"
+        hold = asyncio.Event()
+        upstreams.engine.answer(Answer(hold=hold))
+        count = len(upstreams.engine.calls)
+        first = asyncio.create_task(caller.post("openai", long))
+        while len(upstreams.engine.calls) == count:
+            await asyncio.sleep(0.01)
+        upstreams.engine.answer(Answer())
+        second = [
+            await caller.post("openai", long),
+            await caller.post("openai", dripping()),
+            await caller.post("openai", gzip.compress(plain), packed),
+        ]
+        short = await caller.post("openai", ask("openai"))
+        hold.set()
+
+        assert [reply.status for reply in second] == [503] * 3
+        assert second[0].tree["error"]["code"] == "unavailable"
+        assert (short.status, (await first).status) == (200, 200)
+        assert (await caller.post("openai", dripping())).status == 200
+        assert (await caller.post("openai", gzip.compress(plain), packed)).status == 200
