@@ -17,9 +17,9 @@ from litestar.exceptions import HTTPException
 from admin.access import PUBLIC, recording, unkept
 from admin.logout_tokens import LogoutRefused, LogoutTokens, ProviderKeys
 from admin.oidc import OpenIdClient
-from admin.refusals import Flow
 from admin.services import Services
 from gateway.errors import Exhausted, GatewrightError, RequestInvalid
+from gateway.flow import Flow
 from gateway.oversight.access import PROVIDER
 from gateway.telemetry import Event, logger
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from gateway.clock import Clock
 from gateway.errors import AuditUnavailable
+from gateway.flow import Flow
 from gateway.oversight.deeds import Deeds
 from gateway.telemetry import Event, logger
 
@@ -17,27 +18,6 @@ from gateway.telemetry import Event, logger
 AT_ONCE_MAX: Final = 20
 PER_SECOND_MAX: Final = 0.1
 """In a day of nothing else some nine thousand records of one name."""
-
-
-class Flow:
-    """So many at once, and so many a second: a bucket of tokens."""
-
-    def __init__(self, clock: Clock, at_once_max: int, per_second_max: float) -> None:
-        self._clock = clock
-        self._at_once_max = at_once_max
-        self._per_second_max = per_second_max
-        self._left = float(at_once_max)
-        self._seen_s = clock.monotonic_s()
-
-    def take(self) -> bool:
-        """Count one; False when there were too many."""
-        now_s = self._clock.monotonic_s()
-        gained = (now_s - self._seen_s) * self._per_second_max
-        self._left, self._seen_s = min(self._at_once_max, self._left + gained), now_s
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
 
 
 class Refusals:

@@ -42,12 +42,14 @@ class Aftermath:
             change = shadow_change(ruling.decision, decide(governing.shadow, ruling.facts))
             self._metrics.count_shadow(change)
 
-    def refused(self, record: AuditRecord, duration_us: int) -> None:
-        """Of a request that was not let through."""
+    def refused(self, record: AuditRecord, duration_us: int, *, is_on_record: bool = True) -> None:
+        """Of a request that was not let through; what is not on record has no line in the log."""
         self._trials.count(
             record.policy_digest, failed=False, refused=True, duration_us=0, cost_microusd=0
         )
         self._metrics.requests.add(("", "refused", "", ""), duration_us)
+        if not is_on_record:
+            return
         self._log.info(
             Event.REQUEST_REFUSED,
             request_id=record.request_id,

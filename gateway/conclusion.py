@@ -25,6 +25,7 @@ from gateway.passage import Arrival, Passage
 from gateway.ports import AuditLog, Ledger
 from gateway.rollout.trials import Trials
 from gateway.rollout.versions import PolicySet
+from gateway.strangers import Strangers
 from gateway.types import (
     Attempt,
     AuditRecord,
@@ -71,6 +72,7 @@ class Conclusion:
         self._calibration = calibration
         self._blacken = blacken or _nothing_of
         self._audit = audit
+        self.strangers = Strangers(audit, clock)
         self._clock = clock
         self._warmth = Warmth()
 
@@ -207,8 +209,8 @@ class Conclusion:
         request: ChatRequest | None,
         inspection: Inspection | None,
         error: GatewrightError,
-    ) -> Receipt:
-        """The request was not let through."""
+    ) -> Receipt | None:
+        """The request was not let through; None where it is one of a flood of strangers'."""
         duration_us = arrival.lasted_us(self._clock.utc_us())
         record = evidence.refusal(
             arrival,
@@ -219,8 +221,12 @@ class Conclusion:
             utc_us=self._clock.utc_us(),
             duration_us=duration_us,
         )
-        self.aftermath.refused(record, duration_us)
-        return await self._audit.append(record)
+        if principal is not None or arrival.errand is not None:
+            self.aftermath.refused(record, duration_us)
+            return await self._audit.append(record)
+        receipt = await self.strangers.note(record)
+        self.aftermath.refused(record, duration_us, is_on_record=receipt is not None)
+        return receipt
 
     async def lost(
         self, arrival: Arrival, principal: Principal, intent: str, error: GatewrightError

@@ -32,10 +32,10 @@ async def fail_late(passage: Passage, error: GatewrightError, write: Write, _: D
 
 
 def refusal_headers(
-    error: GatewrightError, record: Receipt, principal: Principal | None
+    error: GatewrightError, record: Receipt | None, principal: Principal | None
 ) -> dict[str, str]:
     """What is said of a request that was not let through, to a caller who is somebody."""
-    if principal is None:
+    if principal is None or record is None:
         return {}
     headers = {"x-gatewright-receipt": str(record)}
     if isinstance(error.denial, Denial):

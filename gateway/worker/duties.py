@@ -22,6 +22,7 @@ from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.guard import CanaryGuard
 from gateway.store.policies.scheduler import Scheduler
 from gateway.store.revisions import RevisionWatcher
+from gateway.strangers import Strangers
 from gateway.telemetry import Event
 from gateway.threads import Threads
 from gateway.upkeep import Duty
@@ -64,6 +65,7 @@ class Tended(Struct, frozen=True):
     rotation: Rotation
     providers: Mapping[str, Provider]
     soundness: Soundness
+    strangers: Strangers
     alerting: Alerting | None
     """Of budgets."""
     drain_log: Callable[[], None]
@@ -110,6 +112,7 @@ def _keeping(parts: Tended) -> tuple[Duty, ...]:
     return (
         *parts.integration.duties,
         Duty("log", rhythm.LOG_S, write_log, Event.UPKEEP_FAILED),
+        Duty("strangers", rhythm.STRANGERS_S, parts.strangers.tell, Event.UPKEEP_FAILED),
         Duty("answers", rhythm.ANSWERS_S, forget, Event.UPKEEP_FAILED),
         Duty("cache", rhythm.ANSWERS_S, tidy_cache, Event.UPKEEP_FAILED),
     )

@@ -1,0 +1,24 @@
+"""So many at once, and so many a second: a bucket of tokens."""
+
+from gateway.clock import Clock
+
+
+class Flow:
+    """What anybody may cause as often as they like, and what is to be done only so often."""
+
+    def __init__(self, clock: Clock, at_once_max: int, per_second_max: float) -> None:
+        self._clock = clock
+        self._at_once_max = at_once_max
+        self._per_second_max = per_second_max
+        self._left = float(at_once_max)
+        self._seen_s = clock.monotonic_s()
+
+    def take(self) -> bool:
+        """Count one; False when there were too many."""
+        now_s = self._clock.monotonic_s()
+        gained = (now_s - self._seen_s) * self._per_second_max
+        self._left, self._seen_s = min(self._at_once_max, self._left + gained), now_s
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
