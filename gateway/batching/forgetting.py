@@ -4,6 +4,7 @@ A parcel is let go of here when its vendor has deleted it, never had it, or cann
 one whose batch was erased is cancelled and deleted first, like one whose answers were read.
 """
 
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
 
@@ -42,6 +43,12 @@ _TRIES_COUNTED: Final = 16
 def rest_s(poll_s: float, tries: int) -> float:
     """How long a vendor is left alone."""
     return float(poll_s * min(2.0 ** min(tries, _TRIES_COUNTED), SLOWEST))
+
+
+async def tell_to_end(service: ParcelService, vendor_id: str) -> None:
+    """However that is answered: whether the batch is over, or gone, only a look at it says."""
+    with suppress(UpstreamFailed):
+        await service.cancel(vendor_id, ASK_S)
 
 
 class Forgetting:
@@ -165,7 +172,7 @@ class Forgetting:
         """
         batch = await service.look(row.vendor_id, ASK_S)
         if batch.state == "under_way" and row.tries < CANCELS_MAX:
-            await service.cancel(row.vendor_id, ASK_S)
+            await tell_to_end(service, row.vendor_id)
         return batch
 
     async def _delete(self, row: ParcelRow, service: ParcelService) -> None:

@@ -18,6 +18,7 @@ from gateway.batching.forgetting import (
     NEVER_TOLD,
     Forgetting,
     rest_s,
+    tell_to_end,
 )
 from gateway.batching.in_vain import InVain
 from gateway.batching.parked_lines import ParkedLines, Said
@@ -229,8 +230,6 @@ class ParcelJourneys:
         row = at.row
         try:
             batch = await at.service.look(row.vendor_id, ASK_S)
-            if batch.state == "under_way" and row.state == "cancelling":
-                await at.service.cancel(row.vendor_id, ASK_S)
         except UpstreamRefused as error:
             batch = VendorBatch(row.vendor_id, "gone")
             if error.upstream_status not in (404, 410):
@@ -240,6 +239,8 @@ class ParcelJourneys:
             await self._wait(at)
             return
         if batch.state == "under_way":
+            if row.state == "cancelling":
+                await tell_to_end(at.service, row.vendor_id)
             await self._wait(at)
         elif batch.state == "ended":
             await self._collect(at, batch)

@@ -40,6 +40,8 @@ class ParcelFaults(Struct, frozen=True, kw_only=True):
     """Batches do not end by themselves."""
     is_endless: bool = False
     """Nor when they are told to."""
+    cancel_status: int = 0
+    """What is answered to who tells a batch to end, which then goes on."""
     delete_status: int = 0
     """What deletes are refused with."""
 
@@ -111,8 +113,10 @@ class ScriptedParcels:
 
     async def cancel(self, vendor_id: str, deadline_s: float) -> None:
         del deadline_s
-        self.taken[vendor_id].is_cancelled = True
         self.cancels += 1
+        if self.faults.cancel_status:
+            raise UpstreamRefused("scripted", upstream_status=self.faults.cancel_status)
+        self.taken[vendor_id].is_cancelled = True
 
     async def tidy(self, batch: VendorBatch, deadline_s: float) -> None:
         del deadline_s

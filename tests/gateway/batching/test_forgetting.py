@@ -53,6 +53,8 @@ class Vendor(ScriptedParcels):
     async def cancel(self, vendor_id: str, deadline_s: float) -> None:
         del vendor_id, deadline_s
         self.cancels += 1
+        if status := self.faults.cancel_status:
+            raise UpstreamRefused("scripted", upstream_status=status)
 
     async def tidy(self, batch: VendorBatch, deadline_s: float) -> None:
         if self.error is not None:
@@ -196,6 +198,25 @@ async def test_what_nobody_wants_is_told_to_end_so_often_from_whatever_state(sce
     await scene.step(2)
     assert await scene.row() is None
     assert await scene.end() == ("deleted", "")
+
+
+@pytest.mark.parametrize("status", [400, 404, 410, 501])
+@pytest.mark.parametrize("state", ["cancelling", "collected"])
+async def test_a_refusal_to_end_what_is_under_way_is_no_word_of_what_is_kept(
+    scene: Scene, state: str, status: int
+) -> None:
+    """Nor one that it is gone: it was there a moment before, and is deleted when it has ended."""
+    await scene.begin(state)
+    scene.vendor.is_endless = True
+    scene.vendor.faults = ParcelFaults(cancel_status=status)
+    await scene.step(OFTEN)
+    row = await scene.row()
+    assert row is not None
+    assert (row.state, scene.vendor.cancels) == (state, min(OFTEN, CANCELS_MAX))
+    scene.vendor.is_endless = False
+    await scene.step(2 if state == "cancelling" else 1)
+    assert await scene.row() is None
+    assert (await scene.end(), scene.vendor.forgotten) == (("deleted", ""), ["v1"])
 
 
 async def test_what_is_under_way_again_where_it_was_taken_for_gone_is_told_to_end(

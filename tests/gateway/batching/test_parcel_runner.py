@@ -225,6 +225,25 @@ async def test_a_vendor_that_takes_longer_than_a_day_is_told_to_end(lot: Lot) ->
     assert set((await lot.states()).values()) == {"waiting"}
 
 
+@pytest.mark.parametrize("status", [404, 409, 410])
+async def test_what_cannot_be_told_to_end_is_waited_for_and_no_line_is_sent_twice(
+    lot: Lot, status: int
+) -> None:
+    """That what it asks to end is not there is no word of the batch, which is there."""
+    worker = await handing_over(lot, ParcelFaults(is_slow=True, cancel_status=status))
+    await worker.tend(2)
+    lot.clock.advance(OVERDUE_S)
+    await worker.ledger.flush()
+    while lot.vendor.cancels < 2:
+        await worker.tend()
+    assert set((await lot.states()).values()) == {"parked"}
+    lot.vendor.faults = ParcelFaults()
+    while await lot.rows():
+        await worker.tend()
+    assert set((await lot.states()).values()) == {"succeeded"}
+    assert len(lot.taken()) == 1
+
+
 async def test_a_vendor_that_does_not_end_what_it_is_told_to_is_not_waited_for(lot: Lot) -> None:
     worker = await slow(lot)
     assert await lot.batches.cancel(lot.batch.batch_id)
