@@ -42,9 +42,11 @@ class ParkedReservations:
         self._outcome_of = outcome_of
         self._held: dict[str, Reservation] = {}
         self._places: dict[str, _Place] = {}
-        """Of those, and perhaps of some that have ended."""
+        """Of those and of what is paid, and perhaps of some that have ended."""
         self._paid: set[str] = set()
-        """Requests whose cost is booked, though their outcome could not be written yet."""
+        """Requests whose cost is booked, though their outcome could not be written yet.
+
+        It may be another worker's to write by now, so that nobody comes back to them here."""
 
     def noting(self, ticket: Ticket) -> Callable[[AsyncConnection], Awaitable[None]]:
         """What notes a line's money in the transaction that parks it."""
@@ -157,15 +159,17 @@ class ParkedReservations:
         await self.forget([request_id])
 
     def holds_any(self) -> bool:
-        return bool(self._held)
+        """Whether there is something that `drop_ended` may have to forget."""
+        return bool(self._held or self._paid)
 
     async def drop_ended(self, lines: LineStore) -> None:
-        """Give back what is set aside here for lines that another worker has ended.
+        """Forget lines that another worker has ended: what is set aside for them goes back.
 
         Raises:
             NotReady: some is still to be given back.
         """
-        self._places = {name: each for name, each in self._places.items() if name in self._held}
+        kept = self._held.keys() | self._paid
+        self._places = {name: each for name, each in self._places.items() if name in kept}
         by_batch: dict[str, dict[int, str]] = {}
         for request_id, place in self._places.items():
             by_batch.setdefault(place.batch_id, {})[place.number] = request_id
@@ -181,6 +185,7 @@ class ParkedReservations:
             await self.forget(ended)
             for request_id in ended:
                 self.release(request_id)
+                self.mark_ended(request_id)
 
     async def let_go(self) -> None:
         """Give back what is set aside: this worker leaves, and the next one holds it again."""

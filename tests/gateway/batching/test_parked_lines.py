@@ -9,7 +9,7 @@ from sqlalchemy import delete
 
 from gateway.batching.parcel_journeys import SETTLING_S
 from gateway.batching.parcel_runner import GATHER_S
-from gateway.errors import AuditUnavailable, NotReady
+from gateway.errors import AuditUnavailable, LeaseOver, NotReady
 from gateway.money.budgets import Limit
 from gateway.store.batching.parcel_rows import TEND_US
 from gateway.store.engine import open_database
@@ -193,6 +193,29 @@ async def test_what_is_booked_by_who_could_not_write_it_is_not_booked_by_who_can
     before(first.waiting, "begin_ending", partial(looked_at_by, lot, first, second))
     await first.step()
     await second.ended(requests)
+    cost = sum(each.cost_microusd for each in lot.outcomes().values())
+    assert (await lot.spent(), await lot.stakes()) == ((cost, 0), 0)
+
+
+async def test_what_came_too_late_to_write_an_outcome_is_remembered_until_another_has(
+    lot: Lot,
+) -> None:
+    """Its cost is booked; were that kept for ever, a worker would grow with each such line."""
+    first, second = await lot.worker("w0"), await lot.worker("w1")
+    requests = await first.park(4)
+    await first.tend()
+
+    async def sleep_on() -> None:
+        lot.clock.advance(TEND_US / 1e6)
+
+    before(first.journeys, "deliver", sleep_on)
+    await first.runner.tend()
+    assert [type(each) for each in await first.failures()] == [LeaseOver]
+    await first.reservations.drop_ended(lot.lines)
+    assert first.reservations.holds_any()
+    await second.ended(requests)
+    await first.reservations.drop_ended(lot.lines)
+    assert not first.reservations.holds_any()
     cost = sum(each.cost_microusd for each in lot.outcomes().values())
     assert (await lot.spent(), await lot.stakes()) == ((cost, 0), 0)
 
