@@ -38,6 +38,9 @@ class EnvironmentSecret:
         value = _without_ending(self._environment.get(self._name, ""))
         if not value:
             raise ConfigurationInvalid("environment", self._name, "is not set or empty")
+        if not value.isascii() and any("\ud800" <= each <= "\udfff" for each in value):
+            # So bytes come here that are no text; whoever encoded it would fail, and quote it.
+            raise ConfigurationInvalid("environment", self._name, "is not UTF-8 text")
         return Secret(value)
 
 

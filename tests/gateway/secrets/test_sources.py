@@ -34,6 +34,14 @@ def test_a_missing_or_empty_variable_is_named(environment: dict[str, str]) -> No
         EnvironmentSecret(environment, "TOKEN").load()
 
 
+@pytest.mark.parametrize("value", ["sk-caf\udce9", "\ud800", "sk-\udfff-x"])
+def test_a_variable_that_is_no_text_is_refused_and_not_quoted(value: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match="environment: TOKEN: is not UTF-8") as caught:
+        EnvironmentSecret({"TOKEN": value}, "TOKEN").load()
+    assert "sk-" not in repr(caught.value)
+    assert EnvironmentSecret({"TOKEN": "é\ud7ff\ue000"}, "TOKEN").load().reveal() == "é\ud7ff\ue000"
+
+
 @pytest.mark.parametrize("ending", [b"", b"\n", b"\r\n"])
 def test_a_file_is_read_without_its_closing_line_break(tmp_path: Path, ending: bytes) -> None:
     path = write(tmp_path / "token", b" va lue" + ending)
