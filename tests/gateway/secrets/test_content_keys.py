@@ -24,6 +24,20 @@ def test_a_piece_opens_with_the_key_as_it_was_kept_in_its_own_place() -> None:
     assert (len(sealed), repr(key)) == (12 + len(CONTENT) + 16, "ContentKey(…)")
 
 
+def test_what_an_earlier_version_sealed_still_opens() -> None:
+    """Its label is authenticated as MessagePack: another form of it would open nothing any more."""
+    kept = bytes.fromhex(
+        "01" "030303030303030303030303"
+        "ec493ed409905014dc5f047ccfa856051854f4f2d8fa3eb380bf441f0620ab50"
+        "aa492e91e584772f1bc8cda22c4287c5"
+    )  # fmt: skip
+    sealed = bytes.fromhex(
+        "040404040404040404040404"
+        "7024b42e8924e23eee7eb886962239ca72dcbcbe47e5a48c68342a9eebfee6ad859917"
+    )
+    assert opened_key(MASTER, kept, "batch", "b1").open(sealed, "line", 7) == CONTENT
+
+
 def test_a_piece_that_was_moved_changed_or_cut_does_not_open() -> None:
     key = fresh_key(MASTER, "batch", "b1")
     sealed = key.seal(CONTENT, "line", 7)

@@ -22,6 +22,24 @@ from gateway.secrets.sources import EnvironmentSecret, FileSecret
 KEY = MasterKey(Secret(b"k" * 32))
 
 
+def test_what_an_earlier_version_wrapped_derived_and_marked_is_still_the_same() -> None:
+    """Kept for years: another constant here would open nothing that is kept, and say so too late.
+
+    The first byte is the version, then come the nonce, the text and its tag (AES-256-GCM).
+    """
+    key = MasterKey(Secret(bytes(range(32))))
+    wrapped = bytes.fromhex(
+        "01" "010101010101010101010101"
+        "13a781510ce10c02b030037c7c0336bcaf0aebbff5e772b897bf6388f96d9a55"
+        "2c845c045261beccddeaa2e4ee2a99c6"
+    )  # fmt: skip
+    derived = "6a0593205d9f26b97a3b85e75ad8512a6beeb0077cbc7f04786a480b072f3f74"
+    assert key.unwrap(wrapped, b"purpose") == b"d" * 32
+    assert len(key.wrap(b"d" * 32, b"purpose")) == len(wrapped)
+    assert (key.key_id, key.fingerprint(Secret("sk-é"))) == ("2f21647de3757e05", "80af2eb6")
+    assert key.derived(b"one").hex() == derived
+
+
 @given(st.binary(max_size=100), st.binary(max_size=100))
 def test_what_was_wrapped_comes_back(key: bytes, aad: bytes) -> None:
     assert KEY.unwrap(KEY.wrap(key, aad), aad) == key
@@ -118,6 +136,17 @@ def test_what_is_no_key_of_32_bytes_is_refused_and_not_repeated(text: str) -> No
     assert text not in str(caught.value)
     with pytest.raises(ValueError, match="32 bytes"):
         MasterKey(Secret(b"short"))
+
+
+@pytest.mark.parametrize(("different", "is_random"), [(11, False), (12, True)])
+def test_a_key_of_few_different_bytes_is_none(different: int, *, is_random: bool) -> None:
+    raw = bytes(range(different)) + bytes(32 - different)
+    text = base64.b64encode(raw).decode()
+    if is_random:
+        assert key_bytes(text, "master_key") == raw
+        return
+    with pytest.raises(ConfigurationInvalid, match="not a random key"):
+        key_bytes(text, "master_key")
 
 
 @pytest.mark.parametrize("raw", [bytes(32), b"k" * 32, b"0123456789a" * 2 + b"0123456789"])

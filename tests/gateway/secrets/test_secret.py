@@ -45,6 +45,8 @@ def test_it_has_no_dictionary_and_no_hash_that_would_tell_of_it() -> None:
 def test_it_is_revealed_compared_and_tested_for_emptiness() -> None:
     assert Secret("a").reveal() == "a"
     assert Secret("ä") == Secret("ä")
+    assert Secret("\ud800") == Secret("\ud800") != Secret("\ud801")
+    assert Secret("a") == Secret(b"a")
     assert Secret("a") != Secret("b")
     assert Secret("a") != "a"
     assert not Secret("")
