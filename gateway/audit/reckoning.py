@@ -66,6 +66,7 @@ class Reckoned(Struct, frozen=True):
     """What an earlier process of a worker left open."""
 
     requests: list[OpenIntent]
+    """With lines of batches that were refused: nobody comes back to those."""
     lines: dict[str, OpenLine]
     """Lines of batches by request: some wait for a vendor for a day, and are not cut off."""
     unread: tuple[int, ...] = ()
@@ -73,7 +74,7 @@ class Reckoned(Struct, frozen=True):
     it may have ended there."""
 
 
-def open_intents(folder: Path, below: int) -> Reckoned:
+def open_intents(folder: Path, below: int, refused_ids: Collection[str] = ()) -> Reckoned:
     """Those of a worker's segments before one; what is damaged there, the verifier names.
 
     Reads what follows the place that the last process marked, or everything where there is no
@@ -92,7 +93,7 @@ def open_intents(folder: Path, below: int) -> Reckoned:
             except OSError:
                 unread.append(number)
     known = {name: spot for name, spot in found.items() if spot[0] > max(unread, default=0)}
-    return _looked_up(folder, known, unread)
+    return _looked_up(folder, known, unread, refused_ids)
 
 
 def unread_bytes(folder: Path, below: int) -> int:
@@ -130,13 +131,15 @@ def read_intents(
                 yield (segment, offset), intent
 
 
-def _looked_up(folder: Path, found: dict[str, Spot], unread: list[int]) -> Reckoned:
+def _looked_up(
+    folder: Path, found: dict[str, Spot], unread: list[int], refused_ids: Collection[str]
+) -> Reckoned:
     requests: list[OpenIntent] = []
     lines: dict[str, OpenLine] = {}
     away: dict[tuple[str, int], OSError] = {}
     for spot, intent in read_intents(folder, found.values(), away):
         detail = intent.record.detail
-        if "batch" in detail:
+        if is_line(intent, refused_ids):
             line = OpenLine(spot, detail["batch"], int(detail.get("line", "0")))
             lines[intent.record.request_id] = line
         else:
@@ -164,6 +167,12 @@ def _read(folder: Path, number: int, offset_bytes: int, found: dict[str, Spot]) 
                 found.pop(head.request_id, None)
             elif head.stage == "intent":
                 found[head.request_id] = (number, stored.offset_bytes)
+
+
+def is_line(intent: OpenIntent, refused_ids: Collection[str]) -> bool:
+    """Whether it is of a line of a batch that may go on: one that was refused goes on anew."""
+    begun = intent.record
+    return "batch" in begun.detail and begun.request_id not in refused_ids
 
 
 def refused(intent: OpenIntent, utc_us: int) -> AuditRecord:

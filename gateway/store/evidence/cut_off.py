@@ -6,7 +6,7 @@ holds no start up: what it may hold is looked for again while the worker serves,
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ from gateway.audit.reckoning import (
     OpenIntent,
     Reckoned,
     end_of,
+    is_line,
     open_intents,
     refused,
     unread_bytes,
@@ -82,9 +83,9 @@ class CutOff:
         That is where it takes long, or where the database is not `is_current`.
         """
         self._below = self._log.position[0]
-        # What is open there now is of an earlier run; later it need not be.
-        self._carried = await open_in_second(self._second, self._sink, self._worker)
         self._refused = await asyncio.to_thread(refused_before, self._folder)
+        # What is open there now is of an earlier run; later it need not be.
+        self._carried = await open_in_second(self._second, self._sink, self._worker, self._refused)
         try:
             length = await asyncio.to_thread(unread_bytes, self._folder, self._below)
         except OSError as error:
@@ -157,7 +158,7 @@ class CutOff:
         if self._may_be_written():
             return
         try:
-            left = await asyncio.to_thread(open_intents, self._folder, self._below)
+            left = await asyncio.to_thread(open_intents, self._folder, self._below, self._refused)
         except OSError as error:
             self._put_off(cause_of(error))
             return
@@ -224,12 +225,15 @@ def _intent_of(request_id: str) -> AuditQuery:
 
 
 async def open_in_second(
-    second: SecondContents, sink: DatabaseAuditSink, worker: str
+    second: SecondContents, sink: DatabaseAuditSink, worker: str, refused_ids: Collection[str]
 ) -> list[OpenIntent]:
-    """What was left open of that which the database took while a worker's disk could not."""
+    """What was left open of that which the database took while a worker's disk could not.
+
+    Without lines of batches, but for those that were refused.
+    """
     found = []
     for request_id in await second.open_requests(worker):
         for row in await sink.newest(_intent_of(request_id), 1):
             intent = OpenIntent(row.projected.record, row.projected.leaf_hash)
-            found += [] if "batch" in intent.record.detail else [intent]
+            found += [] if is_line(intent, refused_ids) else [intent]
     return found

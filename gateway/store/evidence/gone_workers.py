@@ -176,9 +176,9 @@ class GoneWorkers:
         await self._catch_up()
         left, ended = self._left.get(worker), 0
         if left is None or left.place != here or left.unread:
-            cut_off, left = await self._found(worker, here, left)
-            now_us, ended = self._clock.utc_us(), len(cut_off)
             free = await asyncio.to_thread(refused_before, folder)
+            cut_off, left = await self._found(worker, here, left, free)
+            now_us, ended = self._clock.utc_us(), len(cut_off)
             ends = [end_of(each, now_us, free, GONE) for each in cut_off]
             await asyncio.gather(*map(self.append, ends))
             self._left[worker] = left
@@ -194,14 +194,14 @@ class GoneWorkers:
         return ended
 
     async def _found(
-        self, worker: str, here: _Place, before: _Left | None
+        self, worker: str, here: _Place, before: _Left | None, refused_ids: frozenset[str]
     ) -> tuple[list[OpenIntent], _Left]:
         """Open requests of a worker whose lock is held, and its lines, to be looked after.
 
-        `before` is what was found when not all could be read.
+        `before` is what was found when not all could be read; what was refused is a request.
         """
         folder = self._directory / worker
-        reckoned = await asyncio.to_thread(open_intents, folder, _ALL)
+        reckoned = await asyncio.to_thread(open_intents, folder, _ALL, refused_ids)
         self._problems.pop(worker, None)
         if reckoned.unread:
             self._problems[worker] = not_reckoned(worker, in_words(reckoned.unread))
@@ -212,7 +212,7 @@ class GoneWorkers:
         ends = before.ends if before is not None else None
         if ends is None and reckoned.lines and self._lines is not None:
             ends = self._lines(intents, folder, self)
-        carried = await open_in_second(self._second, self._sink, worker)
+        carried = await open_in_second(self._second, self._sink, worker, refused_ids)
         found = {each.record.request_id: each for each in (*carried, *reckoned.requests)}
         cut_off = [each for each in found.values() if await is_open(self._sink, each)]
         return cut_off, _Left(here, intents, ends, reckoned.unread)

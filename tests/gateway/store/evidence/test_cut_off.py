@@ -358,8 +358,10 @@ async def test_one_that_was_refused_costs_nothing_though_its_worker_died_before_
             await both.append(msgspec.structs.replace(record(number), reserved_microusd=55))
         with monkeypatch.context() as patched:
             lost(patched)
-            with pytest.raises(AuditUnavailable):
-                await both.append(msgspec.structs.replace(record(4), reserved_microusd=77))
+            for number, detail in ((4, {}), (5, {"batch": "b", "line": "7"})):
+                dear = msgspec.structs.replace(record(number), reserved_microusd=77, detail=detail)
+                with pytest.raises(AuditUnavailable):
+                    await both.append(dear)
         disk.is_broken = False
         await until(lambda: log.healthy)
 
@@ -375,9 +377,10 @@ async def test_one_that_was_refused_costs_nothing_though_its_worker_died_before_
     async with running(tmp_path) as log, started(tmp_path, database, log):
         pass
     found = {each.request_id: each for each in await outcomes(tmp_path, database)}
-    assert sorted(found) == ["req_1", "req_2", "req_4"]
+    assert sorted(found) == ["req_1", "req_2", "req_4", "req_5"]
     assert (found["req_1"].error, found["req_1"].cost_microusd) == (CRASHED, 55)
-    assert (found["req_4"].status, found["req_4"].cost_microusd) == ("refused", 0)
+    for name in ("req_4", "req_5"):
+        assert (found[name].status, found[name].cost_microusd) == ("refused", 0)
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
