@@ -1,8 +1,9 @@
-"""Outcomes of lines of batches that are not their requests' first: numbered, and counted nowhere.
+"""Outcomes that are not their requests' first: numbered, and counted nowhere.
 
-Any worker may end a line that waited for a vendor. One that was stopped just before it wrote, or
-before others could read what it wrote, does so again when another one has: nothing outside of the
-database can keep it from that. The first that gets a number is the request's outcome.
+Any worker may end a line that waited for a vendor, or what a dead one left open. One that was
+stopped just before it wrote, or before others could read what it wrote, does so again when another
+one has: nothing outside of the database can keep it from that. The first that gets a number is the
+request's outcome. Those that a worker writes of its own requests come once, and are not asked for.
 """
 
 from sqlalchemy import select
@@ -11,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.audit.projection import ProjectedRecord
 from gateway.store.schema.audit import audit_records
 from gateway.telemetry import Event, logger
+from gateway.types import AuditRecord
 
 
 _AT_ONCE = 500
@@ -18,24 +20,33 @@ _AT_ONCE = 500
 
 async def repeats(connection: AsyncConnection, batch: list[ProjectedRecord]) -> frozenset[int]:
     """Their places in a batch of decoded records, while its organisations' numbers are held."""
-    places: dict[str, list[int]] = {}
-    for place, projected in enumerate(batch):
-        record = projected.known_record or projected.record
-        if record.detail and record.stage == "outcome" and "batch" in record.detail:
-            places.setdefault(record.request_id, []).append(place)
-    if not places:
+    records = [each.known_record or each.record for each in batch]
+    doubtful = {each.request_id for each in records if each.stage == "outcome" and _is_late(each)}
+    if not doubtful:
         return frozenset()
+    places: dict[str, list[int]] = {}
+    for place, record in enumerate(records):
+        if record.stage == "outcome" and record.request_id in doubtful:
+            places.setdefault(record.request_id, []).append(place)
     known = await _ended(connection, sorted(places))
     found = frozenset(
         place for name, some in places.items() for place in (some if name in known else some[1:])
     )
     for place in sorted(found):
-        projected = batch[place]
-        record = projected.known_record or projected.record
-        logger().warning(
-            Event.AUDIT_ENDED_AGAIN, worker=projected.worker, request_id=record.request_id
-        )
+        worker, request_id = batch[place].worker, records[place].request_id
+        logger().warning(Event.AUDIT_ENDED_AGAIN, worker=worker, request_id=request_id)
     return found
+
+
+def _is_late(outcome: AuditRecord) -> bool:
+    """Whether it may have been written for somebody who had written one, or while another did.
+
+    Of a line of a batch; of what was left open; of what was refused though its intent is there.
+    """
+    detail = outcome.detail
+    if detail and ("batch" in detail or detail.get("outcome") == "unknown"):
+        return True
+    return outcome.status == "refused" and outcome.intent != ""
 
 
 async def _ended(connection: AsyncConnection, request_ids: list[str]) -> set[str]:

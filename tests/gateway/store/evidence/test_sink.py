@@ -3,7 +3,7 @@
 import asyncio
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from gateway.audit.export import export_records
 from gateway.audit.parquet import write_parquet
 from gateway.audit.projection import START, ProjectedRecord
 from gateway.audit.projector import Projector
+from gateway.audit.reckoning import OpenIntent, closing, refused
 from gateway.audit.segments import segment_path
 from gateway.oversight.exporting import as_spans
 from gateway.store.engine import Database
@@ -30,6 +31,7 @@ from tests.gateway.audit.test_reckoning import away
 
 pytestmark = pytest.mark.anyio
 NOW_US = 1_800_000_000_000_000
+End = Callable[[OpenIntent, int], AuditRecord]
 
 
 @pytest.fixture
@@ -123,6 +125,34 @@ async def test_a_second_outcome_of_a_line_is_numbered_and_counts_nowhere(
     assert await sink.outcome("acme", "r1") == first
     (total,) = await SpendingReader(database).totals(Period(0, 2 * NOW_US), ["organisation"])
     assert (total.requests, total.cost_microusd) == (2, 14)
+
+
+@pytest.mark.parametrize("end", [closing, refused])
+@pytest.mark.parametrize("is_apart", [True, False])
+async def test_a_second_end_of_what_was_left_open_counts_nowhere_either(
+    database: Database, sink: DatabaseAuditSink, end: End, *, is_apart: bool
+) -> None:
+    """A disk that hung wrote it after all: what was set aside would be in every sum twice."""
+    begun = msgspec.structs.replace(outcome(1), stage="intent", reserved_microusd=70)
+    late = end(OpenIntent(begun, "ab" * 32), NOW_US)
+    first = [begun, outcome(2), late, late]
+    batches = [first[:3], first[3:]] if is_apart else [first]
+    position = START
+    for number, batch in enumerate(batches, start=1):
+        stored = batch_of("w1", batch, 400 * number)
+        assert await sink.store(stored, "w1", position, (number, 300))
+        position = (number, 300)
+    assert await all_of(sink, AuditQuery(stage="again")) == [(4, "r1")]
+    (total,) = await SpendingReader(database).totals(Period(0, 2 * NOW_US), ["organisation"])
+    assert total.cost_microusd == outcome(2).cost_microusd + late.cost_microusd
+
+
+async def test_what_ended_is_not_ended_by_who_thought_it_open(sink: DatabaseAuditSink) -> None:
+    begun = msgspec.structs.replace(outcome(1), stage="intent")
+    late = closing(OpenIntent(begun, "ab" * 32), NOW_US)
+    assert await sink.store(batch_of("w1", [begun, outcome(1), late]), "w1", START, (1, 300))
+    assert await all_of(sink, AuditQuery(stage="again")) == [(3, "r1")]
+    assert await sink.outcome("acme", "r1") == outcome(1)
 
 
 async def test_what_leaves_the_log_says_which_outcomes_count(sink: DatabaseAuditSink) -> None:
