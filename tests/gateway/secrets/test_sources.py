@@ -1,6 +1,7 @@
 """Sources refuse what is missing, open to others or unreadable, and say which it is."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,25 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(os, "geteuid", lambda: ours + 1)
     with pytest.raises(ConfigurationInvalid, match="belongs to another user"):
         FileSecret(path).load()
+
+
+def test_a_file_of_root_is_everybodys_to_trust(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "token", b"canary")
+    of_root = [*path.stat()[:4], 0, *path.stat()[5:]]
+    monkeypatch.setattr(os, "fstat", lambda _: os.stat_result(of_root))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert FileSecret(path).load().reveal() == "canary"
+
+
+def test_no_file_is_left_open_whatever_is_in_it(tmp_path: Path) -> None:
+    """It is read again every few seconds, for as long as the worker lives."""
+    before = list(Path("/dev/fd").iterdir())
+    for number, (data, mode) in enumerate(((b"canary", 0o600), (b"", 0o600), (b"canary", 0o644))):
+        with suppress(ConfigurationInvalid):
+            FileSecret(write(tmp_path / str(number), data, mode)).load()
+    assert len(list(Path("/dev/fd").iterdir())) == len(before)
 
 
 def test_a_secret_of_the_largest_size_is_read_whole(tmp_path: Path) -> None:
