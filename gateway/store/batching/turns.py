@@ -65,7 +65,15 @@ class BatchTurns:
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).all()
         return [
-            Standing(row[0], row[1], row[2], row[3], bool(row[4]), bool(row[5]), bool(row[6]))
+            Standing(
+                batch_id=row.id,
+                kind=row.kind,
+                state=row.state,
+                expires_us=row.expires_us,
+                has_waiting=bool(row.has_waiting),
+                has_running=bool(row.has_running),
+                key_is_over=bool(row.key_is_over),
+            )
             for row in rows
         ]
 

@@ -124,6 +124,17 @@ async def test_a_batch_stands_as_its_lines_do(
     assert (found.has_waiting, found.has_running) == (waits, runs)
 
 
+async def test_a_batch_stands_under_its_own_name_kind_state_and_end(scene: Scene) -> None:
+    await scene.key("k1")
+    await scene.made("a", "finalizing", kind="messages", expires_us=70, key_id="k1")
+    await scene.made("b", "in_progress", kind="file", expires_us=80, key_id="k1")
+    await scene.lines("b", "waiting")
+    assert await scene.turns.active() == [
+        Standing("a", "messages", "finalizing", 70, False, False, False),
+        Standing("b", "file", "in_progress", 80, True, False, False),
+    ]
+
+
 @pytest.mark.parametrize(
     ("key", "is_over"),
     [({}, False), ({"revoked_us": 5}, True), ({"expires_us": 0}, True), ({"expires_us": 1}, False)],

@@ -152,10 +152,14 @@ async def test_a_line_is_noted_or_sent_and_never_both(database: Database) -> Non
 
 
 async def test_what_nobody_asked_for_in_a_year_is_forgotten(database: Database) -> None:
-    old = {"batch_id": "batch_0", "number": 1, "erased_us": StoppedClock().utc_us() - KEPT_US - 1}
+    """Of a line that was erased since then its worker may still come back and ask."""
+    since_us = StoppedClock().utc_us() - KEPT_US
+    ages = [("old", since_us - 1), ("edge", since_us), ("new", since_us + KEPT_US)]
     async with database.writing() as connection:
-        await connection.execute(unsent_lines.insert(), old)
+        for name, at_us in ages:
+            row = {"batch_id": name, "number": 1, "erased_us": at_us, "parcel": ""}
+            await connection.execute(unsent_lines.insert(), row)
     await erase(database, 1)
     async with database.reading() as connection:
-        rows = (await connection.execute(select(unsent_lines.c.batch_id))).scalars().all()
-    assert rows == [BATCH]
+        left = (await connection.execute(select(unsent_lines.c.batch_id))).scalars().all()
+    assert sorted(left) == sorted(["edge", "new", BATCH])
