@@ -262,6 +262,10 @@ class LocalRates:
 
     def admit_now(self, limits: tuple[RateLimit, ...], tokens: int) -> Permit:
         now_s = self._clock.monotonic_s()
+        is_full = len(self._meters) >= _ACCOUNTS_MAX
+        if is_full and any(limit.account not in self._meters for limit in limits):
+            # Before any of these is looked up: what is forgotten in between counts nothing more.
+            self._forget_idle(now_s)
         meters = [self._meter(limit, now_s) for limit in limits]
         worst: tuple[float, str, int] = (0.0, "", 0)
         for meter in meters:
@@ -296,8 +300,6 @@ class LocalRates:
     def _meter(self, limit: RateLimit, now_s: float) -> _Meter:
         meter = self._meters.get(limit.account)
         if meter is None:
-            if len(self._meters) >= _ACCOUNTS_MAX:
-                self._forget_idle(now_s)
             meter = self._meters[limit.account] = _Meter(limit, now_s)
         elif meter.limit != limit:
             meter.relimit(limit, now_s)
