@@ -31,7 +31,7 @@ from admin.token_sessions import TokenSessions
 from gateway.clock import Clock
 from gateway.errors import Unauthenticated
 from gateway.secrets.secret import Secret
-from gateway.store.identity.people import PeopleStore
+from gateway.store.identity.people import PeopleStore, Proved
 from gateway.telemetry import Event, logger
 
 
@@ -92,19 +92,18 @@ class Credentials:
         is_known = name == TOKEN_PERSON.name or await self._people.facts(name) is not None
         return name if is_known else ""
 
-    async def person_of(self, form: SignIn) -> str | None:
-        """The name of whoever the form proves."""
+    async def person_of(self, form: SignIn) -> Proved | None:
+        """Whoever the form proves."""
         # Nobody's name is longer, and the brake remembers what was tried.
         name = form.name.strip()[:NAME_CHARS_MAX] or TOKEN_PERSON.name
         if not self._brake.may_try(name):
             return None
         if form.name:
-            found = await self._people.by_password(name, Secret(form.password))
-            proved = found.name if found else None
+            proved = await self._people.by_password(name, Secret(form.password))
         else:
             token = form.token.strip().encode()
             is_right = hmac.compare_digest(token, self._token.reveal().encode())
-            proved = TOKEN_PERSON.name if is_right else None
+            proved = Proved(TOKEN_PERSON) if is_right else None
         if proved:
             self._brake.forget(name)
         return proved
@@ -170,15 +169,19 @@ def _form_routes(services: Services, credentials: Credentials, tokens: TokenSess
         if not data.token and not data.name:
             return screens.page("problem.html", 400, problem="This form is not complete.")
         draft, to = carried_in(await request.body()), _own(data.to)
-        name = await credentials.person_of(data)
-        if name is None:
+        proved = await credentials.person_of(data)
+        if proved is None:
             known = await credentials.known(data.name.strip())
             return await _refused(screens, services.refusals, known, draft=draft, to=to)
+        name = proved.person.name
         await deeds.record(name, "session.began", "")
         logger().info(Event.ADMIN_SIGNED_IN, component="admin")
         # Always a new id: one that somebody planted before signing in is worth nothing.
         of_token = tokens.new_id() if name == TOKEN_PERSON.name else ""
-        session_id = await people.begin(name, session_id=of_token)
+        try:
+            session_id = await people.begin(name, session_id=of_token, mark=proved.mark)
+        except Unauthenticated:
+            return await _refused(screens, services.refusals, name, draft=draft, to=to)
         # What they had before is not left behind, open and out of their reach.
         await people.end(request.cookies.get(COOKIE, ""))
         answer = _onward(screens, draft, to, csrf_of(session_id))
@@ -193,7 +196,8 @@ def _form_routes(services: Services, credentials: Credentials, tokens: TokenSess
         signed_in, session_id = session_of(request).person.name, request.cookies.get(COOKIE, "")
         draft, mark, to = carried_in(await request.body()), csrf_of(session_id), _own(data.to)
         form = SignIn(data.token, "" if data.token else signed_in, data.password)
-        if await credentials.person_of(form) != signed_in:
+        proved = await credentials.person_of(form)
+        if proved is None or proved.person.name != signed_in:
             await _note_refused(services.refusals, signed_in)
             return screens.page("prove.html", 403, problem=WRONG, draft=draft, to=to, csrf=mark)
         await deeds.record(signed_in, "session.proved", "")

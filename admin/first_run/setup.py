@@ -12,7 +12,7 @@ from admin.sign_in import READING, SEE_OTHER, session_cookie
 from gateway.errors import RequestInvalid, Unauthenticated
 from gateway.secrets.passwords import checked_password
 from gateway.secrets.secret import Secret
-from gateway.store.identity.people import checked_name
+from gateway.store.identity.names import checked_name
 from gateway.store.identity.setup_links import FIRST_ROLES, REFUSAL, SetupLinks
 from gateway.telemetry import Event, logger
 

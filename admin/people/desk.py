@@ -10,7 +10,7 @@ from admin.services import Services
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.oversight.access import EVERYWHERE, ROLES, Grant, Person, Role, may_grant
 from gateway.store.identity.invitations import GOOD_FOR_S, Invitations
-from gateway.store.identity.people import check_place_of, checked_name
+from gateway.store.identity.names import check_place_of, checked_name
 
 
 GOOD_FOR_HOURS: Final = round(GOOD_FOR_S / 3600)

@@ -6,7 +6,6 @@ next request. Of a session only a digest is kept.
 
 import asyncio
 import hashlib
-import re
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,9 +16,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
-from gateway.errors import Forbidden, RequestInvalid
+from gateway.errors import Forbidden, RequestInvalid, Unauthenticated
 from gateway.oversight.access import (
-    EVERYWHERE,
     NAMES_OF_PARTS,
     PROVIDED,
     ROLES,
@@ -31,6 +29,7 @@ from gateway.secrets.passwords import hash_password, proves
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
 from gateway.store.identity.last_admin import FIRST_ROLE, require_another_admin
+from gateway.store.identity.names import check_place_of, checked_name
 from gateway.store.identity.sessions import (
     ABSOLUTE_S,
     IDLE_S,
@@ -45,8 +44,6 @@ from gateway.store.schema.tables import admin_sessions, organisations, people, r
 
 _SEEN_EVERY_US = 30_000_000
 _SESSION = [admin_sessions.c[name] for name in ("person", "began_us", "seen_us", "proved_us")]
-_NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,62}")
-_ORGANISATION = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
 class Session(Struct, frozen=True):
@@ -55,6 +52,14 @@ class Session(Struct, frozen=True):
     person: Person
     proved_us: int
     """When they last proved who they are."""
+
+
+class Proved(Struct, frozen=True):
+    """Somebody who gave their password."""
+
+    person: Person
+    mark: bytes | None = None
+    """Of which password that was: it may be another by the time that a session begins."""
 
 
 class Facts(Struct, frozen=True):
@@ -216,7 +221,7 @@ class PeopleStore:
             given = await _grants_of(connection, [row["name"] for row in found])
         return [_person(row, given) for row in found]
 
-    async def by_password(self, name: str, password: Secret[str]) -> Person | None:
+    async def by_password(self, name: str, password: Secret[str]) -> Proved | None:
         """Whom a name and a password prove; never a part of ours, whatever is in the table."""
         async with self._database.reading() as connection:
             query = select(people).where(people.c.name == name)
@@ -226,7 +231,9 @@ class PeopleStore:
         is_proved = await asyncio.to_thread(proves, password, encoded)
         if row is None or not is_proved or row["disabled_us"] is not None:
             return None
-        return None if name in NAMES_OF_PARTS else _person(row, given)
+        if name in NAMES_OF_PARTS:
+            return None
+        return Proved(_person(row, given), digest_of(row["password_hash"]))
 
     async def by_subject(self, subject: str, name: str) -> Person | None:
         """Whom an OpenID provider vouches for; made known, without a role, the first time."""
@@ -258,15 +265,31 @@ class PeopleStore:
             rows = (await connection.execute(query)).all()
         return {row.name: row.time_zone for row in rows}
 
-    async def begin(self, name: str, proved_ago_s: float | None = 0.0, session_id: str = "") -> str:
+    async def begin(
+        self,
+        name: str,
+        proved_ago_s: float | None = 0.0,
+        session_id: str = "",
+        mark: bytes | None = None,
+    ) -> str:
         """A new session, proved so long ago (None: nobody knows); its id is told once.
 
-        `session_id` is one that nobody guesses; without it one is drawn.
+        `session_id` is one that nobody guesses; without it one is drawn. `mark` is of the password
+        that proved them.
+
+        Raises:
+            Unauthenticated: that is not their password any more.
         """
         session_id = session_id or secrets.token_urlsafe(32)
         now_us = self._clock.utc_us()
         row = new_session(session_id, name, now_us, proved_ago_s)
+        kept = select(people.c.password_hash).where(people.c.name == name).with_for_update()
         async with self._database.writing() as connection:
+            if mark is not None:
+                # Whoever sets another one ends the sessions there are, and waits for this row.
+                encoded = (await connection.execute(kept)).scalar_one_or_none()
+                if encoded is None or digest_of(encoded) != mark:
+                    raise Unauthenticated("The password was changed meanwhile.")
             await connection.execute(delete(admin_sessions).where(is_over(now_us)))
             await connection.execute(admin_sessions.insert(), row)
         return session_id
@@ -361,28 +384,6 @@ async def person_in(connection: AsyncConnection, name: str) -> Person | None:
     query = select(people).where(people.c.name == name)
     row = (await connection.execute(query)).mappings().one_or_none()
     return None if row is None else _person(row, await _grants_of(connection, [name]))
-
-
-def check_place_of(grant: Grant) -> None:
-    """Raises RequestInvalid where no organisation can have the name of a grant's."""
-    is_name = _ORGANISATION.fullmatch(grant.organisation) is not None
-    if grant.organisation != EVERYWHERE and not is_name:
-        raise RequestInvalid("no organisation has such a name", parameter="organisation")
-
-
-def checked_name(name: str, *, is_provided: bool = False) -> str:
-    """The name of somebody who signs in; `is_provided` of whom an OpenID provider vouches for.
-
-    Raises:
-        RequestInvalid: it cannot be one, or is one that the gateway itself acts under.
-    """
-    if _NAME.fullmatch(name) is None:
-        reason = "use 1 to 63 lower-case letters, digits, '.', '_', '@' or '-'"
-        raise RequestInvalid(f"name: {reason}", parameter="name")
-    if name in NAMES_OF_PARTS or (name.startswith(PROVIDED) and not is_provided):
-        reason = "this is what the gateway itself is called in the log: choose another"
-        raise RequestInvalid(f"name: {reason}", parameter="name")
-    return name
 
 
 def _person(row: RowMapping, given: dict[str, frozenset[Grant]]) -> Person:

@@ -20,7 +20,7 @@ from gateway.oversight.access import EVERYWHERE, Role
 from gateway.secrets.passwords import hash_password
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
-from gateway.store.identity.people import checked_name
+from gateway.store.identity.names import checked_name
 from gateway.store.schema.tables import metadata, people, role_grants
 
 

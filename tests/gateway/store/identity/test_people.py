@@ -69,6 +69,28 @@ async def test_who_never_came_is_not_the_one_who_runs_the_platform(
     assert [each.name for each in await store.listed() if each.grants] == ["paul"]
 
 
+async def test_a_password_that_was_changed_begins_no_session_however_long_it_took_to_prove_it(
+    store: PeopleStore,
+) -> None:
+    """Hashing takes a while: whoever knew the old one was signed in after everybody was out."""
+    old, new = Secret("the first of hers"), Secret("the second of hers")
+    await store.add("ann", password=old)
+    proved = await store.by_password("ann", old)
+    assert proved is not None
+    kept = await store.begin("ann", mark=proved.mark)
+    assert await store.session(kept) is not None
+    await store.set_password("ann", new)
+    with pytest.raises(Unauthenticated, match="changed meanwhile"):
+        await store.begin("ann", mark=proved.mark)
+    assert await store.session(kept) is None
+    again = await store.by_password("ann", new)
+    assert again is not None
+    assert await store.session(await store.begin("ann", mark=again.mark)) is not None
+    facts = await store.facts("ann")
+    assert facts is not None
+    assert facts.sessions == 1
+
+
 async def test_of_links_that_are_made_at_once_one_is_good(
     store: PeopleStore, database: Database
 ) -> None:

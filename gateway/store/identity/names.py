@@ -1,0 +1,32 @@
+"""What people of the control plane, and organisations in their grants, may be called."""
+
+import re
+
+from gateway.errors import RequestInvalid
+from gateway.oversight.access import EVERYWHERE, NAMES_OF_PARTS, PROVIDED, Grant
+
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,62}")
+_ORGANISATION = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+
+
+def check_place_of(grant: Grant) -> None:
+    """Raises RequestInvalid where no organisation can have the name of a grant's."""
+    is_name = _ORGANISATION.fullmatch(grant.organisation) is not None
+    if grant.organisation != EVERYWHERE and not is_name:
+        raise RequestInvalid("no organisation has such a name", parameter="organisation")
+
+
+def checked_name(name: str, *, is_provided: bool = False) -> str:
+    """The name of somebody who signs in; `is_provided` of whom an OpenID provider vouches for.
+
+    Raises:
+        RequestInvalid: it cannot be one, or is one that the gateway itself acts under.
+    """
+    if _NAME.fullmatch(name) is None:
+        reason = "use 1 to 63 lower-case letters, digits, '.', '_', '@' or '-'"
+        raise RequestInvalid(f"name: {reason}", parameter="name")
+    if name in NAMES_OF_PARTS or (name.startswith(PROVIDED) and not is_provided):
+        reason = "this is what the gateway itself is called in the log: choose another"
+        raise RequestInvalid(f"name: {reason}", parameter="name")
+    return name
