@@ -107,8 +107,9 @@ class VaultSession:
         if now_s >= self._ends_at_s:
             self._log_in()
         elif now_s >= self._renew_at_s:
-            # What proves us may be good for one login alone; the old one is good up to its end.
-            with suppress(VaultError):
+            # What proves us may be good for one login alone, and gone from where it was kept; the
+            # old one is good up to its end.
+            with suppress(VaultError, ConfigurationInvalid, OSError):
                 self._renew()
 
     def _renew(self) -> None:

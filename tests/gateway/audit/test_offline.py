@@ -240,8 +240,8 @@ def test_every_proof_holds_at_its_own_place_alone() -> None:
             for change in changes:
                 with pytest.raises(Wrong):
                     check_proof(proof | change, KEYS)
-    with pytest.raises(Wrong, match="not signed"):
-        check_proof(proof, [Signer("log/w0", bytes(32)).verifier_key])
+            with pytest.raises(Wrong, match="not signed"):
+                check_proof(proof, [Signer("log/w0", bytes(32)).verifier_key])
 
 
 def verdict(
