@@ -1,5 +1,6 @@
 """Erasure: the words of one end user are gone from everywhere, and every proof still holds."""
 
+import asyncio
 import shutil
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from gateway.audit.erasure import (
     matching_keys,
 )
 from gateway.audit.export import export_records, segment_rows
-from gateway.audit.keys import KEY_DAMAGED, KEYS_NAME
+from gateway.audit.keys import KEY_DAMAGED, KEYS_NAME, LOCK_NAME, named_by
 from gateway.audit.verify import verify_directory
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import StoppedClock
@@ -117,16 +118,102 @@ async def test_a_crash_before_the_keys_went_is_made_good_by_the_list(tmp_path: P
     assert (await contents(directory))["req_1"] == DESTROYED
 
 
+class FailingDisk(Disk):
+    """Fails at one of its steps, as a crash right before it would, and at all that follow."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.steps = steps
+
+    def _step(self) -> None:
+        self.steps -= 1
+        if self.steps < 0:
+            raise OSError("crash")
+
+    def lock(self, path: Path, *, wait: bool = False) -> int:
+        self._step()
+        return super().lock(path, wait=wait)
+
+    def append_durably(self, path: Path, data: bytes) -> None:
+        self._step()
+        super().append_durably(path, data)
+
+    def replace(self, draft: Path, path: Path) -> None:
+        self._step()
+        super().replace(draft, path)
+
+    def sync_folder(self, path: Path) -> None:
+        self._step()
+        super().sync_folder(path)
+
+
+@pytest.mark.parametrize("steps", range(8))
+async def test_wherever_an_erasure_is_cut_off_the_next_ones_bring_nothing_back(
+    tmp_path: Path, steps: int
+) -> None:
+    """Nor what a draft held that was never put in its place."""
+    directory, listed = tmp_path / "audit", tmp_path / "elsewhere"
+    await recorded(directory)
+    keys = matching_keys(directory, "acme", "ann")
+    with pytest.raises(OSError, match="crash"):
+        destroy_keys(directory, listed, keys, NOW_US, FailingDisk(steps))
+    path = directory / "w0" / KEYS_NAME
+    before = path.read_bytes()
+    assert erase(directory, listed, "acme", "bob") == 1
+    apply_list(directory, listed, Disk())
+    is_listed = keys[0].key in erased_keys(listed)
+    assert is_listed == (steps > 1), "the list comes before the first key goes"
+    assert await contents(directory) == {
+        "req_1": DESTROYED if is_listed else "words of ann",
+        "req_2": DESTROYED,
+        "req_3": "words of globex",
+        "req_4": "words of nobody",
+    }
+    left = path.read_bytes().split(b"\n")
+    assert [line for line in left if line] == [
+        line for line in before.split(b"\n") if line and named_by(line) not in erased_keys(listed)
+    ]
+    assert not path.with_suffix(".draft").exists()
+
+
+async def test_an_erasure_waits_for_who_adds_a_key_at_that_moment(tmp_path: Path) -> None:
+    await recorded(tmp_path)
+    held = Disk().lock(tmp_path / "w0" / LOCK_NAME)
+    erasing = asyncio.create_task(asyncio.to_thread(erase, tmp_path, tmp_path / "l", "acme", "ann"))
+    await asyncio.sleep(0.05)
+    assert (await contents(tmp_path))["req_1"] == "words of ann"
+    Disk().close(held)
+    assert await erasing == 1
+
+
+async def test_the_list_is_where_and_what_it_was_in_earlier_versions(tmp_path: Path) -> None:
+    """A line break before each: one that a crash cut off must not swallow the next."""
+    directory, listed = tmp_path / "audit", tmp_path / "elsewhere"
+    await recorded(directory)
+    listed.mkdir()
+    (listed / "erased-keys").write_bytes(b'{"key":"0123456789abcdef","era')
+    keys = matching_keys(directory, "acme", None)
+    erase(directory, listed, "acme", None)
+    lines = b"".join(
+        b'\n{"key":"%b","erased_us":%d}\n' % (key, NOW_US)
+        for key in sorted(each.key.encode() for each in keys)
+    )
+    assert (listed / "erased-keys").read_bytes() == b'{"key":"0123456789abcdef","era' + lines
+    assert set(erased_keys(listed)) == {each.key for each in keys}
+
+
 async def test_the_old_key_file_is_overwritten_before_it_goes(tmp_path: Path) -> None:
     directory = tmp_path / "audit"
     await recorded(directory)
     path = directory / "w0" / KEYS_NAME
+    opened = len(list(Path("/dev/fd").iterdir()))
     with path.open("rb") as old:
         length = len(old.read())
         erase(directory, tmp_path, "acme", "ann")
         old.seek(0)
         assert old.read() == bytes(length)
     assert path.stat().st_mode & 0o777 == 0o600
+    assert len(list(Path("/dev/fd").iterdir())) == opened
 
 
 async def test_a_running_writer_takes_a_new_key_after_an_erasure(tmp_path: Path) -> None:
