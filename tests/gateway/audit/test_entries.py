@@ -5,12 +5,15 @@ from types import MappingProxyType
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gateway.audit.entries import (
     CUT_MARK,
     RECORD_MAX_BYTES,
+    ContentReference,
     chain_hash,
     content_aad,
+    content_digest,
     decode_entry,
     encode_record,
     entry_bytes,
@@ -25,6 +28,39 @@ def test_a_record_survives_its_encoding() -> None:
     kept, raw = encode_record(record(7, "outcome"))
     assert kept == record(7, "outcome")
     assert decode_entry(entry_bytes(raw)).record == kept
+
+
+def test_what_is_hashed_and_bound_has_the_form_that_earlier_versions_wrote() -> None:
+    """Segments are read for years: by another form no chain would hold and no content open."""
+    made = record(1)
+    entry = (
+        b'{"record":{"stage":"intent","request_id":"req_1","organisation":"acme",'
+        b'"utc_us":1800000000000001,"target":"managed/small","findings":{"card":2,"email":1}}}'
+    )
+    assert entry_bytes(encode_record(made)[1]) == entry
+    leaf = "13a71b13889585a296ede2882010ac7933a9b177e8030700c40c163fa1d3a83b"
+    chain = "3704a20da830b19274040d9276ceb3f08d77c19e45b436981d81a2a8a4e8e437"
+    header = "976cded8ce6c1097f43d9fe5bb8de9a4646f22253a04af98578efcc2f9fe3fa9"
+    content = "d161d71145abeec5ef15abcf0459cec60a27321e2f0ac0ef7ace5254f5944476"
+    assert leaf_hash(entry).hex() == leaf
+    assert chain_hash(b"a" * 32, b"b" * 32).hex() == chain
+    assert header_chain_hash(b"a" * 32, b"h").hex() == header
+    assert content_digest(b"x") == content
+    assert content_aad(made) == b"5:req_14:acme6:intent"
+
+
+def test_a_reference_matches_what_was_stored_and_nothing_else() -> None:
+    """Also one of the first version, which had SHA-256."""
+    sealed = b"sealed bytes"
+    old = ContentReference("k", len(sealed), sha256=hashlib.sha256(sealed).hexdigest())
+    new = ContentReference("k", len(sealed), blake2b=content_digest(sealed))
+    for reference in (old, new):
+        assert reference.matches(sealed)
+        wrong = (sealed + b"x", sealed[:-1], b"sealed bytez", b"")
+        assert not any(reference.matches(each) for each in wrong)
+        assert not structs.replace(reference, length_bytes=11).matches(sealed)
+    assert not ContentReference("k", len(sealed)).matches(sealed)
+    assert not structs.replace(new, sha256=old.sha256, blake2b="00" * 32).matches(sealed)
 
 
 def test_mappings_are_sorted_so_that_equal_records_have_equal_bytes() -> None:
