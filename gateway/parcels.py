@@ -18,6 +18,8 @@ FULL_STATUSES = frozenset({429, 529})
 """What vendors answer who have no room, and then take nothing. A 503 may be that of something on
 the way, which lost the vendor's answer."""
 SERVER_ERROR_MIN = 500
+_DIGITS_MAX = 9
+"""Of a line's number; of thousands no number can be made, and whoever tries fails each time."""
 VendorState = Literal["under_way", "ended", "gone"]
 ResultKind = Literal["answered", "refused", "unsent"]
 
@@ -135,7 +137,8 @@ def may_have_taken(status: int) -> bool:
 def number_of(custom_id: str, name: str) -> int:
     """The line's number in its batch; 0 where the id is not of this parcel."""
     head, _, number = custom_id.rpartition("-")
-    return int(number) if head == name and number.isascii() and number.isdigit() else 0
+    is_number = number.isascii() and number.isdigit() and len(number) <= _DIGITS_MAX
+    return int(number) if head == name and is_number else 0
 
 
 def custom_id_of(name: str, number: int) -> str:
