@@ -68,7 +68,8 @@ class Forgetting:
         self._deeds = deeds
         self._clock = clock
         self._poll_s = poll_s
-        self._in_vain = InVain()
+        self.in_vain = InVain()
+        """Of parcels on their way, too: who asks for one that nobody wants any more goes on."""
 
     async def step(self, row: ParcelRow, service: ParcelService | None) -> None:
         """What is to be done next for a parcel whose answers nobody waits for."""
@@ -89,7 +90,7 @@ class Forgetting:
         # What was being sent when this step began, and was looked for in vain, was not refused.
         is_refused = state == "unsent" and row.state == "new"
         await self._store.forget(row.parcel_id, row.term, is_refused=is_refused)
-        self._in_vain.forget(row.parcel_id)
+        self.in_vain.forget(row.parcel_id)
 
     async def end(self, row: ParcelRow, state: CopyEnd, note: str = "") -> None:
         """Say what became of erased lines; raises AuditUnavailable, and may be called again."""
@@ -145,7 +146,7 @@ class Forgetting:
             return
         if found is not None:
             await self._next(row, "cancelling", vendor_id=found.vendor_id)
-        elif self._in_vain.is_enough(row.parcel_id, row.state, LOOKS_MIN):
+        elif self.in_vain.is_enough(row.parcel_id, row.state, LOOKS_MIN):
             await self.drop(row, "unsent")
         else:
             await self._later(row, NEVER_TOLD)
@@ -187,7 +188,7 @@ class Forgetting:
             refused_with = _refused_with(error)
             if _is_gone(error):
                 await self.drop(row, "deleted")
-            elif refused_with and self._in_vain.is_enough(row.parcel_id, row.state, REFUSALS_MAX):
+            elif refused_with and self.in_vain.is_enough(row.parcel_id, row.state, REFUSALS_MAX):
                 await self.drop(row, "kept", f"the vendor refused with {refused_with}")
             else:
                 await self._later(row, NOT_REACHED)

@@ -20,7 +20,6 @@ from gateway.batching.forgetting import (
     rest_s,
     tell_to_end,
 )
-from gateway.batching.in_vain import InVain
 from gateway.batching.parked_lines import ParkedLines, Said
 from gateway.batching.parked_reservations import ParkedReservations
 from gateway.batching.parking import Ticket
@@ -101,7 +100,7 @@ class ParcelJourneys:
         self._poll_s = poll_s
         self._settled: set[str] = set()
         """Parcels whose half-ended lines can be told apart by now."""
-        self._in_vain = InVain()
+        self._in_vain = forgetting.in_vain
         self._log: Any = logger()
 
     async def advance(self, row: ParcelRow) -> None:
@@ -111,7 +110,6 @@ class ParcelJourneys:
         service = self._services(row.provider)
         if row.state == "collected" or batch is None or key is None:
             self._settled.discard(row.parcel_id)
-            self._in_vain.forget(row.parcel_id)
             await self._forgetting.step(row, service)
         elif service is None:
             await self._give_back(row, batch, key, UNKNOWN)
@@ -288,6 +286,7 @@ class ParcelJourneys:
             await self._again(row)
             return
         await self._give_back(row, at.batch, at.key, LOST)
+        self._in_vain.forget(row.parcel_id)
         await self._note(row, state="collected", tries=0, due_us=self._clock.utc_us())
         self._log.info(Event.BATCH_FETCHED, batch=row.batch_id, count=row.lines - len(left))
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from gateway.audit.memory import MemoryAuditLog
 from gateway.batching.forgetting import (
@@ -85,7 +85,14 @@ class Scene:
             await connection.execute(filled(vendor_copies, **copy))
 
     async def row(self) -> ParcelRow | None:
+        """None where it was let go of: then nothing is counted for it any more."""
+        if await self.is_gone():
+            assert not self.forgetting.in_vain._times
         return await self.store.take("p", "w0.1")
+
+    async def is_gone(self) -> bool:
+        async with self.database.reading() as connection:
+            return (await connection.execute(select(parcels.c.id))).first() is None
 
     async def step(self, times: int = 1) -> None:
         for _ in range(times):
