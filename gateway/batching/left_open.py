@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from gateway.audit.reckoning import ERASED, GONE, OF_WORKER, OpenIntent, closing
 from gateway.batches import UNDER_WAY
-from gateway.batching.owed import OutcomeOf, late_cost
+from gateway.batching.owed import OutcomeOf, late_cost, unsent
 from gateway.clock import Clock
 from gateway.passage import NATIVE
 from gateway.ports import AuditLog
@@ -146,7 +146,7 @@ class LeftOpen:
         debt = await self._unsent.debt(batch, number)
         if debt == "unknown":
             return None
-        return structs.replace(outcome, cost_microusd=0) if debt == "none" else outcome
+        return unsent(outcome) if debt == "none" else outcome
 
     def _closing(self, intent: OpenIntent, why: str) -> AuditRecord:
         return closing(intent, self._clock.utc_us(), why)

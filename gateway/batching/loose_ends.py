@@ -11,12 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from msgspec import structs
-
 from gateway.audit.open_intents import OpenIntents, OpenLine
 from gateway.audit.reckoning import CRASHED, ERASED, GONE, OpenIntent, closing, read_intents
 from gateway.batches import UNDER_WAY
-from gateway.batching.owed import OutcomeOf, late_cost
+from gateway.batching.owed import OutcomeOf, late_cost, unsent
 from gateway.batching.parked_reservations import ParkedReservations
 from gateway.clock import Clock
 from gateway.passage import NATIVE
@@ -122,13 +120,10 @@ class LooseEnds:
         )
         # An earlier journey of the same line may have been a live call: its intent says so.
         if why == ERASED and is_parked:
-            batch, line = outcome.detail["batch"], outcome.detail["line"]
-            debt = await self._unsent.debt(batch, int(line))
+            debt = await self._unsent.debt(begun.detail["batch"], int(begun.detail["line"]))
             if debt == "unknown":
                 return False
-            if debt == "none":
-                detail = {"batch": batch, "line": line, "path": NATIVE}
-                outcome = structs.replace(outcome, cost_microusd=0, detail=detail)
+            outcome = unsent(outcome) if debt == "none" else outcome
             await self._charge(begun, outcome.cost_microusd)
         await self._audit.append(outcome)
         await self._reservations.give_up(outcome.request_id, outcome.cost_microusd)

@@ -2,10 +2,11 @@
 
 from collections.abc import Awaitable, Callable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.identity import accounts_of
 from gateway.money.budgets import account_of_end_user
+from gateway.passage import NATIVE
 from gateway.store.money.late_bookings import LateBookings, LateCost
 from gateway.store.money.parked_money import ParkedMoney, Stake
 from gateway.types import AuditRecord, Reservation
@@ -30,3 +31,9 @@ def late_cost(begun: AuditRecord, cost_microusd: int) -> LateCost:
     if begun.subject:
         accounts += (account_of_end_user(begun.organisation, begun.subject),)
     return LateCost(begun.request_id, accounts, cost_microusd, begun.utc_us)
+
+
+def unsent(outcome: AuditRecord) -> AuditRecord:
+    """The same of a parked line that no vendor was ever handed: that is known, and free."""
+    detail = {name: outcome.detail[name] for name in ("batch", "line")}
+    return structs.replace(outcome, cost_microusd=0, detail={**detail, "path": NATIVE})

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from sqlalchemy import delete
+from sqlalchemy import delete, select
 
 from gateway.audit.projection import RETIRED
 from gateway.audit.projector import Projector
@@ -14,6 +14,7 @@ from gateway.batching.left_open import LeftBehind, LeftOpen
 from gateway.clock import SystemClock
 from gateway.errors import AuditUnavailable, RequestInvalid
 from gateway.oversight.workers import WorkerReport
+from gateway.passage import NATIVE
 from gateway.store.batching.lines import LineStore
 from gateway.store.batching.unsent_lines import UnsentLines
 from gateway.store.engine import Database
@@ -26,6 +27,8 @@ from gateway.store.money.parked_money import ParkedMoney
 from gateway.store.money.slices import LeaseHolder
 from gateway.store.schema.audit import gone_workers
 from gateway.store.schema.batches import batch_lines, batches
+from gateway.store.schema.parcels import unsent_lines
+from gateway.store.schema.tables import late_bookings
 from gateway.store.workers import WorkerTable, workers
 from gateway.types import AuditRecord
 from tests.gateway.audit.samples import KEYS, LIMITS, journeys, record, running
@@ -131,6 +134,35 @@ async def test_all_that_is_known_to_be_open_is_ended_once_and_what_goes_on_is_le
     again = await lost.end()
     assert (again.requests, again.lines, again.waiting) == (0, 0, 1)
     assert await lost.outcomes() == found
+
+
+async def test_erased_lines_that_waited_for_a_vendor_cost_what_that_may_charge(
+    lost: Lost, database: Database
+) -> None:
+    """One that no vendor was handed is free, and so it is said; one that is being sent waits."""
+    waited = {number: line(7 + number, 10 + number) for number in (1, 2, 3)}
+    async with running(lost.there, "w2") as log:
+        for begun in waited.values():
+            detail = {**begun.detail, "path": NATIVE}
+            await log.append(msgspec.structs.replace(begun, detail=detail))
+    await lost.project(lost.there)
+    async with database.writing() as connection:
+        for number, parcel in ((1, ""), (2, "being sent")):
+            place = {"batch_id": "b", "number": 10 + number, "parcel": parcel}
+            await connection.execute(filled(unsent_lines, **place))
+    await lost.retire()
+    ended = await lost.end()
+    assert (ended.lines, ended.waiting) == (3, 2)
+    found = await lost.outcomes()
+    free, owed = found["req_8"], found["req_10"]
+    place = {"batch": "b", "line": "11", "path": NATIVE, "worker": "w2"}
+    assert (free.status, free.error, free.cost_microusd) == ("cancelled", ERASED, 0)
+    assert free.detail == place
+    assert (owed.status, owed.error, owed.cost_microusd) == ("cancelled", ERASED, 77)
+    assert "req_9" not in found
+    async with database.reading() as connection:
+        booked = (await connection.execute(select(late_bookings.c.request_id))).scalars().all()
+    assert set(booked) == {"req_10"}
 
 
 async def test_what_it_had_not_told_is_never_heard_even_if_its_disk_comes_back(
