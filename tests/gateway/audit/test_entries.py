@@ -3,6 +3,8 @@
 import hashlib
 from types import MappingProxyType
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -16,6 +18,7 @@ from gateway.audit.entries import (
     content_digest,
     decode_entry,
     encode_record,
+    encode_reference,
     entry_bytes,
     header_chain_hash,
     leaf_hash,
@@ -90,6 +93,61 @@ def test_what_was_cut_is_marked_and_named() -> None:
     assert kept.action.endswith(CUT_MARK)
     assert kept.detail["cut"] == "action"
     assert kept.request_id == "r"
+
+
+@pytest.mark.parametrize(
+    ("length", "count", "kept_length", "kept_count"),
+    [
+        (1024, 1, 1024, 1),
+        (17_000, 1, 1024, 1),
+        (1000, 64, 256, 32),
+        (300, 500, 256, 32),
+        (10**5, 100, 256, 32),
+    ],
+)
+def test_no_more_is_cut_than_has_to_be(
+    length: int, count: int, kept_length: int, kept_count: int
+) -> None:
+    attempts = tuple(Attempt("x" * length, 200, "", 1, 1) for _ in range(count))
+    kept, raw = encode_record(AuditRecord("outcome", "r", "o", 1, attempts=attempts))
+    assert len(raw) <= RECORD_MAX_BYTES
+    assert decode_entry(entry_bytes(raw)).record == kept
+    assert len(kept.attempts) == kept_count
+    assert len(kept.attempts[0].target.removesuffix(CUT_MARK)) == kept_length
+    assert ("cut" in kept.detail) == ((length, count) != (kept_length, kept_count))
+
+
+def test_the_largest_record_of_all_fits() -> None:
+    long = "\U0001f511" * 2000
+    many = tuple(Attempt(long, 200, long, 1, 1) for _ in range(200))
+    detail = {f"{number}{long}": long for number in range(200)}
+    made = AuditRecord(
+        "outcome", long, long, 1, detail=detail, attempts=many, dropped=(long,) * 200
+    )
+    _, raw = encode_record(made)
+    assert len(raw) <= RECORD_MAX_BYTES
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, -(2**63) + 1, 0])
+@pytest.mark.parametrize("beyond", [0, 1, 10**30])
+def test_a_number_that_no_database_holds_becomes_the_largest_that_one_does(
+    number: int, beyond: int
+) -> None:
+    made = number + beyond if number > 0 else number - beyond if number < 0 else 0
+    bound = 2**63 - 1
+    kept, _ = encode_record(AuditRecord("admin", "r\ud800", "o", made))
+    assert kept.utc_us == max(-bound, min(bound, made))
+
+
+def test_what_is_no_record_is_refused_in_one_way() -> None:
+    for raw in (b"", b"{}", b"[]", b'{"record":7}', b'{"record":"\xff"}', b"\xff"):
+        with pytest.raises(msgspec.MsgspecError):
+            decode_entry(raw)
+    with pytest.raises(TypeError, match="cannot hold a object"):
+        encode_record(AuditRecord("admin", "r", "o", 1, detail={"a": object()}))  # type: ignore[dict-item]
+    reference = b'{"key":"k","length_bytes":3,"blake2b":"ab"}'
+    assert encode_reference(ContentReference("k", 3, blake2b="ab")) == reference
+    assert entry_bytes(b"{}", reference) == b'{"record":{},"content":' + reference + b"}"
 
 
 def test_a_text_that_is_no_unicode_is_kept_in_escaped_form() -> None:
