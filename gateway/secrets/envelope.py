@@ -109,11 +109,11 @@ def create_key_file(path: Path) -> None:
     text = base64.b64encode(secrets.token_bytes(KEY_BYTES)) + b"\n"
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        _write_durably(draft, text)
         try:
+            _write_durably(draft, text)
             os.link(draft, path)  # unlike a rename, a link refuses to replace a file
         finally:
-            draft.unlink()
+            draft.unlink(missing_ok=True)
         sync_folder(path.parent)
     except FileExistsError as error:
         raise ConfigurationInvalid(str(path), "", "exists already; it is not replaced") from error

@@ -1,6 +1,7 @@
 """The envelope: what one key wrapped for one purpose opens with that key for that purpose only."""
 
 import base64
+import os
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from gateway.secrets.envelope import (
 )
 from gateway.secrets.secret import Secret
 from gateway.secrets.sources import EnvironmentSecret, FileSecret
+from tests.full_disk import room_for
 
 
 KEY = MasterKey(Secret(b"k" * 32))
@@ -110,6 +112,30 @@ def test_a_key_file_is_never_replaced(tmp_path: Path) -> None:
         create_key_file(path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_key_that_finds_no_room_leaves_no_part_of_itself(tmp_path: Path) -> None:
+    with room_for(10), pytest.raises(ConfigurationInvalid, match="cannot be written"):
+        create_key_file(tmp_path / "a.key")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_key_and_its_name_are_on_disk_before_anything_is_sealed_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[str, bool]] = []
+    fsync, path = os.fsync, tmp_path / "a.key"
+
+    def noted(descriptor: int) -> None:
+        fsync(descriptor)
+        name = Path(f"/proc/self/fd/{descriptor}").readlink().name
+        synced.append((name, path.exists()))
+
+    monkeypatch.setattr(os, "fsync", noted)
+    create_key_file(path)
+    (draft, was_there), folder = synced
+    assert (draft.startswith(".a.key."), was_there) == (True, False)
+    assert folder == (tmp_path.name, True)
 
 
 def test_a_key_file_in_a_missing_folder_is_refused(tmp_path: Path) -> None:
