@@ -25,6 +25,9 @@ from gateway.secrets.secret import Secret
 
 TIMEOUT_S = 5
 _RENEW_AFTER = 2 / 3
+REFUSED_S = 300.0
+"""How long a refusal that a new login did not change is believed: Vault keeps every login that is
+made to its end, and one at each reading is soon more than it can hold."""
 _FOREVER_S = float("inf")
 NOT_VAULT = (KeyError, TypeError, AttributeError, ValueError)
 """What comes of an answer in another form, such as the page of a proxy before it."""
@@ -51,6 +54,8 @@ class VaultSession:
             allow_redirects=False,
         )
         self._turn = asyncio.Lock()
+        self._refused_until_s: dict[str, float] = {}
+        """Of secrets that a new login was refused as well."""
         self._renew_at_s = -1.0
         self._ends_at_s = -1.0
 
@@ -91,8 +96,14 @@ class VaultSession:
             found = self._fetch(path)
         except Forbidden:
             # The login may have been revoked before its time: once more with a new one.
+            now_s = self._clock.monotonic_s()
+            is_made = self._settings.auth != "token"  # One that is given costs nothing to read.
+            if is_made and now_s < self._refused_until_s.get(path, now_s):
+                raise
             self._log_in()
+            self._refused_until_s[path] = now_s + REFUSED_S
             found = self._fetch(path)
+        self._refused_until_s.pop(path, None)
         fields: dict[str, Any] = found["data"]["data"]
         return fields
 

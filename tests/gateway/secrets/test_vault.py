@@ -10,7 +10,7 @@ from gateway.configuration.sections import VaultSettings
 from gateway.errors import ConfigurationInvalid
 from gateway.secrets.keeper import SecretUnavailableError
 from gateway.secrets.secret import Secret
-from gateway.secrets.vault import VaultPlace, VaultSession
+from gateway.secrets.vault import REFUSED_S, VaultPlace, VaultSession
 from tests.gateway.secrets.test_places import Clocked
 from tests.gateway.secrets.vault_stub import VaultStub
 
@@ -52,3 +52,31 @@ async def test_a_login_is_used_to_its_end_though_what_it_was_made_with_is_gone(
     with pytest.raises(SecretUnavailableError):
         await place.read()
     assert f"POST /v1/auth/{auth}/login" in vault.asked
+
+
+async def test_a_secret_that_nobody_may_read_is_not_asked_for_with_a_new_login_each_time(
+    vault: VaultStub,
+) -> None:
+    """Every login stays in Vault to its end: one at each reading was a thousand in a night."""
+    vault.lease_s = 10**6
+    vault.kv["secret"] = {"value": "sk-secret"}
+    clock = Clocked(vault)
+    settings = VaultSettings(url=vault.url, role=vault.role_id)
+    session = VaultSession(settings, clock, lambda: Secret(vault.secret_id))
+    place, other = VaultPlace(session, "secret"), VaultPlace(session, "openai")
+    await place.read()
+    vault.forbidden.add("secret")
+    for readings in range(1, 4):
+        for _ in range(10):
+            with pytest.raises(SecretUnavailableError, match="refuses access"):
+                await place.read()
+            assert (await other.read()).reveal() == "sk-from-vault"
+            clock.advance(REFUSED_S / 10)
+        assert vault.asked.count("POST /v1/auth/approle/login") == 1 + readings
+    vault.tokens.clear()
+    assert (await other.read()).reveal() == "sk-from-vault"
+    vault.forbidden.clear()
+    assert (await place.read()).reveal() == "sk-secret"
+    vault.tokens.clear()
+    assert (await place.read()).reveal() == "sk-secret"
+    assert vault.asked.count("POST /v1/auth/approle/login") == 6

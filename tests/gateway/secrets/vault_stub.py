@@ -32,6 +32,8 @@ class VaultStub:
         self.is_renewable = True
         self.namespaces: set[str | None] = set()
         self.tokens: dict[str, float] = {}
+        self.forbidden: set[str] = set()
+        """Secrets that no policy lets anybody read."""
         self.asked: list[str] = []
         self.is_sealed = False
         self.instead: tuple[int, bytes] | None = None
@@ -86,6 +88,8 @@ class VaultStub:
         return 200, {"auth": self._auth(token)}
 
     def _read(self, name: str) -> tuple[int, Any]:
+        if name in self.forbidden:
+            return 403, {"errors": ["permission denied"]}
         if name not in self.kv:
             return 404, {"errors": []}
         return 200, {"data": {"data": self.kv[name], "metadata": {"version": 1}}}
