@@ -16,6 +16,7 @@ from admin.protection import ALWAYS_ENCRYPTED, SAFE_METHODS, SECURITY_HEADERS
 from admin.sign_in import Brake
 from admin.token_sessions import TokenSessions
 from gateway.secrets.secret import Secret
+from gateway.store.identity.people import PeopleStore, Proved
 from gateway.store.identity.sessions import ABSOLUTE_S, IDLE_S
 from tests.admin.listener import Browser, Listener, browsing
 
@@ -278,3 +279,24 @@ async def test_a_client_that_is_no_browser_can_sign_in(
     answer, _ = await browser.send("POST", "/sign-in", form, origin="", sec_fetch_site="")
 
     assert answer.status == 303
+
+
+async def test_a_password_that_is_changed_while_it_is_proved_opens_nothing(
+    listener: Listener, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever changes it ends all sessions; one that began right after would go on."""
+    old, new = secrets.token_hex(12), secrets.token_hex(12)
+    async with listener.database() as database:
+        await PeopleStore(database, listener.clock).add("ann", password=Secret(old))
+    proved = PeopleStore.by_password
+
+    async def slowly(self: PeopleStore, name: str, password: Secret[str]) -> Proved | None:
+        found = await proved(self, name, password)
+        await self.set_password("ann", Secret(new))
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PeopleStore, "by_password", slowly)
+        answer = await browser.sign_in_as("ann", old)
+    assert (answer.status, _cookie(answer)) == (401, "")
+    assert (await browser.sign_in_as("ann", new)).status == 303
