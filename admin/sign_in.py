@@ -108,6 +108,11 @@ class Credentials:
             self._brake.forget(name)
         return proved
 
+    async def proves(self, form: SignIn, name: str) -> bool:
+        """Whether it is this person whom the form proves."""
+        proved = await self.person_of(form)
+        return proved is not None and proved.person.name == name
+
 
 def sign_in_routes(
     services: Services,
@@ -196,8 +201,7 @@ def _form_routes(services: Services, credentials: Credentials, tokens: TokenSess
         signed_in, session_id = session_of(request).person.name, request.cookies.get(COOKIE, "")
         draft, mark, to = carried_in(await request.body()), csrf_of(session_id), _own(data.to)
         form = SignIn(data.token, "" if data.token else signed_in, data.password)
-        proved = await credentials.person_of(form)
-        if proved is None or proved.person.name != signed_in:
+        if not await credentials.proves(form, signed_in):
             await _note_refused(services.refusals, signed_in)
             return screens.page("prove.html", 403, problem=WRONG, draft=draft, to=to, csrf=mark)
         await deeds.record(signed_in, "session.proved", "")
