@@ -20,10 +20,12 @@ from gateway.batching.parking import (
     ticket_of,
 )
 from gateway.clock import StoppedClock
+from gateway.conclusion import Conclusion
 from gateway.configuration.settings import Limits, Settings
 from gateway.errors import FeatureUnsupported, Unauthenticated
 from gateway.identity import KeyRecord, KeyTable
 from gateway.intake import Stages
+from gateway.metrics import Metrics
 from gateway.passage import Arrival, Errand, Passage
 from gateway.ports import UpstreamBody
 from gateway.rollout.versions import PolicySet
@@ -153,12 +155,13 @@ class Bodies:
 
 
 def intake(*, takes: bool = True) -> LineIntake:
-    stages = ("peppers", "inspector", "ledger", "rates", "audit", "answers", "conclusion")
+    stages = ("peppers", "inspector", "ledger", "rates", "audit", "answers")
     bodies: Any = Bodies()
     return LineIntake(
         Stages(
             **dict.fromkeys((*stages, "threads", "turns"), NOBODY),
             dispatcher=bodies,
+            conclusion=Conclusion(NOBODY, NOBODY, CLOCK, Metrics()),
             clock=CLOCK,
             settings=Settings(source="a test", folder="."),
         ),
