@@ -190,7 +190,7 @@ async def fill(database: Database, settings: Settings, requests: int) -> None:
     board = TargetBoard({each.name: each for each in configured_targets(settings)}, {})
     store = PolicyStore(database, SystemClock())
     await store.keep(load_policy(settings))
-    await store.keep_board(board.digest, board.facts_for(None))
+    await store.boards.keep(board.digest, board.facts_for(None))
     await _records(database, outcomes(requests, now_us, board.digest), requests * 2)
     await _records(database, deeds(now_us), DEEDS)
     leases = LeaseTable(database, SystemClock())

@@ -81,7 +81,7 @@ class ReasonOrder(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RollbackOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """Back to a version that was live; 0 is the one before."""
+    """Back to a version that was live; 0 is what was before, which of a level's first is none."""
 
     to: int = 0
     reason: str = ""

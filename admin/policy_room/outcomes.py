@@ -22,6 +22,7 @@ HOURS_KEPT: Final = 24 * 21
 REQUESTS_MIN: Final = 30
 CHANGE_MIN: Final = 0.1
 _Z: Final = 1.96
+_CHANGES_LIVE: Final = ("publish", "roll_back", "retire")
 
 
 class Figure(Struct, frozen=True):
@@ -41,7 +42,7 @@ class Outcome(Struct, frozen=True):
     number: int
     live_us: int
     ended_us: int
-    """When another version took its place; 0 while it is live."""
+    """When another version took its place, or none; 0 while it is live."""
     hours: int
     """Of each side; 0 where no whole hour has passed or none is kept."""
     before: SpanSums | None
@@ -70,8 +71,9 @@ class Outcomes:
         with_times: bool = True,
     ) -> Outcome | None:
         """The last time that a version went live; None if it never did."""
-        live = [each for each in history if each.action in ("publish", "roll_back")]
-        mine = next((n for n in reversed(range(len(live))) if live[n].number == number), None)
+        live = [each for each in history if each.action in _CHANGES_LIVE]
+        went_live = [n for n, each in enumerate(live) if each.action != "retire"]
+        mine = next((n for n in reversed(went_live) if live[n].number == number), None)
         if mine is None:
             return None
         live_us = live[mine].utc_us

@@ -26,7 +26,14 @@ from admin.policy_room.wording import defaults_in_words
 from gateway.configuration.guarding import wider
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
-from gateway.rollout.versions import Acting, PolicyEvent, PolicyVersion, acting_at, same_person
+from gateway.rollout.versions import (
+    Acting,
+    PolicyEvent,
+    PolicyVersion,
+    acting_at,
+    former_of,
+    same_person,
+)
 from gateway.store.policies.guard import ACTOR
 from policies.difference import amendments
 from policies.document import PolicyBody
@@ -163,7 +170,7 @@ async def version_page(
         outcome=outcome,
         conflict=await reader.schedules.conflict(schedule) if schedule else "",
         halted=_halted(events, version),
-        former=_former(history) if same else 0,
+        former=former_of(history) if same else 0,
         compared=compared(version.guard, reader.guard, measured.canary, measured.beside),
         events=events,
         rights=rights_of(request, organisation, place),
@@ -171,12 +178,6 @@ async def version_page(
         problem=problem,
         form=form or {},
     )
-
-
-def _former(history: Sequence[PolicyEvent]) -> int:
-    """The version that was live before the one that is; 0 where none was."""
-    lives = [each.number for each in history if each.action in ("publish", "roll_back")]
-    return lives[-2] if len(lives) > 1 else 0
 
 
 def _halted(events: Sequence[PolicyEvent], version: PolicyVersion) -> str:

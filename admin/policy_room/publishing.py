@@ -96,8 +96,13 @@ def _step_routes(room: PolicyRoom) -> list[Any]:
                 person_of(request), organisation, place, to, reason, _live_in(form)
             )
         except RequestInvalid as error:
-            return await history_page(
-                room, request, organisation, place, status=error.status, problem=error.message
+            said: dict[str, Any] = {"status": error.status, "problem": error.message}
+            shown = _number(form, "to") or _number(form, "live")
+            if not shown:
+                return await history_page(room, request, organisation, place, **said)
+            version = await room.reader.version(place, shown)
+            return await version_page(
+                room, request, organisation, place, version, form=form, **said
             )
         return _to_version(organisation, place, version.number)
 
@@ -209,6 +214,14 @@ async def _moment(room: PolicyRoom, request: Asking, form: dict[str, str]) -> in
 def _to_version(organisation: str, place: Place, number: int) -> Redirect:
     path = f"/o/{organisation}/policies/{place.slug}/versions/{number}"
     return Redirect(path, status_code=SEE_OTHER)
+
+
+def _number(form: dict[str, str], name: str) -> int:
+    """The version that a field of a form names; 0 where it names none."""
+    try:
+        return number_in(form, name)
+    except RequestInvalid:
+        return 0
 
 
 def _live_in(form: dict[str, str]) -> int | None:

@@ -91,7 +91,7 @@ class PolicyReader:
 
     async def targets(self) -> tuple[TargetFacts, ...]:
         """The targets that workers serve, all taken as available; none before the first worker."""
-        board = await self.store.newest_board()
+        board = await self.store.boards.newest()
         return tuple(replace(each, available=True, unavailable_reason="") for each in board)
 
     async def levels(self, organisation: str) -> list[LevelView]:

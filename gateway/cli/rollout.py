@@ -178,11 +178,11 @@ async def canary(
 @level_option
 @by_option
 @reason_option
-@click.option("--to", type=_NUMBER, help="The version; default: the one before.")
+@click.option("--to", type=_NUMBER, help="The version; default: what was before.")
 @asynchronous
 @recorded("policy.rolled_back", former_policy)
 async def rollback(config_file: Path, level: str, actor: str, reason: str, to: int | None) -> None:
-    """Make a new live version that equals one that was live before."""
+    """Make a new live version that equals one that was live before; of the first: make it none."""
     async with opened_policies(load_settings(config_file)) as store:
         _print(await store.roll_back(level, actor, to=to, reason=reason))
 

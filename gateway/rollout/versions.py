@@ -4,6 +4,9 @@
       │                    └───────────────────┴──────────────────┴────publish──────▲
       └─reject─▶ rejected           shadow, canary ──stop──▶ approved │ canary ──guard──▶ withdrawn
 
+A rollback makes what was live before live again. Before a level's first version nothing of it was:
+its rollback retires it, and the levels above govern alone as they did.
+
 Levels are named like budget accounts (`org:…`, `ws:…`, `proj:…`); the installation's own is "".
 Nobody approves what they wrote themselves, and nothing acts before it was approved.
 """
@@ -97,6 +100,8 @@ def acting_at(history: Iterable[PolicyEvent], utc_us: int) -> Acting:
             case "publish" | "roll_back":
                 # What was on trial against the former live version has to be tried again.
                 after = Acting(live=event.number)
+            case "retire":
+                after = Acting()
             case "canary":
                 shadow = 0 if acting.shadow == event.number else acting.shadow
                 after = Acting(acting.live, event.number, shadow)
@@ -112,6 +117,17 @@ def acting_at(history: Iterable[PolicyEvent], utc_us: int) -> Acting:
                 continue
         acting = replace(after, since_us=event.utc_us)
     return acting
+
+
+def former_of(history: Iterable[PolicyEvent]) -> int:
+    """The version that was live before what governs now; 0 where none was."""
+    lives = [0]
+    for event in history:
+        if event.action in ("publish", "roll_back"):
+            lives.append(event.number)
+        elif event.action == "retire":
+            lives.append(0)
+    return lives[-2] if len(lives) > 1 else 0
 
 
 def step(version: PolicyVersion, action: Action, actor: str) -> State:

@@ -13,7 +13,7 @@ from gateway.store.schema.custody import audit_reveals, erasure_cases
 from gateway.store.schema.policies import policy_events, policy_versions
 
 
-CHANGES: Final = ("publish", "roll_back", "canary", "shadow", "stop", "withdraw")
+CHANGES: Final = ("publish", "roll_back", "retire", "canary", "shadow", "stop", "withdraw")
 """What is done to a policy that changes how requests are decided."""
 _RECORDS: Final = "records"
 

@@ -111,5 +111,5 @@ class Board:
         """Keep what policy knows of the targets, so that its decisions can be replayed."""
         board = self._snapshots.board
         if board.digest != self._kept:
-            await self._policies.keep_board(board.digest, board.facts_for(None))
+            await self._policies.boards.keep(board.digest, board.facts_for(None))
             self._kept = board.digest

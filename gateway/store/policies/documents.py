@@ -1,10 +1,9 @@
-"""Policy documents, their versions and what was done to them; boards of targets by digest.
+"""Policy documents, their versions and what was done to them.
 
 Every change is one transaction that also raises the revision: each worker swaps its whole snapshot
 within a second, and no request ever sees half of a change.
 """
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,8 +13,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.clock import Clock
 from gateway.configuration.guarding import GuardRules
 from gateway.errors import ChangedMeanwhile, RequestInvalid
-from gateway.rollout.versions import ALONE, Action, Level, PolicyEvent, PolicyVersion, State, step
+from gateway.rollout.versions import (
+    ALONE,
+    Action,
+    Level,
+    PolicyEvent,
+    PolicyVersion,
+    State,
+    former_of,
+    step,
+)
 from gateway.store.engine import Database
+from gateway.store.policies.boards import TargetBoards
 from gateway.store.policies.canary_figures import CanaryFigures, forget_figures
 from gateway.store.policies.drafts import end_draft
 from gateway.store.policies.schedules import ScheduleTable, call_off, note
@@ -25,10 +34,8 @@ from gateway.store.schema.policies import (
     policy_events,
     policy_texts,
     policy_versions,
-    target_boards,
 )
 from policies.document import canonical_json
-from policies.facts import TargetFacts
 from policies.loading import load_document
 from policies.program import PolicyDocument
 
@@ -60,6 +67,7 @@ class PolicyStore:
         self._database = database
         self._clock = clock
         self._documents: dict[str, PolicyDocument] = {}
+        self.boards = TargetBoards(database, clock)
         self.figures = CanaryFigures(database, clock)
         self.schedules = ScheduleTable(database, clock)
 
@@ -79,30 +87,6 @@ class PolicyStore:
                 return None
             known = self._documents[digest] = load_document(body)
         return known
-
-    async def keep_board(self, digest: str, targets: Sequence[TargetFacts]) -> None:
-        """Keep what policy knew of the targets."""
-        text = msgspec.json.encode(targets, order="deterministic").decode()
-        async with self._database.writing() as connection:
-            known = select(target_boards.c.digest).where(target_boards.c.digest == digest)
-            if (await connection.execute(known)).first() is None:
-                row = {"digest": digest, "targets": text, "created_us": self._clock.utc_us()}
-                await connection.execute(insert(target_boards), row)
-
-    async def boards(self) -> Mapping[str, tuple[TargetFacts, ...]]:
-        """Every board that was kept."""
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(select(target_boards))).all()
-        kind = tuple[TargetFacts, ...]
-        return {digest: msgspec.json.decode(text, type=kind) for digest, text, _ in rows}
-
-    async def newest_board(self) -> tuple[TargetFacts, ...]:
-        """The targets as a worker told them last; none while no worker ever did."""
-        columns = target_boards.c
-        query = select(columns.targets).order_by(columns.created_us.desc(), columns.digest).limit(1)
-        async with self._database.reading() as connection:
-            text = (await connection.execute(query)).scalar_one_or_none()
-        return () if text is None else msgspec.json.decode(text, type=tuple[TargetFacts, ...])
 
     async def draft(
         self,
@@ -203,18 +187,18 @@ class PolicyStore:
     ) -> PolicyVersion:
         """A new live version equal to an old one, which had been approved and live before.
 
-        Without `to` it is the one before the live one. Raises ChangedMeanwhile like `act`.
+        Without `to` what governed before comes back. Before a level's first version that was none
+        of its own: the live one is retired then, and given back. Raises ChangedMeanwhile like `act`.
         """
         async with self._database.writing() as connection:
             await bump(connection)
             require_live(await self._live_within(connection, level), live)
-            query = select(policy_versions).where(_V.level == level, _V.state == "retired")
-            query = query.order_by(_V.changed_us.desc(), _V.number.desc())
-            rows = (await connection.execute(query)).mappings().all()
-            olds = [_version_of(row) for row in rows]
-            old = next((each for each in olds if to is None or each.number == to), None)
-            if old is None:
-                raise RequestInvalid("there is no version that was live before")
+            number = former_of(await self._events(connection, level)) if to is None else to
+            if not number:
+                return await self._retire(connection, level, actor, reason)
+            old = await self.version_within(connection, level, number)
+            if old.state != "retired":
+                raise RequestInvalid(f"version {number} is none that was live before")
             note = f"version {old.number} again"
             new = await self._add(connection, level, old.digest, old.author, note, "approved")
             written = select(policy_texts.c.text).where(
@@ -252,14 +236,8 @@ class PolicyStore:
 
     async def history(self, level: str) -> list[PolicyEvent]:
         """What was done on a level, in order."""
-        columns = policy_events.c
-        query = select(policy_events).where(columns.level == level).order_by(columns.place)
         async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).mappings().all()
-        return [
-            PolicyEvent(**{name: row[name] for name in PolicyEvent.__struct_fields__})
-            for row in rows
-        ]
+            return await self._events(connection, level)
 
     async def levels(self) -> dict[str, Level]:
         """The acting documents of every level, as one reading transaction sees them."""
@@ -277,6 +255,26 @@ class PolicyStore:
                 changes["guard"] = version.guard
             found[version.level] = msgspec.structs.replace(level, **changes)
         return found
+
+    @staticmethod
+    async def _events(connection: AsyncConnection, level: str) -> list[PolicyEvent]:
+        columns = policy_events.c
+        query = select(policy_events).where(columns.level == level).order_by(columns.place)
+        rows = (await connection.execute(query)).mappings().all()
+        names = PolicyEvent.__struct_fields__
+        return [PolicyEvent(**{name: row[name] for name in names}) for row in rows]
+
+    async def _retire(
+        self, connection: AsyncConnection, level: str, actor: str, reason: str
+    ) -> PolicyVersion:
+        """Take the first version that was ever live out of force."""
+        number = await self._live_within(connection, level)
+        if not number:
+            raise RequestInvalid("there is no version that was live before")
+        await self._end_trials(connection, level, number)
+        await self._change(connection, level, number, {"state": "retired"})
+        await self._note(connection, level, number, actor, "retire", reason)
+        return await self.version_within(connection, level, number)
 
     async def _keep(self, connection: AsyncConnection, document: PolicyDocument) -> None:
         self._documents[document.digest] = document

@@ -35,7 +35,7 @@ class DecisionArchive:
 
     async def recorded(self, since_us: int, until_us: int | None = None) -> AsyncIterator[Recorded]:
         """Every decided request of that time whose facts were recorded, as it ended."""
-        boards = await self._policies.boards()
+        boards = await self._policies.boards.all()
         recaller = Recaller(boards.get)
         pending: dict[str, tuple[AuditRecord, Facts]] = {}
         async for row in self._sink.records(AuditQuery(since_us=since_us, until_us=until_us)):
@@ -66,7 +66,7 @@ class DecisionArchive:
         Bounded, where `recorded` reads all of a time: at most `most` answers and as many intents
         are looked at, so a request that was still open at the edge is left out.
         """
-        recaller = Recaller((await self._policies.boards()).get)
+        recaller = Recaller((await self._policies.boards.all()).get)
         query = AuditQuery(organisation=organisation, stage="outcome", since_us=since_us)
         outcomes = await self._sink.newest(query, most)
         query = AuditQuery(organisation=organisation, stage="intent", since_us=since_us)
@@ -92,7 +92,7 @@ class DecisionArchive:
             if not row.projected.raw_json:
                 continue
             record = decode_entry(row.projected.raw_json).record
-            facts = Recaller((await self._policies.boards()).get).facts(record)
+            facts = Recaller((await self._policies.boards.all()).get).facts(record)
             if facts is not None:
                 return record, facts
         return None
@@ -123,7 +123,7 @@ class DecisionArchive:
         """
         if record.facts is None:
             return None
-        facts = Recaller((await self._policies.boards()).get).facts(record)
+        facts = Recaller((await self._policies.boards.all()).get).facts(record)
         document = await self._policies.document(record.policy_digest)
         return explain(document, facts) if facts is not None and document is not None else None
 

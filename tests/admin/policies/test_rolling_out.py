@@ -340,6 +340,40 @@ async def test_history_compares_says_what_was_live_and_brings_a_version_back(
     assert msgspec.json.decode(record.detail["after"])["to"] == 1
 
 
+async def test_the_first_version_is_taken_out_of_force_and_brought_back(listener: Listener) -> None:
+    await staff(listener)
+    async with signed_in(listener, WRITER) as wanda, signed_in(listener, APPROVER) as anton:
+        path = await submitted(wanda, STRICT)
+        await stepped(anton, path, "approve")
+        await stepped(anton, path, "publish")
+        _, page = await anton.send("GET", path)
+        assert "within a second the levels above govern alone, for everybody" in plain(page)
+        assert "Take version 1 out of force" in page
+        _, page = await wanda.send("GET", path)
+        assert "out of force" not in page, "who may not publish is offered nothing"
+        form = {"reason": "it closed too much", "live": "1"}
+        answer, _ = await wanda.send("POST", f"{HOME}/rollback", form)
+        assert answer.status == 403
+        answer, _ = await anton.send("POST", f"{HOME}/rollback", form)
+        assert (answer.status, answer.headers["location"]) == (303, path)
+        answer, page = await anton.send("POST", f"{HOME}/rollback", form)
+        assert (answer.status, "no version is live any more" in page) == (409, True)
+        assert 'value="it closed too much"' in page, "what was typed stays in the form"
+        _, level = await anton.send("GET", HOME)
+        _, page = await anton.send("GET", path)
+        said = plain(page)
+        assert "was taken out of force; the levels above govern alone" in said
+        assert "taken out of force by anton" in said
+        _, overview = await anton.send("GET", "/")
+        answer, _ = await anton.send("POST", f"{HOME}/rollback", {"to": "1", "reason": "a drill"})
+
+    assert answer.headers["location"] == f"{HOME}/versions/2"
+    assert "Nothing of its own is live here: the levels above govern alone." in plain(level)
+    assert "version 1 went out of force" in plain(overview)
+    record = (await deeds(listener))[-2]
+    assert (record.action, record.actor) == ("policy.rolled_back", APPROVER)
+
+
 async def test_a_stricter_rule_is_marked_as_one_that_narrows(listener: Listener) -> None:
     await staff(listener)
     async with signed_in(listener, WRITER) as wanda, signed_in(listener, APPROVER) as anton:

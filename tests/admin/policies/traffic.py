@@ -33,7 +33,7 @@ async def record_traffic(
     async with listener.database() as database:
         store = PolicyStore(database, listener.clock)
         await store.keep(document)
-        await store.keep_board(board.digest, board.facts_for(None))
+        await store.boards.keep(board.digest, board.facts_for(None))
     records: list[AuditRecord] = []
     now_us = listener.clock.utc_us()
     place = {"organisation": organisation, "workspace": "research", "project": "assistant"}

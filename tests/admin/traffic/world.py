@@ -66,7 +66,7 @@ class World:
         async with self.listener.database() as database:
             policies = PolicyStore(database, self.listener.clock)
             await policies.keep(self.document)
-            await policies.keep_board(BOARD, EXAMPLE_TARGETS)
+            await policies.boards.keep(BOARD, EXAMPLE_TARGETS)
 
     async def write(self, *requests: "Asked") -> list[str]:
         """Record requests, intents and outcomes; their ids."""

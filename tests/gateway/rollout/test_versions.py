@@ -118,6 +118,8 @@ def test_history_says_what_acted_at_any_moment() -> None:
         (90, 5, "canary"),
         (95, 6, "shadow"),
         (100, 7, "roll_back"),
+        (110, 8, "shadow"),
+        (120, 7, "retire"),
     ]
     history = [PolicyEvent("", number, at, "Ann", action, "") for at, number, action in steps]
 
@@ -132,7 +134,7 @@ def test_history_says_what_acted_at_any_moment() -> None:
         Acting(1, shadow=4, since_us=70),
         Acting(1, canary=5, shadow=6, since_us=95),
         Acting(7, since_us=100),
-        Acting(7, since_us=100),
+        Acting(since_us=120),
     ]
 
 

@@ -75,6 +75,33 @@ async def test_a_version_goes_from_draft_to_live_and_back(database: Database) ->
     assert again.digest == NEW.digest
 
 
+async def test_the_first_version_of_a_level_is_rolled_back_to_none(database: Database) -> None:
+    """And what is undone so comes back in the same way."""
+    store, level = PolicyStore(database, StoppedClock()), "org:acme"
+    first = await approved(store, level=level)
+    await store.act(level, first, "publish", "Bob")
+    second = await approved(store, level=level, policy=OLD)
+    await store.act(level, second, "canary", "Bob", percent=5.0)
+    with pytest.raises(ChangedMeanwhile):
+        await store.roll_back(level, "Cleo", live=0)
+    before = await current(database)
+
+    gone = await store.roll_back(level, "Cleo", reason="It did harm.", live=first)
+
+    assert await current(database) > before
+    assert (gone.number, gone.state) == (first, "retired")
+    assert await store.levels() == {}, "what was on trial against it ends"
+    history = await store.history(level)
+    assert (history[-1].number, history[-1].action, history[-1].actor) == (first, "retire", "Cleo")
+    back = await store.roll_back(level, "Cleo", live=0)
+    assert (back.number, back.state, back.digest) == (3, "live", NEW.digest)
+    await store.roll_back(level, "Cleo")
+    await store.act(level, second, "publish", "Bob")
+    # Before it none was live: that comes back, not whatever was live some time ago.
+    assert (await store.roll_back(level, "Cleo")).number == second
+    assert await store.levels() == {}
+
+
 async def test_of_two_who_publish_over_the_version_that_both_saw_one_does(
     database: Database,
 ) -> None:
@@ -132,13 +159,13 @@ async def test_documents_and_boards_are_kept_by_digest(database: Database) -> No
     board = TargetBoard({"one": make_target("one")}, {"one": "it is down"})
     for _ in range(2):
         await store.keep(NEW)
-        await store.keep_board(board.digest, board.facts_for(None))
+        await store.boards.keep(board.digest, board.facts_for(None))
     fresh = PolicyStore(database, StoppedClock())
     found = await fresh.document(NEW.digest)
     assert found is not None
     assert found.digest == NEW.digest
     assert await fresh.document("unknown") is None
-    assert await fresh.boards() == {board.digest: board.facts_for(None)}
+    assert await fresh.boards.all() == {board.digest: board.facts_for(None)}
 
 
 async def test_a_canary_of_little_traffic_is_found_out_by_all_workers_together(

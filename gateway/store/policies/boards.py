@@ -1,0 +1,48 @@
+"""Boards of targets by digest: what policy knew of the targets, so that decisions can be explained.
+
+A worker keeps its board whenever it differs from the one before.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from sqlalchemy import insert, select
+
+from gateway.clock import Clock
+from gateway.store.engine import Database
+from gateway.store.schema.policies import target_boards
+from policies.facts import TargetFacts
+
+
+Facts = tuple[TargetFacts, ...]
+
+
+class TargetBoards:
+    """Boards of one database."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def keep(self, digest: str, targets: Sequence[TargetFacts]) -> None:
+        """Keep what policy knew of the targets."""
+        text = msgspec.json.encode(targets, order="deterministic").decode()
+        async with self._database.writing() as connection:
+            known = select(target_boards.c.digest).where(target_boards.c.digest == digest)
+            if (await connection.execute(known)).first() is None:
+                row = {"digest": digest, "targets": text, "created_us": self._clock.utc_us()}
+                await connection.execute(insert(target_boards), row)
+
+    async def all(self) -> Mapping[str, Facts]:
+        """Every board that was kept."""
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(select(target_boards))).all()
+        return {digest: msgspec.json.decode(text, type=Facts) for digest, text, _ in rows}
+
+    async def newest(self) -> Facts:
+        """The targets as a worker told them last; none while no worker ever did."""
+        columns = target_boards.c
+        query = select(columns.targets).order_by(columns.created_us.desc(), columns.digest).limit(1)
+        async with self._database.reading() as connection:
+            text = (await connection.execute(query)).scalar_one_or_none()
+        return () if text is None else msgspec.json.decode(text, type=Facts)
