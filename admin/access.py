@@ -48,6 +48,7 @@ Where = Literal["organisation", "some", "everywhere"]
 PUBLIC: dict[str, Any] = {"access": "public"}
 SIGNED_IN: dict[str, Any] = {"access": "signed in"}
 _SESSION = "gatewright.session"
+_DRAFT = "gatewright.draft"
 
 
 def needs(
@@ -119,7 +120,7 @@ class AccessGuard:
         known = [TOKEN_PERSON] if self._tokens.is_ours(session_id) else []
         session = await self._people.session(session_id, known)
         if session is None:
-            raise SignInRequired(await _draft_of(connection, handler))
+            raise SignInRequired(draft_in(connection))
         connection.scope[_SESSION] = session  # type: ignore[literal-required]
         if connection.scope["method"] not in SAFE_METHODS:  # type: ignore[typeddict-item]
             _check_csrf(connection, session_id)
@@ -133,7 +134,7 @@ class AccessGuard:
             raise PermissionDeniedException("no role permits this")
         age_us = self._clock.utc_us() - session.proved_us
         if access in STEP_UP and not 0 <= age_us <= STEP_UP_S * 1_000_000:
-            draft = await _draft_of(connection, handler)
+            draft = draft_in(connection)
             raise StepUpRequired(draft, csrf_of(session_id), "" if draft else back_to(connection))
 
     async def _check_there(self, person: Person, permission: Permission, organisation: str) -> None:
@@ -146,17 +147,24 @@ class AccessGuard:
             raise PermissionDeniedException("no role permits this")
 
 
-async def _draft_of(
+async def keep_form(
     connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler
-) -> Draft | None:
-    if connection.scope["method"] in SAFE_METHODS:  # type: ignore[typeddict-item]
-        return None
-    if not isinstance(connection, Request):
-        return None
-    if handler.opt.get("keeps_form", True):
-        return await draft_of(connection)
-    # Not the form with the secret; but another that goes along with it goes on.
-    return carried_in(await connection.body())
+) -> None:
+    """A guard before all that may have a form wait: for a sign-in, a proof, or the database."""
+    if not isinstance(connection, Request) or connection.method in SAFE_METHODS:
+        return
+    if handler.opt.get("keeps_form", handler.opt["access"] != "public"):
+        connection.scope[_DRAFT] = await draft_of(connection)  # type: ignore[literal-required]
+    else:
+        # Not the form with the secret; but another that goes along with it goes on.
+        draft = carried_in(await connection.body())
+        connection.scope[_DRAFT] = draft  # type: ignore[literal-required]
+
+
+def draft_in(connection: ASGIConnection[Any, Any, Any, Any]) -> Draft | None:
+    """The form that a request sends, as `keep_form` kept it."""
+    draft: Draft | None = connection.scope.get(_DRAFT)  # type: ignore[assignment]
+    return draft
 
 
 def _allows_beyond(person: Person, permission: Permission, where: Where) -> bool:

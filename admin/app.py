@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from litestar import Litestar
 from litestar.datastructures import State
 
-from admin.access import AccessGuard, SignInRequired, require_declarations
+from admin.access import AccessGuard, SignInRequired, keep_form, require_declarations
 from admin.api import api_routes
 from admin.audit.integrity import integrity_routes
 from admin.audit.pages import audit_routes
@@ -120,6 +120,7 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
         guards=[
             require_own_origin,
             require_storable_address,
+            keep_form,
             AccessGuard(services.people, tokens, services.clock),
             require_storable_body,
         ],

@@ -10,7 +10,7 @@ from litestar import MediaType, Request, Response
 from litestar.exceptions import HTTPException
 from litestar.response import Redirect
 
-from admin.access import SignInRequired, StepUpRequired
+from admin.access import COOKIE, SignInRequired, StepUpRequired, csrf_of, draft_in
 from admin.interrupted import back_to
 from admin.statics import Statics
 from gateway.errors import GatewrightError
@@ -32,9 +32,10 @@ PROBLEMS: Final = {
     413: "That is too much.",
     503: "The database does not answer. Nothing can be shown until it does.",
 }
-UNSURE: Final = (
-    "The database does not answer, so this may or may not have been done. Go back: what you typed "
-    "is still in the form. Look whether it was done before you send it again."
+UNSURE: Final = "The database does not answer, so this may or may not have been done."
+GO_BACK: Final = (
+    "Go back: what you typed is still in the form. Look whether it was done before you send it "
+    "again."
 )
 NO_ROLE: Final = (
     "No role of yours opens this page. Whoever looks after people and roles can give you one that "
@@ -65,6 +66,15 @@ def environment() -> Environment:
     )
     made.globals["mark_of_a_form"] = lambda: secrets.token_urlsafe(18)
     return made
+
+
+def _status_of(error: Exception) -> int:
+    if isinstance(error, HTTPException):
+        return error.status_code
+    if isinstance(error, GatewrightError):
+        return error.http_status
+    # Only what is sent is ever so deep as to end in a RecursionError.
+    return 400 if isinstance(error, RecursionError) else SERVER_ERROR
 
 
 def _said(status: int, method: str) -> str:
@@ -107,13 +117,7 @@ class Screens:
 
     def problem(self, request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
         """The page for whatever went wrong; it says nothing that is ours."""
-        status = SERVER_ERROR
-        if isinstance(error, HTTPException):
-            status = error.status_code
-        elif isinstance(error, GatewrightError):
-            status = error.http_status
-        elif isinstance(error, RecursionError):
-            status = 400  # Only what is sent is ever so deep.
+        status = _status_of(error)
         if status == SERVER_ERROR:
             logger().error(
                 Event.REQUEST_CRASHED,
@@ -137,9 +141,21 @@ class Screens:
         if isinstance(error, StepUpRequired):
             kept = {"draft": error.draft, "to": error.to, "csrf": error.csrf}
             return self.page("prove.html", status, problem="", **kept)
-        is_read = request.method in READING
-        again = back_to(request) if status == UNAVAILABLE and is_read else ""
-        return self.page("problem.html", status, problem=text, again=again)
+        if status == UNAVAILABLE:
+            return self._away(request, text)
+        return self.page("problem.html", status, problem=text)
+
+    def _away(self, request: Request[Any, Any, Any], text: str) -> Response[str]:
+        """While the database is: to be asked for again; a form goes along, to be sent again."""
+        status = UNAVAILABLE
+        if request.method in READING:
+            return self.page("problem.html", status, problem=text, again=back_to(request))
+        draft = draft_in(request)
+        if draft is None:
+            return self.page("problem.html", status, problem=f"{text} {GO_BACK}")
+        csrf = csrf_of(request.cookies.get(COOKIE, ""))
+        look = back_to(request)
+        return self.page("unsure.html", status, problem=text, draft=draft, csrf=csrf, look=look)
 
     def sign_in(self, request: Request[Any, Any, Any], error: SignInRequired) -> Response[Any]:
         """Where somebody who is not signed in goes: a page for who was sending something."""
