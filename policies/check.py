@@ -4,7 +4,7 @@ Errors keep a document from being used. Warnings point at what its author cannot
 document's own test cases must pass as well.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 
@@ -12,6 +12,7 @@ from policies.decide import decide
 from policies.decision import Decision
 from policies.document import Case, Constraint, Expectation, PolicyBody, Preference
 from policies.examples import EXAMPLE_TARGETS, facts_from_example
+from policies.expressions import compile_expression
 from policies.facts import TargetFacts
 from policies.loading import load_document
 from policies.possible import Search
@@ -49,11 +50,17 @@ class CheckReport(msgspec.Struct, frozen=True):
         return not self.errors and all(result.has_passed for result in self.tests)
 
 
-def check(text: str, source_name: str, targets: tuple[TargetFacts, ...] = ()) -> CheckReport:
+def check(
+    text: str,
+    source_name: str,
+    targets: tuple[TargetFacts, ...] = (),
+    labels: Collection[str] = (),
+) -> CheckReport:
     """Load a document, look for contradictions and shadowed rules, run its test cases.
 
     With the `targets` of a catalogue, names that it lacks and a document that closes all of it
-    are errors too.
+    are errors too. With the `labels` that there can be findings of, a rule that counts another one
+    is warned of: it would wait for what never comes.
     """
     try:
         document = load_document(text)
@@ -64,6 +71,7 @@ def check(text: str, source_name: str, targets: tuple[TargetFacts, ...] = ()) ->
     errors = [Problem(each.path, each.reason, each.name) for each in never if each.behind]
     warnings = [*_warnings(document.body, never)]
     warnings += _refusing(document, targets or document.body.example_targets)
+    warnings += _unknown_labels(document.body, labels)
     if targets:
         warnings += _unknown_places(document.body, targets)
         errors += _catalogue_errors(document, targets)
@@ -144,6 +152,17 @@ def _unknown_places(body: PolicyBody, targets: tuple[TargetFacts, ...]) -> Itera
         if name not in known[kind]:
             message = f"no target of the catalogue has {shown(name)}"
             yield Problem(path, message + suggestion(name, known[kind]), rule)
+
+
+def _unknown_labels(body: PolicyBody, labels: Collection[str]) -> Iterator[Problem]:
+    rules = (("constraints", body.constraints), ("preferences", body.preferences))
+    for section, found in rules if labels else ():
+        for place, rule in enumerate(found):
+            for reading in compile_expression(rule.when).readings if rule.when else ():
+                if reading.fact == "findings" and reading.key and reading.key not in labels:
+                    message = f"nothing is ever found as {shown(reading.key)}"
+                    hint = suggestion(reading.key, labels)
+                    yield Problem(f"{section}[{place}].when", message + hint, rule.name)
 
 
 def _named_places(body: PolicyBody) -> Iterator[tuple[str, str, str, str]]:

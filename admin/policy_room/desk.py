@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from admin.policy_room.places import Place, may
 from admin.policy_room.reader import PolicyReader
+from classifiers.pii.labels import LABELS
 from gateway.configuration.guarding import GuardRules, require_seen, wider
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission, Person
@@ -85,7 +86,7 @@ class Desk:
     async def checked(self, text: str) -> CheckReport:
         """All that is wrong with a text, among the targets that workers serve."""
         targets = await self._reader.targets()
-        return await asyncio.to_thread(check, text, "draft", targets)
+        return await asyncio.to_thread(check, text, "draft", targets, LABELS)
 
     async def save(
         self, person: Person, organisation: str, place: Place, text: str, revision: int
@@ -244,7 +245,7 @@ class Desk:
         reason: str,
         live: int | None = None,
     ) -> PolicyVersion:
-        """A new live version equal to one that was live before; `live` as in `step`."""
+        """What `PolicyStore.roll_back` does, on record; `live` as in `step`."""
         _require(person, Permission.POLICIES_PUBLISH, organisation, place)
         if to is not None:
             await self._reader.version(place, to)

@@ -14,6 +14,7 @@ from litestar.response import Redirect
 from admin.policy_room import cards
 from admin.policy_room.asking import fields_in_order
 from admin.policy_room.desk import Working
+from admin.policy_room.fact_words import FACT_WORDS
 from admin.policy_room.marks import line_difference, marks_of
 from admin.policy_room.places import Place, place_of
 from admin.policy_room.room import (
@@ -32,6 +33,7 @@ from admin.policy_room.testing import tried
 from admin.policy_room.wording import effects
 from admin.sign_in import SEE_OTHER
 from admin.undo import Undo, offer
+from classifiers.pii.labels import LABELS
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.store.policies.drafts import DraftChanged
@@ -321,6 +323,8 @@ async def card_page(
         when=when,
         rows=None if rows is None else _with_empty_ones(rows),
         facts=cards.FACTS,
+        fact_words=FACT_WORDS,
+        labels=sorted(LABELS),
         written=said.get("written", "") if problem else "rows" if rows is not None else "text",
         revision=said.get("revision") or working.revision,
         working=working,

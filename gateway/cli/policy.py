@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from classifiers.pii.labels import LABELS
 from gateway.board import TargetBoard
 from gateway.cli.groups import Commands
 from gateway.cli.options import Refused, read_text
@@ -56,7 +57,7 @@ def check_document(file: Path, config_file: Path | None) -> None:
     if config_file is not None:
         targets = configured_targets(load_settings(config_file))
         known = TargetBoard({each.name: each for each in targets}, {}).facts_for(None)
-    report = check(read_text(file), str(file), known)
+    report = check(read_text(file), str(file), known, LABELS)
     click.echo(render_report(report))
     sys.exit(0 if report.is_ok else 1)
 

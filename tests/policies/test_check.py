@@ -469,6 +469,23 @@ def test_a_place_that_no_target_has_is_warned_of() -> None:
     assert "constraints[0].allow_only.providers" in found
 
 
+def test_a_label_that_nothing_is_found_as_is_warned_of() -> None:
+    rules = (
+        {"when": "findings.PAN > 0", "deny": "No."},
+        {"when": "size(findings) > 9", "deny": "No."},
+    )
+    document = document_text(
+        *rules, preferences=({"when": "has(findings.EMIAL)", "order": ["mid"]},)
+    )
+    report = check(document, "d", labels=("CREDIT_CARD", "EMAIL"))
+    found = {each.path: each.message for each in report.warnings if "found as" in each.message}
+    assert found == {
+        "constraints[0].when": "nothing is ever found as 'PAN'",
+        "preferences[0].when": "nothing is ever found as 'EMIAL'; did you mean 'EMAIL'?",
+    }
+    assert not any("found as" in each.message for each in check(document, "d").warnings)
+
+
 def test_a_document_with_too_many_rules_is_refused_at_the_first_that_is_too_many() -> None:
     (error,) = check(document_text(*[{"deny": "No."}] * 1_001), "d").errors
     assert (error.path, error.rule) == ("constraints[1000]", "c1000")

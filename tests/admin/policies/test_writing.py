@@ -5,7 +5,10 @@ import re
 
 import pytest
 
+from admin.policy_room.fact_words import FACT_WORDS
+from classifiers.pii.labels import LABELS
 from gateway.store.policies.drafts import DraftTable
+from policies.vocabulary import FACTS
 from tests.admin.listener import Browser, Listener
 from tests.admin.policies.people import APPROVER, WRITER, add_person, signed_in, staff
 
@@ -78,6 +81,25 @@ async def test_a_text_is_kept_as_it_was_typed_and_a_card_changes_one_rule_of_it(
     assert typed(page) == TEXT.replace(
         "when = 'data_class >= \"S3\"'", 'when = \'data_class >= "S2" and findings["PAN"] > 0\''
     )
+
+
+async def test_a_card_explains_its_facts_and_a_label_that_is_none_is_warned_of(
+    listener: Listener,
+) -> None:
+    """As a rule that waits for what is never found would let through what it was to stop."""
+    await staff(listener)
+    async with signed_in(listener, WRITER) as wanda:
+        await saved(wanda, TEXT.replace('data_class >= "S3"', "findings.CREDITCARD > 0"))
+        _, card = await wanda.send("GET", f"{HOME}/edit/rule?section=constraints&place=0")
+        _, edit = await wanda.send("GET", f"{HOME}/edit")
+
+    assert set(FACT_WORDS) == set(FACTS)
+    said = plain(card)
+    assert all(f" {name} {words}" in said for name, words in FACT_WORDS.items())
+    assert "From the least: S0, S1, S2, S3, S4." in said
+    examples = re.findall(r"findings\.([A-Z_]+)|placeholder=\"([A-Z_]+)\"", card)
+    assert {a or b for a, b in examples} <= set(LABELS) | {"CREDITCARD"}
+    assert "nothing is ever found as 'CREDITCARD'; did you mean 'CREDIT_CARD'?" in plain(edit)
 
 
 async def test_rules_are_moved_and_taken_out_with_what_belongs_to_them(listener: Listener) -> None:
