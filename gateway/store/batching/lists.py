@@ -191,23 +191,22 @@ class BatchLists(Struct, frozen=True):
         return int(count), int(length_bytes)
 
     async def _files(self, *which: ColumnElement[bool]) -> list[FileRow]:
-        used = (
-            select(func.count())
-            .where(_B.input_file_id == _F.id, _B.state.in_(ACTIVE))
-            .correlate(kept_files)
-            .scalar_subquery()
-        )
         query = (
             select(
                 *(_F.id, _F.workspace, _F.project, _F.key_id, _F.purpose, _F.size_bytes),
-                *(_F.created_us, _F.expires_us, used.label("batches")),
+                *(_F.created_us, _F.expires_us),
             )
             .where(*which, _F.is_whole, _F.expires_us > self.clock.utc_us())
             .order_by(_F.created_us.desc(), _F.id.desc())
             .limit(LISTED_MAX)
         )
+        # Once for all of them: asked of each file, it looks through all batches for each.
+        used = select(_B.input_file_id, func.count().label("batches")).where(_B.state.in_(ACTIVE))
         async with self.database.reading() as connection:
-            return [FileRow(*row) for row in (await connection.execute(query)).all()]
+            rows = (await connection.execute(query)).all()
+            found = await connection.execute(used.group_by(_B.input_file_id))
+            batches_of = {row.input_file_id: row.batches for row in found}
+        return [FileRow(*row, batches_of.get(row.id, 0)) for row in rows]
 
     async def cancel(self, organisation: str, batch_id: str) -> bool:
         """Whether it could be cancelled; from now on no line of it begins."""

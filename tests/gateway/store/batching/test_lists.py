@@ -1,9 +1,10 @@
 """Lists of batches and files: an organisation's own, and what people do to what is in them."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 
 from gateway.clock import StoppedClock
 from gateway.store.batching.files import kept_file_parts, kept_files
@@ -122,6 +123,26 @@ async def test_files_are_listed_while_they_are_kept_with_the_batches_that_need_t
     assert await scene.lists.forget_file("acme", "f1")
     assert not await scene.lists.forget_file("acme", "f1")
     assert [each.id for each in await scene.lists.files("acme")] == ["f2"]
+
+
+async def test_of_each_file_nobody_looks_through_all_batches(sqlite_url: str) -> None:
+    """With ten thousand of both the page of files was not answered within a minute."""
+    database, asked = open_database(sqlite_url), list[tuple[str, Any]]()
+
+    def hear(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
+        asked.append((statement, parameters))
+
+    event.listen(database.engine.sync_engine, "before_cursor_execute", hear)
+    await Scene(database).lists.files("acme")
+    event.remove(database.engine.sync_engine, "before_cursor_execute", hear)
+    selects = [each for each in asked if each[0].lstrip().startswith("SELECT")]
+    assert selects
+    async with database.reading() as connection:
+        for statement, parameters in selects:
+            plan = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+            steps = [row.detail for row in plan]
+            assert not any("CORRELATED" in step for step in steps), steps
+    await database.close()
 
 
 @pytest.mark.parametrize(
