@@ -57,6 +57,18 @@ function marks(table) {
   };
 }
 
+// The words of an axis: as many digits as its steps have, however small they are, and the unit.
+function wordsOf(unit) {
+  return (chart, splits, axis, space, step) => {
+    const digits = Math.min(20, Math.max(0, Math.ceil(1 - Math.log10(step))));
+    const form = new Intl.NumberFormat(undefined, { maximumFractionDigits: digits });
+    return splits.map((value) => `${unit === "$" ? unit : ""}${form.format(value)}${unit === "%" ? unit : ""}`);
+  };
+}
+
+const ROOM_MIN = 64;
+const roomFor = (chart, words) => Math.max(ROOM_MIN, 16 + 7 * Math.max(...(words ?? [""]).map((word) => word.length)));
+
 function draw(figure) {
   const table = figure.querySelector("table");
   const plot = figure.querySelector(".plot");
@@ -67,7 +79,7 @@ function draw(figure) {
   const more = href ? { cursor: { drag: { x: true, setScale: false } } } : {};
   const hooks = { draw: [marks(table)], ...(href && { setSelect: [brush(href)] }) };
   const chart = new uPlot(
-    { ...more, hooks, width: figure.clientWidth || 600, height: 180, series: [{}, ...series], axes: [axis, { ...axis, size: 64 }], legend: { live: false } },
+    { ...more, hooks, width: figure.clientWidth || 600, height: 180, series: [{}, ...series], axes: [axis, { ...axis, values: wordsOf(figure.dataset.unit), size: roomFor }], legend: { live: false } },
     data,
     plot,
   );

@@ -27,6 +27,35 @@ async def test_the_room_of_cost_stands_in_a_browser_without_a_fault(listener: Li
         assert seen.problems == []
 
 
+async def test_an_axis_of_tiny_amounts_says_them(listener: Listener) -> None:
+    """A thousandth of a cent is no nought: local models and caches cost so little."""
+    key_id = await issue(listener, "payroll assistant")
+    tiny = requests(listener, key_id, 12, over_us=DAY_US, status="ok", cost_microusd=1)
+    await listener.record(*tiny)
+    await person(listener, "root", "platform_admin")
+    async with window(listener) as seen:
+        await seen.page.add_init_script(_SAID)
+        await seen.sign_in("root", PASSWORD)
+        await seen.open("/o/acme/costs")
+        await seen.page.wait_for_selector(".plot canvas")
+        await seen.page.wait_for_function("said.some((word) => word.startsWith('$'))")
+        said = await seen.page.evaluate("said.filter((word) => word.startsWith('$'))")
+
+    amounts = {float(word.removeprefix("$")) for word in said}
+    assert len(amounts) > 2, said
+    assert len(amounts) == len(set(said)), "each step has words of its own"
+    assert max(amounts) < 0.001
+
+
+_SAID = """window.said = [];
+const drawn = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, ...more) {
+  window.said.push(text);
+  return drawn.call(this, text, ...more);
+};"""
+"""What is written on any canvas, by its words."""
+
+
 async def test_a_limit_is_changed_without_scripts_and_by_keyboard(listener: Listener) -> None:
     await issue(listener, "an assistant")
     await person(listener, "root", "platform_admin")
