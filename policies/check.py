@@ -155,7 +155,10 @@ def _unknown_places(body: PolicyBody, targets: tuple[TargetFacts, ...]) -> Itera
 
 
 def _unknown_labels(body: PolicyBody, labels: Collection[str]) -> Iterator[Problem]:
-    rules = (("constraints", body.constraints), ("preferences", body.preferences))
+    rules: tuple[tuple[str, tuple[Constraint | Preference, ...]], ...] = (
+        ("constraints", body.constraints),
+        ("preferences", body.preferences),
+    )
     for section, found in rules if labels else ():
         for place, rule in enumerate(found):
             for reading in compile_expression(rule.when).readings if rule.when else ():

@@ -65,6 +65,7 @@ NOT_SEEN_AT_HOME = {
 PEOPLE_ARE_OF_NO_ORGANISATION = {"/api/organisations/{organisation:str}/grants"}
 """Who may give roles names people of the whole installation, and is told of one that is not."""
 _LEAST = ROLE_PERMISSIONS["viewer"]
+_READ: dict[tuple[Handler, ...], dict[tuple[str, str], set[str]]] = {}
 Ids = dict[str, str]
 
 
@@ -101,7 +102,14 @@ def read_by(handler: HTTPRouteHandler) -> set[str]:
 
 
 def reading(application: Litestar) -> dict[tuple[str, str], set[str]]:
-    """What each route reads, by its method and path."""
+    """What each route reads, by its method and path: once for all listeners of the same routes."""
+    routes = tuple(handlers(application))
+    if routes not in _READ:
+        _READ[routes] = _reading(application)
+    return _READ[routes]
+
+
+def _reading(application: Litestar) -> dict[tuple[str, str], set[str]]:
     return {
         (str(method), route.path): read_by(handler)
         for route in application.routes

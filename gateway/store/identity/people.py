@@ -33,6 +33,7 @@ from gateway.store.identity.names import check_place_of, checked_name
 from gateway.store.identity.sessions import (
     ABSOLUTE_S,
     IDLE_S,
+    SESSION_OF,
     US_PER_S,
     digest_of,
     is_over,
@@ -43,7 +44,6 @@ from gateway.store.schema.tables import admin_sessions, organisations, people, r
 
 
 _SEEN_EVERY_US = 30_000_000
-_SESSION = [admin_sessions.c[name] for name in ("person", "began_us", "seen_us", "proved_us")]
 
 
 class Session(Struct, frozen=True):
@@ -303,13 +303,11 @@ class PeopleStore:
             return None
         now_us, digest = self._clock.utc_us(), digest_of(session_id)
         async with self._database.reading() as connection:
-            query = select(*_SESSION).where(admin_sessions.c.digest == digest)
-            row = (await connection.execute(query)).mappings().one_or_none()
-            if row is None:
-                return None
-            named = select(people).where(people.c.name == row["person"])
-            found = (await connection.execute(named)).mappings().one_or_none()
-            given = await _grants_of(connection, [row["person"]])
+            query = SESSION_OF.where(admin_sessions.c.digest == digest)
+            rows = (await connection.execute(query)).mappings().all()
+        if not rows:
+            return None
+        row = rows[0]
         idle_us, age_us = now_us - row["seen_us"], now_us - row["began_us"]
         # One that began after now would outlast its limit by as much as the clock went back.
         if idle_us > IDLE_S * US_PER_S or not -_SEEN_EVERY_US <= age_us <= ABSOLUTE_S * US_PER_S:
@@ -317,9 +315,9 @@ class PeopleStore:
             return None
         person = next((each for each in known if each.name == row["person"]), None)
         if person is None:
-            if found is None or found["disabled_us"] is not None:
+            if row["name"] is None or row["disabled_us"] is not None:
                 return None
-            person = _person(found, given)
+            person = _person(row, _grants_in(rows))
         if abs(now_us - row["seen_us"]) > _SEEN_EVERY_US:
             await self._touch(digest, seen_us=now_us)
         return Session(person, row["proved_us"])
@@ -370,8 +368,12 @@ async def _grants_of(
     connection: AsyncConnection, names: Sequence[str]
 ) -> dict[str, frozenset[Grant]]:
     query = select(role_grants).where(role_grants.c.person.in_(names))
+    return _grants_in((await connection.execute(query)).mappings().all())
+
+
+def _grants_in(rows: Sequence[RowMapping]) -> dict[str, frozenset[Grant]]:
     found: dict[str, set[Grant]] = {}
-    for row in (await connection.execute(query)).mappings():
+    for row in rows:
         # A role that this version does not know grants nothing.
         if row["role"] in ROLES:
             grant = Grant(row["role"], row["organisation"])

@@ -6,15 +6,28 @@ Of a session's id only a digest is kept; whoever reads the table is signed in as
 import hashlib
 from typing import Final
 
-from sqlalchemy import ColumnElement, delete, or_
+from sqlalchemy import ColumnElement, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.store.schema.tables import admin_sessions, invitations
+from gateway.store.schema.tables import admin_sessions, invitations, people, role_grants
 
 
 IDLE_S: Final = 1800.0
 ABSOLUTE_S: Final = 12 * 3600.0
 US_PER_S: Final = 1_000_000
+SESSION_OF: Final = (
+    select(
+        *(admin_sessions.c[name] for name in ("person", "began_us", "seen_us", "proved_us")),
+        *(people.c[name] for name in ("name", "title", "disabled_us")),
+        *(role_grants.c[name] for name in ("role", "organisation")),
+    )
+    .outerjoin(people, people.c.name == admin_sessions.c.person)
+    .outerjoin(role_grants, role_grants.c.person == admin_sessions.c.person)
+)
+"""A session with whose it is: a row for each of their roles, and one without any for who has none.
+
+Every request to the control plane asks for it, so it is one question.
+"""
 
 
 def new_session(
