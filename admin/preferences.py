@@ -78,7 +78,13 @@ class Preferences(Struct, frozen=True):
     def money(self, microusd: int) -> str:
         """An amount in the reader's currency: the smaller, the more digits."""
         per_usd = "1" if self.rate is None else self.rate.per_usd
-        return _money(microusd, self.currency, per_usd, self.locale)
+        return _money(Decimal(microusd), self.currency, per_usd, self.locale)
+
+    def price_of(self, tokens: int, microusd_per_mtok: int) -> str:
+        """What so many tokens cost, to the last digit: a bill is rounded once, in its sum."""
+        per_usd = "1" if self.rate is None else self.rate.per_usd
+        exact = Decimal(tokens) * microusd_per_mtok / MICRO
+        return _money(exact, self.currency, per_usd, self.locale)
 
     def moment(self, utc_us: int) -> Markup:
         """A time in the reader's zone, to the second; the exact one stands in its title."""
@@ -137,11 +143,13 @@ def _decimal(value: float, locale: str) -> str:
 
 
 @lru_cache(WRITTEN_KEPT)
-def _money(microusd: int, currency: str, per_usd: str, locale: str) -> str:
-    amount = Decimal(microusd) / MICRO * Decimal(per_usd)
+def _money(microusd: Decimal, currency: str, per_usd: str, locale: str) -> str:
+    amount = microusd / MICRO * Decimal(per_usd)
     digits = "0.00"
     if 0 < abs(microusd) < MICRO:
         digits = "0.00##" if abs(microusd) >= CENT else "0.000000"
+    if abs(microusd) < MICRO and microusd % 1:
+        digits = "0.000000######"
     pattern = f"¤#,##,##{digits}" if locale.endswith("_IN") else f"¤#,##{digits}"
     return format_currency(amount, currency, pattern, locale=_locale(locale), currency_digits=False)
 

@@ -259,6 +259,21 @@ def test_the_parts_of_a_bill_add_up_to_what_was_recorded_or_it_says_estimated() 
 
 
 @pytest.mark.parametrize(
+    ("tokens", "microusd_per_mtok", "said"),
+    [
+        (33, 20_000, "$0.00000066"),
+        (36, 80_000, "$0.00000288"),
+        (400, 3_000_000, "$0.001200"),
+        (1_500_000, 3_000_000, "$4.50"),
+        (0, 3_000_000, "$0.00"),
+    ],
+)
+def test_a_part_of_a_bill_is_not_rounded(tokens: int, microusd_per_mtok: int, said: str) -> None:
+    """Rounded down one by one, $0.00 and $0.000002 stood above a sum of $0.000004."""
+    assert Preferences().price_of(tokens, microusd_per_mtok) == said
+
+
+@pytest.mark.parametrize(
     ("code", "said"),
     [
         ("hedged_away", "another target answered first"),
