@@ -1,11 +1,17 @@
 """A record as evidence: where it lies, what it hashes to, what signed it, and the proof of that."""
 
+import asyncio
+
 from msgspec import Struct
 
 from admin.services import Services
 from gateway.audit.integrator import SignedCheckpoint, TreeDamaged
-from gateway.audit.projection import SequencedRecord
+from gateway.audit.keys import is_key_destroyed
+from gateway.audit.projection import ProjectedRecord, SequencedRecord
+from gateway.audit.second import is_second
+from gateway.credentials import master_key
 from gateway.store.evidence.proofs import Proof, proof_of
+from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import AuditQuery
 from gateway.store.evidence.tree import DatabaseAuditTrees
 
@@ -19,8 +25,10 @@ class Evidence(Struct, frozen=True):
     leaf_hash: str
     text: str
     has_content: bool
+    """Whether what was said may be read by somebody; `is_destroyed` where it was and cannot be."""
     signed: SignedCheckpoint | None
     """The first checkpoint that covers it."""
+    is_destroyed: bool = False
 
 
 class EvidenceReader:
@@ -30,6 +38,8 @@ class EvidenceReader:
         self._records = services.records
         self._trees = DatabaseAuditTrees(services.database)
         self._directory = services.settings.path(services.settings.audit.directory)
+        self._wrapper = master_key(services.settings)
+        self._second = SecondContents(services.database)
 
     async def record(self, log: str, sequence: int) -> SequencedRecord | None:
         """A record of a log by its number."""
@@ -42,14 +52,29 @@ class EvidenceReader:
         place = f"{projected.worker}.{projected.segment}.{projected.offset_bytes}"
         if not projected.raw_json:
             return Evidence(row.sequence, "", place, "", "", has_content=False, signed=None)
+        is_destroyed = await self._is_destroyed(projected)
         return Evidence(
             row.sequence,
             projected.record.stage,
             f"{place}.{projected.leaf_hash}",
             projected.leaf_hash,
             projected.raw_json.decode(),
-            has_content=projected.content is not None,
+            has_content=projected.content is not None and not is_destroyed,
             signed=await self._trees.covering(log, row.sequence),
+            is_destroyed=is_destroyed,
+        )
+
+    async def _is_destroyed(self, projected: ProjectedRecord) -> bool:
+        """Whether the key of its content is known to be gone; not where keys lie elsewhere."""
+        if projected.content is None:
+            return False
+        if is_second(projected.worker):
+            place = (projected.worker, projected.segment, projected.offset_bytes)
+            sealed = await self._second.sealed(place)
+            return sealed is not None and sealed.key is None
+        folder = self._directory / projected.worker
+        return await asyncio.to_thread(
+            is_key_destroyed, folder, projected.content.key, self._wrapper
         )
 
     async def proof(self, log: str, row: SequencedRecord) -> Proof | None:

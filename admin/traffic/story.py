@@ -73,6 +73,10 @@ class Story(Struct, frozen=True):
     def has_content(self) -> bool:
         return any(each.has_content for each in self.evidence)
 
+    @property
+    def was_destroyed(self) -> bool:
+        return any(each.is_destroyed for each in self.evidence) and not self.has_content
+
 
 class StoryReader:
     """Reads the stories of one database."""

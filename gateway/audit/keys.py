@@ -227,6 +227,17 @@ class ContentOpener:
             raise ContentUnreadable(str(error)) from error
 
 
+def is_key_destroyed(folder: Path, key: str, wrapper: KeyWrapper) -> bool:
+    """Whether a worker's key file lies here, is whole, and has no such key any more."""
+    if not (folder / KEYS_NAME).exists():
+        return False
+    try:
+        ContentOpener(folder, wrapper).require(key)
+    except ContentUnreadable as error:
+        return str(error) == KEY_DESTROYED
+    return False
+
+
 def read_keys(folder: Path) -> list[WrappedKey]:
     """All whole lines of a worker's `keys.jsonl`; a line cut off by a crash was never used."""
     found = (_whole(line) for line in raw_lines(folder))

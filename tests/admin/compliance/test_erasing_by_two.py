@@ -50,6 +50,21 @@ async def test_an_erasure_waits_with_its_numbers_for_somebody_else(listener: Lis
         assert "Ask to erase for good" not in page
 
 
+async def test_after_an_erasure_a_request_says_that_its_content_is_gone(
+    listener: Listener,
+) -> None:
+    """It went on saying that it is kept sealed, and offered a reveal of it."""
+    ann, bob = await converse(listener, ["ann", "bob"])
+    async with person(listener, "cora") as cora, person(listener, "anton", "approver") as anton:
+        one = await opened(cora)
+        await asked(cora, one)
+        assert (await decided(anton, one))[0] == 303
+        pages = [(await cora.send("GET", f"/o/acme/traffic/{each}"))[1] for each in (ann, bob)]
+    said = ["What was said was destroyed" in page for page in pages]
+    offered = ["Request reveal" in page for page in pages]
+    assert (said, offered) == ([True, False], [False, True])
+
+
 async def test_what_is_declined_is_not_destroyed_and_the_case_says_why(listener: Listener) -> None:
     (ann,) = await converse(listener, ["ann"])
     async with person(listener, "cora") as cora, person(listener, "anton", "approver") as anton:
