@@ -113,6 +113,8 @@ class AccessGuard:
     async def __call__(
         self, connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler
     ) -> None:
+        if _is_options(handler):
+            return  # Only which methods there are: it does nothing, whoever asks.
         access = handler.opt["access"]
         if access == "public":
             return
@@ -208,5 +210,7 @@ def require_declarations(application: Litestar) -> None:
                 raise StartupRefused(f"{route.path}: a handler does not say what it records")
 
 
-def _is_options(handler: HTTPRouteHandler) -> bool:
-    return {str(method) for method in handler.http_methods} == {"OPTIONS"}
+def _is_options(handler: BaseRouteHandler) -> bool:
+    """Whether it is the one that Litestar adds to every route, without any declaration."""
+    methods = getattr(handler, "http_methods", ())
+    return {str(method) for method in methods} == {"OPTIONS"}

@@ -95,6 +95,24 @@ async def test_a_page_opens_to_whom_a_role_permits_it_and_to_nobody_else(
             assert status in (200, 201, 303, 400, 404, 409), (method, path, status)
 
 
+async def test_no_other_method_does_anything_at_any_address(
+    listener: Listener, browser: Browser
+) -> None:
+    """OPTIONS was an error of ours, logged as a crash, to anybody who reached the listener."""
+    await world(listener)
+    found = handlers(listener.application)
+    for path in sorted({each[1] for each in found}):
+        there = {method for method, other, *_ in found if other == path}
+        answer, said = await browser.send("OPTIONS", address(path))
+        assert (answer.status, said) == (204, ""), path
+        allowed = set(answer.headers["allow"].replace(" ", "").split(","))
+        assert allowed - {"HEAD", "OPTIONS"} <= there, path
+        taken = allowed | there
+        for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE"} - taken:
+            answer, _ = await browser.send(method, address(path), origin=listener.url)
+            assert answer.status == 405, (method, path)
+
+
 async def test_of_foreign_and_absent_organisations_every_page_says_the_same(
     listener: Listener, browser: Browser
 ) -> None:
