@@ -78,8 +78,10 @@ function draw(figure) {
   const href = table.dataset.brush;
   const more = href ? { cursor: { drag: { x: true, setScale: false } } } : {};
   const hooks = { draw: [marks(table)], ...(href && { setSelect: [brush(href)] }) };
+  // In the zone of all other times of the page, which may not be the browser's.
+  const zone = document.body.dataset.zone;
   const chart = new uPlot(
-    { ...more, hooks, width: figure.clientWidth || 600, height: 180, series: [{}, ...series], axes: [axis, { ...axis, values: wordsOf(figure.dataset.unit), size: roomFor }], legend: { live: false } },
+    { ...more, hooks, tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), zone), width: figure.clientWidth || 600, height: 180, series: [{}, ...series], axes: [axis, { ...axis, values: wordsOf(figure.dataset.unit), size: roomFor }], legend: { live: false } },
     data,
     plot,
   );

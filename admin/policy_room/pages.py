@@ -249,7 +249,8 @@ def moment_of(text: str, zone: str) -> int:
     """Microseconds since 1970 of a time as a browser's field gives it, in this zone.
 
     Raises:
-        RequestInvalid: it is none, or of a year in which some zones have no such time.
+        RequestInvalid: it is none, or of a year in which some zones have no such time, or in the
+            hour that is left out where summer time begins.
     """
     try:
         at = datetime.fromisoformat(text.strip())
@@ -258,9 +259,13 @@ def moment_of(text: str, zone: str) -> int:
         raise RequestInvalid(message, parameter="at") from None
     if not FIRST_YEAR <= at.year <= LAST_YEAR:
         raise RequestInvalid(f"from the year {FIRST_YEAR} to {LAST_YEAR}", parameter="at")
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=ZoneInfo(zone))
-    return int(at.astimezone(UTC).timestamp() * US_PER_S)
+    if at.tzinfo is not None:
+        return int(at.timestamp() * US_PER_S)
+    there = at.replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
+    if there.astimezone(ZoneInfo(zone)).replace(tzinfo=None) != at:
+        message = f"no clock in {zone} shows this time: they go forward then"
+        raise RequestInvalid(message, parameter="at")
+    return int(there.timestamp() * US_PER_S)
 
 
 def _number(text: str) -> int:

@@ -132,9 +132,14 @@ class Window:
 
 @asynccontextmanager
 async def window(
-    listener: Listener, *, theme: str = "light", width: int = 1280, scripts: bool = True
+    listener: Listener,
+    *,
+    theme: str = "light",
+    width: int = 1280,
+    scripts: bool = True,
+    zone: str = "UTC",
 ) -> AsyncIterator[Window]:
-    """A window of a fresh browser, with no cookie of another."""
+    """A window of a fresh browser, with no cookie of another; `zone` is its machine's."""
     path = require_chromium()
     if scripts:
         require_scripts()
@@ -144,6 +149,7 @@ async def window(
             viewport={"width": width, "height": 900},
             color_scheme="dark" if theme == "dark" else "light",
             java_script_enabled=scripts,
+            timezone_id=zone,
         )
         yield Window(await context.new_page(), listener.url)
         await browser.close()

@@ -47,13 +47,36 @@ async def test_an_axis_of_tiny_amounts_says_them(listener: Listener) -> None:
     assert max(amounts) < 0.001
 
 
+async def test_a_chart_has_the_days_of_its_page_wherever_the_browser_is(
+    listener: Listener,
+) -> None:
+    """In New York each day of UTC began five hours late."""
+    key_id = await issue(listener, "payroll assistant")
+    await listener.record(*requests(listener, key_id, 12, over_us=9 * DAY_US))
+    await person(listener, "root", "platform_admin")
+    drawn = []
+    for zone in ("UTC", "America/New_York"):
+        async with window(listener, zone=zone) as seen:
+            await seen.page.add_init_script(_SAID)
+            await seen.sign_in("root", PASSWORD)
+            await seen.open("/o/acme/costs")
+            await seen.page.wait_for_selector(".plot canvas")
+            await seen.page.wait_for_function("said.some((word) => word.includes('/'))")
+            drawn.append(await seen.page.evaluate("[...new Set(places)].sort()"))
+
+    assert any(each.startswith("1/1 ") for each in drawn[0]), drawn[0]
+    assert drawn[0] == drawn[1]
+
+
 _SAID = """window.said = [];
+window.places = [];
 const drawn = CanvasRenderingContext2D.prototype.fillText;
 CanvasRenderingContext2D.prototype.fillText = function (text, ...more) {
   window.said.push(text);
+  window.places.push(`${text} at ${more.map(Math.round)}`);
   return drawn.call(this, text, ...more);
 };"""
-"""What is written on any canvas, by its words."""
+"""What is written on any canvas, by its words, and where."""
 
 
 async def test_a_limit_is_changed_without_scripts_and_by_keyboard(listener: Listener) -> None:
