@@ -188,7 +188,7 @@ class PolicyStore:
         """A new live version equal to an old one, which had been approved and live before.
 
         Without `to` what governed before comes back. Before a level's first version that was none
-        of its own: the live one is retired then, and given back. Raises ChangedMeanwhile like `act`.
+        of its own: the live one is retired then, and given back. `ChangedMeanwhile` as in `act`.
         """
         async with self._database.writing() as connection:
             await bump(connection)
