@@ -226,8 +226,14 @@ def test_rule_29_a_chat_stream_carries_signed_thinking_too() -> None:
     pieces = [data["choices"][0]["delta"] for data in crossed]
 
     blocks = [block for piece in pieces for block in piece.get("thinking_blocks", [])]
-    assert blocks == [SIGNED, REDACTED]
+    # Official clients put lists together by these numbers, and leave them there.
+    assert blocks == [{"index": 0, **SIGNED}, {"index": 1, **REDACTED}]
     assert "".join(piece.get("reasoning_content", "") for piece in pieces) == "Hm."
+
+    said = calls(thinking_blocks=blocks)
+    body, dropped = to_anthropic(chat(messages=[USER, said, RESULT], tools=[tool("f")]))
+    assert body["messages"][1]["content"][:2] == [SIGNED, REDACTED]
+    assert dropped == set()
 
 
 def test_rule_31_a_fallback_to_another_vendor_strips_signatures_and_keeps_tool_pairs() -> None:
@@ -281,7 +287,9 @@ def test_rule_41_a_message_opens_with_an_estimate_and_closes_with_the_truth() ->
     request = messages(stream=True)
     events = datas(recoded("openai_chat", CHAT_TEXT_STREAM, request))
 
-    assert events[0]["message"]["usage"]["input_tokens"] == request.input_tokens_estimate > 0
+    opened = events[0]["message"]["usage"]
+    assert opened["input_tokens"] == request.input_tokens_estimate > 0
+    assert "cache_creation" not in opened, "the end has no word that could correct it"
     assert events[-2]["usage"]["input_tokens"] + 20 == 50
 
 

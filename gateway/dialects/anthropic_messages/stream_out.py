@@ -153,7 +153,9 @@ class MessageStreamEncoder:
             return b""
         self._started = True
         request = self._request
-        estimate = Usage(input_tokens=request.input_tokens_estimate, output_tokens=1)
+        estimate = encode_usage(Usage(input_tokens=request.input_tokens_estimate, output_tokens=1))
+        # There is no word at the end that could correct it.
+        del estimate["cache_creation"]
         message: dict[str, object] = {
             "id": message_id("msg_", delta.message_id, request.request_id.encode()),
             "type": "message",
@@ -162,7 +164,7 @@ class MessageStreamEncoder:
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": encode_usage(estimate),
+            "usage": estimate,
         }
         return _event(b"message_start", _encode({"type": "message_start", "message": message}))
 

@@ -109,6 +109,7 @@ class ChatStreamEncoder:
         self._names = renamed_tools(request.tree)
         self._head = b""
         self._thinking = ""
+        self._blocks_count = 0
         self._bare: dict[int, None] = {}
         """Calls without arguments until now, in their order."""
         self._stopped = b""
@@ -170,7 +171,10 @@ class ChatStreamEncoder:
         )
         if delta.signature:
             self._thinking = ""
-        return self._chunk(b'{"thinking_blocks":[%b]}' % _encode(block))
+        # Official clients put lists together by their entries' numbers, and fail at one without.
+        numbered = {"index": self._blocks_count} | block
+        self._blocks_count += 1
+        return self._chunk(b'{"thinking_blocks":[%b]}' % _encode(numbered))
 
     def _start(self, delta: Delta) -> bytes:
         identity = message_id("chatcmpl-", delta.message_id, self._request.request_id.encode())

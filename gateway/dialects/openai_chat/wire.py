@@ -58,6 +58,8 @@ class ThinkingBlock(Struct):
     thinking: str = ""
     signature: str = ""
     data: str = ""
+    index: object = None
+    """As a call's."""
 
 
 class ChatMessage(Struct):

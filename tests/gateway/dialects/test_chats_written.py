@@ -112,6 +112,10 @@ def spoken(items: list[tuple[str, list[str]]], kind: str) -> str:
     return "".join("".join(pieces) for each, pieces in items if each == kind)
 
 
+def signed(index: int, **block: str) -> dict[str, Any]:
+    return {"thinking_blocks": [{"index": index, **block}]}
+
+
 def test_refusals_and_signed_thoughts_have_words_of_their_own() -> None:
     encoder = OPENAI.stream_encoder(asked(), "anthropic_messages")
     deltas = (
@@ -124,10 +128,10 @@ def test_refusals_and_signed_thoughts_have_words_of_their_own() -> None:
     said = [tree["choices"][0]["delta"] for tree in trees_of(sent)][1:]
     assert said == [
         *({"reasoning_content": "Hm"}, {"reasoning_content": "m."}),
-        {"thinking_blocks": [{"type": "thinking", "thinking": "Hmm.", "signature": "s"}]},
+        signed(0, type="thinking", thinking="Hmm.", signature="s"),
         {"reasoning_content": "Next"},
-        {"thinking_blocks": [{"type": "redacted_thinking", "data": "r"}]},
-        {"thinking_blocks": [{"type": "thinking", "thinking": "Next", "signature": "t"}]},
+        signed(1, type="redacted_thinking", data="r"),
+        signed(2, type="thinking", thinking="Next", signature="t"),
         {"refusal": "No."},
     ]
 
