@@ -35,8 +35,8 @@ class MessageStreamDecoder:
     """See `ports.StreamDecoder`. Nothing is reported after the terminal event."""
 
     __slots__ = (
-        *("_answer", "_calls", "_calls_count", "_ended", "_foreign", "_is_sound"),
-        *("_searching", "_splitter", "_usage"),
+        *("_answer", "_calls", "_calls_count", "_ended", "_foreign", "_is_answered"),
+        *("_is_sound", "_searching", "_splitter", "_usage"),
     )
 
     def __init__(self) -> None:
@@ -47,6 +47,7 @@ class MessageStreamDecoder:
         """Whether every figure until now was one."""
         self._answer = -1
         """Index of the block in which the answer comes as a tool's arguments."""
+        self._is_answered = False
         self._foreign: set[int] = set()
         """Indices of blocks of kinds that we do not read."""
         self._searching: set[int] = set()
@@ -79,8 +80,7 @@ class MessageStreamDecoder:
         if kind == "content_block_start":
             return self._block(raw, wire.index, wire.content_block)
         if kind in _SILENT:
-            is_asked = kind == _BLOCK_END and wire.index in self._searching
-            return StreamEvent(raw, (), searches=int(is_asked))
+            return self._block_end(raw, wire.index) if kind == _BLOCK_END else StreamEvent(raw, ())
         if kind == "message_stop":
             self._ended = True
             return StreamEvent(raw, (), is_terminal=True)
@@ -158,11 +158,17 @@ class MessageStreamDecoder:
         searches = -1 if foreign.tells_failed_search(block) else 0
         return StreamEvent(raw, _OPAQUE, has_content=True, searches=searches)
 
+    def _block_end(self, raw: bytes, index: int) -> StreamEvent:
+        if index == self._answer and not self._is_answered:
+            # A tool's arguments are an object of nothing where no word comes of them.
+            return StreamEvent(raw, (Delta("text", "{}"),), has_content=True)
+        return StreamEvent(raw, (), searches=int(index in self._searching))
+
     def _tool_start(self, raw: bytes, index: int, block: ReplyBlock) -> StreamEvent:
         if not block.id or not block.name:
             raise UpstreamMalformed("The upstream called a tool without a name or an id.")
         if block.name == ANSWER_TOOL:
-            self._answer = index
+            self._answer, self._is_answered = index, False
             return StreamEvent(raw, ())
         ordinal = self._calls_count
         self._calls_count += 1
@@ -195,6 +201,7 @@ class MessageStreamDecoder:
         if not text:
             return StreamEvent(raw, (), settles=())
         if ordinal is None:
+            self._is_answered = True
             return _said(raw, Delta("text", text))
         return _said(raw, Delta("tool_arguments", text, ordinal))
 

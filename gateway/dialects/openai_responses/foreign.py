@@ -97,6 +97,21 @@ def searches_in(raw: bytes | msgspec.Raw) -> int:
     return max(1, len(action.queries)) if action is not None else 1
 
 
+def written_in(raw: bytes | msgspec.Raw) -> str:
+    """What a model wrote into an item of a kind that we do not read: a stream tells it in pieces.
+
+    Nothing of the kinds that we read.
+    """
+    try:
+        item = _CALL.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    if item.type in _READ:
+        return ""
+    written = (item.input, item.arguments, item.code, item.operation.diff)
+    return "".join(filter(None, (*written, *item.action.commands)))
+
+
 def is_unread(event: bytes, read: Collection[str]) -> bool:
     """Whether an event is of a kind that nobody here reads."""
     try:
@@ -114,11 +129,26 @@ class _Action(Struct):
     queries: list[msgspec.Raw] = []
 
 
+class _Done(Struct, frozen=True):
+    diff: str | None = None
+    commands: list[str] = []
+
+
+class _CallItem(Struct):
+    type: str
+    input: str | None = None
+    arguments: str | None = None
+    code: str | None = None
+    operation: _Done = _Done()
+    action: _Done = _Done()
+
+
 class _SearchItem(Struct):
     type: str
     action: _Action | None = None
 
 
 _KIND = msgspec.json.Decoder(_Kind)
+_CALL = msgspec.json.Decoder(_CallItem)
 _SEARCH = msgspec.json.Decoder(_SearchItem)
 _ITEM = msgspec.json.Decoder(Item)

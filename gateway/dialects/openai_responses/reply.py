@@ -1,6 +1,6 @@
 """Whole responses, both ways."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -9,7 +9,7 @@ from gateway.dialects import body
 from gateway.dialects.figures import read_figures
 from gateway.dialects.openai_chat.reply import served_tier, told_tier
 from gateway.dialects.openai_responses import built_in
-from gateway.dialects.openai_responses.foreign import item_of, searches_in
+from gateway.dialects.openai_responses.foreign import item_of, searches_in, written_in
 from gateway.dialects.openai_responses.marks import wrapped_block, wrapped_item
 from gateway.dialects.openai_responses.tools import Called, text_of
 from gateway.dialects.openai_responses.wire import Item, Part, Reply, UsageWire
@@ -68,7 +68,7 @@ def decode_reply(raw: bytes) -> Completion:
         stop_reason=stop_reason(wire, has_calls=bool(calls), is_refused=bool(refusal)),
         stop_sequence=None,
         usage=usage_of(wire) or _estimated(items, wire.output),
-        thinking=tuple(_thought(item) for item in items if item.type == "reasoning"),
+        thinking=tuple(filter(_says_something, map(_thought, items))),
         refusal=refusal,
     )
 
@@ -84,7 +84,11 @@ def stop_reason(wire: Reply, *, has_calls: bool, is_refused: bool) -> str:
 
 
 def _parts(item: Item) -> list[Part]:
-    return item.content if item.type == "message" and isinstance(item.content, list) else []
+    return _parts_of(item) if item.type == "message" else []
+
+
+def _parts_of(item: Item) -> list[Part]:
+    return item.content if isinstance(item.content, list) else []
 
 
 def _tool_call(item: Item) -> ToolCall:
@@ -94,8 +98,16 @@ def _tool_call(item: Item) -> ToolCall:
 
 
 def _thought(item: Item) -> Delta:
+    """What was thought, in a summary or, as compatible servers tell it, in so many words."""
+    if item.type != "reasoning":
+        return Delta("thinking")
     text = PART_SEAM.join(each.text for each in item.summary or ())
+    text += "".join(part.text or "" for part in _parts_of(item))
     return Delta("thinking", text, redacted=wrapped_item(item))
+
+
+def _says_something(thought: Delta) -> bool:
+    return bool(thought.text or thought.redacted)
 
 
 def usage_of(reply: Reply) -> Usage | None:
@@ -116,12 +128,13 @@ def usage_of(reply: Reply) -> Usage | None:
     )
 
 
-def _estimated(items: Iterable[Item], output: Iterable[msgspec.Raw]) -> Usage:
+def _estimated(items: Iterable[Item], output: Sequence[msgspec.Raw]) -> Usage:
     texts: list[str | None] = []
     for item in items:
         texts += (item.name, item.arguments)
-        texts += [part.text or part.refusal for part in _parts(item)]
+        texts += [part.text or part.refusal for part in _parts_of(item)]
         texts += [part.text for part in item.summary or ()]
+    texts += map(written_in, output)
     return Usage(
         output_tokens=estimate_written_tokens(texts),
         estimated=True,
@@ -165,8 +178,8 @@ def encode_reply(
     parts: list[Json] = [text_part(completion.text)] if completion.text else []
     if completion.refusal:
         parts.append({"type": "refusal", "refusal": completion.refusal})
-    if parts or not completion.tool_calls:
-        output.append(message_item(request, len(output), parts or [text_part("")]))
+    for part in parts:
+        output.append(message_item(request, len(output), [part]))
     for call in completion.tool_calls:
         called = names.get(call.name) or Called(call.name)
         output.append(

@@ -250,19 +250,19 @@ def test_a_whole_response_has_thoughts_words_and_calls_in_their_order() -> None:
     name = "req_0000000003e8abcdef".removeprefix("req_")
     assert [(item["id"], item["type"]) for item in tree["output"]] == [
         *((f"rs_{name}_0", "reasoning"), (f"rs_{name}_1", "reasoning")),
-        *((f"msg_{name}_2", "message"), (f"fc_{name}_3", "function_call")),
-        (f"fc_{name}_4", "function_call"),
+        *((f"msg_{name}_2", "message"), (f"msg_{name}_3", "message")),
+        *((f"fc_{name}_4", "function_call"), (f"fc_{name}_5", "function_call")),
     ]
     assert [item["summary"] for item in tree["output"][:2]] == [
         [{"type": "summary_text", "text": "Hm."}],
         [],
     ]
-    text, refusal = tree["output"][2]["content"]
+    (text,), (refusal,) = (item["content"] for item in tree["output"][2:4])
     assert text == {"type": "output_text", "text": "Yes.", "annotations": [], "logprobs": []}
     assert refusal == {"type": "refusal", "refusal": "No."}
     assert [
         (call["call_id"], call["name"], call["arguments"], call["status"])
-        for call in tree["output"][3:]
+        for call in tree["output"][4:]
     ] == [("c1", "f", '{"a":1}', "completed"), ("c2", "g", "{}", "completed")]
     assert (tree["id"], tree["model"], tree["status"]) == ("resp_ours", "there", "completed")
     assert (tree["created_at"], tree["service_tier"]) == (0x0000000003E8 // 1000, "flex")
