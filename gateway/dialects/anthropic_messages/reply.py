@@ -178,16 +178,19 @@ def stop_details(stop_reason: str, refusal: str) -> dict[str, object] | None:
 
 
 def _tool_use(call: ToolCall, name: str) -> dict[str, object]:
-    """Arguments that the model left unfinished stay readable, instead of costing the answer."""
-    text = call.arguments_json
-    arguments: object = {}
-    if text.strip():
-        try:
-            _OBJECT.decode(text)
-            arguments = msgspec.Raw(text)
-        except (msgspec.DecodeError, RecursionError):
-            arguments = {RAW_ARGUMENTS: text}
+    arguments = msgspec.Raw(as_object(call.arguments_json))
     return {"type": "tool_use", "id": call_id(call.tool_id), "name": name, "input": arguments}
+
+
+def as_object(arguments: str) -> str:
+    """What a model left unfinished stays readable, instead of costing the answer."""
+    if not arguments.strip():
+        return "{}"
+    try:
+        _OBJECT.decode(arguments)
+    except (msgspec.DecodeError, RecursionError):
+        return msgspec.json.encode({RAW_ARGUMENTS: arguments}).decode()
+    return arguments
 
 
 def _tier(usage: Usage) -> dict[str, object]:

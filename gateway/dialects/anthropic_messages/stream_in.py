@@ -197,7 +197,7 @@ class MessageStreamDecoder:
     def _arguments(self, raw: bytes, index: int, text: str) -> StreamEvent:
         ordinal = self._calls.get(index)
         if index != self._answer and ordinal is None:
-            return _said(raw, Delta("opaque", text, index))
+            raise UpstreamMalformed("The upstream sent arguments of a tool call it never began.")
         if not text:
             return StreamEvent(raw, (), settles=())
         if ordinal is None:

@@ -6,7 +6,12 @@ from msgspec import Struct
 from gateway.conversation import PART_SEAM
 from gateway.dialects import body, sse
 from gateway.dialects.anthropic_messages.errors import encode_error
-from gateway.dialects.anthropic_messages.reply import STOPPED_BY, encode_usage, stop_details
+from gateway.dialects.anthropic_messages.reply import (
+    STOPPED_BY,
+    as_object,
+    encode_usage,
+    stop_details,
+)
 from gateway.dialects.naming import call_id, message_id, renamed_tools
 from gateway.errors import GatewrightError
 from gateway.types import ChatRequest, Delta, StreamEvent, Usage
@@ -80,6 +85,10 @@ def _event(name: bytes, data: bytes) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name, data)
 
 
+def _arguments(text: str) -> bytes:
+    return b'{"type":"input_json_delta","partial_json":%b}' % _encode(text)
+
+
 class _Waiting(Struct):
     """A block whose pieces arrive while another one is open."""
 
@@ -87,6 +96,8 @@ class _Waiting(Struct):
     call: int
     """Index of the tool call; -1 for text and thinking."""
     pieces: list[bytes]
+    arguments: str = ""
+    """Of a call: they are told whole."""
 
 
 class MessageStreamEncoder:
@@ -107,6 +118,8 @@ class MessageStreamEncoder:
         self._open = b""
         """How the open block began; empty when none is open."""
         self._open_call = -1
+        self._unsure: str | None = None
+        """Arguments of the open call that have not begun to be an object; None once they have."""
         self._waiting: list[_Waiting] = []
         self._stop = Delta("stop", stop_reason="end")
         self._refusal = ""
@@ -120,8 +133,7 @@ class MessageStreamEncoder:
         if kind == "text":
             return self._said(_TEXT_BLOCK, b'{"type":"text_delta","text":%b}', delta.text)
         if kind == "tool_arguments":
-            piece = b'{"type":"input_json_delta","partial_json":%b}' % _encode(delta.text)
-            return self._to_call(delta.index, piece)
+            return self._argued(delta.index, delta.text)
         if kind == "tool_start":
             return self._begin_call(delta)
         if kind == "start":
@@ -191,17 +203,25 @@ class MessageStreamEncoder:
             return b""
         return self._close_block() + self._open_block(block, delta.index)
 
-    def _to_call(self, call: int, piece: bytes) -> bytes:
+    def _argued(self, call: int, text: str) -> bytes:
+        """What is no object is told once it is whole: clients read it as JSON piece by piece."""
         if call == self._open_call:
-            return self._piece(piece)
+            if self._unsure is None:
+                return self._piece(_arguments(text))
+            text, self._unsure = self._unsure + text, None
+            if text.lstrip().startswith("{"):
+                return self._piece(_arguments(text))
+            self._unsure = text
+            return b""
         for waiting in self._waiting:
             if waiting.call == call:
-                waiting.pieces.append(piece)
+                waiting.arguments += text
         return b""
 
     def _open_block(self, block: bytes, call: int) -> bytes:
         self._index += 1
         self._open, self._open_call = block, call
+        self._unsure = "" if call >= 0 else None
         data = b'{"type":"content_block_start","index":%d,"content_block":%b}'
         opening = _event(b"content_block_start", data % (self._index, block))
         return opening if self._started else self._start(Delta("start")) + opening
@@ -215,9 +235,10 @@ class MessageStreamEncoder:
     def _close_block(self) -> bytes:
         if not self._open:
             return b""
+        rest = self._piece(_arguments(as_object(self._unsure))) if self._unsure else b""
         self._open, self._open_call = b"", -1
         data = b'{"type":"content_block_stop","index":%d}' % self._index
-        return _event(b"content_block_stop", data)
+        return rest + _event(b"content_block_stop", data)
 
     def finish(self, comment: str, usage: Usage) -> bytes:
         """What waited, block by block, then the end with its reason and the true usage."""
@@ -227,6 +248,8 @@ class MessageStreamEncoder:
         for waiting in self._waiting:
             pieces.append(self._open_block(waiting.start, waiting.call))
             pieces += [self._piece(piece) for piece in waiting.pieces]
+            if waiting.arguments:
+                pieces.append(self._piece(_arguments(as_object(waiting.arguments))))
             pieces.append(self._close_block())
         self._waiting = []
         pieces += (self._message_delta(usage), sse.comment(comment), STOP)

@@ -139,12 +139,20 @@ class ResponseStreamDecoder:
         item = _item(wire)
         if item.type == "reasoning" and (wrapped := wrapped_item(item)):
             return StreamEvent(raw, (Delta("thinking", redacted=wrapped),))
-        ordinal = self._calls.get(wire.output_index)
-        if item.type == "function_call" and ordinal is not None and ordinal not in self._begun:
-            self._begun.add(ordinal)
-            delta = Delta("tool_arguments", item.arguments or "", ordinal)
-            return StreamEvent(raw, (delta,) if delta.text else (), has_content=True)
+        if item.type == "function_call":
+            return self._call_done(raw, wire, item)
         return StreamEvent(raw, (), searches=searches_in(wire.item))
+
+    def _call_done(self, raw: bytes, wire: StreamWire, item: Item) -> StreamEvent:
+        """What nobody said of it until now is told here, or lost."""
+        ordinal = self._calls.get(wire.output_index)
+        if ordinal is None:
+            return self._added(raw, wire)
+        if ordinal in self._begun:
+            return StreamEvent(raw, ())
+        self._begun.add(ordinal)
+        delta = Delta("tool_arguments", item.arguments or "", ordinal)
+        return StreamEvent(raw, (delta,) if delta.text else (), has_content=True)
 
     def _end(self, raw: bytes, reply: Reply) -> StreamEvent:
         self._ended = True

@@ -47,6 +47,10 @@ STREAMS: list[tuple[DialectName, bytes]] = [
 DIALECTS = {"openai_chat": OPENAI, "anthropic_messages": ANTHROPIC}
 NEVER_BEGUN = b'{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}'
 """Arguments without a call."""
+ARGUMENTS_OF_NO_BLOCK = (
+    b'{"type":"content_block_delta","index":1,'
+    b'"delta":{"type":"input_json_delta","partial_json":"{"}}'
+)
 CHAT_COUNT = {"prompt_tokens": 3, "completion_tokens": 5}
 WITH_USAGE = chat(stream=True, stream_options={"include_usage": True})
 WITHOUT_USAGE = chat(stream=True)
@@ -391,6 +395,7 @@ def test_pings_are_harmless_at_any_time(source: DialectName, request_: Any) -> N
         ("anthropic_messages", b'{"type":"message_start"}'),
         ("anthropic_messages", b'{"type":"content_block_start"}'),
         ("anthropic_messages", b'{"type":"content_block_delta","delta":{"text":7}}'),
+        ("anthropic_messages", ARGUMENTS_OF_NO_BLOCK),
     ],
 )
 def test_one_malformed_event_is_an_error_and_not_skipped(dialect: DialectName, data: bytes) -> None:

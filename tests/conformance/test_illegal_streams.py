@@ -1,0 +1,190 @@
+"""Streams that no upstream should send: each ends well or in an error that the SDK raises."""
+
+import re
+from collections.abc import Callable, Mapping
+
+import anthropic
+import openai
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.types import DialectName
+from tests.conformance.relayed import Ending, relayed
+from tests.conformance.test_streams_equal_whole_answers import (
+    PAIRS,
+    READER,
+    REQUESTS,
+    SOURCES,
+    comparable,
+    plain,
+)
+from tests.conformance.told_answers import Json, Told, data_of, event
+
+
+FAILURES: Mapping[DialectName, bytes] = {
+    "openai_chat": data_of({"error": {"message": "x", "type": "server_error"}}),
+    "anthropic_messages": event("error", error={"type": "overloaded_error", "message": "x"}),
+    "openai_responses": event("error", code="server_error", message="x", param=None),
+}
+CROSSING = [(source, caller) for source, caller in PAIRS if source != caller]
+PLACES = st.integers(0, 1_000_000)
+BROKEN = ["stream_broken", "upstream_malformed"]
+
+
+def shown(caller: DialectName, ending: Ending) -> Json | None:
+    """The answer as the official SDK has it; None where it raised an error of its own kind."""
+    try:
+        return READER.streamed(caller, [ending.sent])
+    except (openai.OpenAIError, anthropic.APIError):
+        return None
+
+
+def check_broken(caller: DialectName, ending: Ending) -> None:
+    """It is told as an error, and recorded as one; or nothing of it was told."""
+    if ending.outcome is None:
+        assert ending.refusal in BROKEN
+        assert ending.sent == b""
+        return
+    assert shown(caller, ending) is None
+    assert ending.is_cut == (caller == "openai_chat")
+    assert (ending.outcome.status, ending.outcome.error in BROKEN) == ("incomplete", True)
+
+
+@pytest.mark.parametrize(("source", "caller"), PAIRS)
+def test_a_stream_that_ends_anywhere_before_its_end_is_an_error(
+    source: DialectName, caller: DialectName
+) -> None:
+    @settings(max_examples=15)
+    @given(SOURCES[source], PLACES)
+    def is_told(told: Told, place: int) -> None:
+        before = b"".join(told.events[:-1])
+        check_broken(caller, relayed(source, REQUESTS[caller], [before[: place % len(before)]]))
+
+    is_told()
+
+
+@pytest.mark.parametrize(("source", "caller"), PAIRS)
+def test_an_error_in_the_middle_is_an_error_whatever_follows(
+    source: DialectName, caller: DialectName
+) -> None:
+    @settings(max_examples=15)
+    @given(SOURCES[source], PLACES)
+    def is_told(told: Told, place: int) -> None:
+        events = list(told.events)
+        events.insert(place % len(events), FAILURES[source])
+        check_broken(caller, relayed(source, REQUESTS[caller], events))
+
+    is_told()
+
+
+@pytest.mark.parametrize(("source", "caller"), PAIRS)
+def test_what_follows_the_end_changes_nothing(source: DialectName, caller: DialectName) -> None:
+    @settings(max_examples=15)
+    @given(SOURCES[source], st.lists(PLACES, min_size=1, max_size=3))
+    def is_the_same(told: Told, places: list[int]) -> None:
+        after = [told.events[-1 - place % len(told.events)] for place in places]
+        ending = relayed(source, REQUESTS[caller], [*told.events, *after])
+
+        assert ending.outcome is not None
+        assert ending.outcome.status == "ok"
+        got = shown(caller, ending)
+        assert got is not None
+        whole = READER.whole(caller, plain(told, caller))
+        assert comparable(got, caller, told) == comparable(whole, caller, told)
+
+    is_the_same()
+
+
+def left_out(events: list[bytes], place: int) -> None:
+    del events[place]
+
+
+def said_twice(events: list[bytes], place: int) -> None:
+    events.insert(place, events[place])
+
+
+def swapped(events: list[bytes], place: int) -> None:
+    events[place - 1 : place + 1] = reversed(events[place - 1 : place + 1])
+
+
+def misplaced(events: list[bytes], place: int) -> None:
+    where = re.compile(rb'"(index|output_index|content_index)": \d+')
+    events[place] = where.sub(rb'"\1": %d' % (place % 9 - 1), events[place])
+
+
+def unnamed(events: list[bytes], place: int) -> None:
+    called = re.compile(rb'"(id|call_id)": "(?:call|toolu|functions)[^"]*"')
+    nothing = (rb'"\1": null', rb'"\1": ""')[place % 2]
+    events[:] = [called.sub(nothing, each) for each in events]
+
+
+def no_objects(events: list[bytes], place: int) -> None:
+    argued = re.compile(rb'"(arguments|partial_json)": "')
+    first = (b"x", b"[", b"}", b"null")[place % 4]
+    events[:] = [argued.sub(rb'"\1": "' + first, each) for each in events]
+
+
+HURTS: list[Callable[[list[bytes], int], None]] = [
+    *(left_out, said_twice, swapped, misplaced, unnamed, no_objects)
+]
+
+
+@pytest.mark.parametrize("hurt", HURTS, ids=[hurt.__name__ for hurt in HURTS])
+@pytest.mark.parametrize(("source", "caller"), CROSSING)
+def test_a_stream_of_illegal_events_ends_as_the_record_says(
+    source: DialectName, caller: DialectName, hurt: Callable[[list[bytes], int], None]
+) -> None:
+    """The SDK has an answer or raises an error of its own, and nothing else, of what is ours."""
+
+    @settings(max_examples=12)
+    @given(SOURCES[source], PLACES)
+    def ends_well(told: Told, place: int) -> None:
+        events = list(told.events)
+        hurt(events, place % len(events))
+        ending = relayed(source, REQUESTS[caller], events)
+        if ending.outcome is None:
+            assert ending.refusal in BROKEN
+        else:
+            assert (shown(caller, ending) is not None) == (ending.outcome.status == "ok")
+
+    ends_well()
+
+
+def test_arguments_that_are_no_object_reach_callers_of_messages_as_one() -> None:
+    """As in a whole answer (rule 16); each way that a stream may bring them."""
+    said = [("f", '"{}"'), ("g", " [1]"), ("h", "null"), ("i", ' {"a":1}'), ("j", " ")]
+    calls = [
+        {"index": n, "id": f"c{n}", "function": {"name": name, "arguments": arguments[:1]}}
+        for n, (name, arguments) in enumerate(said)
+    ]
+    rests = [{"index": n, "function": {"arguments": a[1:]}} for n, (_, a) in enumerate(said)]
+    in_turn = [each for pair in zip(calls, rests, strict=True) for each in pair]
+    for pieces in ([*calls, *rests], in_turn):
+        events = [
+            data_of({"choices": [{"index": 0, "delta": {"tool_calls": [piece]}}]})
+            for piece in pieces
+        ]
+        events.append(data_of({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}))
+        events.append(b"data: [DONE]\n\n")
+        caller: DialectName = "anthropic_messages"
+        message = READER.streamed(caller, [relayed("openai_chat", REQUESTS[caller], events).sent])
+        assert [block["input"] for block in message["content"]] == [
+            *({"_raw_arguments": '"{}"'}, {"_raw_arguments": " [1]"}, {"_raw_arguments": "null"}),
+            *({"a": 1}, {}),
+        ]
+
+
+def test_a_call_that_is_told_only_when_it_is_done_is_told_all_the_same() -> None:
+    call = {"type": "function_call", "id": "fc_0", "call_id": "call_0", "name": "weather"}
+    call |= {"arguments": '{"a":1}', "status": "completed"}
+    begun = {"id": "resp_1", "object": "response", "model": "up", "output": []}
+    events = [
+        event("response.created", response=begun),
+        event("response.output_item.done", output_index=0, item=call),
+        event("response.completed", response=begun | {"output": [call]}),
+    ]
+    sent = relayed("openai_responses", REQUESTS["openai_chat"], events).sent
+    (choice,) = READER.streamed("openai_chat", [sent])["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["tool_calls"][0]["function"]["arguments"] == '{"a":1}'
