@@ -225,6 +225,8 @@ class Conversation(Struct, frozen=True):
     response_format: ResponseFormat | None = None
     reasoning: Reasoning | None = None
     user: str = ""
+    is_user_safety: bool = False
+    """Whether it was told as OpenAI's `safety_identifier`, and not by the older name."""
     service_tier: str = ""
     """`auto`; empty when nothing was said, or nothing that every vendor means alike."""
     unplaced: tuple[str, ...] = ()

@@ -22,7 +22,6 @@ _USER_LENGTH_MAX = 64
 _SCHEMA_NAME = "structured_output"
 """OpenAI wants a name for every schema; other dialects give none."""
 
-_EFFORTS = {"max": "xhigh"}
 _EFFORT_OF_BUDGET = ((4096, "low"), (16384, "medium"))
 """Thinking budgets up to so many tokens, and the effort that they ask for; above: `high`."""
 
@@ -34,7 +33,7 @@ def effort_of(reasoning: Reasoning) -> str:
     effort, budget = reasoning.effort, reasoning.budget_tokens
     if not effort and budget:
         effort = next((word for limit, word in _EFFORT_OF_BUDGET if budget <= limit), "high")
-    return _EFFORTS.get(effort, effort)
+    return effort
 
 
 def effort_for(target: Target, reasoning: Reasoning, losses: Losses) -> str:
@@ -122,6 +121,12 @@ def kept_kin(
     return kept
 
 
-def told_user(user: str) -> str:
-    """An end user's name, if it is short enough for this vendor; else one that names nobody."""
-    return user if len(user) <= _USER_LENGTH_MAX else opaque_user(user)
+def told_user(talk: Conversation, *, at_vendor: bool = True) -> dict[str, object]:
+    """An end user by the name that the caller used, if servers know it.
+
+    The user's own is one that names nobody where it is too long for this vendor.
+    """
+    if not talk.user:
+        return {}
+    name = "safety_identifier" if talk.is_user_safety and at_vendor else "user"
+    return {name: talk.user if len(talk.user) <= _USER_LENGTH_MAX else opaque_user(talk.user)}

@@ -193,6 +193,16 @@ def test_rule_28_thinking_goes_with_no_forced_tool_and_no_unsigned_call() -> Non
         assert upstream.dropped == ("reasoning_effort",)
 
 
+def test_rule_28_of_effort_and_what_contradicts_it_one_is_reported() -> None:
+    low = {"effort": "low"}
+    budget = {"type": "enabled", "budget_tokens": 9000}
+    body, dropped = to_openai(messages(output_config=low, thinking=budget), "reasoning_effort")
+    assert (body["reasoning_effort"], dropped) == ("low", {"thinking.budget_tokens"})
+    none = {"type": "disabled"}
+    body, dropped = to_openai(messages(output_config=low, thinking=none), "reasoning_effort")
+    assert (body["reasoning_effort"], dropped) == ("none", {"output_config.effort"})
+
+
 SIGNED = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
 REDACTED = {"type": "redacted_thinking", "data": "b3BhcXVl"}
 

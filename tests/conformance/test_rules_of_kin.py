@@ -264,6 +264,48 @@ def test_rule_4_a_tool_that_wrote_nothing_is_no_blank_text_of_the_callers() -> N
         assert dropped == set(), "a key that leaves nothing out may say so"
 
 
+def test_rule_4_an_empty_text_beside_calls_is_no_blank_text_of_the_callers() -> None:
+    """Clients that put a stream together keep the empty text of its first chunk."""
+    call = {"id": "call_a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    turns = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_a", "content": "ok"},
+    ]
+    body, dropped = to_anthropic(chat(messages=turns))
+    assert [block["type"] for block in body["messages"][1]["content"]] == ["tool_use"]
+    assert dropped == set(), "a key that leaves nothing out may say so"
+    body, dropped = to_responses(chat(messages=turns))
+    assert [item["type"] for item in body["input"][1:]] == ["function_call", "function_call_output"]
+    assert dropped == set()
+
+
+def test_rule_68_the_most_effort_crosses_between_openais_dialects_as_it_is() -> None:
+    body, dropped = to_responses(chat(reasoning_effort="max"), "reasoning_effort")
+    assert (body["reasoning"], dropped) == ({"effort": "max"}, set())
+    asked = responses(reasoning={"effort": "max"})
+    body, dropped = to_openai(asked, "reasoning_effort", OPENAIS)
+    assert (body["reasoning_effort"], dropped) == ("max", set())
+
+    # Another vendor's word; its models that know no more than `xhigh` would refuse it.
+    asked = messages(output_config={"effort": "max"})
+    assert to_openai(asked, "reasoning_effort")[0]["reasoning_effort"] == "xhigh"
+
+
+def test_rule_25_an_end_user_is_told_by_the_name_that_the_caller_used() -> None:
+    body, _ = to_responses(chat(safety_identifier="ann.lee"))
+    assert (body["safety_identifier"], "user" in body) == ("ann.lee", False)
+    body, _ = to_responses(chat(user="ann.lee"))
+    assert (body["user"], "safety_identifier" in body) == ("ann.lee", False)
+    asked = responses(safety_identifier="ann.lee")
+    body, _ = to_openai(asked, OPENAIS)
+    assert (body["safety_identifier"], "user" in body) == ("ann.lee", False)
+
+    # Compatible servers know the older name.
+    body, _ = to_openai(asked)
+    assert (body["user"], "safety_identifier" in body) == ("ann.lee", False)
+
+
 def test_rule_8_a_document_without_a_title_is_called_one() -> None:
     source = {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}
     turns = [{"role": "user", "content": [{"type": "document", "source": source}]}]

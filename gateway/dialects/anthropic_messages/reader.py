@@ -54,6 +54,8 @@ _REFUSED: Mapping[str, tuple[str, int]] = {
 }
 """Why they are refused, and the rule that says so."""
 
+_EFFORTS: Mapping[str, str] = {"max": "xhigh"}
+"""Not every model of other vendors knows the most effort of this one's."""
 _PLACED_OF_TURN = frozenset(TurnWire.__struct_fields__)
 _INNER: Mapping[str, type[Struct]] = {
     "system": SystemBlock,
@@ -114,7 +116,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
             stop=tuple(wire.stop_sequences or ()),
         ),
         response_format=_response_format(wire),
-        reasoning=_reasoning(wire),
+        reasoning=_reasoning(wire, losses),
         user=(wire.metadata.user_id or "") if wire.metadata is not None else "",
         service_tier=AUTO_TIER if wire.service_tier == AUTO_TIER else "",
         unplaced=losses.names(),
@@ -168,15 +170,20 @@ def _response_format(wire: MessagesBody) -> ResponseFormat | None:
     return ResponseFormat("json_schema", schema=asked.schema or {}, strict=True)
 
 
-def _reasoning(wire: MessagesBody) -> Reasoning | None:
+def _reasoning(wire: MessagesBody, losses: Losses) -> Reasoning | None:
+    """Where two things are said of it, elsewhere only one of them can be."""
     effort = (wire.output_config.effort or "") if wire.output_config is not None else ""
     thinking = wire.thinking
     if thinking is not None and thinking.type == "disabled":
+        if effort:
+            losses.add("output_config.effort")
         return Reasoning(disabled=True)
     if thinking is None and not effort:
         return None
     budget = (thinking.budget_tokens or 0) if thinking is not None else 0
-    return Reasoning(effort, budget)
+    if effort and budget:
+        losses.add("thinking.budget_tokens")
+    return Reasoning(_EFFORTS.get(effort, effort), budget)
 
 
 def _parts(content: str | list[Block], place: str, losses: Losses) -> tuple[Part, ...]:

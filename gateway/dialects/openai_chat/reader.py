@@ -108,6 +108,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
         response_format=_response_format(wire),
         reasoning=_reasoning(wire.reasoning_effort),
         user=wire.safety_identifier or wire.user or "",
+        is_user_safety=bool(wire.safety_identifier),
         service_tier=AUTO_TIER if wire.service_tier == AUTO_TIER else "",
         unplaced=losses.names(),
         kin=kin_of(request.tree, wire.verbosity, "verbosity"),
@@ -276,7 +277,10 @@ def _assistant_parts(message: ChatMessage, place: str, losses: Losses) -> tuple[
         losses.add("messages.annotations")
     if message.reasoning_content and not parts:
         parts.append(ThinkingPart(message.reasoning_content))
-    parts += _content(message.content, place, losses)
+    is_call = bool(message.tool_calls or message.function_call)
+    if message.content or not is_call:
+        # Whoever only calls says an empty text in the first chunk of a stream, and means none.
+        parts += _content(message.content, place, losses)
     if message.refusal:
         parts.append(RefusalPart(message.refusal))
     for index, call in enumerate(message.tool_calls or ()):

@@ -69,8 +69,7 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
     if talk.response_format is not None:
         fields["response_format"] = _response_format(talk.response_format, target, losses)
     _add_reasoning(fields, talk, target, losses)
-    if talk.user:
-        fields["user"] = told_user(talk.user)
+    fields |= told_user(talk, at_vendor=_is_vendors(target))
     if talk.service_tier:
         fields["service_tier"] = talk.service_tier
     fields |= kept_kin(talk, target, losses, at_vendor=_is_vendors(target))

@@ -110,6 +110,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
         response_format=_response_format(body.text),
         reasoning=_reasoning(body.reasoning),
         user=body.safety_identifier or body.user or "",
+        is_user_safety=bool(body.safety_identifier),
         service_tier=AUTO_TIER if body.service_tier == AUTO_TIER else "",
         unplaced=losses.names(),
         kin=kin_of(tree, verbosity, "text.verbosity"),

@@ -75,8 +75,7 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
     if talk.response_format is not None:
         text["format"] = _format(talk.response_format, target, losses)
     _add_reasoning(fields, talk, target, losses)
-    if talk.user:
-        fields["user"] = told_user(talk.user)
+    fields |= told_user(talk)
     if talk.service_tier:
         fields["service_tier"] = talk.service_tier
     kin = kept_kin(talk, target, losses)
