@@ -48,7 +48,14 @@ from gateway.types import ChatRequest, DialectName, StreamEvent
 from tests.conformance.probes import BASES, NAMES
 from tests.conformance.strict_types import event_flaws, flaws, whole_flaws
 from tests.conformance.vendor_samples import fields_of, members, sample, samples
-from tests.gateway.dialects.samples import MESSAGE_START, call_piece, charged, chunk, sse
+from tests.gateway.dialects.samples import (
+    MESSAGE_START,
+    block_start,
+    call_piece,
+    charged,
+    chunk,
+    sse,
+)
 from tests.upstream_responses import openai_response_events
 from tests.upstreams import Answer
 
@@ -98,7 +105,7 @@ FRAMES: Mapping[DialectName, tuple[bytes, bytes]] = {
         chunk({"content": "x"}) + chunk({}, "stop") + b"data: [DONE]\n\n",
     ),
     "anthropic_messages": (
-        MESSAGE_START,
+        MESSAGE_START + block_start(1, type="tool_use", id="toolu_a", name="f", input={}),
         sse("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 3})
         + sse("message_stop"),
     ),
