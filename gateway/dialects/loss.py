@@ -3,9 +3,12 @@
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache
-from typing import get_args, get_type_hints
+from functools import cache, reduce
+from operator import or_
+from types import GenericAlias
+from typing import Any, get_args, get_origin, get_type_hints
 
+import msgspec
 from msgspec import Struct
 
 from gateway.conversation import Hosted
@@ -57,8 +60,16 @@ class Losses:
     def add_unread(self, node: object, shape: type[Struct], prefix: str) -> None:
         """The same for an object, or each of a list, and for all in it that has a shape of its own.
 
-        `shape` is what we read of it.
+        `shape` is what we read of it. Nearly always that is all there is, which is seen at once.
         """
+        if not isinstance(node, list | dict):
+            return
+        try:
+            msgspec.convert(node, _nothing_else(shape))
+        except msgspec.ValidationError:
+            self._add_unread(node, shape, prefix)
+
+    def _add_unread(self, node: object, shape: type[Struct], prefix: str) -> None:
         known, shaped, inner = _read_of(shape)
         for each in node if isinstance(node, list) else (node,):
             if not isinstance(each, dict):
@@ -70,7 +81,7 @@ class Losses:
             for name, kind in inner:
                 held = each.get(name)
                 if isinstance(held, list | dict):
-                    self.add_unread(held, kind, f"{prefix}{name}.")
+                    self._add_unread(held, kind, f"{prefix}{name}.")
 
     def names(self) -> tuple[str, ...]:
         """At most `NAMES_MAX`, for they travel in a header; a last one says if there are more."""
@@ -87,6 +98,29 @@ def _read_of(
     shapes = [(name, _shape_in(hint)) for name, hint in hints.items()]
     inner = tuple((name, kind) for name, kind in shapes if kind is not None)
     return frozenset(hints), frozenset(name for name, _ in inner), inner
+
+
+@cache
+def _nothing_else(shape: type[Struct]) -> Any:
+    """An object, or a list of such, in which no object has a field that we do not read."""
+    only = _only(shape)
+    return only | GenericAlias(list, only)
+
+
+@cache
+def _only(shape: type[Struct]) -> Any:
+    fields = [(name, _only_in(hint), None) for name, hint in get_type_hints(shape).items()]
+    return msgspec.defstruct(shape.__name__, fields, forbid_unknown_fields=True)
+
+
+def _only_in(hint: Any) -> Any:
+    """The same of what a field may hold, whatever is in it that has no shape."""
+    if _shape_in(hint) is None:
+        return Any
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return _only(hint)
+    held = [each if _shape_in(each) is None else _only_in(each) for each in get_args(hint)]
+    return GenericAlias(list, held[0]) if get_origin(hint) is list else reduce(or_, held)
 
 
 def _shape_in(hint: object) -> type[Struct] | None:
