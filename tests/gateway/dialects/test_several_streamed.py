@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.dialects.registry import DIALECTS
-from gateway.types import CUT_SHORT, DialectName, StreamEvent
+from gateway.types import CUT_SHORT, DialectName, StreamEvent, Usage
+from tests.gateway.dialects.samples import chat
 
 
 CHAT: DialectName = "openai_chat"
@@ -69,3 +70,27 @@ def test_one_answer_needs_no_reason(dialect: DialectName) -> None:
     more = [*said, chunk(piece(dialect, 1, "c", "stop"))]
     assert not is_short(last(dialect, 1, *more))
     assert is_short(last(dialect, 2, *more))
+
+
+@pytest.mark.parametrize(("answers", "is_held"), [({}, True), ({"n": 1}, True), ({"n": 2}, False)])
+def test_why_an_answer_stopped_waits_for_the_end_unless_there_are_others(
+    answers: dict[str, Any], *, is_held: bool
+) -> None:
+    encoder = DIALECTS[CHAT].stream_encoder(chat(stream=True, **answers), CHAT)
+    decoder = DIALECTS[CHAT].stream_decoder()
+    sent = encoder.encode(
+        decoder.feed(chunk(piece(CHAT, 0, "a")) + chunk(piece(CHAT, 0, "", "stop")))
+    )
+    assert (b'"stop"' in sent) != is_held
+    assert b'"stop"' in sent + encoder.finish("", Usage())
+
+
+def test_a_usage_that_was_left_out_has_the_name_of_the_answer_whatever_came_last() -> None:
+    asked = chat(stream=True, stream_options={"include_usage": True})
+    encoder = DIALECTS[CHAT].stream_encoder(asked, CHAT)
+    decoder = DIALECTS[CHAT].stream_decoder()
+    for batch in (chunk(piece(CHAT, 0, "a")), chunk(piece(CHAT, 0, "", "stop")), DONE):
+        encoder.encode(decoder.feed(batch))
+    told = encoder.finish("", Usage(3, 4, estimated=True)).split(b"\n\n")[1]
+    tree = msgspec.json.decode(told.removeprefix(b"data: "))
+    assert (tree["id"], tree["usage"]["completion_tokens"]) == ("c", 4)
