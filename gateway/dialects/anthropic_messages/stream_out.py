@@ -224,7 +224,7 @@ class MessageStreamEncoder:
         self._unsure = "" if call >= 0 else None
         data = b'{"type":"content_block_start","index":%d,"content_block":%b}'
         opening = _event(b"content_block_start", data % (self._index, block))
-        return opening if self._started else self._start(Delta("start")) + opening
+        return self._start(Delta("start")) + opening
 
     def _piece(self, piece: bytes) -> bytes:
         return (
@@ -244,7 +244,7 @@ class MessageStreamEncoder:
         """What waited, block by block, then the end with its reason and the true usage."""
         if self._failed:
             return b""
-        pieces = [b"" if self._started else self._start(Delta("start")), self._close_block()]
+        pieces = [self._start(Delta("start")), self._close_block()]
         for waiting in self._waiting:
             pieces.append(self._open_block(waiting.start, waiting.call))
             pieces += [self._piece(piece) for piece in waiting.pieces]

@@ -9,7 +9,7 @@ import pytest
 from gateway.dialects.answer_tool import ANSWER_TOOL
 from gateway.dialects.sse import Splitter
 from gateway.errors import UpstreamMalformed
-from gateway.types import Delta, StreamEvent
+from gateway.types import Delta, StreamEvent, Usage
 from tests.gateway.dialects.samples import (
     ANTHROPIC,
     MESSAGE_START,
@@ -284,3 +284,14 @@ def test_rule_18_an_id_that_messages_refuse_is_another_one_for_the_call_and_its_
     completion = OPENAI.decode_reply(json.dumps(reply).encode())
     answer = json.loads(ANTHROPIC.encode_reply(completion, "openai_chat", messages()))
     assert answer["content"][0]["id"] == uses[0]
+
+
+@pytest.mark.parametrize("starts", [0, 1, 2])
+@pytest.mark.parametrize("said", [Delta("text", "a"), Delta("stop", stop_reason="end")])
+def test_a_message_begins_once_however_often_it_is_said_to_begin(starts: int, said: Delta) -> None:
+    begun = Delta("start", message_id="msg_1", model="m")
+    encoder = ANTHROPIC.stream_encoder(messages(stream=True), "openai_chat")
+    sent = encoder.encode([StreamEvent(b"", (*[begun] * starts, said))])
+    kinds = [event.name for event in Splitter().feed(sent + encoder.finish("", Usage()))]
+    assert kinds[0] == b"message_start"
+    assert kinds.count(b"message_start") == 1
