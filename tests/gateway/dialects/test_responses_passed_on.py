@@ -84,10 +84,21 @@ def test_a_failure_goes_on_counting_where_the_upstream_stopped_and_nothing_follo
     assert not encoder.is_cut_on_failure
 
 
-def test_something_that_is_only_called_a_response_stays_as_it_is() -> None:
-    item = {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": ""}
-    odd = sse("response.output_item.added", output_index=0, item=item | {"response": {"id": "x"}})
-    encoder = RESPONSES.stream_encoder(asked(), "openai_responses")
-    sent = b"".join([encoder.encode(batch) for batch in decoded(STREAM[0], odd)])
+ODD: list[dict[str, Any]] = [
+    {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": ""},
+    {"type": "message", "content": []},
+]
 
-    assert sent.endswith(odd)
+
+@pytest.mark.parametrize("kind", ["response.output_item.added", "response.output_item.done"])
+@pytest.mark.parametrize("item", ODD)
+@pytest.mark.parametrize("named", [{"id": "x"}, "text"])
+def test_something_that_is_only_called_a_response_stays_as_it_is(
+    kind: str, item: dict[str, Any], named: object
+) -> None:
+    for place in ({"item": item | {"response": named}}, {"item": item, "other": {"response": 1}}):
+        odd = sse(kind, output_index=0, **place)
+        encoder = RESPONSES.stream_encoder(asked(), "openai_responses")
+        sent = b"".join([encoder.encode(batch) for batch in decoded(STREAM[0], odd)])
+
+        assert sent.endswith(odd)
