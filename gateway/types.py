@@ -287,6 +287,7 @@ class Completion(Struct, frozen=True):
     usage: Usage
     thinking: tuple[Delta, ...] = ()
     refusal: str = ""
+    vectors: int = 0  # Instead of an answer in words.
 
 
 class ToolCall(Struct, frozen=True):

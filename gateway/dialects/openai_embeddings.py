@@ -119,13 +119,22 @@ class OpenAIEmbeddings(OpenAIEnvelope):
             stop_reason="end",
             stop_sequence=None,
             usage=usage,
+            vectors=len(wire.data),
         )
 
     def encode_reply(
         self, completion: Completion, source: DialectName, request: ChatRequest
     ) -> bytes:
-        """The upstream's bytes; vectors in base64 and usage are made where it did not."""
+        """The upstream's bytes; vectors in base64 and usage are made where it did not.
+
+        Raises:
+            UpstreamMalformed: there is not one vector for each text, so that nobody could tell
+            which is whose.
+        """
         del source
+        given = request.tree["input"]
+        if completion.vectors != (len(given) if isinstance(given, list) else 1):
+            raise UpstreamMalformed("The upstream made more or fewer vectors than it got texts.")
         changes: dict[str, bytes | None] = {}
         if completion.usage.estimated:
             tokens = completion.usage.input_tokens

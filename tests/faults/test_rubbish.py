@@ -208,7 +208,7 @@ RESPONSES: Any = {
 }
 EMBEDDINGS: Any = {
     "model": "embedder",
-    "input": ["a", "b"],
+    "input": ["a"],
     "encoding_format": "float",
     "dimensions": 3,
     "user": "ann",

@@ -10,6 +10,7 @@ from openai.types.responses import Response
 
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.sse import Splitter
+from gateway.errors import UpstreamMalformed
 from gateway.tally import usage_of
 from gateway.types import ChatRequest, Completion, DialectName
 from tests.gateway.dialects.loopback import anthropic_client
@@ -233,3 +234,16 @@ def test_embeddings_are_given_however_their_tokens_are_counted(flaw: Any) -> Non
     completion = dialect.decode_reply(json.dumps(vectors | {"model": "m", "usage": flaw}).encode())
     assert counted(completion, request_of("openai_embeddings")).input_tokens > 0
     assert completion.usage.estimated
+
+
+@pytest.mark.parametrize(("given", "vectors"), [("one", 2), (["one"], 3), (["one", "two"], 1)])
+def test_more_or_fewer_vectors_than_texts_are_no_answer(given: Any, vectors: int) -> None:
+    """Whoever pairs them with his texts would pair them wrongly."""
+    dialect = DIALECTS["openai_embeddings"]
+    vector = {"object": "embedding", "index": 0, "embedding": [1.0]}
+    whole = {"object": "list", "data": [vector] * vectors, "model": "m"}
+    completion = dialect.decode_reply(json.dumps(whole).encode())
+    asked = json.dumps({"model": "m", "input": given}).encode()
+    request = dialect.decode_request(asked, "req_1")
+    with pytest.raises(UpstreamMalformed):
+        dialect.encode_reply(completion, "openai_embeddings", request)
