@@ -137,7 +137,9 @@ def chat_answers(draw: st.DrawFn, with_logprobs: bool = False) -> Told:
     lanes += [[{"tool_calls": [piece]} for piece in pieces] for _, pieces in calls]
     line = list(chain(*lanes)) if is_natural else draw(merged(lanes, len(calls)))
     line = draw(_together(line)) if not with_logprobs else line
-    finish = "tool_calls" if calls else draw(st.sampled_from(["stop", "length", "content_filter"]))
+    # Some servers call tools and say that they just stopped.
+    reasons_to_stop = ["tool_calls", "stop"] if calls else ["stop", "length", "content_filter"]
+    finish = draw(st.sampled_from(reasons_to_stop))
     choice: Json = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
     if finish == "stop" and draw(st.booleans()):
         choice["stop_reason"] = draw(TEXTS)

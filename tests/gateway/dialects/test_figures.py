@@ -12,7 +12,7 @@ from gateway.dialects.registry import DIALECTS
 from gateway.dialects.sse import Splitter
 from gateway.errors import UpstreamMalformed
 from gateway.tally import usage_of
-from gateway.types import ChatRequest, Completion, DialectName
+from gateway.types import ChatRequest, Completion, DialectName, Usage
 from tests.gateway.dialects.loopback import anthropic_client
 from tests.gateway.dialects.samples import (
     INPUT_ESTIMATE,
@@ -247,3 +247,19 @@ def test_more_or_fewer_vectors_than_texts_are_no_answer(given: Any, vectors: int
     request = dialect.decode_request(asked, "req_1")
     with pytest.raises(UpstreamMalformed):
         dialect.encode_reply(completion, "openai_embeddings", request)
+
+
+DETAILS: list[tuple[dict[str, Any], Usage]] = [
+    ({"input_tokens": 5}, Usage(input_tokens=5)),
+    ({"output_tokens": 5}, Usage(output_tokens=5)),
+    (
+        {"input_tokens": 5, "input_tokens_details": {}, "output_tokens_details": {}},
+        Usage(input_tokens=5),
+    ),
+]
+
+
+@pytest.mark.parametrize(("said", "meant"), DETAILS)
+def test_what_a_response_does_not_count_is_none_of_it(said: dict[str, Any], meant: Usage) -> None:
+    raw = json.dumps({"object": "response", "output": [], "usage": said}).encode()
+    assert DIALECTS["openai_responses"].decode_reply(raw).usage == meant

@@ -326,3 +326,11 @@ def test_a_call_in_a_response_that_names_nothing_is_no_answer(missing: str) -> N
     tree = {"object": "response", "output": [call | {missing: ""}]}
     with pytest.raises(UpstreamMalformed):
         RESPONSES.decode_reply(json.dumps(tree).encode())
+
+
+def test_a_response_was_made_when_its_request_came() -> None:
+    """The time is in the request's id: twelve digits of milliseconds."""
+    request = structs.replace(asked(), request_id="req_f19b3c8d4e5aabcdef")
+    answer = RESPONSES.decode_reply(b'{"object":"response","output":[]}')
+    tree = json.loads(RESPONSES.encode_reply(answer, "openai_chat", request))
+    assert tree["created_at"] == 0xF19B3C8D4E5A // 1000

@@ -285,6 +285,42 @@ def test_calls_that_all_bear_the_same_number_are_told_apart_by_their_ids() -> No
     assert [d.index for d in deltas("openai_chat", stream, "tool_arguments")] == [0, 1]
 
 
+def test_a_call_whose_name_and_id_come_with_every_piece_is_one() -> None:
+    pieces = [call_piece(0, text, id="a", name="f") for text in ('{"a"', ":1}")]
+    stream = b"".join(map(chunk, pieces))
+    assert [d.tool_id for d in deltas("openai_chat", stream, "tool_start")] == ["a"]
+    assert [d.text for d in deltas("openai_chat", stream, "tool_arguments")] == ['{"a"', ":1}"]
+
+
+@pytest.mark.parametrize(
+    ("piece", "kind"),
+    [
+        ({"audio": {"transcript": "Hi"}}, "opaque"),
+        ({"function_call": {"name": "f", "arguments": "Hi"}}, "tool_arguments"),
+        ({"tool_calls": [{"index": 0, "id": "a", "custom": {"input": "Hi"}}]}, "opaque"),
+    ],
+)
+def test_what_only_its_own_callers_see_is_read_as_well(piece: dict[str, Any], kind: str) -> None:
+    """Whoever looks for values in an answer has to see it; no other dialect has a word for it."""
+    (event,) = decoded("openai_chat", chunk(piece))
+    _, said = event.deltas
+    assert (said.kind, said.text, event.has_content) == (kind, "Hi", True)
+
+
+def test_a_custom_call_is_counted_among_the_calls() -> None:
+    custom = {"tool_calls": [{"index": 0, "id": "a", "custom": {"input": "Hi"}}]}
+    stream = chunk(custom) + chunk(call_piece(1, "{}", id="b", name="f")) + chunk({}, "stop")
+    (begun,) = deltas("openai_chat", stream, "tool_start")
+    assert (begun.index, begun.tool_id) == (1, "b")
+    (stopped,) = deltas("openai_chat", chunk(custom) + chunk({}, "stop"), "stop")
+    assert stopped.stop_reason == "tool_use"
+
+
+def test_a_choice_without_a_piece_shows_nothing() -> None:
+    (event,) = decoded("openai_chat", chunk({}, choices=[{"index": 0, "finish_reason": None}]))
+    assert not event.has_content
+
+
 def charged_for(stream: bytes) -> str:
     """Why a stream of chunks ended, as the record says it."""
     tally = Tally(0)
