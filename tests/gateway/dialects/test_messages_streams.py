@@ -295,3 +295,53 @@ def test_a_message_begins_once_however_often_it_is_said_to_begin(starts: int, sa
     kinds = [event.name for event in Splitter().feed(sent + encoder.finish("", Usage()))]
     assert kinds[0] == b"message_start"
     assert kinds.count(b"message_start") == 1
+
+
+SEARCHING = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+STRANGE = {"type": "a_block_of_tomorrow", "text": 7}
+SHOWN: list[tuple[bytes, bool, tuple[int, ...] | None]] = [
+    (b": awake\n\n", False, ()),
+    (sse("ping"), False, None),
+    (sse("something_new", x=1), False, ()),
+    (sse("something_new", index="x"), True, ()),
+    (block_start(0, type="text", text=""), False, None),
+    (block_start(0, type="text", text="a"), True, None),
+    (block_start(0, type="thinking", thinking=""), False, None),
+    (block_start(0, type="redacted_thinking", data="c2Vj"), True, None),
+    (block_start(0, **USE), True, None),
+    (block_start(0, **SEARCHING), True, None),
+    (block_start(0, **STRANGE), True, ()),
+    (block_delta(0, type="text_delta", text="a"), True, None),
+    (block_delta(0, type="text_delta", text=""), True, ()),
+    (block_delta(0, type="citations_delta", citation={}), True, ()),
+    (block_delta(0, type="signature_delta"), True, ()),
+    (block_delta(0, type="signature_delta", signature="c2ln"), False, None),
+    (block_stop(0), False, None),
+]
+
+
+@pytest.mark.parametrize(("event", "is_shown", "settles"), SHOWN)
+def test_what_the_caller_sees_of_the_answer_in_an_event_and_what_it_ends(
+    event: bytes, is_shown: bool, settles: tuple[int, ...] | None
+) -> None:
+    """After the first that shows something no other target is tried."""
+    (read,) = decoded(event)
+    assert (read.raw, read.has_content, read.is_closing, read.settles) == (
+        *(b":\n\n" if event.startswith(b":") else event, is_shown, False),
+        settles,
+    )
+
+
+def test_pieces_of_a_block_that_nobody_reads_may_have_any_shape_and_others_not() -> None:
+    odd = block_delta(3, type="text_delta", text=7)
+    assert [each.has_content for each in decoded(block_start(3, **STRANGE), odd)] == [True, True]
+    for wrong in (block_start(2, **STRANGE), sse("content_block_start", content_block=STRANGE)):
+        with pytest.raises(UpstreamMalformed):
+            decoded(wrong, odd)
+    with pytest.raises(UpstreamMalformed):
+        decoded(block_start(3, type="text", text=7))
+
+
+def test_a_ping_while_a_search_is_asked_for_is_no_search() -> None:
+    asked = decoded(block_start(0, **SEARCHING), sse("ping"), block_stop(0), sse("ping"))
+    assert [each.searches for each in asked] == [0, 0, 1, 0]

@@ -316,6 +316,22 @@ def test_a_custom_call_is_counted_among_the_calls() -> None:
     assert stopped.stop_reason == "tool_use"
 
 
+def test_a_custom_call_in_pieces_is_one_and_a_call_that_says_nothing_is_none() -> None:
+    more = [{"index": 0, "custom": {"input": "Hi"}}]
+    first = chunk({"tool_calls": [{"id": "a", **more[0]}]})
+    said = deltas("openai_chat", first + chunk({"tool_calls": more}), "opaque")
+    assert [each.index for each in said] == [0, 0]
+    assert deltas("openai_chat", chunk({"tool_calls": [{"id": "a"}]}), "tool_start") == []
+
+
+def test_calls_without_numbers_are_told_apart_by_their_places() -> None:
+    begun = [{"id": id_, "function": {"name": "f", "arguments": ""}} for id_ in ("a", "b")]
+    more = [{"function": {"arguments": text}} for text in ("1", "2")]
+    stream = chunk({"tool_calls": begun}) + chunk({"tool_calls": more})
+    said = deltas("openai_chat", stream, "tool_arguments")
+    assert [(each.index, each.text) for each in said] == [(0, "1"), (1, "2")]
+
+
 def test_a_choice_without_a_piece_shows_nothing() -> None:
     (event,) = decoded("openai_chat", chunk({}, choices=[{"index": 0, "finish_reason": None}]))
     assert not event.has_content
