@@ -203,3 +203,53 @@ def test_another_thought_is_no_part_of_the_one_before() -> None:
     raw = [*summed(0, 0, "One."), *summed(1, 0, "Two."), *summed(1, 1, "Three.")]
     kinds = [delta.kind for delta in deltas(*raw)]
     assert kinds == ["thinking", "thinking", "part", "thinking"]
+
+
+DELTA = "response.output_text.delta"
+ARGUED = "response.function_call_arguments.delta"
+MESSAGE = {"type": "message", "id": "msg_0", "role": "assistant", "content": []}
+CUSTOM = {"type": "custom_tool_call", "id": "ctc_0", "call_id": "c", "name": "f", "input": ""}
+ANNOTATED = "response.output_text.annotation.added"
+SHOWN: list[tuple[bytes, bool, tuple[int, ...] | None, list[str]]] = [
+    (b": awake\n\n", False, (), []),
+    (sse(DELTA, delta="a"), True, None, ["text"]),
+    (sse(DELTA, delta=""), True, (), ["text"]),
+    (sse("response.refusal.delta", delta="a"), True, None, ["refusal"]),
+    (sse("response.reasoning_text.delta", delta="a"), True, None, ["thinking"]),
+    (sse(ARGUED, output_index=5, delta="a"), True, None, ["opaque"]),
+    (sse(ARGUED, output_index=5), True, (), ["opaque"]),
+    (sse("response.code_interpreter_call_code.delta", delta="a"), True, None, ["opaque"]),
+    (sse("response.something_new", item_id=7), True, (), ["opaque"]),
+    (sse("response.something_new"), False, (), []),
+    (sse(ANNOTATED, annotation={}), False, (), []),
+    (sse("response.output_text.done", text="a"), False, None, []),
+    (sse("response.output_item.added", item=MESSAGE), False, None, []),
+    (sse("response.output_item.added", item={"type": "reasoning"}), False, None, []),
+    (sse("response.output_item.added", item=CUSTOM), True, None, ["opaque"]),
+    (sse("response.output_item.done", item=MESSAGE), False, None, []),
+    (BEGUN, False, None, ["start"]),
+]
+
+
+@pytest.mark.parametrize(("event", "is_shown", "settles", "kinds"), SHOWN)
+def test_what_the_caller_sees_of_the_answer_in_an_event_and_what_it_ends(
+    event: bytes, *, is_shown: bool, settles: tuple[int, ...] | None, kinds: list[str]
+) -> None:
+    """After the first that shows something no other target is tried."""
+    (read,) = decoded(event)
+    assert (read.has_content, read.settles, read.is_terminal) == (is_shown, settles, False)
+    assert [delta.kind for delta in read.deltas] == kinds
+
+
+@pytest.mark.parametrize("last", ["", ARGUMENTS])
+def test_a_call_that_ends_shows_what_was_not_shown_of_it(last: str) -> None:
+    begun, ended = decoded(*called(0, "f", "", last=last))
+    assert (begun.has_content, ended.has_content) == (True, True)
+    assert [delta.text for delta in ended.deltas] == [last] * bool(last)
+
+
+def test_an_end_without_its_blank_line_counts() -> None:
+    decoder = RESPONSES.stream_decoder()
+    assert decoder.feed(BEGUN + ENDED.rstrip(b"\n"))[0].deltas[0].kind == "start"
+    (end,) = decoder.close()
+    assert end.is_terminal
