@@ -345,3 +345,11 @@ def test_pieces_of_a_block_that_nobody_reads_may_have_any_shape_and_others_not()
 def test_a_ping_while_a_search_is_asked_for_is_no_search() -> None:
     asked = decoded(block_start(0, **SEARCHING), sse("ping"), block_stop(0), sse("ping"))
     assert [each.searches for each in asked] == [0, 0, 1, 0]
+
+
+def test_a_citation_has_no_words_and_an_empty_object_is_an_answer() -> None:
+    (cited,) = decoded(block_delta(0, type="citations_delta", citation={}))
+    assert cited.deltas == (Delta("opaque"),)
+    begun, ended = decoded(block_start(0, **USE | {"name": ANSWER_TOOL}), block_stop(0))
+    assert (begun.has_content, ended.has_content) == (False, True)
+    assert [(delta.kind, delta.text) for delta in ended.deltas] == [("text", "{}")]

@@ -253,3 +253,9 @@ def test_an_end_without_its_blank_line_counts() -> None:
     assert decoder.feed(BEGUN + ENDED.rstrip(b"\n"))[0].deltas[0].kind == "start"
     (end,) = decoder.close()
     assert end.is_terminal
+
+
+def test_a_call_that_is_done_twice_is_told_once() -> None:
+    begun, done = called(0, "f", "", last=ARGUMENTS)
+    said = [delta.text for delta in deltas(begun, done, done) if delta.kind == "tool_arguments"]
+    assert said == [ARGUMENTS]

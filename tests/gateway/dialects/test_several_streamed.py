@@ -94,3 +94,17 @@ def test_a_usage_that_was_left_out_has_the_name_of_the_answer_whatever_came_last
     told = encoder.finish("", Usage(3, 4, estimated=True)).split(b"\n\n")[1]
     tree = msgspec.json.decode(told.removeprefix(b"data: "))
     assert (tree["id"], tree["usage"]["completion_tokens"]) == ("c", 4)
+
+
+def test_an_answer_that_only_ever_said_a_piece_of_text_has_begun() -> None:
+    said = [
+        chunk(piece(CHAT, 0, "a")),
+        chunk(piece(CHAT, 1, "b")),
+        chunk(piece(CHAT, 0, "", "stop")),
+    ]
+    assert is_short(last(CHAT, 2, *said))
+
+
+def test_a_usage_that_cannot_be_read_and_says_no_more_is_not_passed_on() -> None:
+    (event,) = DIALECTS[CHAT].stream_decoder().feed(chunk(usage={"prompt_tokens": "many"}))
+    assert event.raw == b""
