@@ -86,6 +86,7 @@ class Event(StrEnum):
     BATCH_HANDED = "batch:handed"
     BATCH_FETCHED = "batch:fetched"
     BATCH_TAKEN_OVER = "batch:taken_over"
+    AUDIT_DATABASE_OLDER = "audit:database_older"
     AUDIT_ERASED_AGAIN = "audit:erased_again"
     AUDIT_KEY_DAMAGED = "audit:key_damaged"
     AUDIT_CHECKPOINT_FAILED = "audit:checkpoint_failed"

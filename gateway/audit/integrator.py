@@ -101,10 +101,15 @@ class CheckpointFiles:
 
         A worker that was stopped before it exported comes after others that signed more.
         """
+        by_age = sorted(self.recent(), key=lambda each: (each.size, each.signed_us))
+        return {each.organisation: each for each in by_age}
+
+    def recent(self) -> list[SignedCheckpoint]:
+        """The last whole lines of each file, some ten of them; raises OSError."""
         if not self.directory.is_dir():
-            return {}
-        found = (_last_line(path) for path in sorted(self.directory.glob("*.jsonl")))
-        return {checkpoint.organisation: checkpoint for checkpoint in found if checkpoint}
+            return []
+        paths = sorted(self.directory.glob("*.jsonl"))
+        return [checkpoint for path in paths for checkpoint in _last_lines(path)]
 
     def every(self, organisation: str) -> Iterator[SignedCheckpoint | None]:
         """All that were exported of a log; None for a line that cannot be read; raises OSError.
@@ -305,13 +310,12 @@ def _after(newest: SignedCheckpoint | None) -> int:
     return newest.signed_us + 1 if newest else 0
 
 
-def _last_line(path: Path) -> SignedCheckpoint | None:
+def _last_lines(path: Path) -> list[SignedCheckpoint]:
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _TAIL_BYTES))
         tail = file.read()
-    found = filter(None, map(_decoded, tail.splitlines()))
-    return max(found, key=lambda each: (each.size, each.signed_us), default=None)
+    return list(filter(None, map(_decoded, tail.splitlines())))
 
 
 def _decoded(line: bytes) -> SignedCheckpoint | None:

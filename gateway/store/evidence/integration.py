@@ -30,6 +30,7 @@ from gateway.ports import AuditLog
 from gateway.store.engine import Database
 from gateway.store.evidence.cut_off import CutOff
 from gateway.store.evidence.gone_workers import GoneWorkers, LinesLeft
+from gateway.store.evidence.older_database import Older, OlderDatabase
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.evidence.tree import DatabaseAuditTrees
@@ -83,6 +84,7 @@ class Integration:
                 durable=lambda: {log.worker: log.position},
                 batch_records=PROJECTION_RECORDS,
             )
+        self._older = OlderDatabase(database, self.sink, self.files, clock)
         self._integrator: Integrator | None = None
         self._cut_off: CutOff | None = None
         self._gone: GoneWorkers | None = None
@@ -115,6 +117,8 @@ class Integration:
     async def open(self) -> None:
         """Erase again what a backup brought back, project, and compare with what was signed.
 
+        What a database that was put back has lost is charged and revoked again.
+
         Raises:
             StartupRefused: the log is shorter or other than its checkpoints or the database say,
                 the signing key or the list of erased keys cannot be used.
@@ -134,14 +138,17 @@ class Integration:
         for line in damaged:
             self._log.error(Event.AUDIT_KEY_DAMAGED, worker=line.worker, reason=str(line))
         await self._require_what_was_numbered()
+        older = await self._find_older()
         try:
             await self.projector.catch_up()
         except ProjectionBroken as error:
             # Service goes on in a new segment; the verifier says what is affected.
             self._log.error(Event.AUDIT_PROJECTION_FAILED, reason=str(error))
+            await self._make_safe(older)
             if self._cut_off is not None:
                 await self._cut_off.open(is_current=False)
             return
+        await self._make_safe(older)
         try:
             await self.integrator().check()
             # What a crash left unsigned, before requests come: they would be served first.
@@ -151,6 +158,26 @@ class Integration:
             raise StartupRefused(f"audit: {error}") from error
         if self._cut_off is not None:
             await self._cut_off.open()
+
+    async def _find_older(self) -> Older | None:
+        try:
+            return await self._older.found()
+        except OSError as error:
+            raise StartupRefused(f"audit: exported checkpoints: {error.strerror}") from error
+
+    async def _make_safe(self, older: Older | None) -> None:
+        if older is None:
+            return
+        deeds = await self._older.deeds_since(older.newest_us)
+        revoked = await self._older.revoke_again()
+        charged = await self._older.charge_again(self._settings.worker)
+        named = ", ".join(f"{deeds[action]} {action}" for action in sorted(deeds)) or "none"
+        self._log.error(
+            Event.AUDIT_DATABASE_OLDER,
+            count=deeds.total(),
+            cost_microusd=charged,
+            reason=f"{older}: {revoked} keys were revoked again; deeds since: {named}",
+        )
 
     async def _require_what_was_numbered(self) -> None:
         """Refuse segments that end before what the database has numbered of them.

@@ -1,0 +1,138 @@
+"""A database that was put back to an older state than its log: found at the start, and made safe.
+
+Its log brings back what was recorded, not what people ordered meanwhile. What a caller could gain
+by that is taken away again: money that was spent, and keys that were revoked. The rest is named.
+"""
+
+import asyncio
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+from sqlalchemy import func, not_, select, update
+
+from gateway.audit.integrator import CheckpointFiles, SignedCheckpoint
+from gateway.clock import Clock
+from gateway.oversight.deeds import OPERATORS
+from gateway.store.engine import Database
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.money.budget_rows import budget_of, is_end_user, write_budgets
+from gateway.store.money.leases import LeaseTable
+from gateway.store.money.slices import Claim, LeaseHolder
+from gateway.store.money.spending import SpendingReader
+from gateway.store.revisions import bump, revision_in
+from gateway.store.schema.audit import audit_checkpoints
+from gateway.store.schema.tables import budgets, virtual_keys
+
+
+_REVOKED = "key.revoked"
+
+
+class Older(Struct, frozen=True):
+    """What shows that a database was put back."""
+
+    lacks: SignedCheckpoint
+    """Exported after it was kept in the database, and not there now."""
+    newest_us: int
+    """When the last checkpoint before it was signed that is there; 0 where there is none."""
+
+    def __str__(self) -> str:
+        since = f"is of {_moment(self.newest_us)}" if self.newest_us else "never had one"
+        return (
+            f"it lacks a checkpoint of {self.lacks.organisation} that was signed on"
+            f" {_moment(self.lacks.signed_us)}, and {since}"
+        )
+
+
+class OlderDatabase:
+    """Beside one audit folder, before anybody is served."""
+
+    def __init__(
+        self, database: Database, sink: DatabaseAuditSink, files: CheckpointFiles, clock: Clock
+    ) -> None:
+        self._database = database
+        self._sink = sink
+        self._files = files
+        self._clock = clock
+
+    async def found(self) -> Older | None:
+        """The first exported checkpoint that the database has lost.
+
+        Raises:
+            NotReady: the database does not answer.
+            OSError: exported checkpoints cannot be read.
+        """
+        columns = audit_checkpoints.c
+        # Read before the database, always: it keeps what another worker signs, which then exports.
+        exported = await asyncio.to_thread(self._files.recent)
+        async with self._database.reading() as connection:
+            for known in sorted(exported, key=lambda each: each.signed_us):
+                same = (columns.organisation == known.organisation) & (
+                    columns.signed_us == known.signed_us
+                )
+                if (await connection.execute(select(columns.size).where(same))).first() is None:
+                    newest = select(func.max(columns.signed_us))
+                    newest = newest.where(columns.signed_us < known.signed_us)
+                    return Older(known, (await connection.execute(newest)).scalar_one() or 0)
+        return None
+
+    async def deeds_since(self, utc_us: int) -> Counter[str]:
+        """What was ordered since then, by kind: after what was lost, but for what was recorded."""
+        query = AuditQuery(organisation=OPERATORS, stage="admin", since_us=utc_us)
+        return Counter([deed.projected.record.action async for deed in self._whole(query)])
+
+    async def revoke_again(self) -> int:
+        """End each key that the log says was revoked; how many were alive again."""
+        said = [
+            deed.projected.record.detail.get("after", "{}")
+            async for deed in self._whole(AuditQuery(organisation=OPERATORS, action=_REVOKED))
+        ]
+        ended = {msgspec.json.decode(after, type=dict[str, Any]).get("key_id") for after in said}
+        columns = virtual_keys.c
+        alive = select(columns.id).where(columns.revoked_us.is_(None))
+        async with self._database.writing() as connection:
+            again = ended.intersection((await connection.execute(alive)).scalars())
+            if again:
+                await bump(connection)
+                now = {"revoked_us": self._clock.utc_us()}
+                now["revoked_revision"] = await revision_in(connection)
+                mine = virtual_keys.c.id.in_(sorted(again))
+                await connection.execute(update(virtual_keys).where(mine).values(**now))
+        return len(again)
+
+    async def charge_again(self, worker: str) -> int:
+        """Let each limit count at least what its outcomes cost; what was added, in micro-dollars.
+
+        What former runs of `worker` held is written off before, and not added to that.
+        """
+        leases, reader = LeaseTable(self._database, self._clock), SpendingReader(self._database)
+        keys = [each.limit.key for each in await leases.budgets()]
+        claims = [Claim(key, -1, 0, 0, 0, is_last=True) for key in keys]
+        await leases.exchange(LeaseHolder(worker, ""), claims)
+        spent = {(each.account, each.window): each for each in await reader.differences()}
+        added = 0
+        query = select(budgets).where(not_(is_end_user()))
+        query = query.order_by(budgets.c.account, budgets.c.window_kind).with_for_update()
+        async with self._database.writing() as connection:
+            changed = []
+            for row in (await connection.execute(query)).mappings():
+                budget = budget_of(row)
+                known = spent.get((budget.limit.account, budget.limit.window))
+                lost = known.audit_microusd - budget.spent_microusd if known else 0
+                if lost > 0:
+                    changed.append(replace(budget, spent_microusd=budget.spent_microusd + lost))
+                    added += lost
+            await write_budgets(connection, changed)
+        return added
+
+    async def _whole(self, query: AuditQuery) -> Any:
+        async for deed in self._sink.records(query):
+            if deed.projected.raw_json:
+                yield deed
+
+
+def _moment(utc_us: int) -> str:
+    return f"{datetime.fromtimestamp(utc_us / 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
