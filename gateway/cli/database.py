@@ -1,14 +1,17 @@
-"""`gatewright database …`: bring the schema to where this version needs it."""
+"""`gatewright database …`: the schema that this version needs, and the way to PostgreSQL."""
 
 from pathlib import Path
 
 import click
 from alembic.util import CommandError
 
+from gateway.audit.lifelessness import WorkerLives
 from gateway.cli.groups import Commands
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.configuration.reading import load_settings
+from gateway.store.engine import open_database
 from gateway.store.migrate import migrate
+from gateway.store.moving import copy_all
 
 
 @click.group(cls=Commands)
@@ -28,3 +31,30 @@ async def migrate_schema(config_file: Path, revision: str) -> None:
     except (CommandError, ValueError) as error:
         raise Refused(f"--revision: there is no schema `{revision}`") from error
     click.echo(f"schema: {reached or 'empty'}")
+
+
+@database.command("copy")
+@config_option
+@click.option(
+    "--from",
+    "former_file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    required=True,
+    help="The SQLite file; it stays as it is.",
+)
+@asynchronous
+async def copy_database(config_file: Path, former_file: Path) -> None:
+    """Copy all that a SQLite file holds into an empty PostgreSQL database."""
+    settings = load_settings(config_file)
+    former = open_database(f"sqlite:///{former_file.resolve()}", pooled=False)
+    new = open_database(settings.database_url, pooled=False)
+    try:
+        if new.kind != "postgresql":
+            raise Refused("database.url: name the PostgreSQL database that everything goes to")
+        copied = await copy_all(former, new, settings.path(settings.audit.directory))
+    except WorkerLives as error:
+        raise Refused(f"{error}: stop every process first") from error
+    finally:
+        await former.close()
+        await new.close()
+    click.echo(f"copied: {sum(copied.values())} rows of {len(copied)} tables")

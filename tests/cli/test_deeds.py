@@ -38,7 +38,7 @@ IN_CUSTODY = """
     audit reveal approve, audit reveal ask, audit reveal show
 """
 OF_THE_MACHINE = """
-    admin serve, database migrate, serve
+    admin serve, database copy, database migrate, serve
 """
 """What runs an installation: the process writes records of its own, or there is no log yet."""
 
