@@ -252,7 +252,7 @@ def make_rates(settings: Settings, clock: Clock) -> Rates:
     """
     if not settings.rates.url:
         return LocalRates(clock)
-    module = _with_redis(settings, "shared_rates", "rates.url")
+    module = _with_redis(settings, "money.shared_rates", "rates.url")
     password = rates_password(settings)
     shared: Rates = module.SharedRates(
         settings.rates.url,
@@ -287,6 +287,8 @@ def _with_redis(settings: Settings, module: str, key: str) -> Any:
     """A module of the store that needs an optional package: who runs one node does without."""
     try:
         return import_module(f"gateway.store.{module}")
-    except ImportError as error:
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("gateway"):
+            raise  # One of ours, which no package brings.
         reason = "needs an optional package: pip install 'gatewright[redis]'"
         raise ConfigurationInvalid(settings.source, key, reason) from error

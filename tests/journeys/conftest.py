@@ -10,7 +10,11 @@ from tests.redis_server import SERVER
 from tests.running_gateway import RunningGateway, Upstreams
 
 
-collect_ignore = [] if SERVER else ["test_application_team_asks_another_worker.py"]
+OF_SEVERAL_WORKERS = [
+    "test_application_team_asks_another_worker.py",
+    "test_operator_limits_two_workers_together.py",
+]
+collect_ignore = [] if SERVER else OF_SEVERAL_WORKERS
 
 
 @pytest.fixture
