@@ -6,6 +6,7 @@ new segment whose header says where the old one's acknowledged part ended.
 """
 
 import math
+from contextlib import suppress
 from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -156,6 +157,8 @@ class SegmentDevice:
     def close(self) -> None:
         try:
             self._abandon_segment()
+            with suppress(OSError):  # Then the next start removes it.
+                self._discard_draft()
         finally:
             # Whatever became of the segment: the folder must not stay locked.
             if self._lock_descriptor >= 0:
@@ -239,9 +242,7 @@ class SegmentDevice:
         )
         frame, chain = encode_header(header)
         path = segment_path(self._folder, header.segment)
-        if self._is_draft:
-            self._disk.remove(path)
-            self._is_draft = False
+        self._discard_draft()
         descriptor = self._disk.create(path)
         try:
             self._disk.write(descriptor, frame)
@@ -257,6 +258,13 @@ class SegmentDevice:
         self._descriptor, self._path = descriptor, path
         self._file_id = (state.device, state.inode)
         self.end = ChainEnd(header.segment, len(frame), chain)
+
+    def _discard_draft(self) -> None:
+        """A file without a header is no segment: a verifier would call the chain broken by it."""
+        if self._is_draft:
+            self._lock()
+            self._disk.remove(segment_path(self._folder, self.end.segment + 1))
+            self._is_draft = False
 
     def _abandon_segment(self) -> None:
         if self._descriptor >= 0:

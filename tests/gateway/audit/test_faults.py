@@ -100,6 +100,16 @@ async def test_whichever_call_fails_the_log_stays_whole(tmp_path: Path, fails_at
     assert verify_directory(tmp_path, expected=acknowledged).ok
 
 
+async def test_who_finds_no_room_for_a_segment_leaves_none_behind(tmp_path: Path) -> None:
+    """A command that is refused so does not run again soon, and its log is whole all the same."""
+    async with running(tmp_path) as log:
+        kept = await log.append(record(1), b"content")
+    full = FailingDisk(1, "write", times=_NEVER, code=errno.ENOSPC)
+    with pytest.raises(StartupRefused, match="write failed on purpose"):
+        await make_log(tmp_path, disk=full).start()
+    assert verify_directory(tmp_path, expected=[kept]).bad == ()
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EINTR, errno.EROFS, errno.EDQUOT])
 @pytest.mark.parametrize("call", _CALLS)
 async def test_whatever_the_system_says_the_group_is_refused_and_the_log_stays_whole(
