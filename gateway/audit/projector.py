@@ -1,6 +1,7 @@
 """From the segments to a sink: records in order, in batches, each exactly once."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import islice
@@ -96,6 +97,19 @@ class Projector:
         """
         async with self._moving:
             return await self._catch_up()
+
+    async def waiting(self) -> Mapping[str, int]:
+        """How many records of each worker the sink lacks, up to one that cannot be read."""
+        positions, lacking = await self._sink.positions(), Counter[str]()
+        for worker in await asyncio.to_thread(self._workers):
+            here = positions.get(worker, START)
+            with suppress(ProjectionBroken):
+                while here != RETIRED:
+                    batch, here = await self._next(worker, here, None)
+                    if not batch:
+                        break
+                    lacking[worker] += len(batch)
+        return lacking
 
     async def _catch_up(self) -> int:
         stored = 0

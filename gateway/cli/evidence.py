@@ -36,6 +36,7 @@ from gateway.store.schema.version import require_newest_schema
 
 
 _AT_ONCE = 1_000
+_NOT_NUMBERED = "have no number yet: a running worker gives it within seconds, else the next start"
 
 
 @asynccontextmanager
@@ -152,6 +153,8 @@ async def fsck(config_file: Path) -> None:
                 click.echo(f"note: {unread} lines of the file with its checkpoints cannot be read")
             if bad is not None:
                 click.echo(f"BAD: {bad}")
+        for worker, count in (await parts.projector.waiting()).items():
+            click.echo(f"note: {count} records of worker {worker} {_NOT_NUMBERED}")
         for left in await parts.unended.read():
             click.echo(open_line(left.worker, left.requests, left.since_us))
     click.echo("the log is whole" if is_whole else "THE LOG IS NOT WHOLE")

@@ -293,6 +293,15 @@ def test_the_full_check_counts_each_log_and_a_pack_of_it_holds(
 
 
 @pytest.mark.usefixtures("receipts")
+def test_the_full_check_says_what_has_no_number_yet(operator: Operator) -> None:
+    before = operator.config("audit", "fsck")
+    assert (before.status, before.last_line) == (0, "the log is whole")
+    assert "note: 6 records of worker w0 have no number yet" in before.output
+    operator.config("audit", "export")
+    assert "note:" not in operator.config("audit", "fsck").output
+
+
+@pytest.mark.usefixtures("receipts")
 def test_the_full_check_names_a_record_that_only_the_database_lost(operator: Operator) -> None:
     operator.config("audit", "export")
     with closing(sqlite3.connect(operator.folder / "var" / "gatewright.db")) as database, database:
