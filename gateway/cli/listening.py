@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import resource
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
@@ -140,6 +141,18 @@ def tune_interpreter() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
+def permit_files() -> None:
+    """As many open files as this process may allow itself.
+
+    Machines begin with 1024, for programs that count their files in bits; each caller and each
+    connection to an upstream is one, and so is what is written of them.
+    """
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed != most:
+        with suppress(OSError, ValueError):  # Some machines call that unlimited and have a limit.
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def run_server(application: Any, settings: Settings, listener: Listener, says: SayStarted) -> None:
     """Run one ASGI application until it is told to stop; one process, one event loop.
 
@@ -147,6 +160,7 @@ def run_server(application: Any, settings: Settings, listener: Listener, says: S
         GatewrightError: the application refused to start; its message says why.
         ListenerTaken
     """
+    permit_files()
     sockets = bound_sockets(listener)
     tune_interpreter()
     said = logging.getLogger(SERVERS_LOG)

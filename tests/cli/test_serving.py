@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import resource
 import signal
 import socket
 import sys
@@ -112,6 +113,27 @@ async def test_who_reads_that_it_started_is_answered_at_the_address_it_says(
         await process.communicate()
 
     assert (said["event"], status) == ("process:started", 200)
+
+
+@pytest.mark.parametrize("command", [("serve",), ("admin", "serve")])
+async def test_a_listener_opens_as_many_files_as_the_machine_lets_it(
+    operator: Operator, command: tuple[str, ...]
+) -> None:
+    operator.config_file.write_text(CONFIG.format(port=0))
+    gateway = (sys.executable, "-m", "gateway", *command, "--config", str(operator.config_file))
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", 'ulimit -Sn 512; ulimit -Hn 1024; exec "$@"', "sh", *gateway),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stderr is not None
+        said = json.loads(await process.stderr.readline())
+        permitted = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+    finally:
+        process.kill()
+        await process.communicate()
+
+    assert (said["event"], permitted) == ("process:started", (1024, 1024))
 
 
 async def test_what_is_no_request_leaves_a_line_like_any_other(operator: Operator) -> None:
