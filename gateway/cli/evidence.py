@@ -21,6 +21,7 @@ from gateway.audit.projector import ProjectionBroken
 from gateway.audit.second import is_second
 from gateway.audit.verify import parse_receipt, verify_directory, verify_receipt
 from gateway.cli.damage import refusing_damage
+from gateway.cli.known import require_organisation
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
@@ -183,6 +184,10 @@ async def pack(
         now_us = SystemClock().utc_us()
         try:
             first, last = await make_pack(parts, settings, order, file, created_us=now_us)
+        except PackRefused:
+            # Only now: making it has numbered what the database did not know yet.
+            await require_organisation(parts.database, organisation)
+            raise
         except OSError as error:
             raise Refused(f"{error.filename or file}: {error.strerror}") from error
     click.echo(f"{file}: {last - first + 1} records ({first} to {last})")

@@ -290,6 +290,8 @@ def test_the_full_check_counts_each_log_and_a_pack_of_it_holds(
         "audit", "pack", "--organisation", "acme", "--until", "1970-01-01", tmp_path / "earlier.zip"
     )
     assert "there are no such records" in earlier.errors
+    mistyped = operator.config("audit", "pack", "--organisation", "acmee", tmp_path / "other.zip")
+    assert (mistyped.status, mistyped.errors) == (2, "gatewright: there is no organisation acmee\n")
 
 
 @pytest.mark.usefixtures("receipts")
