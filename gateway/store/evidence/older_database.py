@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import func, not_, select, update
+from sqlalchemy import func, not_, select, tuple_, update
 
 from gateway.audit.integrator import CheckpointFiles, SignedCheckpoint
 from gateway.clock import Clock
@@ -29,6 +29,7 @@ from gateway.store.schema.tables import budgets, virtual_keys
 
 
 _REVOKED = "key.revoked"
+_AT_ONCE = 500
 
 
 class Older(Struct, frozen=True):
@@ -68,16 +69,21 @@ class OlderDatabase:
         columns = audit_checkpoints.c
         # Read before the database, always: it keeps what another worker signs, which then exports.
         exported = await asyncio.to_thread(self._files.recent)
+        places = tuple_(columns.organisation, columns.signed_us)
         async with self._database.reading() as connection:
-            for known in sorted(exported, key=lambda each: each.signed_us):
-                same = (columns.organisation == known.organisation) & (
-                    columns.signed_us == known.signed_us
-                )
-                if (await connection.execute(select(columns.size).where(same))).first() is None:
-                    newest = select(func.max(columns.signed_us))
-                    newest = newest.where(columns.signed_us < known.signed_us)
-                    return Older(known, (await connection.execute(newest)).scalar_one() or 0)
-        return None
+            kept: set[tuple[str, int]] = set()
+            for start in range(0, len(exported), _AT_ONCE):
+                some = exported[start : start + _AT_ONCE]
+                asked: Any = [(each.organisation, each.signed_us) for each in some]
+                query = select(columns.organisation, columns.signed_us).where(places.in_(asked))
+                kept |= {(name, at) for name, at in (await connection.execute(query)).all()}
+            lost = [each for each in exported if (each.organisation, each.signed_us) not in kept]
+            if not lost:
+                return None
+            first = min(lost, key=lambda each: each.signed_us)
+            before = select(func.max(columns.signed_us))
+            before = before.where(columns.signed_us < first.signed_us)
+            return Older(first, (await connection.execute(before)).scalar_one() or 0)
 
     async def deeds_since(self, utc_us: int) -> Counter[str]:
         """What was ordered since then, by kind: after what was lost, but for what was recorded."""
