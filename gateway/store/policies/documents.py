@@ -47,6 +47,12 @@ _SETTLES: frozenset[Action] = frozenset({"reject", "publish", "stop", "withdraw"
 """After these what was left to a time is no longer meant: it is called off."""
 
 
+NONE_BEFORE = (
+    "there is no version that was live before: have the document that is to hold drafted, approved"
+    " and published"
+)
+
+
 def require_live(number: int, seen: int | None) -> None:
     """What a step would change was said against the live version: it has to be that still.
 
@@ -270,7 +276,7 @@ class PolicyStore:
         """Take the first version that was ever live out of force."""
         number = await self._live_within(connection, level)
         if not number:
-            raise RequestInvalid("there is no version that was live before")
+            raise RequestInvalid(NONE_BEFORE)
         await self._end_trials(connection, level, number)
         await self._change(connection, level, number, {"state": "retired"})
         await self._note(connection, level, number, actor, "retire", reason)
