@@ -22,7 +22,7 @@ from gateway.rollout.versions import OF_MACHINE
 from gateway.secrets.passwords import hash_password
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
-from gateway.store.identity.people import person_in
+from gateway.store.identity.person_rows import person_in
 from gateway.store.schema.tables import admin_sessions, invitations, people
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, RowMapping, and_, delete, func, not_, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, not_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -30,6 +30,7 @@ from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
 from gateway.store.identity.last_admin import FIRST_ROLE, require_another_admin
 from gateway.store.identity.names import check_place_of, checked_name
+from gateway.store.identity.person_rows import grants_in, grants_of, person_of
 from gateway.store.identity.sessions import (
     ABSOLUTE_S,
     IDLE_S,
@@ -153,7 +154,7 @@ class PeopleStore:
         """
         async with self._database.writing() as connection:
             await self._require(connection, name)
-            given = (await _grants_of(connection, [name])).get(name, frozenset())
+            given = (await grants_of(connection, [name])).get(name, frozenset())
             if by is not None and not all(may_grant(by, grant) for grant in given):
                 raise Forbidden("You cannot let somebody in who may do what you may not.")
             change = update(people).where(people.c.name == name)
@@ -218,22 +219,22 @@ class PeopleStore:
         async with self._database.reading() as connection:
             rows = (await connection.execute(select(people).order_by(people.c.name))).mappings()
             found = rows.all()
-            given = await _grants_of(connection, [row["name"] for row in found])
-        return [_person(row, given) for row in found]
+            given = await grants_of(connection, [row["name"] for row in found])
+        return [person_of(row, given) for row in found]
 
     async def by_password(self, name: str, password: Secret[str]) -> Proved | None:
         """Whom a name and a password prove; never a part of ours, whatever is in the table."""
         async with self._database.reading() as connection:
             query = select(people).where(people.c.name == name)
             row = (await connection.execute(query)).mappings().one_or_none()
-            given = await _grants_of(connection, [name])
+            given = await grants_of(connection, [name])
         encoded = row["password_hash"] if row is not None else None
         is_proved = await asyncio.to_thread(proves, password, encoded)
         if row is None or not is_proved or row["disabled_us"] is not None:
             return None
         if name in NAMES_OF_PARTS:
             return None
-        return Proved(_person(row, given), digest_of(row["password_hash"]))
+        return Proved(person_of(row, given), digest_of(row["password_hash"]))
 
     async def by_subject(self, subject: str, name: str) -> Person | None:
         """Whom an OpenID provider vouches for; made known, without a role, the first time."""
@@ -250,8 +251,8 @@ class PeopleStore:
         if row is None:
             return None
         async with self._database.reading() as connection:
-            given = await _grants_of(connection, [row["name"]])
-        return None if row["disabled_us"] is not None else _person(row, given)
+            given = await grants_of(connection, [row["name"]])
+        return None if row["disabled_us"] is not None else person_of(row, given)
 
     async def has_organisation(self, name: str) -> bool:
         query = select(organisations.c.name).where(organisations.c.name == name)
@@ -317,7 +318,7 @@ class PeopleStore:
         if person is None:
             if row["name"] is None or row["disabled_us"] is not None:
                 return None
-            person = _person(row, _grants_in(rows))
+            person = person_of(row, grants_in(rows))
         if abs(now_us - row["seen_us"]) > _SEEN_EVERY_US:
             await self._touch(digest, seen_us=now_us)
         return Session(person, row["proved_us"])
@@ -362,39 +363,6 @@ class PeopleStore:
         query = select(people.c.name).where(people.c.name == name).with_for_update()
         if (await connection.execute(query)).first() is None:
             raise RequestInvalid("there is no such person", parameter="name")
-
-
-async def _grants_of(
-    connection: AsyncConnection, names: Sequence[str]
-) -> dict[str, frozenset[Grant]]:
-    query = select(role_grants).where(role_grants.c.person.in_(names))
-    return _grants_in((await connection.execute(query)).mappings().all())
-
-
-def _grants_in(rows: Sequence[RowMapping]) -> dict[str, frozenset[Grant]]:
-    found: dict[str, set[Grant]] = {}
-    for row in rows:
-        # A role that this version does not know grants nothing.
-        if row["role"] in ROLES:
-            grant = Grant(row["role"], row["organisation"])
-            found.setdefault(row["person"], set()).add(grant)
-    return {name: frozenset(grants) for name, grants in found.items()}
-
-
-async def person_in(connection: AsyncConnection, name: str) -> Person | None:
-    """Somebody by their name, as a transaction sees them."""
-    query = select(people).where(people.c.name == name)
-    row = (await connection.execute(query)).mappings().one_or_none()
-    return None if row is None else _person(row, await _grants_of(connection, [name]))
-
-
-def _person(row: RowMapping, given: dict[str, frozenset[Grant]]) -> Person:
-    return Person(
-        row["name"],
-        row["title"],
-        given.get(row["name"], frozenset()),
-        is_disabled=row["disabled_us"] is not None,
-    )
 
 
 def _is(row: dict[str, str]) -> ColumnElement[bool]:
