@@ -24,12 +24,12 @@ from litestar import Request
 from markupsafe import Markup
 from msgspec import Struct
 
+from gateway.clock import SECOND_US
 from gateway.configuration.sections import CurrencySettings
 
 
 COOKIE: Final = "gatewright_view"
 COOKIE_BYTES_MAX: Final = 200
-US_PER_S: Final = 1_000_000
 MICRO: Final = 1_000_000
 LOCALES: Final = (
     *("en_US", "en_GB", "en_IN", "de_DE", "de_CH", "es_ES", "fr_FR", "hi_IN", "it_IT"),
@@ -108,7 +108,7 @@ class Preferences(Struct, frozen=True):
         """A time in a list: without the day if that is today's, without the year else."""
         zone = ZoneInfo(self.zone)
         at = _at(utc_us)
-        here, now = at.astimezone(zone), datetime.fromtimestamp(now_us / US_PER_S, zone)
+        here, now = at.astimezone(zone), datetime.fromtimestamp(now_us / SECOND_US, zone)
         shown = format_time(here.time(), "medium", locale=_locale(self.locale))
         if here.date() != now.date():
             shown = f"{format_skeleton('MMMd', here, locale=_locale(self.locale))}, {shown}"
@@ -119,16 +119,16 @@ class Preferences(Struct, frozen=True):
         """How long something took, or takes."""
         if duration_us < 1_000:  # noqa: PLR2004 - a millisecond
             return f"{duration_us} µs"
-        if duration_us < US_PER_S:
+        if duration_us < SECOND_US:
             return f"{_decimal(round(duration_us / 1_000, 1), self.locale)} ms"
-        if duration_us < 60 * US_PER_S:
-            return f"{_decimal(round(duration_us / US_PER_S, 1), self.locale)} s"
-        return format_timedelta(duration_us // US_PER_S, locale=_locale(self.locale))
+        if duration_us < 60 * SECOND_US:
+            return f"{_decimal(round(duration_us / SECOND_US, 1), self.locale)} s"
+        return format_timedelta(duration_us // SECOND_US, locale=_locale(self.locale))
 
 
 def _at(utc_us: int) -> datetime:
     """A time in UTC; one that no calendar has is the nearest that all have: a page is shown."""
-    return datetime.fromtimestamp(min(max(utc_us, FIRST_US), LAST_US) / US_PER_S, UTC)
+    return datetime.fromtimestamp(min(max(utc_us, FIRST_US), LAST_US) / SECOND_US, UTC)
 
 
 @cache

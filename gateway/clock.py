@@ -7,7 +7,14 @@ import time
 from typing import Protocol
 
 
-SET_US = 1_000_000
+SECOND_US = 1_000_000
+"""Wall time is whole microseconds everywhere."""
+MINUTE_US = 60 * SECOND_US
+HOUR_US = 60 * MINUTE_US
+DAY_US = 24 * HOUR_US
+WEEK_US = 7 * DAY_US
+
+SET_US = SECOND_US
 """A wall clock that is further from the monotonic one than this was set, not slewed."""
 BELIEVED_AFTER_S = 86_400.0
 

@@ -32,7 +32,7 @@ from classifiers.parts import Part, parts_of
 from classifiers.pii.labels import SOFT, DataClass
 from classifiers.pii.scanner import PATTERNS_ONLY, Scanner
 from classifiers.pii.scanner import load as load_scanner
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.configuration.sections import InspectionSettings
 from gateway.configuration.settings import Settings
 from gateway.errors import ClosedByPolicy, ConfigurationInvalid
@@ -51,7 +51,6 @@ INJECTION_FACTS = frozenset({"injection", "injection_suspected"})
 LOOKED_UP_BYTES_MAX = 128 * 1024
 """Shorter bodies are taken apart on the loop: mostly all but their last message is known."""
 
-US_PER_S = 1e6
 BYTES_PER_MIB = 1 << 20
 _UNREADABLE = (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What becomes of a file that is missing, no JSON, or nested too deeply."""
@@ -371,4 +370,4 @@ class Inspector:
         )
 
     def _elapsed_us(self, started_s: float) -> int:
-        return round((self._clock.monotonic_s() - started_s) * US_PER_S)
+        return round((self._clock.monotonic_s() - started_s) * SECOND_US)

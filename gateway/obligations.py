@@ -9,8 +9,9 @@ from typing import Final, Literal, get_args
 
 from msgspec import Struct
 
+from gateway.clock import HOUR_US
 
-HOUR_US: Final = 3_600_000_000
+
 Regime = Literal[
     "ai-act", "cert-in", "dpdp", "gdpr", "hipaa", "iso27001", "iso42001", "rbi", "soc2"
 ]

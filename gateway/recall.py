@@ -9,8 +9,9 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from gateway.board import comparable
+from gateway.clock import HOUR_US
 from gateway.recorded_facts import RecordedFacts
-from gateway.routing import HOURS_PER_DAY, US_PER_HOUR, weekday_of
+from gateway.routing import HOURS_PER_DAY, weekday_of
 from gateway.types import PURPOSES, AuditRecord, Purpose, purpose_of
 from policies.facts import Facts, TargetFacts
 
@@ -52,7 +53,7 @@ def record_facts(
 
 def hour_of(utc_us: int) -> int:
     """The hour of the day."""
-    return utc_us // US_PER_HOUR % HOURS_PER_DAY
+    return utc_us // HOUR_US % HOURS_PER_DAY
 
 
 class Recaller:
@@ -72,7 +73,7 @@ class Recaller:
         targets = self._targets(kept.board, kept.models, purpose, named)
         if targets is None:
             return None
-        hours = (kept.decided_us or record.utc_us) // US_PER_HOUR
+        hours = (kept.decided_us or record.utc_us) // HOUR_US
         return Facts(
             organisation=record.organisation,
             workspace=record.workspace,

@@ -17,6 +17,7 @@ from gateway.admission.hosted_tools import searches_at_most
 from gateway.admission.sealing import sealed_in
 from gateway.admission.withholding import WITHHELD, holds_data
 from gateway.board import NO_CREDENTIAL, Scope, TargetBoard
+from gateway.clock import HOUR_US
 from gateway.configuration.settings import Limits
 from gateway.errors import (
     ClosedByPolicy,
@@ -46,7 +47,6 @@ from policies.facts import (
 from policies.program import PolicyDocument
 
 
-US_PER_HOUR = 3_600_000_000
 HOURS_PER_DAY = 24
 EPOCH_WEEKDAY = 3
 """1970-01-01 was a Thursday (Monday is 0)."""
@@ -86,7 +86,7 @@ def gather(
     warm: Warm = COLD,
 ) -> Facts:
     """All that a rule may look at, at one moment."""
-    hours = utc_us // US_PER_HOUR
+    hours = utc_us // HOUR_US
     return Facts(
         organisation=principal.organisation,
         workspace=principal.workspace,

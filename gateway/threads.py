@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 from msgspec import structs
 
-from gateway.clock import Clock
+from gateway.clock import DAY_US, Clock
 from gateway.configuration.sections import ResponsesSettings
 from gateway.configuration.settings import Limits
 from gateway.errors import (
@@ -31,7 +31,6 @@ from gateway.types import ChatRequest, Inspection, Principal, Thread
 ID_BYTES = 24
 """192 bits: nobody guesses an id, and who learns one still needs a key of its project."""
 
-US_PER_DAY = 86_400_000_000
 
 REFERENCES_MAX = 500
 """Each may lie in an answer of its own, which is opened with its whole history."""
@@ -63,7 +62,7 @@ class Threads:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._keep_us = settings.keep_days * US_PER_DAY
+        self._keep_us = settings.keep_days * DAY_US
         self._body_bytes_max = limits.body_bytes_max
         self._random_hex = random_hex
         self._log = logger()

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from gateway.clock import SECOND_US
 from gateway.oversight.searching import Filter, Term
 from gateway.store.traffic.lists import Row
 
@@ -24,8 +25,7 @@ LANES_MAX: Final = 6
 MOMENTS_MAX: Final = 40
 IN_CELL_MAX: Final = 3
 ACTIONS_MAX: Final = 3
-US_PER_S: Final = 1_000_000
-_WIDTHS_US: Final = tuple(s * US_PER_S for s in (60, 300, 900, 3600, 10_800, 43_200, 86_400))
+_WIDTHS_US: Final = tuple(s * SECOND_US for s in (60, 300, 900, 3600, 10_800, 43_200, 86_400))
 Kind = Literal["person", "key", "model", "thing", "nobody"]
 
 
@@ -171,7 +171,7 @@ def _group(
     others = _others(of, rows, things)
     terms = _terms(of, rows)
     if span and terms:
-        since, until = oldest // US_PER_S, newest // US_PER_S + 1
+        since, until = oldest // SECOND_US, newest // SECOND_US + 1
         terms = (*terms, Term("since", (_moment(since),)), Term("until", (_moment(until),)))
     said = Counter(row.action if row.stage == "admin" else row.stage for row in rows)
     return Group(

@@ -16,6 +16,7 @@ from admin.sign_in import READING, SEE_OTHER
 from gateway.audit import offline
 from gateway.audit.checkpoints import verifier_keys
 from gateway.audit.integrator import SignedCheckpoint
+from gateway.clock import DAY_US
 from gateway.oversight.access import Permission
 from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.evidence.unended import Unended, UnendedReader
@@ -25,7 +26,6 @@ _READ: Final = needs(Permission.AUDIT_READ)
 _PAGE: Final = "/o/{organisation:str}/integrity"
 _NEWEST: Final = 25
 _POINTS: Final = 200
-_DAY_US: Final = 86_400_000_000
 
 
 class Key(Struct, frozen=True):
@@ -65,7 +65,7 @@ class IntegrityReader:
     async def read(self, organisation: str) -> Integrity:
         now_us = self._services.clock.utc_us()
         newest = await self._trees.latest(organisation, _NEWEST)
-        month = now_us - 30 * _DAY_US, now_us + _DAY_US
+        month = now_us - 30 * DAY_US, now_us + DAY_US
         _, growth = await self._trees.spread(organisation, *month, _POINTS)
         tree = (await self._trees.trees()).get(organisation)
         directory = self._services.settings.path(self._services.settings.audit.directory)

@@ -8,6 +8,7 @@ from msgspec import Struct, structs
 from msgspec.structs import asdict
 
 from admin.services import Services
+from gateway.clock import DAY_US
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.obligations import BY_NAME
 from gateway.oversight.access import Permission, Person, allows
@@ -36,7 +37,6 @@ COUNTED_MAX: Final = 10_000
 LOOKED_AT_MAX: Final = 40_000
 DEEDS_MAX: Final = 50
 DUE_STATES: Final = ("overdue", "due now")
-DAY_US: Final = 86_400_000_000
 _BEFORE_US: Final = DAY_US
 """So long before it was noticed the scope begins, where nobody says otherwise."""
 

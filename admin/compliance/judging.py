@@ -6,6 +6,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from admin.compliance.duties import ORGANISATIONAL
+from gateway.clock import DAY_US, HOUR_US
 
 
 Prices = Literal["configured", "alone", "approved"]
@@ -13,8 +14,6 @@ Prices = Literal["configured", "alone", "approved"]
 State = Literal["met", "look", "open", "unknown", "organisational"]
 """Holds now; somebody should look; does not hold; nothing here can tell; not for a program to say.
 """
-DAY_US: Final = 86_400_000_000
-HOUR_US: Final = 3_600_000_000
 VERIFIED_DAYS: Final = 30
 CREDENTIAL_DAYS: Final = 365
 STATED_US: Final = 2 * HOUR_US

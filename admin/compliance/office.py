@@ -16,6 +16,7 @@ from admin.compliance.incident_room import IncidentLine
 from admin.services import Services
 from gateway.audit.export import export_records
 from gateway.audit.integrator import SignedCheckpoint
+from gateway.clock import DAY_US, WEEK_US
 from gateway.credentials import master_key, pepper
 from gateway.errors import RequestInvalid
 from gateway.identity import Peppers
@@ -25,7 +26,7 @@ from gateway.rollout.versions import same_person
 from gateway.store.custody.erasing import Consequences, Erasures
 from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.incidents import IncidentStore
-from gateway.store.custody.keeping import DAY_US, Expired, expired_of, retention_of
+from gateway.store.custody.keeping import Expired, expired_of, retention_of
 from gateway.store.custody.orders import Custody, CustodyRefused, Hold, Reveal
 from gateway.store.custody.reveal_reports import RevealReport, RevealReports
 from gateway.store.custody.reviews import Review, ReviewStore
@@ -35,7 +36,6 @@ from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import AuditQuery
 
 
-WEEK_US: Final = 7 * DAY_US
 REVEALED_MAX: Final = 50
 REVEALED_CHARS_MAX: Final = 65_536
 _Found = TypeVar("_Found")

@@ -16,9 +16,9 @@ from admin.compliance.desk import RECIPIENT_CHARS_MAX, Wish
 from admin.compliance.office import Office
 from admin.services import Services
 from admin.sign_in import SEE_OTHER
+from gateway.clock import DAY_US
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission, Person, allows
-from gateway.store.custody.keeping import DAY_US
 from gateway.store.evidence.packing import RECORDS_MAX
 
 

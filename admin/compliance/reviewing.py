@@ -8,18 +8,12 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from admin.services import Services
+from gateway.clock import DAY_US
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.oversight.access import Permission, Person, allows
 from gateway.oversight.deeds import OPERATORS
 from gateway.oversight.searching import Filter, parse, render
-from gateway.store.custody.reviews import (
-    COMMENT_CHARS_MAX,
-    DAY_US,
-    Review,
-    ReviewStore,
-    Signature,
-    checked,
-)
+from gateway.store.custody.reviews import COMMENT_CHARS_MAX, Review, ReviewStore, Signature, checked
 from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.traffic.conditions import Search, Source
 from gateway.store.traffic.explorer import Explorer

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from msgspec import Struct
 
 from admin.services import Services
-from gateway.drift.hours import HOUR_US
+from gateway.clock import HOUR_US
 from gateway.oversight.searching import Filter, Term, render
 from gateway.store.traffic.unusual_hours import HourKind, UnusualHour, UnusualHours
 

@@ -14,6 +14,7 @@ from admin.costs.reader import CostReader
 from admin.keys.lines import Spending
 from admin.keys.reader import KeyReader
 from admin.services import Services
+from gateway.clock import DAY_US
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.money.budgets import Limit, WindowKind, window_end_us
 from gateway.money.rates import RateLimit
@@ -23,7 +24,6 @@ from gateway.store.money.rate_limits import rate_mark
 
 
 LIMIT_MICROUSD_MAX: Final = 10**15
-DAY_US: Final = 86_400_000_000
 
 
 class Standing(Struct, frozen=True):

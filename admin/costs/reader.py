@@ -15,6 +15,7 @@ from admin.costs.unusual import UnusualDay, UnusualReader
 from admin.keys.lines import Spending
 from admin.keys.reader import KeyReader
 from admin.services import Services
+from gateway.clock import SECOND_US
 from gateway.errors import RequestInvalid
 from gateway.money import costs as arithmetic
 from gateway.store.money.alerts import AlertTable, SentAlert
@@ -39,7 +40,6 @@ because teams may use the same name."""
 GROUPS_SHOWN: Final = 100
 """So many lines make a page: a file holds all of them."""
 GROUPS_MAX: Final = 1_000_000
-US_PER_S: Final = 1_000_000
 DAYS_MAX: Final = 400
 BASIS_DAYS: Final = 62
 """Of so many days a forecast learns what a day of the week costs."""
@@ -128,7 +128,7 @@ class CostReader:
     async def today(self, organisation: str) -> tuple[date, ZoneInfo]:
         """The day it is for an organisation."""
         zone = ZoneInfo(await self._services.spending.zone_of(organisation))
-        now_s = self._services.clock.utc_us() // US_PER_S
+        now_s = self._services.clock.utc_us() // SECOND_US
         return datetime.fromtimestamp(now_s, UTC).astimezone(zone).date(), zone
 
     async def groups(self, organisation: str, question: Question) -> list[Group]:

@@ -13,14 +13,13 @@ from admin.costs.pages import days_of
 from admin.costs.reader import BASIS_DAYS, ROLLUP_BATCHES, value_of
 from admin.queries import Query
 from admin.services import Services
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.configuration.settings import Settings
 from gateway.money import costs as arithmetic
 from gateway.oversight.access import Permission
 from gateway.store.money.spending import DIMENSIONS, Period
 
 
-US_PER_S: Final = 1_000_000
 ROLLED: Final[dict[str, tuple[str, ...]]] = {
     **{name: (name,) for name in ("workspace", "project", "target", "provider", "jurisdiction")},
     "key": ("key_id",),
@@ -139,8 +138,8 @@ def _period(since: date, until: date, zone: ZoneInfo, organisation: str) -> Peri
 
 
 def _today(clock: Clock, zone: ZoneInfo) -> date:
-    return datetime.fromtimestamp(clock.utc_us() // US_PER_S, UTC).astimezone(zone).date()
+    return datetime.fromtimestamp(clock.utc_us() // SECOND_US, UTC).astimezone(zone).date()
 
 
 def _midnight(day: date, zone: ZoneInfo) -> int:
-    return int(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp()) * US_PER_S
+    return int(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp()) * SECOND_US

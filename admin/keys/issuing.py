@@ -10,6 +10,7 @@ from msgspec.structs import asdict, replace
 
 from admin.keys.lines import KeyLine
 from admin.services import Services
+from gateway.clock import DAY_US
 from gateway.errors import GatewrightError, RequestInvalid
 from gateway.identity import KeyText, key_id_for, new_key_id
 from gateway.money.budgets import Limit, WindowKind
@@ -26,7 +27,6 @@ EXPIRES_DAYS_MAX: Final = 36_500
 OVERLAP_S: Final = 86_400
 OVERLAP_S_MAX: Final = 366 * 86_400
 LIMIT_MICROUSD_MAX: Final = 10**15
-US_PER_DAY: Final = 86_400_000_000
 _KEY_ID: Final = re.compile(r"[0-9A-Za-z]{12}", re.ASCII)
 
 
@@ -81,7 +81,7 @@ class KeyIssuer:
         services = self._services
         expires_us = None
         if order.expires_days is not None:
-            expires_us = services.clock.utc_us() + order.expires_days * US_PER_DAY
+            expires_us = services.clock.utc_us() + order.expires_days * DAY_US
         new = NewKey(
             place=Place(organisation, order.workspace, order.project),
             name=order.name,

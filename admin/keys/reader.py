@@ -11,6 +11,7 @@ from admin.keys.lines import KeyLine, Spending, key_line, spending_of
 from admin.keys.propagation import Propagation, propagation
 from admin.services import Services
 from gateway.audit.projection import SequencedRecord
+from gateway.clock import HOUR_US
 from gateway.money.rates import RateLimit
 from gateway.oversight.deeds import OPERATORS
 from gateway.store.evidence.sink import AuditQuery
@@ -25,7 +26,6 @@ PAGE_ROWS: Final = 100
 RECENT_MAX: Final = 8
 RECENT_US: Final = 86_400_000_000
 DEEDS_MAX: Final = 200
-HOUR_US: Final = 3_600_000_000
 COUNT_MAX: Final = 10_000
 ROLLUP_BATCHES: Final = 2
 KEY_DEEDS: Final = (

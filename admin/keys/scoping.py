@@ -12,10 +12,11 @@ import msgspec
 from litestar.exceptions import NotFoundException
 from msgspec import UNSET, Struct, UnsetType
 
-from admin.keys.issuing import EXPIRES_DAYS_MAX, US_PER_DAY
+from admin.keys.issuing import EXPIRES_DAYS_MAX
 from admin.keys.lines import KeyLine
 from admin.keys.scope_rights import OWN
 from admin.services import Services
+from gateway.clock import DAY_US
 from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.oversight.access import Permission, Person, allows
 from gateway.oversight.key_scope import (
@@ -258,7 +259,7 @@ class ScopeKeeper:
             return None
         if not 0 < days <= EXPIRES_DAYS_MAX:
             raise RequestInvalid(f"1 to {EXPIRES_DAYS_MAX} days", parameter="expires_days")
-        return self._services.clock.utc_us() + days * US_PER_DAY
+        return self._services.clock.utc_us() + days * DAY_US
 
 
 def scope_in(line: KeyLine) -> KeyScope:

@@ -13,6 +13,7 @@ from litestar.exceptions import NotFoundException
 from msgspec import Struct
 
 from admin.services import Services
+from gateway.clock import SECOND_US
 from gateway.configuration.sections import SecretReference
 from gateway.credentials import master_key, provider_credential
 from gateway.errors import ConfigurationInvalid
@@ -26,7 +27,6 @@ Kind = Literal["database", "environment", "file", "vault", "aws"]
 USED_US: Final = 21 * 86_400_000_000
 """The rollup keeps its hours a little longer."""
 DEEDS_MAX: Final = 200
-US_PER_S: Final = 1_000_000
 DEEDS: Final = (
     *("secret.set", "secret.removed", "secret.next_set", "secret.next_dropped"),
     *("secret.switched", "secret.put_back", "secret.retired"),
@@ -171,7 +171,7 @@ class CredentialReader:
         try:
             value = provider_credential(self._settings, provider)
             if value is not None and reference.file:
-                set_us = int(path.stat().st_mtime * US_PER_S)
+                set_us = int(path.stat().st_mtime * SECOND_US)
         except ConfigurationInvalid as error:
             problem = error.reason
         except OSError:

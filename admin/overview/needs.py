@@ -13,6 +13,7 @@ from admin.keys.lines import spending_of
 from admin.keys.scope_rights import refused_widening
 from admin.services import Services
 from admin.system.retirement_rights import refused_retirement
+from gateway.clock import DAY_US, WEEK_US
 from gateway.drift.anomalies import EXCESS_MIN_MICROUSD
 from gateway.oversight.access import Permission, Person, allows
 from gateway.oversight.workers import standing
@@ -28,8 +29,6 @@ from gateway.store.traffic.drifts import DriftTable
 from gateway.store.workers import WorkerTable
 
 
-DAY_US: Final = 24 * 3_600_000_000
-WEEK_US: Final = 7 * DAY_US
 MONTH_US: Final = 30 * 86_400_000_000
 WAITING_MAX: Final = 20
 TIGHT: Final = 0.8

@@ -11,6 +11,7 @@ from admin.overview.credentials import SealedNames, problem_of
 from admin.overview.health import LATELY_US, Part, provider_parts
 from admin.overview.needs import WAITING_MAX, Need, NeedReader, is_visible, organisation_of
 from admin.services import Services
+from gateway.clock import HOUR_US
 from gateway.oversight.access import Person
 from gateway.rollout.versions import PolicyEvent
 from gateway.store.attention import Attention
@@ -20,7 +21,6 @@ from gateway.store.traffic.figures import Sums
 from gateway.types import AuditRecord
 
 
-HOUR_US: Final = 3_600_000_000
 HOURS: Final = 72
 DAY_HOURS: Final = 24
 SAMPLE: Final = 240

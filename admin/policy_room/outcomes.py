@@ -11,9 +11,9 @@ from typing import Final
 from msgspec import Struct
 
 from admin.policy_room.places import Place
-from gateway.clock import Clock
+from gateway.clock import HOUR_US, Clock
 from gateway.rollout.versions import PolicyEvent
-from gateway.store.traffic.spans import HOUR_US, SpanSums, TrafficSpans
+from gateway.store.traffic.spans import SpanSums, TrafficSpans
 
 
 HOURS_MAX: Final = 24 * 7

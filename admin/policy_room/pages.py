@@ -23,6 +23,7 @@ from admin.policy_room.room import (
     shows,
 )
 from admin.policy_room.wording import defaults_in_words
+from gateway.clock import SECOND_US
 from gateway.configuration.guarding import wider
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
@@ -42,7 +43,6 @@ from policies.document import PolicyBody
 EMPTY: Final = PolicyBody(name="nothing", version=1)
 OUTCOMES_MAX: Final = 8
 ROLLUP_BATCHES: Final = 2
-US_PER_S: Final = 1_000_000
 FIRST_YEAR: Final = 1970
 LAST_YEAR: Final = 9000
 
@@ -260,12 +260,12 @@ def moment_of(text: str, zone: str) -> int:
     if not FIRST_YEAR <= at.year <= LAST_YEAR:
         raise RequestInvalid(f"from the year {FIRST_YEAR} to {LAST_YEAR}", parameter="at")
     if at.tzinfo is not None:
-        return int(at.timestamp() * US_PER_S)
+        return int(at.timestamp() * SECOND_US)
     there = at.replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
     if there.astimezone(ZoneInfo(zone)).replace(tzinfo=None) != at:
         message = f"no clock in {zone} shows this time: they go forward then"
         raise RequestInvalid(message, parameter="at")
-    return int(there.timestamp() * US_PER_S)
+    return int(there.timestamp() * SECOND_US)
 
 
 def _number(text: str) -> int:

@@ -10,7 +10,7 @@ from litestar.response import Redirect
 from admin.policy_room.desk import STEPS, VERDICTS, StepOrder
 from admin.policy_room.limits import limit_fields, limits_of
 from admin.policy_room.marks import line_difference, marks_of
-from admin.policy_room.pages import EMPTY, US_PER_S, history_page, moment_of, version_page
+from admin.policy_room.pages import EMPTY, history_page, moment_of, version_page
 from admin.policy_room.places import Place, place_of
 from admin.policy_room.room import (
     Asking,
@@ -28,6 +28,7 @@ from admin.policy_room.weighing import DAYS
 from admin.preferences import is_zone
 from admin.sign_in import SEE_OTHER
 from admin.undo import MEANWHILE, Undo, offer
+from gateway.clock import SECOND_US
 from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.rollout.versions import Action
@@ -138,7 +139,7 @@ def _waiting_routes(room: PolicyRoom) -> list[Any]:
 
 def _way_back(organisation: str, place: Place, ended: Schedule) -> Undo:
     """What orders a schedule again that was called off."""
-    at = datetime.fromtimestamp(ended.at_us / US_PER_S, UTC).isoformat()
+    at = datetime.fromtimestamp(ended.at_us / SECOND_US, UTC).isoformat()
     fields = {"action": ended.action, "at": at, "reason": ended.reason, "again": ended.id}
     fields |= {"percent": f"{ended.percent:g}"}
     said = f"What was scheduled for version {ended.number} was called off."

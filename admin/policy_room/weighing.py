@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from admin.policy_room.places import Place
 from admin.policy_room.reader import PolicyReader
-from gateway.clock import Clock
+from gateway.clock import DAY_US, Clock
 from gateway.identity import accounts_of
 from gateway.rollout.versions import Governing, Level, PolicySet
 from gateway.routing import decision_digest
@@ -27,7 +27,6 @@ from policies.replay import Impact, Reproduction, impact, reproduce
 
 REQUESTS_MAX: Final = 10_000
 DAYS: Final[Mapping[str, int]] = {"1": 1, "7": 7, "30": 30}
-_DAY_US: Final = 86_400 * 1_000_000
 _KEPT_US: Final = 60 * 1_000_000
 _KEPT_MAX: Final = 50
 
@@ -72,7 +71,7 @@ class Weigher:
         known = self._known.get(key)
         if known is not None and now_us - known.weighed_us < _KEPT_US:
             return known
-        since_us = now_us - days * _DAY_US
+        since_us = now_us - days * DAY_US
         recent = await self._reader.archive.newest(organisation, REQUESTS_MAX, since_us=since_us)
         mine = [each for each in recent if not place.name or place.name in each.recorded.accounts]
         digests = {each.recorded.document_digest for each in mine}

@@ -23,6 +23,7 @@ from admin.system.checks import start_checks
 from admin.system.configuration import features_of
 from admin.system.verdict import positions
 from admin.system.workers import WorkersReader
+from gateway.clock import HOUR_US
 from gateway.configuration.disclosing import disclosed, settings_digest
 from gateway.configuration.settings import Settings
 from gateway.credentials import (
@@ -48,7 +49,6 @@ from gateway.store.schema.version import known_migrations, newest_schema, schema
 
 AT: Final = "/system/diagnostics"
 HOURS: Final = 72
-HOUR_US: Final = 3_600_000_000
 SINKS_MAX: Final = 100
 WORD_CHARS_MIN: Final = 24
 """So long a word of a secret is one by itself, such as each of two signing keys."""

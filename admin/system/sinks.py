@@ -16,6 +16,7 @@ from admin.queries import Query
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.system.verdict import listed
+from gateway.clock import HOUR_US
 from gateway.configuration.disclosing import safe_url
 from gateway.configuration.settings import Settings
 from gateway.errors import RequestInvalid
@@ -28,7 +29,6 @@ ONE: Final = f"{AT}/{{sink:str}}/replay"
 API: Final = "/api/system/sinks"
 RUNS_MAX: Final = 100
 LATE_US: Final = 60_000_000
-HOUR_US: Final = 3_600_000_000
 HOURS: Final = (
     (1, "the last hour"),
     (6, "the last 6 hours"),

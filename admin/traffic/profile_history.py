@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from gateway.drift.judging import DAY_US, HOUR_US
+from gateway.clock import DAY_US, HOUR_US
 from gateway.drift.profiles import Feature, Profile, added, bins_of, words_of
 
 

@@ -7,7 +7,8 @@ from msgspec import Struct
 
 from admin.services import Services
 from admin.traffic.profile_history import History, history_of, hours_of
-from gateway.drift.judging import DAY_US, Rules, Shift
+from gateway.clock import DAY_US
+from gateway.drift.judging import Rules, Shift
 from gateway.drift.profiles import FEATURES, Feature, Kind, Profile, bins_of, words_of
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission, Person, allows

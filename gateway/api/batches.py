@@ -13,18 +13,18 @@ from gateway.api.bodies import whole_body
 from gateway.api.front import Front
 from gateway.api.paging import page_asked
 from gateway.batches import OPEN, Batch, BatchKind, Project, Told
+from gateway.clock import DAY_US, HOUR_US
 from gateway.configuration.sections import BatchSettings
 from gateway.configuration.settings import Limits
 from gateway.dialects.openai_batches import batch_object, list_object, read_order
 from gateway.errors import BatchUnknown, BodyTooLarge, Exhausted, FileUnknown, RequestInvalid
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import FileStore
-from gateway.threads import US_PER_DAY, project_of
+from gateway.threads import project_of
 from gateway.types import Principal
 
 
 ORDER_BYTES_MAX = 64 * 1024
-US_PER_HOUR = 3_600_000_000
 PAGE_LINES, PAGE_MAX = 20, 100
 NOT_FOUND = "There is no such batch."
 
@@ -53,8 +53,8 @@ class Desk(Struct, frozen=True):
             endpoint=endpoint,
             state="validating",
             created_us=now_us,
-            expires_us=now_us + round(self.settings.window_hours * US_PER_HOUR),
-            keep_until_us=now_us + round(self.settings.keep_days * US_PER_DAY),
+            expires_us=now_us + round(self.settings.window_hours * HOUR_US),
+            keep_until_us=now_us + round(self.settings.keep_days * DAY_US),
         )
 
     def headers(self, request: Request[Any, Any, Any]) -> tuple[tuple[bytes, bytes], ...]:

@@ -17,6 +17,7 @@ from gateway.api.bodies import whole_body
 from gateway.api.paging import page_asked
 from gateway.api.refusals import Handlers
 from gateway.batches import Batch, Line, Told
+from gateway.clock import DAY_US
 from gateway.dialects.anthropic_batches import (
     ENDPOINT,
     message_batch_object,
@@ -30,7 +31,7 @@ from gateway.errors import BatchUnknown, BodyTooLarge, GatewrightError, RequestI
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batching.leads import LeadOver
 from gateway.store.batching.lines import LineStore
-from gateway.threads import US_PER_DAY, project_of
+from gateway.threads import project_of
 from gateway.types import Principal
 
 
@@ -81,7 +82,7 @@ class Intake:
             if key is None:
                 raise Unavailable("The batch could not be kept.", retry_after_s=1.0)
             await self._keep(batch, key, raws)
-            keep_us = round(desk.settings.keep_days * US_PER_DAY)
+            keep_us = round(desk.settings.keep_days * DAY_US)
             await desk.batches.begin(batch.batch_id, len(body), keep_us)
         except LeadOver:
             # An hour is over, and what had come of it was forgotten.

@@ -13,11 +13,12 @@ from multipart import (
 
 from gateway.api.bodies import check_plain, pieces_of
 from gateway.batches import KeptFile
+from gateway.clock import DAY_US, SECOND_US
 from gateway.configuration.settings import Limits
 from gateway.dialects.openai_batches import EXPIRY_S_MAX, EXPIRY_S_MIN
 from gateway.errors import BodyTooLarge, GatewrightError, RequestInvalid, Unavailable
 from gateway.store.batching.files import FileStore, FileWriter
-from gateway.threads import US_PER_DAY, project_of
+from gateway.threads import project_of
 from gateway.types import Principal
 
 
@@ -28,7 +29,6 @@ SEGMENTS_MAX: Final = 8
 NAME_LENGTH_MAX: Final = 255
 UPLOADS_MAX: Final = 8
 """At once, on one worker: each may hold two parts in memory."""
-US_PER_S: Final = 1_000_000
 PURPOSE: Final = "batch"
 
 
@@ -38,7 +38,7 @@ class Uploads:
     def __init__(self, files: FileStore, limits: Limits, keep_days: float) -> None:
         self._files = files
         self._limits = limits
-        self._keep_us = round(keep_days * US_PER_DAY)
+        self._keep_us = round(keep_days * DAY_US)
         self._free = UPLOADS_MAX
 
     async def receive(
@@ -165,7 +165,7 @@ def _expiry_us(fields: Mapping[str, bytes]) -> int:
     if not EXPIRY_S_MIN <= number <= EXPIRY_S_MAX:
         reason = f"Between {EXPIRY_S_MIN} and {EXPIRY_S_MAX} seconds."
         raise RequestInvalid(reason, parameter="expires_after.seconds")
-    return number * US_PER_S
+    return number * SECOND_US
 
 
 def _name_of(given: str) -> str:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import Struct
 
 from gateway.audit.disk import Disk, FileState
-from gateway.clock import Clock
+from gateway.clock import DAY_US, Clock
 
 
 KEYS_NAME = "keys.jsonl"
@@ -30,7 +30,6 @@ LOCK_NAME = "keys.lock"
 NONCE_BYTES = 12
 _NONCES_DRAWN = 64
 _KEY_BYTES = 32
-_DAY_US = 86_400_000_000
 _LOOK_EVERY_S = 0.5
 _CIPHERS_MAX = 20_000
 _ID = re.compile(rb'\{"key":"([0-9a-f]{16})",')
@@ -131,7 +130,7 @@ class DataKeys:
         if 0 <= now_s - self._looked_s < _LOOK_EVERY_S:
             return
         self._looked_s = now_s
-        day = self._clock.utc_us() // _DAY_US
+        day = self._clock.utc_us() // DAY_US
         if day != self._day:
             self._ciphers.clear()
         self._day = day

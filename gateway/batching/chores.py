@@ -12,7 +12,7 @@ from functools import partial
 from msgspec import structs
 
 from gateway.batches import FLAWS_MAX, Batch, EndedLine, Flaw, Line, LineState
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.configuration.settings import Limits
 from gateway.dialects.openai_batches import read_lines, result_line
 from gateway.secrets.content_keys import ContentKey
@@ -25,7 +25,6 @@ from gateway.store.batching.lines import LineStore
 GROUP_BYTES = 256 * 1024
 """What is read at once: a few milliseconds of work, in a thread."""
 GROUP_LINES = 500
-US_PER_S = 1_000_000
 GIVEN_UP_AS: dict[str, LineState] = {
     "completed": "errored",
     "expired": "expired",
@@ -143,7 +142,7 @@ class BatchChores:
         if not writer.size_bytes:
             await writer.discard()
             return ""
-        keep_us = min(self._keep_us, batch.told.output_keep_s * US_PER_S or self._keep_us)
+        keep_us = min(self._keep_us, batch.told.output_keep_s * SECOND_US or self._keep_us)
         expires_us = self._clock.utc_us() + keep_us
         return (await writer.finish(f"{batch.batch_id}_{what}.jsonl", expires_us)).file_id
 

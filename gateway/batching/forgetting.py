@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Final
 
 from gateway.batching.in_vain import InVain
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.errors import UpstreamFailed, UpstreamRefused
 from gateway.oversight.deeds import Deeds
 from gateway.parcels import ParcelService, VendorBatch
@@ -28,7 +28,6 @@ CANCELS_MAX: Final = 12
 REFUSALS_MAX: Final = 5
 """How often a vendor that can be reached refuses a delete before it is believed."""
 GIVEN_UP_AFTER_S: Final = 30 * 86_400.0
-US_PER_S: Final = 1_000_000
 ACTOR: Final = "gateway"
 NEVER_TOLD: Final = "the vendor did not say in time whether it has it"
 NOT_THERE: Final = "its provider is not configured any more, so it cannot be asked"
@@ -211,7 +210,7 @@ class Forgetting:
         await self._store.note(row.parcel_id, row.term, **values)
 
     def _in_us(self, seconds: float) -> int:
-        return self._clock.utc_us() + round(seconds * US_PER_S)
+        return self._clock.utc_us() + round(seconds * SECOND_US)
 
 
 def _is_gone(error: UpstreamFailed) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from msgspec import structs
 
 from gateway.batching.parking import GRACE_S, deferred, may_wait
+from gateway.clock import SECOND_US
 from gateway.errors import FeatureUnsupported, Unauthenticated
 from gateway.intake import Intake, Stages
 from gateway.passage import Arrival
@@ -19,7 +20,6 @@ from gateway.types import ChatRequest, DialectName, Principal
 TIER_PREFIX = "tier:"
 BATCH_TIER = "tier:batch"
 KEY_OVER = "The key that made this batch is not valid any more."
-US_PER_S = 1_000_000
 SECONDS_LEFT_MIN = 900.0
 """A line with less time left is sent at once: a vendor would hardly come to it."""
 
@@ -50,7 +50,7 @@ class LineIntake(Intake):
         errand = arrival.errand
         if errand is None or errand.waits_until_us == 0:
             return arrival, ruling
-        left_s = (errand.waits_until_us - self.clock.utc_us()) / US_PER_S
+        left_s = (errand.waits_until_us - self.clock.utc_us()) / SECOND_US
         if left_s < SECONDS_LEFT_MIN or not may_wait(request, principal, ruling, arrival):
             return arrival, ruling
         try:

@@ -25,7 +25,7 @@ from gateway.batching.parked_reservations import ParkedReservations
 from gateway.batching.parking import Ticket
 from gateway.batching.steps import insisted
 from gateway.batching.unanswered import LOST, UNENDED, UNKNOWN, UNTAKEN, UNWANTED
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.errors import GatewrightError, SovereigntyViolation, UpstreamFailed, UpstreamRefused
 from gateway.parcels import (
     FULL_STATUSES,
@@ -46,7 +46,6 @@ from gateway.store.batching.parcels import ParcelStore
 from gateway.telemetry import Event, logger
 
 
-US_PER_S = 1_000_000
 SUBMIT_S = 300.0
 RESULTS_S = 3600.0
 OVERDUE_S = 26 * 3600.0
@@ -146,7 +145,7 @@ class ParcelJourneys:
         due_us, count = self._in_us(SUBMIT_S), len(held)
         if not await self._store.begin_sending(name, row.term, count, due_us):
             return
-        left_s = (due_us - self._clock.utc_us()) / US_PER_S
+        left_s = (due_us - self._clock.utc_us()) / SECOND_US
         if left_s <= 0:
             # This worker was away: another one may be looking for the parcel by now.
             raise TermOver
@@ -312,7 +311,7 @@ class ParcelJourneys:
         return row.made_us <= self._in_us(-OVERDUE_S)
 
     def _in_us(self, seconds: float) -> int:
-        return self._clock.utc_us() + round(seconds * US_PER_S)
+        return self._clock.utc_us() + round(seconds * SECOND_US)
 
     _steps = {  # noqa: RUF012 - methods, as read-only as they are
         "new": _submit,

@@ -8,14 +8,13 @@ from msgspec import Struct
 from gateway.batching.parcel_journeys import ParcelJourneys, new_name
 from gateway.batching.parked_reservations import ParkedReservations
 from gateway.batching.steps import Steps
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.errors import NotReady
 from gateway.store.batching.parcel_rows import Loose, ParcelRow, TermOver
 from gateway.store.batching.parcels import ParcelStore
 from gateway.telemetry import Event, logger
 
 
-US_PER_S = 1_000_000
 GATHER_S = 300.0
 """How long a line waits at most for others to go with."""
 PARCEL_BYTES_MAX = 16 * 1024 * 1024
@@ -61,7 +60,7 @@ class ParcelRunner:
             await self._store.take_over(self._share.worker, self._holder)
             self._has_begun = True
         self._moving.tidy()
-        old_us = self._clock.utc_us() - round(GATHER_S * US_PER_S)
+        old_us = self._clock.utc_us() - round(GATHER_S * SECOND_US)
         for loose in await self._store.loose(self._holder, old_us):
             if self._is_full(loose) or loose.is_all or loose.oldest_us <= old_us:
                 await self._gather(loose)

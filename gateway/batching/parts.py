@@ -31,7 +31,7 @@ from gateway.batching.parked_lines import ParkedLines
 from gateway.batching.parked_reservations import ParkedReservations
 from gateway.batching.pipeline import BatchPipeline
 from gateway.batching.runner import BatchRunner, Share, Stores
-from gateway.clock import Clock
+from gateway.clock import DAY_US, Clock
 from gateway.configuration.settings import Settings
 from gateway.credentials import master_key
 from gateway.dialects.anthropic_batches import ENDPOINT
@@ -60,7 +60,6 @@ from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.parked_money import ParkedMoney, Stake
 from gateway.store.money.slices import NO_WINDOW, HeldSlice
 from gateway.telemetry import Event, logger
-from gateway.threads import US_PER_DAY
 from gateway.types import Reservation
 from gateway.upkeep import Duty
 
@@ -201,7 +200,7 @@ class Batches:
     @cached_property
     def _runner(self) -> BatchRunner:
         means, settings = self._means, self._means.settings
-        keep_us = round(settings.batches.keep_days * US_PER_DAY)
+        keep_us = round(settings.batches.keep_days * DAY_US)
         return BatchRunner(
             Stores(self._batches, BatchTurns(means.database, self._shared), self._lines),
             self._journeys,

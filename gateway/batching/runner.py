@@ -20,7 +20,7 @@ from gateway.batching.chores import BatchChores
 from gateway.batching.lines import FAILURES_MAX, Later, LineJourneys, Parked
 from gateway.batching.parked_lines import ParkedLines
 from gateway.batching.steps import AGAIN_S, Steps, check_until, insisted
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.dispatch.attempts import TAKEN_OVER
 from gateway.errors import NotReady, Unauthenticated
 from gateway.metrics import Metrics
@@ -33,7 +33,6 @@ from gateway.store.database_clock import APART_US
 from gateway.telemetry import Event, logger
 
 
-US_PER_S = 1_000_000
 REST_S_MAX = 60.0
 STALLS_COUNTED = 6
 CHORES_MAX = 2
@@ -121,7 +120,7 @@ class BatchRunner:
         waiting = await self._lines.waiting()
         self._metrics.waiting_lines(
             waiting.by_state,
-            (self._clock.utc_us() - waiting.oldest_us) / US_PER_S if waiting.oldest_us else 0.0,
+            (self._clock.utc_us() - waiting.oldest_us) / SECOND_US if waiting.oldest_us else 0.0,
         )
 
     async def close(self) -> None:
@@ -308,7 +307,7 @@ class BatchRunner:
             self._metrics.count_line(end.state)
 
     def _in_us(self, seconds: float) -> int:
-        return self._clock.utc_us() + round(seconds * US_PER_S)
+        return self._clock.utc_us() + round(seconds * SECOND_US)
 
     def _begin_sending(self, claim: Claim, work: Coroutine[Any, Any, None]) -> str:
         name = f"{claim.batch.batch_id}/{claim.line.number}/{next(self._sent)}"

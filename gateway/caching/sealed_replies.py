@@ -16,14 +16,13 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import Struct, structs
 
 from gateway.caching.response_cache import KeptReply
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.secrets.envelope import MasterKey
 
 
 VERSION: Final = b"gatewright shared answers 1 "
 """Of the form below: workers of another version find nothing of ours, and we nothing of theirs."""
 _NONCE_BYTES: Final = 12
-_US_PER_S: Final = 1_000_000
 
 
 class _Sealed(Struct, frozen=True, array_like=True):
@@ -49,7 +48,7 @@ class ReplySeal:
 
     def seal(self, organisation: str, key: bytes, reply: KeptReply) -> bytes:
         """Nonce, ciphertext, tag."""
-        age_us = int((self._clock.monotonic_s() - reply.kept_s) * _US_PER_S)
+        age_us = int((self._clock.monotonic_s() - reply.kept_s) * SECOND_US)
         content = _ENCODER.encode(_Sealed(self._clock.utc_us() - age_us, reply))
         nonce = os.urandom(_NONCE_BYTES)
         return nonce + self._cipher(organisation, key).encrypt(nonce, content, VERSION + key)
@@ -65,7 +64,7 @@ class ReplySeal:
             found = _DECODER.decode(content)
         except (InvalidTag, ValueError, msgspec.MsgspecError):
             return None
-        age_s = max(self._clock.utc_us() - found.kept_us, 0) / _US_PER_S
+        age_s = max(self._clock.utc_us() - found.kept_us, 0) / SECOND_US
         return structs.replace(found.reply, kept_s=self._clock.monotonic_s() - age_s)
 
     def _cipher(self, organisation: str, key: bytes) -> AESGCM:

@@ -13,7 +13,7 @@ import click
 from gateway.cli.groups import Commands
 from gateway.cli.known import require_organisation
 from gateway.cli.options import Refused, asynchronous, config_option
-from gateway.clock import SystemClock
+from gateway.clock import SECOND_US, SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.errors import RequestInvalid
@@ -25,7 +25,6 @@ from gateway.store.schema.version import require_newest_schema
 from gateway.worker.pricing import configured_targets
 
 
-US_PER_S = 1_000_000
 _LAST_DAY = date.max - timedelta(days=1)
 """The day after it has to be a date, in every zone; people write 9999-12-31 for no end."""
 organisation_option = click.option("--organisation", default=None, help="Of one organisation only.")
@@ -234,9 +233,9 @@ async def _period(
 
 
 def _today(zone: ZoneInfo) -> date:
-    moment = datetime.fromtimestamp(SystemClock().utc_us() // US_PER_S, UTC)
+    moment = datetime.fromtimestamp(SystemClock().utc_us() // SECOND_US, UTC)
     return moment.astimezone(zone).date()
 
 
 def _midnight(day: date, zone: ZoneInfo) -> int:
-    return int(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp()) * US_PER_S
+    return int(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp()) * SECOND_US

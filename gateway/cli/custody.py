@@ -15,7 +15,7 @@ from gateway.cli.deeds import actor, opened_log
 from gateway.cli.groups import Commands
 from gateway.cli.known import require_organisation
 from gateway.cli.options import SAID, Refused, asynchronous, config_option
-from gateway.clock import SystemClock
+from gateway.clock import WEEK_US, SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.credentials import master_key, pepper
@@ -29,7 +29,6 @@ from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.schema.version import require_newest_schema
 
 
-WEEK_US = 7 * 86_400_000_000
 SHOWN_AT_ONCE = 50
 
 organisation_option = click.option("--organisation", required=True)

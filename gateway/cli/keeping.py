@@ -12,9 +12,9 @@ from gateway.cli.custody import opened_custody, organisation_option, require_kno
 from gateway.cli.damage import catch_up, end_if_damaged
 from gateway.cli.deeds import actor, says_it_records
 from gateway.cli.options import asynchronous, config_option
-from gateway.clock import SystemClock
+from gateway.clock import DAY_US, SystemClock
 from gateway.configuration.reading import load_settings
-from gateway.store.custody.keeping import DAY_US, Expired, destroy, expired
+from gateway.store.custody.keeping import Expired, destroy, expired
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 
 

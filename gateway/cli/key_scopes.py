@@ -11,7 +11,7 @@ import msgspec
 from gateway.cli.deeds import actor, deed, former_key, says_it_records
 from gateway.cli.known import require_organisation
 from gateway.cli.options import Refused, asynchronous, config_option
-from gateway.clock import SystemClock
+from gateway.clock import DAY_US, SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.oversight.key_scope import (
@@ -29,7 +29,6 @@ from gateway.types import Translation
 
 
 EXPIRES_DAYS_MAX = 36_500
-US_PER_DAY = 86_400_000_000
 
 organisation_option = click.option("--organisation", required=True)
 comment_option = click.option("--comment", required=True, help="It stands in the history.")
@@ -188,7 +187,7 @@ def _wanted(settings: Settings, seen: KeyScope, ordered: dict[str, Any]) -> KeyS
         check_labels(ordered["labels"])
     expires_us = None if ordered["never_expires"] else seen.expires_us
     if ordered["expires_days"]:
-        expires_us = SystemClock().utc_us() + ordered["expires_days"] * US_PER_DAY
+        expires_us = SystemClock().utc_us() + ordered["expires_days"] * DAY_US
     translation: Translation = ordered["translation"] or seen.translation
     labels = () if ordered["no_labels"] else ordered["labels"] or seen.labels
     return scope_of(models, expires_us, labels, translation)

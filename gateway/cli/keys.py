@@ -16,7 +16,7 @@ from gateway.cli.key_scopes import SCOPES
 from gateway.cli.known import require_organisation
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.cli.teams import defaults_of, limit_new_key
-from gateway.clock import SystemClock
+from gateway.clock import DAY_US, SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.credentials import pepper
@@ -31,7 +31,6 @@ from gateway.types import Translation
 
 EXPIRES_DAYS_MAX = 36_500
 OVERLAP_S_MAX = 366 * 86_400
-US_PER_DAY = 86_400_000_000
 _MARK = re.compile(r"[0-9A-Za-z]{12}", re.ASCII)
 
 
@@ -114,7 +113,7 @@ async def issue(
     expires_days = expires_days or defaults.expires_days
     expires_us = None
     if expires_days is not None:
-        expires_us = SystemClock().utc_us() + expires_days * US_PER_DAY
+        expires_us = SystemClock().utc_us() + expires_days * DAY_US
     new = NewKey(
         place=Place(organisation, workspace, project),
         name=name,

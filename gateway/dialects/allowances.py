@@ -3,11 +3,11 @@
 import math
 from datetime import UTC, datetime
 
+from gateway.clock import SECOND_US
 from gateway.ports import Allowance, Standing
 
 
 _SECONDS_PER_MINUTE = 60
-_US_PER_S = 1_000_000
 
 
 def openai_headers(standing: Standing) -> dict[str, str]:
@@ -26,7 +26,7 @@ def anthropic_headers(standing: Standing, utc_us: int) -> dict[str, str]:
     for name, allowance in _kinds(standing):
         headers[f"anthropic-ratelimit-{name}-limit"] = str(allowance.limit)
         headers[f"anthropic-ratelimit-{name}-remaining"] = str(allowance.left)
-        full = datetime.fromtimestamp(math.ceil(utc_us / _US_PER_S + allowance.full_in_s), UTC)
+        full = datetime.fromtimestamp(math.ceil(utc_us / SECOND_US + allowance.full_in_s), UTC)
         headers[f"anthropic-ratelimit-{name}-reset"] = full.strftime("%Y-%m-%dT%H:%M:%SZ")
     return headers
 

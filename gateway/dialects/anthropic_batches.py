@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Struct
 
 from gateway.batches import Batch, EndedLine, Line
+from gateway.clock import SECOND_US
 from gateway.dialects.strict_json import decode_object, invalid
 from gateway.errors import RequestInvalid
 
 
-US_PER_S: Final = 1_000_000
 ENDPOINT: Final = "/v1/messages"
 STOPPED: Final = "The key that made this batch is not valid any more; the request was not sent."
 _HEAD = re.compile(rb'\s*\{\s*"requests"\s*:\s*(?=\[)')
@@ -139,5 +139,5 @@ def _time(time_us: int) -> str | None:
     """RFC 3339, in UTC; None before it has come."""
     if not time_us:
         return None
-    moment = datetime.fromtimestamp(time_us / US_PER_S, UTC)
+    moment = datetime.fromtimestamp(time_us / SECOND_US, UTC)
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -15,11 +15,11 @@ from gateway.batches import (
     KeptFile,
     Line,
 )
+from gateway.clock import SECOND_US
 from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.errors import RequestInvalid
 
 
-US_PER_S: Final = 1_000_000
 ENDPOINTS: Final = (
     *("/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/v1/completions"),
 )
@@ -67,8 +67,8 @@ def file_object(file: KeptFile) -> dict[str, Any]:
         "id": file.file_id,
         "object": "file",
         "bytes": file.size_bytes,
-        "created_at": file.created_us // US_PER_S,
-        "expires_at": file.expires_us // US_PER_S,
+        "created_at": file.created_us // SECOND_US,
+        "expires_at": file.expires_us // SECOND_US,
         "filename": file.name,
         "purpose": file.purpose,
         "status": "processed",
@@ -218,4 +218,4 @@ def _flaw_object(flaw: Flaw) -> dict[str, Any]:
 
 
 def _seconds(time_us: int) -> int | None:
-    return time_us // US_PER_S if time_us else None
+    return time_us // SECOND_US if time_us else None

@@ -23,10 +23,11 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
+from gateway.clock import HOUR_US
+
 
 DAYS: Final = 21
 SAMPLES_MIN: Final = 4
-HOUR_US: Final = 3_600_000_000
 _SPREADS: Final = 5
 _NORMAL: Final = 1.4826
 _SURPRISE: Final = 2

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from gateway.clock import DAY_US, HOUR_US
 from gateway.configuration.sections import WINDOW_LEAST
 from gateway.drift.profiles import FEATURES, Feature, Kind, Profile, added, bins_of, words_of
 
@@ -28,8 +29,6 @@ WINDOWS_HOURS: Final = (1, 6, 24)
 """The shortest with enough requests is judged, and the longest; all are of full hours."""
 DAYS: Final = 28
 """How many days are a reference."""
-HOUR_US: Final = 3_600_000_000
-DAY_US: Final = 24 * HOUR_US
 WINDOWS_LEAST: Final = 7
 REFERENCE_LEAST: Final = 1_000
 _SMOOTHING: Final = 0.5

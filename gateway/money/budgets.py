@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Struct
 
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.errors import BudgetExhausted, RequestInvalid
 from gateway.types import Reservation, Settlement
 
@@ -30,7 +30,6 @@ WindowKind = Literal["total", "day", "month"]
 WINDOWS: tuple[WindowKind, ...] = get_args(WindowKind)
 
 FOREVER_US = 1 << 62
-_SECOND_US = 1_000_000
 _LEVELS = {
     "org": "organisation",
     "ws": "workspace",
@@ -86,7 +85,7 @@ def window_start_us(kind: WindowKind, now_us: int, time_zone: str = "UTC") -> in
     """When the window that holds `now_us` began; 0 for the window that never ends."""
     if kind == "total":
         return 0
-    moment = datetime.fromtimestamp(now_us // _SECOND_US, ZoneInfo(time_zone))
+    moment = datetime.fromtimestamp(now_us // SECOND_US, ZoneInfo(time_zone))
     # `fold=0`: where the clocks go back over midnight, the day began at the first of the two.
     midnight = moment.replace(hour=0, minute=0, second=0, fold=0)
     return _us(midnight if kind == "day" else midnight.replace(day=1))
@@ -96,7 +95,7 @@ def window_end_us(kind: WindowKind, start_us: int, time_zone: str = "UTC") -> in
     """When the window that holds `start_us` ends; a day of 23 or 25 hours ends at midnight too."""
     if kind == "total":
         return FOREVER_US
-    start = datetime.fromtimestamp(start_us // _SECOND_US, ZoneInfo(time_zone))
+    start = datetime.fromtimestamp(start_us // SECOND_US, ZoneInfo(time_zone))
     start = start.replace(hour=0, minute=0, second=0, fold=0)
     if kind == "day":
         return _us(start + timedelta(days=1))
@@ -104,7 +103,7 @@ def window_end_us(kind: WindowKind, start_us: int, time_zone: str = "UTC") -> in
 
 
 def _us(moment: datetime) -> int:
-    return int(moment.timestamp()) * _SECOND_US
+    return int(moment.timestamp()) * SECOND_US
 
 
 def end_user_reference(tree: Mapping[str, object]) -> str:
@@ -171,7 +170,7 @@ class ReservationBook:
     __slots__ = ("_expired", "_lease_us", "_next", "_number", "_open", "_run")
 
     def __init__(self, lease_s: float) -> None:
-        self._lease_us = round(lease_s * _SECOND_US)
+        self._lease_us = round(lease_s * SECOND_US)
         self._run = secrets.token_hex(6) + "-"
         self._number = count(1).__next__
         self._open: dict[str, tuple[Iterable[Pot], int, int]] = {}
@@ -188,7 +187,7 @@ class ReservationBook:
         now_us: int,
         lease_s: float,
     ) -> Reservation:
-        until_us = now_us + max(self._lease_us, round(lease_s * _SECOND_US))
+        until_us = now_us + max(self._lease_us, round(lease_s * SECOND_US))
         name = self._run + str(self._number())
         for pot in pots:
             pot.reserved += amount

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import msgspec
 from msgspec import Struct
 
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.errors import GatewrightError
 from gateway.ports import AuditLog
 from gateway.types import AuditRecord, Receipt
@@ -22,7 +22,6 @@ from gateway.types import AuditRecord, Receipt
 
 OPERATORS = "-operators"
 """The log of what operators did: of its own, whichever organisation a deed is about."""
-US_PER_S = 1_000_000
 
 
 class Deeds:
@@ -134,7 +133,7 @@ class LateDeeds:
         while self._unrecorded:
             done = self._unrecorded[0]
             after, late_us = dict(done.after), self._clock.utc_us() - done.at_us
-            if late_us >= US_PER_S:
-                after |= {"at_us": done.at_us, "late_s": late_us // US_PER_S}
+            if late_us >= SECOND_US:
+                after |= {"at_us": done.at_us, "late_s": late_us // SECOND_US}
             await self._deeds.record(done.actor, done.action, done.organisation, after=after)
             self._unrecorded.popleft()

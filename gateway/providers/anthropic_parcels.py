@@ -7,6 +7,7 @@ from functools import partial
 import msgspec
 from msgspec import Struct
 
+from gateway.clock import SECOND_US
 from gateway.errors import UpstreamFailed, UpstreamRefused
 from gateway.parcels import Parcel, VendorBatch, VendorResult, VendorState, number_of
 from gateway.providers.parcel_post import EMPTY, Page, ParcelPost, checked_id, read_wire
@@ -14,8 +15,7 @@ from gateway.types import DialectName
 
 
 PATH = "/v1/messages/batches"
-US_PER_S = 1_000_000
-SKEW_US = 120 * US_PER_S
+SKEW_US = 120 * SECOND_US
 STATUSES = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -143,7 +143,7 @@ def _is_before(made_us: int, wire: _Batch) -> bool:
 
 
 def _us(moment: datetime) -> int:
-    return round(moment.timestamp() * US_PER_S)
+    return round(moment.timestamp() * SECOND_US)
 
 
 def _described(wire: _Batch) -> VendorBatch:

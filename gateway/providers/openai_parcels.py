@@ -7,6 +7,7 @@ from functools import partial
 import msgspec
 from msgspec import Struct
 
+from gateway.clock import SECOND_US
 from gateway.errors import UpstreamFailed, UpstreamRefused, UpstreamUnreachable
 from gateway.parcels import (
     Parcel,
@@ -30,7 +31,6 @@ MARK = "gatewright"
 """The key of a batch's metadata that holds the parcel's name."""
 KEEP_S = 259_200
 """Three days: when a file of ours goes that nobody has deleted."""
-US_PER_S = 1_000_000
 SKEW_S = 120
 _OVER = frozenset({"completed", "expired", "cancelled"})
 
@@ -192,7 +192,7 @@ def _file_name(name: str) -> str:
 
 
 def _is_before(made_us: int, wire: _File | _Batch) -> bool:
-    return wire.created_at < made_us // US_PER_S - SKEW_S
+    return wire.created_at < made_us // SECOND_US - SKEW_S
 
 
 def _described(wire: _Batch) -> VendorBatch:

@@ -9,7 +9,7 @@ import binascii
 import hashlib
 import hmac
 
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.errors import ConfigurationInvalid
 from gateway.secrets.secret import Secret
 
@@ -18,7 +18,6 @@ PREFIX = "whsec_"
 KEY_BYTES_MIN = 24
 KEY_BYTES_MAX = 64
 _ID_CHARS = 32
-_US_PER_S = 1_000_000
 
 
 class Signer:
@@ -37,7 +36,7 @@ class Signer:
     def headers(self, body: bytes, about: str = "") -> dict[str, str]:
         """Id (of what it is about), time and signatures of a body that is sent now."""
         message = f"gw_{hashlib.sha256(about.encode() or body).hexdigest()[:_ID_CHARS]}"
-        now_s = self._clock.utc_us() // _US_PER_S
+        now_s = self._clock.utc_us() // SECOND_US
         signed = b"%b.%d.%b" % (message.encode(), now_s, body)
         made = [hmac.digest(key.reveal(), signed, "sha256") for key in self._keys]
         return {

@@ -12,7 +12,7 @@ from msgspec import Struct
 from sqlalchemy import BigInteger, Column, String, Table, Text, func, select, update
 from sqlalchemy.exc import IntegrityError
 
-from gateway.clock import Clock
+from gateway.clock import MINUTE_US, Clock
 from gateway.errors import Exhausted
 from gateway.oversight.checkup import Checkup
 from gateway.store.engine import Database
@@ -25,7 +25,6 @@ END_WITHIN_US: Final = 90 * 1_000_000
 """A worker that has not said so by then was stopped; the steps' own deadlines are shorter."""
 PAUSE_US: Final = 5 * 1_000_000
 """Between two tests of one provider."""
-MINUTE_US: Final = 60 * 1_000_000
 PER_MINUTE_MAX: Final = 6
 """Tests of all providers: each is a call that somebody pays."""
 

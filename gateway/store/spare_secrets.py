@@ -13,7 +13,7 @@ from msgspec import Struct
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.errors import ChangedMeanwhile, NotReady, RequestInvalid
 from gateway.oversight.deeds import Deeds
 from gateway.secrets.envelope import MasterKey
@@ -28,7 +28,6 @@ from gateway.store.sealed_secrets import MEANWHILE, newest_version, open_row, se
 SpareKind = Literal["next", "former"]
 NEXT: Final[SpareKind] = "next"
 FORMER: Final[SpareKind] = "former"
-US_PER_S: Final = 1_000_000
 _C: Final = spare_secrets.c
 _PUBLIC: Final = ("name", "kind", "version", "set_us", "set_by", "fingerprint", "until_us")
 _SEALED: Final = tuple(column.name for column in sealed_secrets.c)
@@ -90,7 +89,7 @@ class SpareSecretTable:
             RequestInvalid: there is no next version.
             ChangedMeanwhile: the next version, or the one in use, is not the one that was seen.
         """
-        until_us = self._clock.utc_us() + round(keep_s * US_PER_S)
+        until_us = self._clock.utc_us() + round(keep_s * SECOND_US)
         async with self._database.writing() as connection:
             current = await _in_use(connection, name, in_use)
             coming = await _require(connection, name, NEXT, expected)

@@ -9,8 +9,8 @@ from collections.abc import Collection
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from gateway.clock import Clock
-from gateway.drift.hours import HOUR_US, Judged, explains, hours_before, judged
+from gateway.clock import HOUR_US, Clock
+from gateway.drift.hours import Judged, explains, hours_before, judged
 from gateway.money.alerting import Alerting, hour_message
 from gateway.providers.webhook import WebHook
 from gateway.store.engine import Database

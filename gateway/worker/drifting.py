@@ -7,9 +7,9 @@ tier was shown on traffic like the labelled: while a route's prompts drift it is
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from gateway.clock import Clock
+from gateway.clock import HOUR_US, Clock
 from gateway.configuration.sections import DriftSettings
-from gateway.drift.judging import HOUR_US, Rules
+from gateway.drift.judging import Rules
 from gateway.inspection import Inspector
 from gateway.metrics import Metrics
 from gateway.money.alerting import Alerting, drift_message

@@ -6,7 +6,7 @@ import zlib
 from msgspec.structs import asdict
 from sqlalchemy import insert
 
-from gateway.drift.judging import DAY_US, HOUR_US
+from gateway.clock import DAY_US, HOUR_US
 from gateway.store.schema.profiles import drifts, profile_cursors, profile_hours
 from gateway.store.traffic.drifts import Drift, DriftTable
 from tests.admin.listener import Listener

@@ -10,13 +10,14 @@ from msgspec.structs import replace
 from sqlalchemy import select
 
 from gateway.audit.memory import MemoryAuditLog
+from gateway.clock import DAY_US
 from gateway.oversight.access import Grant
 from gateway.oversight.key_scope import KeyScope
 from gateway.secrets.secret import Secret
 from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.custody.incidents import Incident, IncidentStore
 from gateway.store.custody.orders import Custody
-from gateway.store.custody.reviews import DAY_US, Review, ReviewStore
+from gateway.store.custody.reviews import Review, ReviewStore
 from gateway.store.engine import Database
 from gateway.store.evidence.packing import EvidencePack, EvidencePacks
 from gateway.store.identity.key_scopes import KeyScopes

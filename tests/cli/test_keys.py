@@ -55,7 +55,7 @@ def test_labels_scope_and_expiry_are_kept(operator: Operator) -> None:
 def test_a_key_says_who_made_it_how_it_translates_and_that_it_is_over(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.cli.keys.US_PER_DAY", 1)
+    monkeypatch.setattr("gateway.cli.keys.DAY_US", 1)
     _issue(operator, "--expires-days", "1", "--translation", "strict")
     (line,) = _lines(operator.config("keys", "list"))
     assert (line["live"], line["revoked_us"]) == (False, None)

@@ -8,6 +8,7 @@ from msgspec import structs
 
 from gateway.admission.withholding import WITHHELD
 from gateway.board import TargetBoard
+from gateway.clock import HOUR_US
 from gateway.configuration.settings import Limits
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import (
@@ -24,7 +25,7 @@ from gateway.identity import KeyTable
 from gateway.passage import Arrival
 from gateway.recall import Recaller
 from gateway.rollout.versions import PolicySet
-from gateway.routing import US_PER_HOUR, decision_digest, gather, rule
+from gateway.routing import decision_digest, gather, rule
 from gateway.snapshot import Snapshot
 from gateway.types import AuditRecord, Inspection, Principal, Reservation
 from policies.decide import decide
@@ -140,11 +141,11 @@ def test_a_refusal_of_policy_keeps_the_decision_and_what_it_was_made_on() -> Non
     body = {"model": "auto", "messages": [{"role": "user", "content": "x"}], "service_tier": "flex"}
     request = DIALECTS["openai_chat"].decode_request(msgspec.json.encode(body), "req_1")
     policy = document({"when": "hour_utc == 0", "deny": "Not at night."})
-    facts = gather(request, PRINCIPAL, INSPECTION, 5, US_PER_HOUR - 1, BOARD, headers={"x": "y"})
+    facts = gather(request, PRINCIPAL, INSPECTION, 5, HOUR_US - 1, BOARD, headers={"x": "y"})
     with pytest.raises(PolicyDenied) as denied:
         rule(policy, facts, request, BOARD, Limits())
 
-    for ended_us, took_us in ((US_PER_HOUR - 1, 5), (US_PER_HOUR + 1, 5)):
+    for ended_us, took_us in ((HOUR_US - 1, 5), (HOUR_US + 1, 5)):
         record = refusal(
             ARRIVAL,
             PRINCIPAL,

@@ -20,7 +20,7 @@ from gateway.audit.merkle import inclusion_path
 from gateway.audit.projection import SequencedRecord
 from gateway.audit.projector import ProjectionBroken
 from gateway.audit.segments import cause_of
-from gateway.clock import Clock
+from gateway.clock import DAY_US, Clock
 from gateway.configuration.settings import Settings
 from gateway.secrets.envelope import MasterKey
 from gateway.store.custody.erasure_attempts import Attempt, DatedKey, keys_of, most_of
@@ -31,7 +31,7 @@ from gateway.store.custody.erasure_cases import (
     require_open,
     said_with,
 )
-from gateway.store.custody.keeping import DAY_US, content_keys, damaged_key_lines, destroy
+from gateway.store.custody.keeping import content_keys, damaged_key_lines, destroy
 from gateway.store.custody.kept_content import KeptContent
 from gateway.store.custody.kept_holdings import Holdings
 from gateway.store.custody.orders import Custody, CustodyRefused

@@ -12,17 +12,15 @@ import msgspec
 from msgspec import Struct, structs
 from sqlalchemy import ColumnElement, insert, select, update
 
-from gateway.clock import Clock
+from gateway.clock import DAY_US, HOUR_US, Clock
 from gateway.rollout.versions import same_person
 from gateway.store.batching.vendor_copies import VendorCopies, VendorCopy
 from gateway.store.custody.erasure_attempts import ErasureAttempts
-from gateway.store.custody.keeping import DAY_US
 from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.engine import Database
 from gateway.store.schema.custody import erasure_cases
 
 
-HOUR_US: Final = 3_600_000_000
 CLAIM_US: Final = HOUR_US // 4
 """After this long whoever claimed a case is taken to have crashed, and it may be tried again."""
 COMMENT_CHARS_MAX: Final = 1_000

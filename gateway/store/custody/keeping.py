@@ -18,9 +18,6 @@ from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.tree import DatabaseAuditTrees
 
 
-DAY_US = 86_400_000_000
-
-
 class Expired(Struct, frozen=True):
     """What retention means for one organisation today."""
 

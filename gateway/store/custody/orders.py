@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 from sqlalchemy import ColumnElement, Table, and_, insert, or_, select, update
 
-from gateway.clock import Clock
+from gateway.clock import MINUTE_US, Clock
 from gateway.oversight.deeds import Deeds
 from gateway.ports import AuditLog
 from gateway.rollout.versions import same_person
@@ -24,7 +24,6 @@ from gateway.store.schema.tables import organisations
 
 
 REVEAL_MINUTES_MAX = 60
-_MINUTE_US = 60_000_000
 _ID_BYTES = 6
 
 
@@ -68,7 +67,7 @@ class Reveal(Struct, frozen=True):
 
     def is_open(self, now_us: int) -> bool:
         is_given = bool(self.approved_by) and not self.ended_by
-        return is_given and 0 <= now_us - self.approved_us < self.minutes * _MINUTE_US
+        return is_given and 0 <= now_us - self.approved_us < self.minutes * MINUTE_US
 
     @property
     def is_waiting(self) -> bool:
@@ -78,7 +77,7 @@ class Reveal(Struct, frozen=True):
     @property
     def until_us(self) -> int:
         """When it closes by itself; 0 while it is not approved."""
-        return self.approved_us + self.minutes * _MINUTE_US if self.approved_by else 0
+        return self.approved_us + self.minutes * MINUTE_US if self.approved_by else 0
 
 
 class Custody:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import ColumnElement, func, select, update
 
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.store.custody.orders import REVEAL_MINUTES_MAX
 from gateway.store.engine import Database
 from gateway.store.schema.custody import reveal_reports
@@ -33,7 +33,6 @@ SHOWN_MAX: Final = 53
 SKEW_US: Final = 5 * 60_000_000
 """Workers' clocks are this close; a report from further ahead was made before its week was over."""
 _HALF_WEEK_US: Final = SENT_US // 2
-_SECOND_US: Final = 1_000_000
 _AT_ONCE: Final = 100
 _T = reveal_reports.c
 
@@ -193,7 +192,7 @@ class RevealReports:
 
 def weeks_before(organisation: str, now_us: int, time_zone: str, count: int) -> list[Week]:
     """The last weeks that are over, the oldest first."""
-    moment = datetime.fromtimestamp(now_us // _SECOND_US, ZoneInfo(time_zone))
+    moment = datetime.fromtimestamp(now_us // SECOND_US, ZoneInfo(time_zone))
     monday = moment.replace(hour=0, minute=0, second=0, fold=0) - timedelta(days=moment.weekday())
     # Days are counted on the wall: a week in which the clocks change has an hour more or less.
     starts = [monday - timedelta(weeks=back) for back in range(count, -1, -1)]
@@ -221,7 +220,7 @@ def weeks_after(organisation: str, ended_us: int | None, now_us: int, time_zone:
 
 
 def _us(moment: datetime) -> int:
-    return int(moment.timestamp()) * _SECOND_US
+    return int(moment.timestamp()) * SECOND_US
 
 
 def _is(organisation: str, since_us: int) -> ColumnElement[bool]:

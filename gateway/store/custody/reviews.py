@@ -28,13 +28,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from gateway.clock import Clock
+from gateway.clock import DAY_US, Clock
 from gateway.errors import RequestInvalid
 from gateway.store.engine import Database
 from gateway.store.schema.tables import metadata
 
 
-DAY_US: Final = 86_400_000_000
 DAYS_MAX: Final = 366
 REVIEWS_MAX: Final = 100
 """Of one organisation, ended ones not counted."""

@@ -29,7 +29,7 @@ from gateway.audit.entries import (
 from gateway.audit.keys import NONCE_BYTES, KeyWrapper, WrappedKey
 from gateway.audit.projection import RETIRED, START, Position, ProjectedRecord
 from gateway.audit.second import SECOND_SEGMENT, SECOND_SUFFIX
-from gateway.clock import Clock
+from gateway.clock import DAY_US, Clock
 from gateway.errors import AuditUnavailable, NotReady
 from gateway.store.engine import Database
 from gateway.store.evidence.second_rows import SecondRecord, insert_second
@@ -41,7 +41,6 @@ from gateway.types import AuditRecord, Receipt
 _GROUP_RECORDS = 500
 _GROUP_BYTES = 8 * 1024 * 1024
 _KEY_BYTES = 32
-_DAY_US = 86_400_000_000
 _TRIES = 3
 _REFUSAL = "The audit log cannot be written, so nothing was done."
 _FAILURES = (NotReady, TimeoutError, OSError)
@@ -250,7 +249,7 @@ class DatabaseDevice:
         draft = WrappedKey(
             key=secrets.token_hex(8),
             organisation=organisation,
-            day=now_us // _DAY_US,
+            day=now_us // DAY_US,
             master=self._keys.key_id,
             wrapped=b"",
             created_us=now_us,

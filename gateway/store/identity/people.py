@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, and_, delete, func, not_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.errors import Forbidden, RequestInvalid, Unauthenticated
 from gateway.oversight.access import (
     NAMES_OF_PARTS,
@@ -35,7 +35,6 @@ from gateway.store.identity.sessions import (
     ABSOLUTE_S,
     IDLE_S,
     SESSION_OF,
-    US_PER_S,
     digest_of,
     is_over,
     new_session,
@@ -311,7 +310,7 @@ class PeopleStore:
         row = rows[0]
         idle_us, age_us = now_us - row["seen_us"], now_us - row["began_us"]
         # One that began after now would outlast its limit by as much as the clock went back.
-        if idle_us > IDLE_S * US_PER_S or not -_SEEN_EVERY_US <= age_us <= ABSOLUTE_S * US_PER_S:
+        if idle_us > IDLE_S * SECOND_US or not -_SEEN_EVERY_US <= age_us <= ABSOLUTE_S * SECOND_US:
             await self.end(session_id)
             return None
         person = next((each for each in known if each.name == row["person"]), None)

@@ -9,12 +9,12 @@ from typing import Final
 from sqlalchemy import ColumnElement, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.clock import SECOND_US
 from gateway.store.schema.tables import admin_sessions, invitations, people, role_grants
 
 
 IDLE_S: Final = 1800.0
 ABSOLUTE_S: Final = 12 * 3600.0
-US_PER_S: Final = 1_000_000
 SESSION_OF: Final = (
     select(
         *(admin_sessions.c[name] for name in ("person", "began_us", "seen_us", "proved_us")),
@@ -34,7 +34,7 @@ def new_session(
     session_id: str, person: str, now_us: int, ago_s: float | None
 ) -> dict[str, object]:
     """The row of a session that begins now, proved so long ago; None: nobody knows."""
-    ago_us = now_us if ago_s is None else round(ago_s * US_PER_S)
+    ago_us = now_us if ago_s is None else round(ago_s * SECOND_US)
     return {
         "digest": digest_of(session_id),
         "person": person,
@@ -47,8 +47,8 @@ def new_session(
 def is_over(now_us: int) -> ColumnElement[bool]:
     """Whether a row's session was idle, or lasted, too long."""
     return or_(
-        admin_sessions.c.seen_us < now_us - round(IDLE_S * US_PER_S),
-        admin_sessions.c.began_us < now_us - round(ABSOLUTE_S * US_PER_S),
+        admin_sessions.c.seen_us < now_us - round(IDLE_S * SECOND_US),
+        admin_sessions.c.began_us < now_us - round(ABSOLUTE_S * SECOND_US),
     )
 
 

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Final
 
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.errors import GatewrightError
 from gateway.oversight.deeds import Deeds
 from gateway.rollout.versions import Action, PolicyVersion, step
@@ -30,7 +30,6 @@ from gateway.telemetry import Event, logger
 
 
 ACTOR: Final = "schedule"
-US_PER_S: Final = 1_000_000
 _ACTIONS: Final[Mapping[str, Action]] = {"publish": "publish", "canary": "canary"}
 
 
@@ -109,7 +108,7 @@ def _lateness(schedule: Schedule, now_us: int) -> str:
     late_us = now_us - schedule.at_us
     if late_us < LATE_US:
         return ""
-    return f"late by {timedelta(seconds=late_us // US_PER_S)}"
+    return f"late by {timedelta(seconds=late_us // SECOND_US)}"
 
 
 def _about(schedule: Schedule, version: PolicyVersion, now_us: int) -> dict[str, object]:
@@ -121,7 +120,7 @@ def _about(schedule: Schedule, version: PolicyVersion, now_us: int) -> dict[str,
         "scheduled_by": schedule.actor,
         "approved_by": version.approver,
         "at_us": schedule.at_us,
-        "late_s": max(now_us - schedule.at_us, 0) // US_PER_S,
+        "late_s": max(now_us - schedule.at_us, 0) // SECOND_US,
         "reason": schedule.reason,
     }
     return said | ({"percent": schedule.percent} if schedule.percent else {})

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from sqlalchemy import RowMapping, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.errors import RequestInvalid
 from gateway.rollout.versions import PolicyEvent
 from gateway.store.engine import Database
@@ -28,7 +28,6 @@ SCHEDULED: Final = ("publish", "canary")
 AHEAD_US_MAX: Final = 366 * 86_400_000_000
 LATE_US: Final = 60_000_000
 """From here on it is said by how much something came late."""
-_US_PER_S: Final = 1_000_000
 _S = policy_schedules.c
 _V = policy_versions.c
 _READY: Final = ("approved", "shadow", "canary")
@@ -175,7 +174,7 @@ class ScheduleTable:
 
 def in_words(schedule: Schedule) -> str:
     """What is to happen and when, in UTC."""
-    at = datetime.fromtimestamp(schedule.at_us / _US_PER_S, UTC).isoformat(timespec="seconds")
+    at = datetime.fromtimestamp(schedule.at_us / SECOND_US, UTC).isoformat(timespec="seconds")
     share = f" for {schedule.percent:g} % of the keys" if schedule.percent else ""
     return f"{schedule.action}{share} at {at.replace('+00:00', 'Z')}"
 

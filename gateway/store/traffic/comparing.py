@@ -5,15 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from gateway.drift.judging import (
-    DAY_US,
-    HOUR_US,
-    WINDOWS_HOURS,
-    Rules,
-    Verdict,
-    judge,
-    reference_hours,
-)
+from gateway.clock import DAY_US, HOUR_US
+from gateway.drift.judging import WINDOWS_HOURS, Rules, Verdict, judge, reference_hours
 from gateway.drift.profiles import Kind, Profile, added
 from gateway.store.traffic.drifts import Drift, lasting
 from gateway.store.traffic.profiles import ProfileHours

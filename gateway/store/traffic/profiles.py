@@ -15,8 +15,8 @@ from sqlalchemy import delete, func, insert, or_, select, update
 
 from gateway.audit.entries import decode_entry
 from gateway.audit.projection import SequencedRecord
-from gateway.clock import Clock
-from gateway.drift.judging import DAY_US, DAYS, HOUR_US
+from gateway.clock import DAY_US, HOUR_US, Clock
+from gateway.drift.judging import DAYS
 from gateway.drift.profiles import Kind, Profile, profiled
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink

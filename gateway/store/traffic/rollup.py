@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import Table, case, delete, func, literal_column, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.clock import Clock
+from gateway.clock import HOUR_US, Clock
 from gateway.store.engine import Database
 from gateway.store.schema.audit import audit_records, audit_sequences
 from gateway.store.schema.batches import batches
@@ -35,7 +35,6 @@ BATCH_RECORDS: Final = 5_000
 """So many at once: on SQLite nobody else writes meanwhile."""
 HOURS_KEPT: Final = 24 * 22
 _QUARTER_US: Final = 900_000_000
-_HOUR_US: Final = 3_600_000_000
 _GROUPS: Final = (
     "workspace",
     "project",
@@ -77,7 +76,7 @@ class Rollup:
         Raises:
             NotReady: the database does not answer.
         """
-        first_us = self._clock.utc_us() - HOURS_KEPT * _HOUR_US
+        first_us = self._clock.utc_us() - HOURS_KEPT * HOUR_US
         async with self._database.writing() as connection:
             for table in _HOURS:
                 await connection.execute(delete(table).where(table.c.hour_us < first_us))
@@ -264,7 +263,7 @@ def _added(rows: Sequence[Any], zone: ZoneInfo) -> tuple[_Added, _Added]:
     for row in rows:
         start_s = int(row["quarter"]) * 900
         day = datetime.fromtimestamp(start_s, UTC).astimezone(zone).strftime("%Y-%m-%d")
-        hour_us = start_s // 3600 * _HOUR_US
+        hour_us = start_s // 3600 * HOUR_US
         sums = [int(row[name] or 0) for name in COUNTERS]
         of_hour = (row[name] for name in _OF_HOURS)
         _put(by_hour, (hour_us, *of_hour), sums, row["last_us"])

@@ -13,7 +13,6 @@ from gateway.store.schema.rollup import traffic_hours
 from gateway.store.schema.tables import virtual_keys
 
 
-HOUR_US: Final = 3_600_000_000
 SAMPLE: Final = 2_000
 """So many answers of a span at most are looked at for how long they took."""
 _SLOW: Final = 0.95

@@ -10,8 +10,8 @@ from msgspec import Struct
 from msgspec.structs import asdict
 from sqlalchemy import ColumnElement, FromClause, and_, delete, func, select, update
 
-from gateway.clock import Clock
-from gateway.drift.hours import HOUR_US, Judged
+from gateway.clock import HOUR_US, Clock
+from gateway.drift.hours import Judged
 from gateway.store.engine import Database
 from gateway.store.schema.rollup import rollup_cursors, traffic_hours
 from gateway.store.schema.tables import organisations, virtual_keys

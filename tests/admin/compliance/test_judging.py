@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from admin.compliance.duties import DUTIES, ORGANISATIONAL, PLACES
-from admin.compliance.judging import CHECKS, DAY_US, HOUR_US, Known, standing_of
+from admin.compliance.judging import CHECKS, Known, standing_of
+from gateway.clock import DAY_US, HOUR_US
 from gateway.obligations import CLOCKS, REGIMES
 
 

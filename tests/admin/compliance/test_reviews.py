@@ -7,7 +7,8 @@ import pytest
 
 from admin.compliance.reviewing import SETTLED_US
 from gateway.audit.projector import Projector
-from gateway.store.custody.reviews import DAY_US, Review, ReviewStore, Signature
+from gateway.clock import DAY_US
+from gateway.store.custody.reviews import Review, ReviewStore, Signature
 from gateway.store.evidence.sink import DatabaseAuditSink
 from tests.admin import seeding
 from tests.admin.listener import Browser, Listener

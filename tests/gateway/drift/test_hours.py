@@ -8,15 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.drift.hours import (
-    DAYS,
-    HOUR_US,
-    SAMPLES_MIN,
-    Judged,
-    explains,
-    hours_before,
-    judged,
-)
+from gateway.clock import HOUR_US
+from gateway.drift.hours import DAYS, SAMPLES_MIN, Judged, explains, hours_before, judged
 
 
 DOLLAR = 1_000_000

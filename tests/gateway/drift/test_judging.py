@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.clock import DAY_US, HOUR_US
 from gateway.configuration.sections import WINDOW_LEAST
 from gateway.drift.judging import (
-    DAY_US,
     DAYS,
-    HOUR_US,
     REFERENCE_LEAST,
     WINDOWS_LEAST,
     Z_LEAST,

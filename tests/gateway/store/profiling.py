@@ -4,8 +4,7 @@ import msgspec
 
 from gateway.audit.entries import Entry
 from gateway.audit.projection import ProjectedRecord
-from gateway.clock import StoppedClock
-from gateway.drift.judging import HOUR_US
+from gateway.clock import HOUR_US, StoppedClock
 from gateway.recorded_facts import RecordedFacts
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink

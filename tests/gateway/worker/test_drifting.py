@@ -12,9 +12,9 @@ from classifiers.calibration.table import CalibrationTable, Entry, Scope
 from classifiers.calibration.threshold import Guarantee, Infeasible, Threshold
 from classifiers.complexity.model import load
 from gateway.audit.memory import MemoryAuditLog
+from gateway.clock import DAY_US, HOUR_US
 from gateway.configuration.sections import DriftSettings, InspectionSettings
 from gateway.dialects.registry import DIALECTS
-from gateway.drift.judging import DAY_US, HOUR_US
 from gateway.errors import AuditUnavailable
 from gateway.inspection import Inspector
 from gateway.metrics import Metrics

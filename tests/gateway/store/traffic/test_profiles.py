@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from gateway.drift.judging import DAY_US, DAYS, HOUR_US, Rules, Shift, Verdict
+from gateway.clock import DAY_US, HOUR_US
+from gateway.drift.judging import DAYS, Rules, Shift, Verdict
 from gateway.errors import RequestInvalid
 from gateway.store.engine import open_database
 from gateway.store.traffic import profiles
