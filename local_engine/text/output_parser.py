@@ -110,9 +110,12 @@ class OutputParser:
         return self._in_content(parts)
 
     def _in_content(self, parts: list[Part]) -> bool:
-        if self._is_start and self._starts_whole():
-            self._state = "whole"
-            return False
+        if self._is_start:
+            if self._starts_whole():
+                self._state = "whole"
+                return False
+            if self._may_start_whole():
+                return False
         if self._may_open_reasoning and self._open_reasoning():
             return self._state == "reasoning"
         opening = {ToolFormat.HERMES: _CALL, ToolFormat.MISTRAL: _MISTRAL}.get(self._format)
@@ -139,9 +142,12 @@ class OutputParser:
         text = self._held.lstrip()
         if self._format is ToolFormat.FORCED:
             return True
-        return self._format is ToolFormat.LLAMA3 and (
-            text.startswith(("{", _PYTHON_TAG)) or (text != "" and _PYTHON_TAG.startswith(text))
-        )
+        return self._format is ToolFormat.LLAMA3 and text.startswith(("{", _PYTHON_TAG))
+
+    def _may_start_whole(self) -> bool:
+        """Whether a tag may still be coming: its first characters are those of `<think>`, too."""
+        text = self._held.lstrip()
+        return self._format is ToolFormat.LLAMA3 and text != "" and _PYTHON_TAG.startswith(text)
 
     def _until(
         self, tag: str, state: str, kind: type[Content | Reasoning], parts: list[Part]

@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from local_engine.text.output_parser import (
@@ -85,6 +85,7 @@ def test_every_cut_gives_the_same_parts(
     ),
     st.lists(st.integers(0, 200), max_size=5),
 )
+@example(ToolFormat.LLAMA3, ["<think>"], [1])
 def test_any_text_is_cut_without_a_difference(
     tool_format: ToolFormat, words: list[str], cuts: list[int]
 ) -> None:
