@@ -49,6 +49,7 @@ class Event(StrEnum):
     ATTEMPT_FAILED = "attempt:failed"
     SNAPSHOT_PUBLISHED = "snapshot:published"
     SNAPSHOT_FAILED = "snapshot:failed"
+    SNAPSHOT_DATABASE_OLDER = "snapshot:database_older"
     CREDENTIAL_ROTATED = "credential:rotated"
     CREDENTIAL_UNAVAILABLE = "credential:unavailable"
     PRICES_CHANGED = "prices:changed"

@@ -21,6 +21,7 @@ from gateway.store.engine import Database, driver_of
 from gateway.store.glance import Waiting, question
 from gateway.store.schema.tables import revisions
 from gateway.store.speech import cut_off
+from gateway.telemetry import Event, logger
 
 
 _CHANNEL = "gatewright_revision"
@@ -63,6 +64,8 @@ class RevisionWatcher:
         self._driver: Any = None
         self.waiting = Waiting(clock)
         self._seen_s = clock.monotonic_s()
+        self._went_back = False
+        self._log = logger()
 
     def age_s(self) -> float:
         """Seconds since all that the counter told of was followed; who cannot goes stale."""
@@ -72,8 +75,10 @@ class RevisionWatcher:
         """Every revision other than the one before it, from `after` on; never ends by itself.
 
         While the database does not answer nothing is yielded and `age_s` grows; so it does until
-        who asked for the changes comes back from one. Close the iterator (`contextlib.aclosing`) to
-        give its connection back.
+        who asked for the changes comes back from one, and without end where the counter went back:
+        the database is that of an earlier day, in which keys are good that were revoked since, and
+        only a start makes that safe. Close the iterator (`contextlib.aclosing`) to give its
+        connection back.
         """
         try:
             while True:
@@ -82,17 +87,28 @@ class RevisionWatcher:
                 with suppress(NotReady):
                     revision = await self._read()
                     read_s = self._clock.monotonic_s()
-                    if revision != after:
+                    self._note(revision, after)
+                    if revision != after and not self._went_back:
                         after = revision
                         yield revision
                         self._seen_s = read_s
                         continue
-                    self._seen_s = read_s
+                    if not self._went_back:
+                        self._seen_s = read_s
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._poll_s):
                         await self._rung.wait()
         finally:
             await self._cut_line()
+
+    def _note(self, revision: int, after: int) -> None:
+        if revision < after and not self._went_back:
+            self._went_back = True
+            self._log.error(
+                Event.SNAPSHOT_DATABASE_OLDER,
+                reason=f"its counter of changes went from {after} back to {revision}: stop every"
+                " worker and start anew",
+            )
 
     async def _read(self) -> int:
         """The counter now, and with it what waits."""

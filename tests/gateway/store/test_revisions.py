@@ -3,9 +3,11 @@
 import asyncio
 import secrets
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import pytest
+from sqlalchemy import update
+from structlog.testing import capture_logs
 
 from gateway import rhythm
 from gateway.clock import StoppedClock, SystemClock
@@ -13,6 +15,7 @@ from gateway.identity import Peppers
 from gateway.store.engine import Database, open_database
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 from gateway.store.revisions import RevisionWatcher, bump, current
+from gateway.store.schema.tables import revisions
 
 
 pytestmark = pytest.mark.anyio
@@ -106,3 +109,31 @@ async def test_a_watcher_goes_stale_while_the_database_is_away() -> None:
     clock.advance(61.0)
     assert watcher.age_s() == 61.0
     await away.close()
+
+
+async def test_a_counter_that_went_back_is_followed_no_more(database: Database) -> None:
+    for _ in range(3):
+        await raise_counter(database)
+    clock, revision = StoppedClock(), await current(database)
+    watcher = RevisionWatcher(database, clock, poll_s=0.01)
+    clock.advance(5.0)
+    with capture_logs() as lines:
+        async with aclosing(watcher.changes(revision)) as changes:
+            heard = asyncio.ensure_future(anext(changes))
+            while watcher.age_s():
+                await asyncio.sleep(0.01)
+            async with database.writing() as connection:
+                await connection.execute(update(revisions).values(revision=revision - 2))
+            while not lines:
+                await asyncio.sleep(0.01)
+            clock.advance(30.0)
+            for _ in range(4):  # Changes in the database of yesterday do not make it today's.
+                await raise_counter(database)
+                await asyncio.sleep(0.05)
+
+            assert not heard.done()
+            assert watcher.age_s() == 30.0
+            heard.cancel()
+            with suppress(asyncio.CancelledError):
+                await heard
+    assert [line["event"] for line in lines] == ["snapshot:database_older"]
