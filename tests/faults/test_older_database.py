@@ -1,11 +1,11 @@
 """A database of yesterday beside the log of today: nothing that was taken away comes back."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.store.engine import open_database
 from gateway.store.money.spending import SpendingReader
@@ -29,19 +29,12 @@ async def asks(gateway: RunningGateway, http: aiohttp.ClientSession, key: str) -
     return (await Caller(gateway, http, key).post("openai", body)).status
 
 
-def said(captured: str) -> list[dict[str, object]]:
-    """What a start says of a database that was put back."""
-    lines = [json.loads(line) for line in captured.splitlines() if line.startswith("{")]
-    return [line for line in lines if line["event"] == "audit:database_older"]
-
-
 @pytest.mark.parametrize("is_read_first", [False, True])
 async def test_what_was_spent_and_revoked_since_a_backup_stays_so(
     tmp_path: Path,
     store: Store,
     own_upstreams: Upstreams,
     http: aiohttp.ClientSession,
-    capfd: pytest.CaptureFixture[str],
     is_read_first: bool,
 ) -> None:
     def gateway() -> RunningGateway:
@@ -57,17 +50,17 @@ async def test_what_was_spent_and_revoked_since_a_backup_stays_so(
         await types(running, "keys", "revoke", stolen.split("_")[2])
         while await asks(running, http, stolen) != 401:
             pass
-    capfd.readouterr()
     store.restore()
     if is_read_first:
         # A command that looks at the log first brings the records back, and signs.
         await types(running, "audit", "pack", str(tmp_path / "pack.zip"), *OF_ALL_TIME)
-    async with gateway() as running:
-        assert await asks(running, http, stolen) == 401
-        while await asks(running, http, good) == 200:
-            pass
-        assert await asks(running, http, good) == 429
-    (line,) = said(capfd.readouterr().err)
+    with capture_logs() as lines:
+        async with gateway() as running:
+            assert await asks(running, http, stolen) == 401
+            while await asks(running, http, good) == 200:
+                pass
+            assert await asks(running, http, good) == 429
+    (line,) = [line for line in lines if line["event"] == "audit:database_older"]
     assert "1 keys were revoked again; deeds since: 1 key.revoked" in str(line["reason"])
     assert line["count"] == 1
     database = open_database(store.url)
@@ -80,13 +73,11 @@ OF_ALL_TIME = ("--organisation", "acme", "--since", "2020-01-01", "--until", "21
 
 
 async def test_a_database_that_is_as_new_as_its_log_is_not_called_old(
-    tmp_path: Path,
-    store: Store,
-    own_upstreams: Upstreams,
-    http: aiohttp.ClientSession,
-    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path, store: Store, own_upstreams: Upstreams, http: aiohttp.ClientSession
 ) -> None:
-    for _ in range(2):
-        async with RunningGateway(tmp_path, store.url, own_upstreams) as running:
-            assert await asks(running, http, await running.issue_key()) == 200
-    assert said(capfd.readouterr().err) == []
+    with capture_logs() as lines:
+        for _ in range(2):
+            async with RunningGateway(tmp_path, store.url, own_upstreams) as running:
+                assert await asks(running, http, await running.issue_key()) == 200
+    assert [line for line in lines if line["event"] == "audit:database_older"] == []
+    assert "snapshot:published" in {line["event"] for line in lines}
