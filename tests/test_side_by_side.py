@@ -37,6 +37,14 @@ async def test_it_never_ends(kept):
     while True:
         await asyncio.sleep(0.01)
 """
+NEVER_BEGINS = NEVER_ENDS_IN_A_LOOP.replace(
+    "async def kept():",
+    """async def first():
+    yield
+@pytest.fixture
+async def kept(first):
+    await asyncio.sleep(3600)""",
+)
 NEVER_CLOSES = NEVER_ENDS_IN_A_LOOP.replace(
     "    while True:\n        await asyncio.sleep(0.01)",
     """    try:
@@ -79,7 +87,7 @@ def test_what_failed_once_is_asked_again(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert status_of(monkeypatch, tmp_path, ONCE, PASSES) == 0
 
 
-@pytest.mark.parametrize("endless", [NEVER_ENDS_IN_A_LOOP, NEVER_CLOSES])
+@pytest.mark.parametrize("endless", [NEVER_ENDS_IN_A_LOOP, NEVER_BEGINS, NEVER_CLOSES])
 def test_what_never_ends_in_an_event_loop_fails_by_itself(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, endless: str
 ) -> None:

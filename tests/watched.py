@@ -8,7 +8,8 @@ so that such a run went on until somebody gave up on it, and nothing said where 
 
 import asyncio
 import faulthandler
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import anyio.pytest_plugin
@@ -26,13 +27,26 @@ CANCELLATIONS = 3
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """End a fixture that was timed out before its test began."""
+    with _ended(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     """End a coroutine that was timed out, with what it has opened."""
-    try:
+    with _ended(pyfuncitem):
         return (yield)
+
+
+@contextmanager
+def _ended(item: pytest.Item) -> Iterator[None]:
+    try:
+        yield
     except pytest.fail.Exception as failure:
         if str(failure).startswith(TIMED_OUT):
-            _end_what_runs(_timeout_s(pyfuncitem))
+            _end_what_runs(_timeout_s(item))
         raise
 
 
