@@ -4,6 +4,7 @@ It reports what a reader would never see: errors of scripts, what the content se
 stopped, and dialogs that somebody's text opened.
 """
 
+import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator
@@ -61,6 +62,12 @@ def require_chromium() -> str:
     if found is None:
         pytest.skip("no chromium here")
     return found
+
+
+async def come_true(page: Page, expression: str) -> None:
+    """Wait for it; `wait_for_function` asks a second time by what the pages' policy forbids."""
+    while not await page.evaluate(expression):
+        await asyncio.sleep(0.02)
 
 
 def require_scripts() -> None:

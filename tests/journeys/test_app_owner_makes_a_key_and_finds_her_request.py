@@ -13,7 +13,7 @@ import pytest
 
 from gateway.clock import StoppedClock, SystemClock
 from gateway.store.identity.setup_links import SetupLinks
-from tests.admin.chromium import Window, window
+from tests.admin.chromium import Window, come_true, window
 from tests.admin.listener import Listener
 from tests.admin.seeding import PASSWORD, person
 from tests.running_gateway import RunningGateway, Upstreams
@@ -112,7 +112,7 @@ async def test_a_newcomer_comes_from_the_link_to_the_page_of_a_streamed_request(
     async with window(listener) as seen:
         page = seen.page
         await seen.open(f"/setup#{code}")
-        await page.wait_for_function("document.getElementById('field-code').value !== ''")
+        await come_true(page, "document.getElementById('field-code').value !== ''")
         await page.fill("#field-name", "ada")
         await page.fill("#field-password", PASSWORD)
         await page.click("button:has-text('Begin')")

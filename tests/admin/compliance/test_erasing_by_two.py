@@ -6,7 +6,7 @@ import pytest
 from admin.access import STEP_UP_S
 from gateway.oversight.access import Grant
 from gateway.store.identity.people import PeopleStore
-from tests.admin.chromium import window
+from tests.admin.chromium import come_true, window
 from tests.admin.compliance.archive import PASSWORD, SAID, converse, deeds, person
 from tests.admin.compliance.test_erasures import (
     AT,
@@ -172,7 +172,7 @@ async def test_an_erasure_is_agreed_to_by_keys_in_every_theme_and_width(
                 assert await seen.open(path) == 200
                 assert await seen.violations() == [], (path, view)
         await seen.open(INBOX)
-        await page.wait_for_function("document.querySelector('button[data-key=a]') !== null")
+        await come_true(page, "document.querySelector('button[data-key=a]') !== null")
         await page.keyboard.press("a")
         await page.wait_for_selector("input[name=reason]:focus")
         await page.keyboard.type("as the ticket says")

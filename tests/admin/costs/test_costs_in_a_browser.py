@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.admin.chromium import window
+from tests.admin.chromium import come_true, window
 from tests.admin.listener import Listener
 from tests.admin.seeding import DAY_US, PASSWORD, issue, limit, person, requests
 
@@ -38,7 +38,7 @@ async def test_an_axis_of_tiny_amounts_says_them(listener: Listener) -> None:
         await seen.sign_in("root", PASSWORD)
         await seen.open("/o/acme/costs")
         await seen.page.wait_for_selector(".plot canvas")
-        await seen.page.wait_for_function("said.some((word) => word.startsWith('$'))")
+        await come_true(seen.page, "said.some((word) => word.startsWith('$'))")
         said = await seen.page.evaluate("said.filter((word) => word.startsWith('$'))")
 
     amounts = {float(word.removeprefix("$")) for word in said}
@@ -61,7 +61,7 @@ async def test_a_chart_has_the_days_of_its_page_wherever_the_browser_is(
             await seen.sign_in("root", PASSWORD)
             await seen.open("/o/acme/costs")
             await seen.page.wait_for_selector(".plot canvas")
-            await seen.page.wait_for_function("said.some((word) => word.includes('/'))")
+            await come_true(seen.page, "said.some((word) => word.includes('/'))")
             drawn.append(await seen.page.evaluate("[...new Set(places)].sort()"))
 
     assert any(each.startswith("1/1 ") for each in drawn[0]), drawn[0]

@@ -13,7 +13,7 @@ from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
 from gateway.store.identity.people import PeopleStore
 from gateway.store.identity.setup_links import GOOD_FOR_S, SetupLinks, setup_links
-from tests.admin.chromium import window
+from tests.admin.chromium import come_true, window
 from tests.admin.listener import Browser, Listener
 from tests.admin.seeding import HOSTILE, PASSWORD, person
 
@@ -120,7 +120,7 @@ async def test_the_link_fills_its_code_in_and_leaves_no_trace_in_the_address(
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
         await seen.open(f"/setup#{code}")
-        await page.wait_for_function("document.getElementById('field-code').value !== ''")
+        await come_true(page, "document.getElementById('field-code').value !== ''")
         assert await seen.violations() == []
         assert "#" not in page.url
         assert not any(code in url for url in asked)

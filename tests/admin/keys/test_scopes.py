@@ -16,7 +16,7 @@ from gateway.store.identity.keys import KeyStore
 from gateway.store.identity.people import PeopleStore
 from gateway.types import Principal
 from tests.admin import seeding
-from tests.admin.chromium import window
+from tests.admin.chromium import come_true, window
 from tests.admin.compliance.archive import deeds as projected
 from tests.admin.listener import Browser, Listener, browsing
 from tests.admin.test_deeds import deeds
@@ -320,7 +320,7 @@ async def test_a_key_is_widened_by_keys_and_looks_well_in_every_theme_and_width(
         page = seen.page
         await seen.sign_in("anton", seeding.PASSWORD)
         await seen.open(INBOX)
-        await page.wait_for_function("document.querySelector('button[data-key=a]') !== null")
+        await come_true(page, "document.querySelector('button[data-key=a]') !== null")
         await page.keyboard.press("a")
         await page.wait_for_selector("input[name=reason]:focus")
         await page.keyboard.type("for the pilot")
