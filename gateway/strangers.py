@@ -7,6 +7,7 @@ second would fill the disk, and with a full disk nobody is served.
 from msgspec import structs
 
 from gateway.clock import Clock
+from gateway.errors import AuditUnavailable
 from gateway.flow import Flow
 from gateway.ports import AuditLog
 from gateway.types import AuditRecord, Receipt
@@ -62,7 +63,8 @@ class Strangers:
             record = structs.replace(record, detail=detail)
         try:
             return await self._audit.append(record)
-        except BaseException:
+        except AuditUnavailable:
+            # Whoever leaves meanwhile is written down all the same.
             self._left_out += left_out + 1
             self._keep(last or record)
             raise

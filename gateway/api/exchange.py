@@ -129,8 +129,8 @@ class Exchange:
         self._bounds.deadlines.add(self, self._give_up)
         self._watch()
         if encoding:
-            body = await inflated(body, encoding, self._bounds.body_bytes_max)
-            self._hold(len(body))
+            # Held as it grows: a thousandth of it came, and many are inflated at once.
+            return await inflated(body, encoding, self._bounds.body_bytes_max, self._hold)
         return body
 
     def _is_too_long(self, length: bytes) -> bool:

@@ -6,6 +6,7 @@ stand for gigabytes, and nothing here could stop in their middle.
 
 import asyncio
 import zlib
+from collections.abc import Callable
 
 from gateway.errors import BodyTooLarge, EncodingRefused, RequestInvalid
 
@@ -28,8 +29,12 @@ def check_encoding(encoding: bytes) -> None:
         raise EncodingRefused(f"Send the body plain, or in one of these encodings: {offered}.")
 
 
-async def inflated(body: bytes, encoding: bytes, bytes_max: int) -> bytes:
+async def inflated(
+    body: bytes, encoding: bytes, bytes_max: int, grows: Callable[[int], None] = lambda _: None
+) -> bytes:
     """The plain body; stops as soon as it is longer than `bytes_max`.
+
+    `grows` hears how long it is by now, and may raise.
 
     Raises:
         BodyTooLarge: it would be longer.
@@ -45,6 +50,7 @@ async def inflated(body: bytes, encoding: bytes, bytes_max: int) -> bytes:
             length += len(piece)
             if length > bytes_max:
                 raise BodyTooLarge(f"The body is longer than {bytes_max} bytes when inflated.")
+            grows(length)
             pieces.append(piece)
             await asyncio.sleep(0)
     except zlib.error:

@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gateway.api.deadlines import Deadlines
 from gateway.api.exchange import Bounds, Exchange
 from gateway.api.inflating import PIECE_BYTES, inflated
 from gateway.api.room import Room
-from gateway.errors import BodyTooLarge, EncodingRefused, RequestInvalid
+from gateway.errors import BodyTooLarge, EncodingRefused, RequestInvalid, Unavailable
 
 
 pytestmark = pytest.mark.anyio
@@ -187,3 +188,23 @@ async def test_who_has_not_read_long_after_the_deadline_has_left() -> None:
 
     assert exchange.caller_left
     exchange.close()
+
+
+async def test_a_bomb_is_held_piece_by_piece_and_put_down_where_there_is_no_room() -> None:
+    taken: list[int] = []
+
+    class Watched(Room):
+        def take(self, length_bytes: int) -> None:
+            taken.append(length_bytes)
+            super().take(length_bytes)
+
+    wire = Wire(piece(gzip.compress(bytes(5_000_000))))
+    exchange = wire.exchange((b"content-encoding", b"gzip"))
+    bounds = structs.replace(exchange._bounds, body_bytes_max=10**7, room=Watched(1_000_000))
+    exchange._bounds = bounds
+    with pytest.raises(Unavailable):
+        await exchange.read_body()
+    exchange.close()
+
+    assert max(taken) <= PIECE_BYTES
+    bounds.room.take(1_000_000)  # All of it was given back.

@@ -13,7 +13,7 @@ from gateway.clock import StoppedClock
 from gateway.errors import AuditUnavailable
 from gateway.evidence import UNKNOWN_ORGANISATION
 from gateway.strangers import AT_ONCE_MAX, LEFT_OUT, PER_SECOND_MAX, Strangers
-from gateway.types import AuditRecord
+from gateway.types import AuditRecord, Receipt
 from tests.running_gateway import RunningGateway, Upstreams
 
 
@@ -109,6 +109,25 @@ def test_nobody_is_lost_count_of_and_nobody_counted_twice(steps: list[str | int 
         assert counted(world.log) == world.number
 
     asyncio.run(live())
+
+
+async def test_who_leaves_while_he_is_written_down_is_not_counted_again() -> None:
+    class Slow(MemoryAuditLog):
+        async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
+            await super().append(record, content)
+            return await asyncio.Future()
+
+    world, log = World(), Slow()
+    await log.start()
+    strangers = Strangers(log, world.clock)
+    leaving = asyncio.create_task(strangers.note(record(1)))
+    while not log.records:
+        await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.wait({leaving})
+    await strangers.tell(is_end=True)
+
+    assert counted(log) == 1
 
 
 async def test_a_flood_of_wrong_keys_fills_neither_the_log_nor_the_disk(
