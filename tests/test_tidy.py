@@ -207,6 +207,15 @@ def test_no_text_holds_a_path_of_a_machine_or_the_host_of_a_registry() -> None:
     assert found == []
 
 
+def test_every_file_has_a_name_that_somebody_chose() -> None:
+    """What takes contents for a name leaves a file where it was started, and `git add` takes it."""
+    named = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*|\.[a-z][a-z_.-]*")
+    everywhere = [*_texts(), *ROOT.iterdir()]
+    names = {part for file in everywhere for part in file.relative_to(ROOT).parts}
+
+    assert {name for name in names if not named.fullmatch(name)} == set()
+
+
 def test_migrations_follow_each_other_one_by_one() -> None:
     files = sorted(ROOT.joinpath("migrations/versions").glob("[0-9]*_*.py"))
     numbers = [file.name[:4] for file in files]
