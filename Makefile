@@ -83,7 +83,7 @@ faults: install ## what a caller sees for each upstream fault, the long races, k
 	GATEWRIGHT_FAULT_SIGKILLS=50 $(BIN)/python -m pytest -q tests/faults/test_kills.py
 	GATEWRIGHT_FAULT_DATABASES=sqlite,postgresql $(BIN)/python -m pytest -q tests/faults/test_erased_subject.py tests/faults/test_erased_batches.py tests/faults/test_erased_at_vendors.py
 	GATEWRIGHT_TEST_EVERY_DATABASE=1 $(BIN)/python -m pytest -q -m either tests
-	GATEWRIGHT_TEST_EVERY_VIEW=1 $(BIN)/python -m pytest -q tests/admin/test_every_screen.py
+	GATEWRIGHT_TEST_EVERY_VIEW=1 GATEWRIGHT_TEST_EVERY_ROLE=1 $(BIN)/python -m pytest -q tests/admin/test_every_screen.py tests/admin/test_foreign_ids.py
 	GATEWRIGHT_FAULT_OUTAGE_S=30 GATEWRIGHT_FAULT_KILLS=20 GATEWRIGHT_FAULT_MEASURED=400 $(BIN)/python -m pytest -q --show-capture=no tests/faults/test_database_faults.py
 
 format: install

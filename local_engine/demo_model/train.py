@@ -32,7 +32,6 @@ from local_engine.model.spec import ModelSpec
 
 
 WARMUP_STEPS = 150
-BATCH_SIZE = 32
 # Conversations are sorted by length within this many batches, so that little is padded.
 BATCHES_PER_POOL = 16
 WIDTH_STEP = 8
@@ -47,6 +46,7 @@ class Phase:
     steps: int
     peak_learning_rate: float
     mixture: Mixture
+    batch_size: int = 32
 
     def scaled(self, share: float) -> "Phase":
         return replace(self, steps=max(1, round(self.steps * share)))
@@ -107,7 +107,7 @@ def train_phase(
         decoder.parameters(), lr=phase.peak_learning_rate, betas=(0.9, 0.98), weight_decay=0.05
     )
     maker = ConversationMaker(corpus, phase.mixture)
-    batches = _batches(maker, tokenizer, random.Random(seed))
+    batches = _batches(maker, tokenizer, random.Random(seed), phase.batch_size)
     mean_loss, started = math.nan, time.monotonic()
     for step in range(phase.steps):
         for group in optimizer.param_groups:
@@ -143,17 +143,18 @@ def _learning_rate(step: int, phase: Phase) -> float:
     return phase.peak_learning_rate * 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
-def _batches(maker: ConversationMaker, tokenizer: Tokenizer, rng: random.Random) -> Iterator[Batch]:
+def _batches(
+    maker: ConversationMaker, tokenizer: Tokenizer, rng: random.Random, size: int
+) -> Iterator[Batch]:
     while True:
         pool = [
-            encode_conversation(tokenizer, maker.draw(rng))
-            for _ in range(BATCH_SIZE * BATCHES_PER_POOL)
+            encode_conversation(tokenizer, maker.draw(rng)) for _ in range(size * BATCHES_PER_POOL)
         ]
         pool.sort(key=lambda encoded: len(encoded[0]))
-        starts = list(range(0, len(pool), BATCH_SIZE))
+        starts = list(range(0, len(pool), size))
         rng.shuffle(starts)
         for start in starts:
-            rows = pool[start : start + BATCH_SIZE]
+            rows = pool[start : start + size]
             yield Batch(_padded([ids for ids, _ in rows]), _padded([flags for _, flags in rows]))
 
 

@@ -130,11 +130,13 @@ async def _run(root: Path, shim: ctypes.CDLL, codes: Sequence[str]) -> None:
     template = root / "template"
     template.mkdir()
     await _template(template)
+    # With one error only, as in the short run, every second call fails.
+    step = 2 if len(codes) == 1 else 1
     for call in CALLS:
         for name in (*codes, "HALF") if call == "write" else codes:
-            place, hit = 0, True
+            place, hit = 1 - step, True
             while hit:
-                place += 1
+                place += step
                 folder = root / f"{call}-{name}-{place}"
                 shutil.copytree(template, folder)
                 shim.fail_call(call.encode(), str(folder / "beside").encode(), place, CODES[name])

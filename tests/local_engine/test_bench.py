@@ -14,7 +14,7 @@ from local_engine.bench.servers import Server, ServerFailed, free_port, our_comm
 from local_engine.bench.streams import read_stream, read_streams
 from local_engine.bench.subject import SPEC, new_decoder, random_prompt
 from local_engine.model.config import read_spec
-from local_engine.model.loader import load_decoder
+from local_engine.model.loader import load_decoder, load_model
 from local_engine.model.manifest import open_model
 from local_engine.text.tokenizer import load_chat_tokenizer
 from tests.local_engine.models import DEMO_MODEL
@@ -90,7 +90,7 @@ def test_a_server_that_ends_is_told_with_its_last_words(tmp_path: Path) -> None:
 
 def test_a_peer_that_does_not_come_up_ends_the_measurement(tmp_path: Path) -> None:
     with pytest.raises(ServerFailed, match="it ended with"):
-        next(http_rows(new_decoder(), tmp_path / "no-python", rounds=1))
+        next(http_rows(load_model(DEMO_MODEL).decoder, tmp_path / "no-python", rounds=1))
 
 
 def test_prompts_are_the_same_in_every_run() -> None:

@@ -66,7 +66,8 @@ def test_training_repeats_itself_and_writes_a_directory_that_loads(tmp_path: Pat
     for name in ("one", "two"):
         tokenizer = train_tokenizer(corpus, seed=3)
         decoder = new_decoder(tokenizer, seed=3)
-        loss = train_phase(decoder, tokenizer, corpus, Phase(2, 1e-3, FACTS_FIRST), seed=3)
+        phase = Phase(2, 1e-3, FACTS_FIRST, batch_size=2)
+        loss = train_phase(decoder, tokenizer, corpus, phase, seed=3)
         report = TrainingReport("train", 1.0, loss, {"corpus questions": 0.0}, corpus)
         write_artefact(tmp_path / name, decoder, tokenizer, report)
     assert load_model(tmp_path / "one").decoder.spec.context_window == 2048

@@ -144,7 +144,9 @@ def _sampling_checks(device: torch.device, prompts: list[list[int]]) -> Iterator
     )
     for name, choices in ways:
         params = _sampled(**choices)
-        specs = {"": _SPECS["qwen3"]} | ({} if len(choices) == 1 else {" of 151,936": wide})
+        # Of the host itself the narrow one says as much, ten times sooner.
+        is_wide = len(choices) != 1 and device.type != "cpu"
+        specs = {"": _SPECS["qwen3"]} | ({" of 151,936": wide} if is_wide else {})
         for words, spec in specs.items():
             expected = _written(_engine(_CPU, spec=spec), prompts, params=params)
             found = _written(_engine(device, spec=spec), prompts, params=params)
