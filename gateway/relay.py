@@ -12,7 +12,7 @@ from gateway.answers import AnswerTraits
 from gateway.caching.kept_streams import NotedStream, RepeatedStream
 from gateway.conclusion import Conclusion
 from gateway.dispatch.attempts import AttemptLog, end_code
-from gateway.dispatch.dispatcher import LiveStream
+from gateway.dispatch.live_stream import LiveStream
 from gateway.errors import GatewrightError, UpstreamFailed
 from gateway.money.catalogue import saved_by_cache
 from gateway.passage import UNMET, Passage, is_unenforced, on_trial, unmet_format, unsound

@@ -25,7 +25,8 @@ from gateway.caching.vectors import Vectors
 from gateway.clock import Clock
 from gateway.dispatch.attempts import AttemptLog
 from gateway.dispatch.cascading import Cascade
-from gateway.dispatch.dispatcher import Answered, LiveStream
+from gateway.dispatch.dispatcher import Answered
+from gateway.dispatch.live_stream import LiveStream
 from gateway.metrics import Metrics
 from gateway.passage import Passage
 from gateway.types import Candidate, Completion, StreamEvent

@@ -6,7 +6,7 @@ Both look like a stream of an upstream to whoever carries them to the caller.
 from collections.abc import Callable
 
 from gateway.caching.response_cache import KeptReply
-from gateway.dispatch.dispatcher import LiveStream
+from gateway.dispatch.live_stream import LiveStream
 from gateway.tally import Tally
 from gateway.types import Candidate, DialectName, StreamEvent
 

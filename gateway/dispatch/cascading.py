@@ -17,7 +17,8 @@ from classifiers.calibration.learning import choose
 from classifiers.complexity.answers import agreement, final_answer
 from gateway.clock import Clock
 from gateway.dispatch.attempts import CASCADE, AttemptLog
-from gateway.dispatch.dispatcher import Answered, Dispatcher, LiveStream
+from gateway.dispatch.dispatcher import Answered, Dispatcher
+from gateway.dispatch.live_stream import LiveStream
 from gateway.errors import FeatureUnsupported, NoTargetAvailable, UpstreamFailed, UpstreamRefused
 from gateway.tally import Tally
 from gateway.types import ChatRequest, Plan, StreamEvent

@@ -12,8 +12,8 @@ from gateway.conclusion import Conclusion
 from gateway.configuration.settings import Limits
 from gateway.dialects.registry import DIALECTS
 from gateway.dispatch.attempts import AttemptLog, RunningAttempt
-from gateway.dispatch.dispatcher import LiveStream
 from gateway.dispatch.health import TargetHealth
+from gateway.dispatch.live_stream import LiveStream
 from gateway.errors import GatewrightError
 from gateway.evidence import intent
 from gateway.identity import KeyTable

@@ -14,7 +14,7 @@ from gateway.caching.response_cache import (
     wishes_of,
 )
 from gateway.configuration.sections import ResponseCacheSettings
-from gateway.dispatch.dispatcher import LiveStream
+from gateway.dispatch.live_stream import LiveStream
 from gateway.types import Completion, Delta, StreamEvent, Usage
 from tests.gateway.dialects.samples import target
 

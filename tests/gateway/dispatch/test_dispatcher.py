@@ -10,8 +10,9 @@ from gateway.clock import StoppedClock
 from gateway.dialects.registry import DIALECTS
 from gateway.dispatch.attempts import AttemptLog
 from gateway.dispatch.breaker import BreakerRules, Breakers
-from gateway.dispatch.dispatcher import Dispatcher, LiveStream
+from gateway.dispatch.dispatcher import Dispatcher
 from gateway.dispatch.health import TargetHealth
+from gateway.dispatch.live_stream import LiveStream
 from gateway.errors import (
     FeatureUnsupported,
     GatewrightError,

@@ -5,8 +5,8 @@ import pytest
 from gateway.clock import StoppedClock
 from gateway.dialects.registry import DIALECTS
 from gateway.dispatch.attempts import AttemptLog, RunningAttempt
-from gateway.dispatch.dispatcher import LiveStream
 from gateway.dispatch.health import TargetHealth
+from gateway.dispatch.live_stream import LiveStream
 from gateway.errors import StreamBroken
 from gateway.providers.scripted import ScriptedProvider, ScriptedReply, ScriptedUpstreamReply
 from gateway.types import Candidate, StreamEvent

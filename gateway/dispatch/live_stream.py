@@ -1,0 +1,173 @@
+"""An upstream's stream from its first content to its end: read in batches, counted, closed once."""
+
+import asyncio
+from collections.abc import Callable
+
+from gateway.dispatch.attempts import RunningAttempt
+from gateway.errors import GatewrightError, StreamBroken
+from gateway.ports import StreamDecoder, UpstreamReply
+from gateway.tally import Tally
+from gateway.types import CUT_SHORT, Candidate, DialectName, StreamEvent, Usage
+from gateway.veiling.rewriting import AnswerRewriter
+
+
+HELD_EVENTS_MAX = 64
+HELD_BYTES_MAX = 256 * 1024
+
+
+class LiveStream:
+    """A stream whose first content has arrived; must be closed."""
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        source: DialectName,
+        reply: UpstreamReply,
+        decoder: StreamDecoder,
+        attempt: RunningAttempt,
+        rewriting: AnswerRewriter | None = None,
+    ) -> None:
+        self.candidate = candidate
+        self._lift = rewriting.lifted() if rewriting is not None else None
+        self.source = source
+        self.dropped: tuple[str, ...] = ()
+        self._reply = reply
+        self._decoder = decoder
+        self._chunks = reply.chunks()
+        self._held: list[StreamEvent] = []
+        self._ended = False
+        self._broken: StreamBroken | None = None
+        """An error of the upstream's that came in one read with content before it."""
+        self._attempt = attempt
+        self._counted = self._uncounted()
+        self._was_refused = False
+        attempt.counted = self._owed
+
+    @property
+    def attempt(self) -> int:
+        """Its attempt's number."""
+        return self._attempt.number
+
+    def counted_by(self, tally: Tally) -> None:
+        """Whoever reads it from now on counts it: nothing is counted twice."""
+        self._counted = tally
+
+    def _uncounted(self) -> Tally:
+        candidate = self.candidate
+        return Tally(0, vendor=candidate.target.vendor, is_silent=candidate.output_tokens_cap == 0)
+
+    def _owed(self) -> Usage | None:
+        """What its upstream asks for what it sent: all that was read, passed on or not."""
+        tally = self._counted.and_then(self._held)
+        if self._was_refused and tally.is_empty:
+            return None
+        tokens = 0 if tally.knows_input else self._attempt.read_tokens()
+        return tally.usage(tokens) if self._ended else tally.usage_so_far(tokens)
+
+    async def hold_until_content(self) -> None:
+        """Read until the caller could see something, so that an error before it can fall back.
+
+        Bounded: an upstream that only ever says hello is let through.
+        """
+        held_bytes = 0
+        while not self._ended:
+            events = await self._read()
+            self._held += events
+            if any(event.has_content for event in events):
+                return
+            held_bytes += sum(len(event.raw) for event in events)
+            if len(self._held) >= HELD_EVENTS_MAX or held_bytes >= HELD_BYTES_MAX:
+                return
+
+    async def next_batch(self) -> list[StreamEvent]:
+        """The events of the next network read; empty after the terminal event.
+
+        One coroutine for each level: a stream of generators was resumed for every token.
+
+        Raises:
+            StreamBroken: the upstream ended, cut or reported an error before the terminal event.
+            UpstreamFailed: the connection broke, stalled or sent something else.
+        """
+        if self._held:
+            held, self._held = self._held, []
+            return held
+        if self._ended:
+            self._attempt.end(None)
+            return []
+        try:
+            return await self._read()
+        except GatewrightError as error:
+            self._attempt.end(error)
+            raise
+
+    async def flow(self, take: Callable[[list[StreamEvent]], bool]) -> None:
+        """Hand events to `take` as they arrive, until it has enough or the stream is over.
+
+        `next_batch` goes on from there, and says what went wrong. Raises like it.
+        """
+        if self._held or self._ended:
+            return
+
+        def read(data: bytes) -> bool:
+            events = self._lifted(self._checked(self._decoder.feed(data)))
+            has_enough = bool(events) and take(events)
+            return has_enough or self._ended or self._broken is not None
+
+        try:
+            await self._reply.flow(read)
+        except GatewrightError as error:
+            self._attempt.end(error)
+            raise
+
+    async def _read(self) -> list[StreamEvent]:
+        """At least one event, or an error."""
+        if self._broken is not None:
+            raise self._broken
+        async for data in self._chunks:
+            if events := self._lifted(self._checked(self._decoder.feed(data))):
+                return events
+            if self._broken is not None:
+                raise self._broken
+        events = self._lifted(self._checked(self._decoder.close()))
+        if not self._ended and not events:
+            raise StreamBroken("The upstream's stream ended before its terminal event.")
+        return events
+
+    def _lifted(self, events: list[StreamEvent]) -> list[StreamEvent]:
+        """Events as the caller sees them; of some it is not known yet what may be shown."""
+        return self._lift.events(events) if events and self._lift is not None else events
+
+    def put_back(self, events: list[StreamEvent]) -> None:
+        """Events that were read and are to be read again; nothing was shown yet."""
+        self._held = events
+        self._counted = self._uncounted()
+
+    def _checked(self, events: list[StreamEvent]) -> list[StreamEvent]:
+        """The events, up to an error among them; it is raised at once unless content came first."""
+        for place, event in enumerate(events):
+            if event.is_terminal:
+                self._ended = True
+            elif not event.has_content and _is_error(event):
+                broken = StreamBroken(_said_of(event))
+                if not any(before.has_content for before in events[:place]):
+                    self._was_refused = True
+                    self._held += events[:place]
+                    raise broken
+                self._broken = broken
+                return events[:place]
+        return events
+
+    async def close(self, cause: BaseException | None = None) -> None:
+        """Give the upstream up; if it was still sending, for this cause or the caller has left."""
+        self._attempt.end(cause or asyncio.CancelledError())
+        await self._reply.close()
+
+
+def _said_of(event: StreamEvent) -> str:
+    if any(delta.text == CUT_SHORT for delta in event.deltas):
+        return "The upstream's stream ended before all of its answers had."
+    return "The upstream reported an error inside its stream."
+
+
+def _is_error(event: StreamEvent) -> bool:
+    return any(delta.kind == "error" for delta in event.deltas)
