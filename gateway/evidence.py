@@ -30,6 +30,8 @@ from gateway.types import (
 
 UNKNOWN_ORGANISATION = "-"
 """Where refusals of callers without a valid key are written down."""
+_NOBODY = Principal("", "", UNKNOWN_ORGANISATION, "", "", (), None, ())
+_NOT_INSPECTED = Inspection("", {}, True, (), 0.0, "cheap", "", 0)
 
 PPM = 1_000_000
 
@@ -187,6 +189,7 @@ def refusal(
     duration_us: int,
 ) -> AuditRecord:
     """A request that was not let through: there is no intent, nothing was sent anywhere."""
+    asker, seen = principal or _NOBODY, inspection or _NOT_INSPECTED
     model, reason = request.model if request else "", error.message
     if holds_data(model, DataClass.S2):
         model, reason = WITHHELD, reason.replace(model, WITHHELD)
@@ -202,20 +205,20 @@ def refusal(
     return AuditRecord(
         stage="outcome",
         request_id=arrival.request_id,
-        organisation=principal.organisation if principal else UNKNOWN_ORGANISATION,
+        organisation=asker.organisation,
         utc_us=utc_us,
-        workspace=principal.workspace if principal else "",
-        project=principal.project if principal else "",
-        key_id=principal.key_id if principal else "",
+        workspace=asker.workspace,
+        project=asker.project,
+        key_id=asker.key_id,
         endpoint=arrival.endpoint,
         dialect=request.dialect if request else "",
         model_requested=model,
         decision=decision_digest(decision) if decision else "",
         decision_reason=reason,
         policy_digest=decision.document_digest if decision else "",
-        data_class=inspection.data_class if inspection else "",
-        findings=inspection.findings if inspection else {},
-        inspection_complete=inspection.complete if inspection else True,
+        data_class=seen.data_class,
+        findings=seen.findings,
+        inspection_complete=seen.complete,
         status="refused",
         http_status=error.http_status,
         error=error.code,
