@@ -31,7 +31,16 @@ from gateway.types import (
 UNKNOWN_ORGANISATION = "-"
 """Where refusals of callers without a valid key are written down."""
 _NOBODY = Principal("", "", UNKNOWN_ORGANISATION, "", "", (), None, ())
-_NOT_INSPECTED = Inspection("", {}, True, (), 0.0, "cheap", "", 0)
+_NOT_INSPECTED = Inspection(
+    data_class="",
+    findings={},
+    complete=True,
+    incomplete_reasons=(),
+    complexity=0.0,
+    complexity_tier="cheap",
+    classifier_version="",
+    duration_us=0,
+)
 
 PPM = 1_000_000
 
