@@ -5,9 +5,10 @@ Nobody waits for any of it, and nothing is decided by it before somebody has loo
 
 from collections.abc import Callable
 
+from gateway.answer_checks import OnTrial, on_trial
 from gateway.evidence import Ending
 from gateway.metrics import Metrics
-from gateway.passage import OnTrial, Passage, on_trial
+from gateway.passage import Passage
 from gateway.rollout.trials import Trials, shadow_change
 from gateway.rollout.versions import Governing
 from gateway.routing import Ruling

@@ -1,21 +1,18 @@
 """What the journey carries with it: the arrival at the door, and the passage once let through.
 
-Both are frozen and only point at the nouns of `gateway.types`; they add none of their own.
+All frozen; they only point at the nouns of `gateway.types` and add none of their own.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from msgspec import Struct
 
-from gateway.answers import AnswerTraits, traits_of
 from gateway.money.rates import NO_LIMITS, Permit
 from gateway.ports import Dialect
-from gateway.rollout.trials import TargetTrial
 from gateway.routing import Ruling
 from gateway.snapshot import Snapshot
 from gateway.types import (
     ChatRequest,
-    Completion,
     Inspection,
     Principal,
     Receipt,
@@ -113,60 +110,3 @@ class Passage(Struct, frozen=True):
         if self.output is None and self.veil is None:
             return None
         return in_turn(self.output, self.veil)
-
-
-class OnTrial(Struct, frozen=True):
-    """A request that a canary among the targets could have got, or got."""
-
-    trial: TargetTrial
-    checks: tuple[str, ...]
-    is_canary: bool
-
-
-def on_trial(passage: Passage) -> OnTrial | None:
-    """The canary that a request's preference gives a share; None for most requests."""
-    decision, policies = passage.ruling.decision, passage.arrival.snapshot.policies
-    if not policies.tries_targets or decision.matched_preference is None:
-        return None
-    document = policies.document_for(passage.principal)
-    rules = document.body.preferences
-    rule = next((each for each in rules if each.name == decision.matched_preference), None)
-    canary = rule.canary if rule is not None else None
-    if rule is None or canary is None or canary.target not in decision.candidates:
-        return None
-    trial = TargetTrial(decision.document_digest, rule.name, canary.target)
-    return OnTrial(trial, canary.checks, decision.candidates[0] == canary.target)
-
-
-UNMET = "response_format.unmet"
-"""In a record: an answer that nothing upstream held to its schema, and that differs from it."""
-
-
-def is_unenforced(dropped: Iterable[str]) -> bool:
-    """Whether the answer's format was left out or weakened, so that it has to be looked at."""
-    return any(name.startswith("response_format") for name in dropped)
-
-
-def unmet_format(passage: Passage, dropped: tuple[str, ...], text: str) -> str:
-    """Where an answer differs from the format that its request asked for and no upstream enforced.
-
-    A path in ASCII without line breaks; empty where it is as asked.
-    """
-    if not dropped or not is_unenforced(dropped):
-        return ""
-    path = passage.arrival.dialect.unmet(passage.request, text)
-    return "".join(each if each.isascii() and each.isprintable() else "*" for each in path)[:100]
-
-
-def unsound(
-    passage: Passage, traits: AnswerTraits, text: str, checks: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Those of the checks that an answer fails."""
-    return traits.failed(checks, lambda: bool(passage.arrival.dialect.unmet(passage.request, text)))
-
-
-def unsound_whole(
-    passage: Passage, completion: Completion, checks: tuple[str, ...]
-) -> tuple[str, ...]:
-    """The same of a whole answer."""
-    return unsound(passage, traits_of(completion), completion.text, checks)

@@ -10,6 +10,7 @@ from functools import partial
 
 from msgspec import Struct, structs
 
+from gateway.answer_checks import UNMET, unmet_format, unsound_whole
 from gateway.answers import stopped_by
 from gateway.dispatch.attempts import AttemptLog, end_code
 from gateway.dispatch.dispatcher import Answered
@@ -17,7 +18,7 @@ from gateway.errors import GatewrightError
 from gateway.heads import Begin, answer_headers, begin_early, fail_late, ping_early
 from gateway.intake import Intake, Stages
 from gateway.money.catalogue import saved_by_cache
-from gateway.passage import UNMET, Arrival, Passage, unmet_format, unsound_whole
+from gateway.passage import Arrival, Passage
 from gateway.pings import Pings, Write
 from gateway.relay import Direct, Relay
 from gateway.tally import usage_of

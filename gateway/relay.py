@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from gateway.answer_checks import UNMET, is_unenforced, on_trial, unmet_format, unsound
 from gateway.answers import AnswerTraits
 from gateway.caching.kept_streams import NotedStream, RepeatedStream
 from gateway.conclusion import Conclusion
@@ -15,7 +16,7 @@ from gateway.dispatch.attempts import AttemptLog, end_code
 from gateway.dispatch.live_stream import LiveStream
 from gateway.errors import GatewrightError, UpstreamFailed
 from gateway.money.catalogue import saved_by_cache
-from gateway.passage import UNMET, Passage, is_unenforced, on_trial, unmet_format, unsound
+from gateway.passage import Passage
 from gateway.pings import Pings, Push, Write
 from gateway.ports import StreamEncoder
 from gateway.tally import Tally, read_tokens
