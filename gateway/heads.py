@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 
 from gateway.conclusion import Concluded
 from gateway.errors import GatewrightError
+from gateway.money.catalogue import saved_by_cache
 from gateway.passage import Passage
-from gateway.pings import Write
+from gateway.pings import Direct, Write
 from gateway.ports import StreamEncoder
-from gateway.relay import Direct
 from gateway.routing import Denial, decision_digest
-from gateway.types import Principal, Receipt, Target
+from gateway.types import Principal, Receipt, Target, Usage
 
 
 Begin = Callable[[Mapping[str, str]], Write]
@@ -68,6 +68,33 @@ def answer_headers(
     if passage.permit.standing is not None:
         arrival = passage.arrival
         headers |= arrival.dialect.encode_standing(passage.permit.standing, arrival.arrived_us)
-    if dropped and passage.principal.translation != "lenient":
+    if tells_dropped(passage, dropped):
         headers["x-gatewright-dropped"] = ", ".join(dropped)
     return headers
+
+
+def late_headers(passage: Passage, target: Target, dropped: tuple[str, ...]) -> dict[str, str]:
+    """What a head would have said, had it not been sent with a ping before the answer."""
+    headers = {"x-gatewright-target": target.name}
+    if tells_dropped(passage, dropped):
+        headers["x-gatewright-dropped"] = ",".join(dropped)
+    return headers
+
+
+def ending_headers(target: Target, usage: Usage, unmet: str) -> dict[str, str]:
+    """What is known of an answer once it is whole, where there is anything to say.
+
+    `unmet` is where it differs from the format that was asked for.
+    """
+    headers = {}
+    if usage.estimated:
+        headers["x-gatewright-usage"] = "estimated"
+    if unmet:
+        headers["x-gatewright-schema"] = f"unmet at {unmet}"
+    if saved := saved_by_cache(target.price, usage):
+        headers["x-gatewright-cache-saved-microusd"] = str(saved)
+    return headers
+
+
+def tells_dropped(passage: Passage, dropped: tuple[str, ...]) -> bool:
+    return bool(dropped) and passage.principal.translation != "lenient"

@@ -12,6 +12,12 @@ from collections.abc import Awaitable, Callable
 Write = Callable[[bytes], Awaitable[None]]
 Push = Callable[[bytes], bool]
 """Writes at once; True where the caller is slow, and a `Write` would have waited."""
+Direct = Callable[[], Push | None]
+"""How to write at once, for who has begun to write; None where every write may have to wait."""
+
+
+def never_direct() -> None:
+    """A caller to whom every write may have to wait."""
 
 
 class Pings:

@@ -15,12 +15,11 @@ from gateway.answers import stopped_by
 from gateway.dispatch.attempts import AttemptLog, end_code
 from gateway.dispatch.dispatcher import Answered
 from gateway.errors import GatewrightError
-from gateway.heads import Begin, answer_headers, begin_early, fail_late, ping_early
+from gateway.heads import Begin, answer_headers, begin_early, ending_headers, fail_late, ping_early
 from gateway.intake import Intake, Stages
-from gateway.money.catalogue import saved_by_cache
 from gateway.passage import Arrival, Passage
-from gateway.pings import Pings, Write
-from gateway.relay import Direct, Relay
+from gateway.pings import Direct, Pings, Write
+from gateway.relay import Relay
 from gateway.tally import usage_of
 from gateway.types import Completion
 
@@ -100,12 +99,7 @@ class Pipeline:
         await self._threads.keep(passage, body)
         headers = answer_headers(passage, target, answered.dropped, concluded)
         headers |= attempts.told
-        if usage.estimated:
-            headers["x-gatewright-usage"] = "estimated"
-        if unmet:
-            headers["x-gatewright-schema"] = f"unmet at {unmet}"
-        if saved := saved_by_cache(target.price, usage):
-            headers["x-gatewright-cache-saved-microusd"] = str(saved)
+        headers |= ending_headers(target, usage, unmet)
         return WholeAnswer(body, headers)
 
     def _encoded(self, passage: Passage, answered: Answered) -> tuple[Completion, bytes]:

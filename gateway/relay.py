@@ -15,21 +15,15 @@ from gateway.conclusion import Conclusion
 from gateway.dispatch.attempts import AttemptLog, end_code
 from gateway.dispatch.live_stream import LiveStream
 from gateway.errors import GatewrightError, UpstreamFailed
-from gateway.money.catalogue import saved_by_cache
+from gateway.heads import ending_headers, late_headers
 from gateway.passage import Passage
-from gateway.pings import Pings, Push, Write
+from gateway.pings import Direct, Pings, Push, Write, never_direct
 from gateway.ports import StreamEncoder
 from gateway.tally import Tally, read_tokens
 from gateway.types import StreamEvent
 
 
 Keep = Callable[[Passage, bytes], Awaitable[None]]
-Direct = Callable[[], Push | None]
-"""How to write at once, for who has begun to write; None where every write may have to wait."""
-
-
-def never_direct() -> None:
-    """A caller to whom every write may have to wait."""
 
 
 class Relay:
@@ -152,31 +146,18 @@ class Relay:
             stop_reason=self._tally.stop_reason,
             unsound=partial(unsound, passage, self._traits or AnswerTraits(), text),
         )
-        told = self._told_late()
-        if usage.estimated:
-            told += " x-gatewright-usage=estimated"
-        if unmet:
-            told += f" x-gatewright-schema=unmet at {unmet}"
-        if saved := saved_by_cache(candidate.target.price, usage):
-            told += f" x-gatewright-cache-saved-microusd={saved}"
-        ending = encoder.finish(
-            f"x-gatewright-cost-microusd={concluded.cost_microusd} "
-            f"x-gatewright-receipt={concluded.receipt}{told}",
-            usage,
-        )
+        told = {
+            "x-gatewright-cost-microusd": concluded.cost_microusd,
+            "x-gatewright-receipt": concluded.receipt,
+        }
+        if self._pings.have_begun:
+            told |= late_headers(passage, candidate.target, dropped)
+        told |= ending_headers(candidate.target, usage, unmet)
+        ending = encoder.finish(" ".join([f"{name}={told[name]}" for name in told]), usage)
         if encoder.response:
             # Before its caller sees the end: it may be continued at once.
             await self._keep(passage, encoder.response)
         return ending
-
-    def _told_late(self) -> str:
-        """What the head would have said, had it not been sent with a ping before the answer."""
-        if not self._pings.have_begun:
-            return ""
-        told = f" x-gatewright-target={self._live.candidate.target.name}"
-        if self._live.dropped and self._passage.principal.translation != "lenient":
-            told += f" x-gatewright-dropped={','.join(self._live.dropped)}"
-        return told
 
     async def _failure(self, encoder: StreamEncoder, error: GatewrightError) -> bytes:
         """The error event of a stream that broke, once that is on record."""

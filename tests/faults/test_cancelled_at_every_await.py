@@ -22,8 +22,8 @@ from gateway.errors import BudgetExhausted
 from gateway.identity import Peppers
 from gateway.money.budgets import Limit
 from gateway.passage import Arrival
+from gateway.pings import never_direct
 from gateway.pipeline import Pipeline, StreamedAnswer
-from gateway.relay import never_direct
 from gateway.store.engine import open_database
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 from gateway.store.money.leased_ledger import LeasedLedger
