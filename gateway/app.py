@@ -4,16 +4,16 @@ Nothing runs at import. `DataPlane` builds every object by constructor injection
 life of its own in order, and stops it in the opposite order.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 from gateway.api.application import Application, build_application
-from gateway.api.door import Door, Load, bounds_of
 from gateway.api.front import Front
 from gateway.api.responses import response_routes
 from gateway.assembly.configured_policy import load_policy
+from gateway.assembly.endpoints import ENDPOINTS, make_doors
 from gateway.assembly.places import Rotation, make_alerting, make_cache, make_rates
 from gateway.assembly.wiring import (
     make_audit_log,
@@ -35,8 +35,6 @@ from gateway.conclusion import Conclusion
 from gateway.configuration.settings import Settings
 from gateway.counting import Counting
 from gateway.credentials import master_key, pepper
-from gateway.dialects.anthropic_messages.counting import AnthropicTokenCount
-from gateway.dialects.openai_responses.counting import OpenAITokenCount
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.token_count import count_input_tokens
 from gateway.dispatch.cascading import Cascade
@@ -51,7 +49,7 @@ from gateway.oversight.deeds import Deeds, LateDeeds
 from gateway.patience import patience
 from gateway.pipeline import Pipeline
 from gateway.pool.parity import Parity
-from gateway.ports import AuditLog, Dialect
+from gateway.ports import AuditLog
 from gateway.providers.registry import engines_among, model_hosts, pools_among
 from gateway.rollout.trials import Trials
 from gateway.rollout.versions import PolicySet
@@ -69,7 +67,6 @@ from gateway.store.traffic.archive import DecisionArchive
 from gateway.store.workers import WorkerTable
 from gateway.telemetry import Event, logger
 from gateway.turns import Turns
-from gateway.types import DialectName
 from gateway.upkeep import Duty, Upkeep
 from gateway.worker.duties import Tended, duties_of
 from gateway.worker.following import Board, Following
@@ -77,19 +74,6 @@ from gateway.worker.presence import Parts, Presence
 from gateway.worker.pricing import configured_targets, watched_prices
 from gateway.worker.probing import Prober
 from gateway.worker.soundness import Soundness
-
-
-ENDPOINTS: Mapping[str, DialectName] = {
-    "/v1/chat/completions": "openai_chat",
-    "/v1/messages": "anthropic_messages",
-    "/v1/responses": "openai_responses",
-    "/v1/embeddings": "openai_embeddings",
-    "/v1/completions": "openai_completions",
-}
-COUNTS: Mapping[str, Dialect] = {
-    "/v1/messages/count_tokens": AnthropicTokenCount(),
-    "/v1/responses/input_tokens": OpenAITokenCount(),
-}
 
 
 class DataPlane:
@@ -154,23 +138,18 @@ class DataPlane:
 
     def application(self) -> Application:
         """The ASGI application of this worker's listener."""
-        load = Load(self._settings.limits.concurrent_requests_max, self.metrics, self._turns)
-        make_door = partial(
-            Door,
-            snapshots=self.snapshots,
-            clock=self._clock,
-            metrics=self.metrics,
-            bounds=bounds_of(self._settings.limits),
-            load=load,
-        )
-        pipeline = Pipeline(self._stages())
-        doors = [
-            make_door(path, DIALECTS[name], pipeline=pipeline) for path, name in ENDPOINTS.items()
-        ]
         counting = Counting(
             self._stages(), providers=self._providers, calibration=self._calibration
         )
-        doors += [make_door(path, dialect, pipeline=counting) for path, dialect in COUNTS.items()]
+        doors = make_doors(
+            Pipeline(self._stages()),
+            counting,
+            snapshots=self.snapshots,
+            clock=self._clock,
+            metrics=self.metrics,
+            limits=self._settings.limits,
+            turns=self._turns,
+        )
         front = Front(
             snapshots=self.snapshots,
             peppers=self._peppers,
@@ -250,14 +229,21 @@ class DataPlane:
 
     def _make_integration(self) -> Integration:
         return Integration(
-            *(self._settings, self._database, self._clock, master_key(self._settings), self._audit),
+            self._settings,
+            self._database,
+            self._clock,
+            master_key(self._settings),
+            self._audit,
             lines=self._left_by_gone,
             evidence=self._evidence,
         )
 
     def _make_rotation(self) -> Rotation:
         return Rotation(
-            *(self._settings, self._database, self._clock, self._egress),
+            self._settings,
+            self._database,
+            self._clock,
+            self._egress,
             providers=self._providers,
             hosts=self._hosts,
             publish=self._publish_board,
@@ -289,7 +275,9 @@ class DataPlane:
 
     def _make_presence(self) -> Presence:
         parts = Parts(
-            *(self.snapshots, self._health, self.metrics),
+            self.snapshots,
+            self._health,
+            self.metrics,
             pools=pools_among(self._providers),
             engines=lambda: engines_among(self._hosts),
             differing=lambda: self._parity.differing,
@@ -318,14 +306,20 @@ class DataPlane:
     def _batches(self) -> Batches:
         return Batches(
             Means(
-                *(self._settings, self._database, self._clock, self.metrics, self.snapshots),
+                self._settings,
+                self._database,
+                self._clock,
+                self.metrics,
+                self.snapshots,
                 self._watcher.waiting,
                 self._stages,
                 {path: DIALECTS[name] for path, name in ENDPOINTS.items()},
                 self._providers,
                 self._ledger,
                 self._integration.sink.outcome,
-                *(Deeds(self._audit, self._clock), self._audit, self._evidence),
+                Deeds(self._audit, self._clock),
+                self._audit,
+                self._evidence,
             )
         )
 
@@ -335,7 +329,7 @@ class DataPlane:
 
     def _stages(self) -> Stages:
         dispatcher = Dispatcher(
-            *(self._providers, DIALECTS, self._health, self._clock), turns=self._turns
+            self._providers, DIALECTS, self._health, self._clock, turns=self._turns
         )
         exploration = self._settings.inspection.cascade_exploration
         vectors = Vectors(
@@ -361,7 +355,11 @@ class DataPlane:
 
     def _duties(self) -> tuple[Duty, ...]:
         tended = Tended(
-            *(self._settings, self._database, self._clock, self.metrics, self._egress),
+            self._settings,
+            self._database,
+            self._clock,
+            self.metrics,
+            self._egress,
             evidence=self._evidence,
             deeds=Deeds(self._audit, self._clock),
             policies=self._policies,
