@@ -172,7 +172,11 @@ class Intake:
         try:
             await self._turns
             record = evidence.intent(
-                *(principal, request, asked.inspection, ruling, reservation),
+                principal,
+                request,
+                asked.inspection,
+                ruling,
+                reservation,
                 arrival=arrival,
                 utc_us=now_us,
             )

@@ -205,7 +205,10 @@ def make_hook(settings: Settings, egress: Egress, clock: Clock) -> WebHook | Non
     signer = Signer("alerts", keys, clock) if keys else None
     with as_setting(settings, "providers.", "alerts.url"):
         return WebHook(
-            *("alerts", settings.alerts.url, credential, egress),
+            "alerts",
+            settings.alerts.url,
+            credential,
+            egress,
             allow_plain_http=may_be_plain,
             signer=signer,
         )

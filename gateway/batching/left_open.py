@@ -157,7 +157,8 @@ def left_open(
 ) -> LeftOpen:
     """All that it takes, of one database; outcomes are written to `audit`."""
     return LeftOpen(
-        *(Retiring(database, sink, clock), LineStore(database, clock)),
+        Retiring(database, sink, clock),
+        LineStore(database, clock),
         UnsentLines(database, clock),
         late=LateBookings(database, clock),
         parked=ParkedMoney(database, clock, _NOBODY),

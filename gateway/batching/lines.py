@@ -100,7 +100,7 @@ class LineJourneys:
         try:
             until_us = batch.expires_us if may_park else 0
             errand = Errand(
-                *(batch.batch_id, line.number, batch.key_id, until_us), check_lease=check_lease
+                batch.batch_id, line.number, batch.key_id, until_us, check_lease=check_lease
             )
             arrival = self._arrival(batch, errand, request_id, self._clock.utc_us())
             passage = await self._pipeline.intake.let_through(arrival, read_body)
@@ -198,7 +198,9 @@ class LineJourneys:
 def errand_of(batch: Batch, line: Line, vendor_batch: str, check_end: Callable[[], None]) -> Errand:
     """The second half of a parked line's errand; see `Errand.check_end`."""
     return Errand(
-        *(batch.batch_id, line.number, batch.key_id),
+        batch.batch_id,
+        line.number,
+        batch.key_id,
         is_parked=True,
         vendor_batch=vendor_batch,
         check_end=check_end,

@@ -160,13 +160,20 @@ class Batches:
             poll_s=settings.native_poll_s,
         )
         journeys = ParcelJourneys(
-            *(store, self._batches, self._parked, self._reservations, self._service),
+            store,
+            self._batches,
+            self._parked,
+            self._reservations,
+            self._service,
             self._shared,
             forgetting=forgetting,
             poll_s=settings.native_poll_s,
         )
         return ParcelRunner(
-            *(store, journeys, self._reservations, self._shared),
+            store,
+            journeys,
+            self._reservations,
+            self._shared,
             share=ParcelShare(worker, holder, settings.native_lines_max),
             wake=self._runner.has_parked,
         )
@@ -186,7 +193,9 @@ class Batches:
     ) -> LooseEnds:
         means = self._means
         return kind(
-            *(intents, folder, self._lines),
+            intents,
+            folder,
+            self._lines,
             UnsentLines(means.database, means.clock),
             self._reservations,
             audit=audit,

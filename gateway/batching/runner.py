@@ -214,7 +214,9 @@ class BatchRunner:
     async def _send(self, claim: Claim, key: ContentKey) -> None:
         request_id = self._new_request_id()
         outcome = await self._journeys.send(
-            *(claim.batch, claim.line, request_id),
+            claim.batch,
+            claim.line,
+            request_id,
             may_park=not claim.failures,
             check_lease=partial(self._check_lease, claim),
         )

@@ -63,8 +63,13 @@ class Dispatcher:
         self._dialects = dialects
         self._turns = turns or Turns()
         self._ground = Ground(
-            *(providers, self._dialect_of, health, budget or RetryBudget(), clock),
-            *(self._encode, self._turns),
+            providers,
+            self._dialect_of,
+            health,
+            budget or RetryBudget(),
+            clock,
+            self._encode,
+            self._turns,
         )
 
     def prepare(self, request: ChatRequest, plan: Plan, translation: Translation) -> Plan:
@@ -174,9 +179,12 @@ class Dispatcher:
             candidate: Candidate, dialect: Dialect, reply: UpstreamReply, attempt: RunningAttempt
         ) -> LiveStream:
             live = LiveStream(
-                *(candidate, dialect.name, reply),
+                candidate,
+                dialect.name,
+                reply,
                 dialect.stream_decoder(answers_of(request)),
-                *(attempt, rewriting),
+                attempt,
+                rewriting,
             )
             await live.hold_until_content()
             return live

@@ -181,7 +181,10 @@ def drift_watch(
     alerting = None if hook is None else Alerting(table, hook, drift_message)
     hours = ProfileHours(database, sink, clock)
     watch = DriftWatch(
-        *(settings, hours, table, LateDeeds(deeds, clock)),
+        settings,
+        hours,
+        table,
+        LateDeeds(deeds, clock),
         inspector=inspector,
         metrics=metrics,
         alerting=alerting,

@@ -83,7 +83,10 @@ def _following(parts: Tended) -> tuple[Duty, ...]:
     refresh_s, rotation = parts.settings.secrets.refresh_s, parts.rotation
     return (
         Duty(
-            *("credentials", refresh_s, rotation.refresh, Event.CREDENTIAL_UNAVAILABLE),
+            "credentials",
+            refresh_s,
+            rotation.refresh,
+            Event.CREDENTIAL_UNAVAILABLE,
             wake=rotation.wake,
         ),
         Duty("keys", rhythm.FOLLOW_RETRY_S, parts.following.follow, Event.SNAPSHOT_FAILED),
@@ -92,7 +95,10 @@ def _following(parts: Tended) -> tuple[Duty, ...]:
         Duty("prices", rhythm.PRICES_S, parts.prices.follow, Event.PRICES_REFUSED),
         Duty("guard", rhythm.GUARD_S, parts.guard.tend, Event.GUARD_FAILED),
         Duty(
-            *("schedule", rhythm.GUARD_S, scheduler.tend, Event.SCHEDULE_FAILED),
+            "schedule",
+            rhythm.GUARD_S,
+            scheduler.tend,
+            Event.SCHEDULE_FAILED,
             due=parts.watcher.waiting.schedules,
         ),
     )
@@ -125,7 +131,10 @@ def _watching(parts: Tended) -> tuple[Duty, ...]:
     return (
         Duty("health", rhythm.HEALTH_S, parts.soundness.report, Event.UPKEEP_FAILED),
         *drift_watch(
-            *(settings.drift, parts.database, parts.integration.sink, parts.deeds),
+            settings.drift,
+            parts.database,
+            parts.integration.sink,
+            parts.deeds,
             parts.clock,
             inspector=parts.inspector,
             metrics=parts.metrics,
@@ -134,7 +143,10 @@ def _watching(parts: Tended) -> tuple[Duty, ...]:
         *hour_watch(settings.alerts.dear_hour_microusd, parts.database, parts.clock, hook),
         *parts.presence.duties,
         connection_tests(
-            *(settings, parts.database, parts.evidence, parts.clock),
+            settings,
+            parts.database,
+            parts.evidence,
+            parts.clock,
             providers=parts.providers,
             board=parts.prober.board,
             trial=parts.rotation.trial,

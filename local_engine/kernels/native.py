@@ -191,9 +191,16 @@ class NativeKernels:
         for index, (start, end) in enumerate(chunks.spans):
             skipped = chunks.first_rows[index] * row_bytes
             failed = self._library.paged_prefill(
-                *(q.data_ptr() + skipped, keys.data_ptr(), values.data_ptr()),
-                *(table[index].data_ptr(), out.data_ptr() + skipped),
-                *(end - start, heads, keys.shape[1], dim, start),
+                q.data_ptr() + skipped,
+                keys.data_ptr(),
+                values.data_ptr(),
+                table[index].data_ptr(),
+                out.data_ptr() + skipped,
+                end - start,
+                heads,
+                keys.shape[1],
+                dim,
+                start,
                 reach.scale,
                 reach.window,
             )

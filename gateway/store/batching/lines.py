@@ -168,8 +168,10 @@ class LineStore:
         async with self._database.writing() as connection:
             for batch_id in sorted(numbers):
                 mine = update(batch_lines).where(
-                    *(columns.batch_id == batch_id, columns.number.in_(numbers[batch_id])),
-                    *(columns.state == "running", columns.holder == holder),
+                    columns.batch_id == batch_id,
+                    columns.number.in_(numbers[batch_id]),
+                    columns.state == "running",
+                    columns.holder == holder,
                 )
                 await connection.execute(mine.values(leased_until_us=until_us))
         return until_us

@@ -193,8 +193,14 @@ class BatchLists(Struct, frozen=True):
     async def _files(self, *which: ColumnElement[bool]) -> list[FileRow]:
         query = (
             select(
-                *(_F.id, _F.workspace, _F.project, _F.key_id, _F.purpose, _F.size_bytes),
-                *(_F.created_us, _F.expires_us),
+                _F.id,
+                _F.workspace,
+                _F.project,
+                _F.key_id,
+                _F.purpose,
+                _F.size_bytes,
+                _F.created_us,
+                _F.expires_us,
             )
             .where(*which, _F.is_whole, _F.expires_us > self.clock.utc_us())
             .order_by(_F.created_us.desc(), _F.id.desc())

@@ -47,8 +47,12 @@ class ParcelStore:
         )
         query = (
             select(
-                *(_LINES.batch_id, _LINES.provider, _LINES.target),
-                *(func.count(), func.sum(_LINES.size_bytes), func.min(_LINES.parked_us)),
+                _LINES.batch_id,
+                _LINES.provider,
+                _LINES.target,
+                func.count(),
+                func.sum(_LINES.size_bytes),
+                func.min(_LINES.parked_us),
                 is_coming,
                 batches.c.state,
             )
@@ -60,8 +64,14 @@ class ParcelStore:
             rows = (await connection.execute(query)).all()
         return [
             Loose(
-                *(row[0], row[1], row[2], row[3]),
-                *(int(row[4]), row[5], not row[6] or row[7] != "in_progress", old_us),
+                row[0],
+                row[1],
+                row[2],
+                row[3],
+                int(row[4]),
+                row[5],
+                not row[6] or row[7] != "in_progress",
+                old_us,
             )
             for row in rows
         ]
@@ -72,8 +82,10 @@ class ParcelStore:
         """Put these lines into a new parcel, which this worker leads; how many."""
         now_us = self._clock.utc_us()
         which = and_(
-            *(_LINES.batch_id == loose.batch_id, _LINES.parcel == ""),
-            *(_LINES.provider == loose.provider, _LINES.target == loose.target),
+            _LINES.batch_id == loose.batch_id,
+            _LINES.parcel == "",
+            _LINES.provider == loose.provider,
+            _LINES.target == loose.target,
             is_for(holder, loose.old_us),
         )
         query = (

@@ -79,8 +79,12 @@ class ParkedLineStore:
         )
         query = (
             select(
-                *(_LINES.number, _LINES.sealed_ticket, _LINES.failures, _LINES.is_ending),
-                *(batch_lines.c.sealed_id, batch_lines.c.sealed_body),
+                _LINES.number,
+                _LINES.sealed_ticket,
+                _LINES.failures,
+                _LINES.is_ending,
+                batch_lines.c.sealed_id,
+                batch_lines.c.sealed_body,
             )
             .join(batch_lines, joined)
             .where(_LINES.batch_id == batch_id, _LINES.number.in_(numbers))

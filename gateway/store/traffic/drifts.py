@@ -109,8 +109,15 @@ class DriftTable:
                 return None
             organisation, kind, scope = new
             known = Drift(
-                *(secrets.token_hex(6), organisation, kind, scope, "suspected"),
-                *(began_us, now_us, now_us, verdict.said),
+                secrets.token_hex(6),
+                organisation,
+                kind,
+                scope,
+                "suspected",
+                began_us,
+                now_us,
+                now_us,
+                verdict.said,
                 guarantee=guarantee,
             )
             async with self._database.writing() as connection:
