@@ -5,9 +5,7 @@ metadata and unknown fields are walked like messages. Strings that hold JSON wit
 decoded and walked too. What cannot be read as text (images, audio, files) is named, not guessed.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, pairwise
 from typing import Final, TypeGuard
 
 import msgspec
@@ -18,7 +16,8 @@ from classifiers.parts import Part, asked, is_asking, parts_of
 from classifiers.pieces import bytes_said, pieces_of
 from classifiers.pii.decoded import CUT
 from classifiers.sealed import SEALING, has_seal, is_sealed, wrapped
-from classifiers.units import LEAD_LENGTH, SEAM, Chain, Unit
+from classifiers.segments import CODES, Extraction, Segment
+from classifiers.units import SEAM
 
 
 MAX_DEPTH: Final = 48
@@ -82,80 +81,6 @@ _LONGEST_ROLE = 16
 _LONGEST_FLOAT = 1e20
 _EXACT_MAX = 2.0**53
 _FLOAT_DIGITS = 15
-CODES: Final = "codes"
-"""The kind of a segment that stands as numbers in the document, and not as the text it is."""
-
-
-class Segment(msgspec.Struct, frozen=True):
-    """One string of the request, its role and kind: value, key, number, piece, codes or json."""
-
-    text: str
-    role: str
-    kind: str
-
-    def __repr__(self) -> str:
-        return f"Segment(role={self.role!r}, kind={self.kind!r}, length={len(self.text)})"
-
-
-class Extraction(msgspec.Struct, frozen=True):
-    """All segments in document order, and what could not be turned into segments.
-
-    `newest_user` are indices of the segments of the newest user turn, `parts` of the first segment
-    of each part. `opaque_kinds` names content that is no text; `reasons` why the walk is partial.
-    """
-
-    segments: tuple[Segment, ...]
-    newest_user: tuple[int, ...]
-    opaque_kinds: tuple[str, ...]
-    reasons: tuple[str, ...]
-    parts: tuple[int, ...]
-    chains: tuple[tuple[int, ...], ...] = ()
-    """Segments that are the texts of parts which follow each other in one message."""
-
-    def __repr__(self) -> str:
-        return f"Extraction(segments={len(self.segments)}, reasons={self.reasons})"
-
-    def joined(self) -> str:
-        return SEAM.join([segment.text for segment in self.segments])
-
-    def starts(self) -> list[int]:
-        """Offset of each segment in the joined text."""
-        lengths = (len(segment.text) + len(SEAM) for segment in self.segments)
-        return [0, *accumulate(lengths)][: len(self.segments)]
-
-    def units(self) -> list[tuple[Unit, int]]:
-        """What is judged as a whole, one part each, with the index of its first segment."""
-        texts = [segment.text for segment in self.segments]
-        edges = sorted({*self.parts, len(texts)})
-        units = []
-        lead = ""
-        chains = self._places()
-        for first, end in pairwise(edges):
-            text = SEAM.join(texts[first:end])
-            inside = tuple(chains[at] for at in range(first, end) if at in chains) if chains else ()
-            units.append((Unit(text, lead, inside), first))
-            lead = text[-LEAD_LENGTH:]
-        return units
-
-    def places(self) -> tuple[Chain, ...]:
-        """Where the chains of a single part stand in its text."""
-        return tuple(self._places().values())
-
-    def _places(self) -> dict[int, Chain]:
-        """Where each chain stands in the text of its part, by its first segment."""
-        if not self.chains:
-            return {}
-        starts = self.starts()
-        found: dict[int, Chain] = {}
-        for chain in self.chains:
-            base = starts[self.parts[bisect_right(self.parts, chain[0]) - 1]]
-            found[chain[0]] = tuple(
-                (starts[at] - base, starts[at] - base + len(self.segments[at].text)) for at in chain
-            )
-        return found
-
-    def newest_user_text(self) -> str:
-        return "\n".join([self.segments[index].text for index in self.newest_user])
 
 
 def extract(document: object) -> Extraction:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from classifiers.extraction import CODES, MAX_SEGMENTS, TOO_MANY, Extraction, extract, extract_parts
+from classifiers.extraction import MAX_SEGMENTS, TOO_MANY, extract, extract_parts
 from classifiers.parts import Part
 from classifiers.pii.labels import MOST_SENSITIVE, DataClass
 from classifiers.pii.scanner import PATTERNS_ONLY, Scanner
+from classifiers.segments import CODES, Extraction
 from classifiers.units import LEAD_LENGTH, Unit
 from classifiers.verdicts import CLEAN, Verdict, counted, judge
 

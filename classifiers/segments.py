@@ -1,0 +1,85 @@
+"""What a walk finds in a document: its strings in order, and which of them belong together."""
+
+from bisect import bisect_right
+from itertools import accumulate, pairwise
+from typing import Final
+
+import msgspec
+
+from classifiers.units import LEAD_LENGTH, SEAM, Chain, Unit
+
+
+CODES: Final = "codes"
+"""The kind of a segment that stands as numbers in the document, and not as the text it is."""
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """One string of the request, its role and kind: value, key, number, piece, codes or json."""
+
+    text: str
+    role: str
+    kind: str
+
+    def __repr__(self) -> str:
+        return f"Segment(role={self.role!r}, kind={self.kind!r}, length={len(self.text)})"
+
+
+class Extraction(msgspec.Struct, frozen=True):
+    """All segments in document order, and what could not be turned into segments.
+
+    `newest_user` are indices of the segments of the newest user turn, `parts` of the first segment
+    of each part. `opaque_kinds` names content that is no text; `reasons` why the walk is partial.
+    """
+
+    segments: tuple[Segment, ...]
+    newest_user: tuple[int, ...]
+    opaque_kinds: tuple[str, ...]
+    reasons: tuple[str, ...]
+    parts: tuple[int, ...]
+    chains: tuple[tuple[int, ...], ...] = ()
+    """Segments that are the texts of parts which follow each other in one message."""
+
+    def __repr__(self) -> str:
+        return f"Extraction(segments={len(self.segments)}, reasons={self.reasons})"
+
+    def joined(self) -> str:
+        return SEAM.join([segment.text for segment in self.segments])
+
+    def starts(self) -> list[int]:
+        """Offset of each segment in the joined text."""
+        lengths = (len(segment.text) + len(SEAM) for segment in self.segments)
+        return [0, *accumulate(lengths)][: len(self.segments)]
+
+    def units(self) -> list[tuple[Unit, int]]:
+        """What is judged as a whole, one part each, with the index of its first segment."""
+        texts = [segment.text for segment in self.segments]
+        edges = sorted({*self.parts, len(texts)})
+        units = []
+        lead = ""
+        chains = self._places()
+        for first, end in pairwise(edges):
+            text = SEAM.join(texts[first:end])
+            inside = tuple(chains[at] for at in range(first, end) if at in chains) if chains else ()
+            units.append((Unit(text, lead, inside), first))
+            lead = text[-LEAD_LENGTH:]
+        return units
+
+    def places(self) -> tuple[Chain, ...]:
+        """Where the chains of a single part stand in its text."""
+        return tuple(self._places().values())
+
+    def _places(self) -> dict[int, Chain]:
+        """Where each chain stands in the text of its part, by its first segment."""
+        if not self.chains:
+            return {}
+        starts = self.starts()
+        found: dict[int, Chain] = {}
+        for chain in self.chains:
+            base = starts[self.parts[bisect_right(self.parts, chain[0]) - 1]]
+            found[chain[0]] = tuple(
+                (starts[at] - base, starts[at] - base + len(self.segments[at].text)) for at in chain
+            )
+        return found
+
+    def newest_user_text(self) -> str:
+        return "\n".join([self.segments[index].text for index in self.newest_user])
