@@ -43,6 +43,7 @@ nothing for a while. With the deadline of a probe this makes 20 seconds, after w
 watch themselves say that they are stuck.
 """
 CACHE_WAIT_S = 5.0
+UNKNOWN_FORM = "it answers in an unknown form"
 _PRIORITIES: Final[Mapping[str, bytes]] = {
     tier: b"%d" % place for place, tier in enumerate(SERVICE_TIERS)
 }
@@ -138,16 +139,7 @@ class EngineProvider(HttpProvider):
         """
         asked = structs.replace(call, leaves=unwatched)  # It is not answered by that.
         reply = await self._egress.open(self._tokenize_route, asked, _conversation(call))
-        try:
-            body = await reply.read()
-        finally:
-            await reply.close()
-        if reply.status != HTTP_OK:
-            raise UpstreamMalformed(describe_status(reply.status))
-        try:
-            return _TOKENS.decode(body).tokens
-        except _UNREADABLE as error:
-            raise UpstreamMalformed("it answers in an unknown form") from error
+        return (await _told(reply, _TOKENS)).tokens
 
     @property
     def tells_cache(self) -> bool:
@@ -158,13 +150,14 @@ class EngineProvider(HttpProvider):
         """See `gateway.pool.exact.CacheTeller`."""
         asked = msgspec.json.encode({"epoch": epoch, "since": since, "wait_s": CACHE_WAIT_S})
         reply = await self._egress.tell(self._news_route, asked, 2 * CACHE_WAIT_S)
-        return await _unpacked(reply, _REPORT)
+        return await _told(reply, _REPORT, NEWS_MAX)
 
     async def chain_of(self, call: UpstreamCall) -> CacheChain:
         """See `gateway.pool.exact.CacheTeller`; asked on behalf of the call's own caller."""
         route = self._caller_route(call, "/cache/chain")
         asked = structs.replace(call, leaves=unwatched)
-        return await _unpacked(await self._egress.open(route, asked, _conversation(call)), _CHAIN)
+        reply = await self._egress.open(route, asked, _conversation(call))
+        return await _told(reply, _CHAIN, NEWS_MAX)
 
     @property
     def kind(self) -> str:
@@ -195,16 +188,10 @@ class EngineProvider(HttpProvider):
             "max_tokens": tokens,
         }
         reply = await self._egress.tell(self._route, msgspec.json.encode(asked), GREEDY_S)
-        try:
-            body = await reply.read()
-        finally:
-            await reply.close()
-        if reply.status != HTTP_OK:
-            raise UpstreamMalformed(describe_status(reply.status))
-        try:
-            return _ANSWER.decode(body).choices[0].message.content
-        except (*_UNREADABLE, IndexError) as error:
-            raise UpstreamMalformed("it answers in an unknown form") from error
+        answer = await _told(reply, _ANSWER)
+        if not answer.choices:
+            raise UpstreamMalformed(UNKNOWN_FORM)
+        return answer.choices[0].message.content
 
     async def open(self, call: UpstreamCall) -> EgressReply:
         """See `gateway.ports.Provider`; an engine that takes no headers gets fields."""
@@ -328,18 +315,22 @@ def _conversation(call: UpstreamCall) -> bytes:
     return join({key: value for key, value in fields if key in _PROMPT_MAKERS})
 
 
-async def _unpacked(reply: EgressReply, decoder: msgspec.msgpack.Decoder[Told]) -> Told:
-    """What an engine of ours says of its cache; raises UpstreamFailed."""
+async def _told(
+    reply: EgressReply,
+    decoder: msgspec.json.Decoder[Told] | msgspec.msgpack.Decoder[Told],
+    bytes_max: int | None = None,
+) -> Told:
+    """What an engine answers to a question of ours; raises UpstreamFailed."""
     try:
         body = await reply.read()
     finally:
         await reply.close()
-    if reply.status != HTTP_OK or len(body) > NEWS_MAX:
+    if reply.status != HTTP_OK or (bytes_max is not None and len(body) > bytes_max):
         raise UpstreamMalformed(describe_status(reply.status))
     try:
         return decoder.decode(body)
     except _UNREADABLE as error:
-        raise UpstreamMalformed("it tells of its cache in an unknown form") from error
+        raise UpstreamMalformed(UNKNOWN_FORM) from error
 
 
 def _capability(config: ProviderConfig) -> Capability:
