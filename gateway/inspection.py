@@ -152,12 +152,7 @@ class Inspector:
         except TimeoutError:
             return self._unknown("deadline", started_s)
         except Exception as error:  # noqa: BLE001 - a broken classifier must close, not open
-            self._log.error(
-                Event.INSPECTION_FAILED,
-                request_id=request.request_id,
-                error_class=type(error).__name__,
-                where=raised_at(error),
-            )
+            self._say_failed(request, error)
             return self._unknown("failed", started_s)
 
     async def _in_turn(
@@ -209,13 +204,16 @@ class Inspector:
                 self._threads, self._blackened, request, organisation, answer
             )
         except Exception as error:  # noqa: BLE001 - a broken classifier must close, not open
-            self._log.error(
-                Event.INSPECTION_FAILED,
-                request_id=request.request_id,
-                error_class=type(error).__name__,
-                where=raised_at(error),
-            )
+            self._say_failed(request, error)
             return b""
+
+    def _say_failed(self, request: ChatRequest, error: Exception) -> None:
+        self._log.error(
+            Event.INSPECTION_FAILED,
+            request_id=request.request_id,
+            error_class=type(error).__name__,
+            where=raised_at(error),
+        )
 
     def _blackened(self, request: ChatRequest, organisation: str, answer: bytes) -> bytes:
         try:
