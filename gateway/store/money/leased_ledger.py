@@ -12,20 +12,17 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
-from msgspec.structs import replace
-
 from gateway.clock import Clock, UnhurriedClock
 from gateway.errors import NotReady
 from gateway.money.budgets import (
-    WINDOWS,
     BudgetKey,
-    Limit,
     ReservationBook,
     exhausted,
     others_of,
     settlement,
     template_of,
 )
+from gateway.store.money.held_slices import HeldSlices
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import NO_WINDOW, Claim, Grant, HeldSlice, LeaseHolder
 from gateway.types import Reservation, Settlement
@@ -35,8 +32,6 @@ _QUIET_ROUNDS = 10
 """After so many rounds without use a slice's free part goes back."""
 _EXCHANGES_MAX = 50
 """So often a request asks for slices, pauses apart, before it gives up."""
-_PATHS_MAX = 10_000
-"""How many callers' slices are remembered; more are looked up again."""
 _FORGETTING_S = 600.0
 """How often rows of end users are dropped whose day or month is over."""
 
@@ -71,13 +66,7 @@ class LeasedLedger:
         self._pause_s = flush_every_s / 8
         self._patience_s, self._pauses = patience_s, round(patience_s / self._pause_s)
         self.book = ReservationBook(reservation_lease_s)
-        self._slices: dict[BudgetKey, HeldSlice] = {}
-        self._templates: dict[BudgetKey, Limit] = {}
-        """Limits of each end user, by `user:ORG/*`."""
-        self._others: set[BudgetKey] = set()
-        """End users beyond the number that there may be: they share one budget."""
-        self._paths: dict[tuple[str, ...], tuple[HeldSlice, ...]] = {}
-        """What `_slices` says for whole paths of accounts; emptied when it changes."""
+        self._held = HeldSlices()
         self._forgot_s = clock.monotonic_s()
         self._exchanging = asyncio.Lock()
         self._wanted: dict[BudgetKey, int] = {}
@@ -103,29 +92,8 @@ class LeasedLedger:
             NotReady: the database does not answer.
         """
         async with self._exchanging:
-            users = [account for account, _ in self._slices if template_of(account)]
-            rows = await self._leases.budgets(users)
-            budgets = {row.limit.key: row for row in rows}
-            self._templates = {
-                key: row.limit for key, row in budgets.items() if key.account.endswith("/*")
-            }
-            for key in self._templates:
-                del budgets[key]
-            for key in self._slices.keys() - budgets.keys():
-                # An end user that is not written down yet has nothing leased either.
-                del self._slices[key]
-            self._others.clear()
-            changed = []
-            for key, budget in budgets.items():
-                known = self._slices.get(key)
-                if known is None:
-                    self._slices[key] = HeldSlice.of(budget)
-                elif known.limit != budget.limit:
-                    known.limit = budget.limit
-                    known.left = budget.left_microusd
-                    changed.append(self._claim(known, gives_back=True))
-            self._paths.clear()
-            await self._exchange(changed)
+            changed = self._held.learn(await self._leases.budgets(self._held.users()))
+            await self._exchange([self._claim(part, gives_back=True) for part in changed])
 
     async def reserve(
         self, accounts: tuple[str, ...], amount_microusd: int, lease_s: float = 0.0
@@ -138,9 +106,9 @@ class LeasedLedger:
         """
         assert amount_microusd >= 0
         now_us, now_s = self._clock.utc_us(), self._clock.monotonic_s()
-        slices = self._paths.get(accounts)
+        slices = self._held.paths.get(accounts)
         if slices is None:
-            slices = self._path(accounts)
+            slices = self._held.path(accounts)
         for part in slices:
             if (
                 part.amount - part.spent - part.reserved < amount_microusd
@@ -152,9 +120,8 @@ class LeasedLedger:
         return self.book.open(slices, accounts, amount_microusd, now_us, lease_s)
 
     def limits_end_users(self, organisation: str) -> bool:
-        """Whether each end user of this organisation has a limit."""
-        template = f"user:{organisation}/*"
-        return any(account == template for account, _ in self._templates)
+        """See the port."""
+        return self._held.limits_end_users(organisation)
 
     def settle(self, reservation: Reservation, cost_microusd: int) -> Settlement:
         if self.book.close(reservation, cost_microusd):
@@ -166,7 +133,8 @@ class LeasedLedger:
 
     def left_microusd(self, accounts: tuple[str, ...]) -> int | None:
         """See the port; what other workers hold is as last heard."""
-        now_us, slices = self._clock.utc_us(), self._paths.get(accounts) or self._path(accounts)
+        now_us, held = self._clock.utc_us(), self._held
+        slices = held.paths.get(accounts) or held.path(accounts)
         return min([part.left_at(now_us) for part in slices], default=None)
 
     async def flush(self) -> None:
@@ -178,7 +146,7 @@ class LeasedLedger:
         async with self._exchanging:
             self.book.expire(self._unhurried.utc_us())
             claims = []
-            for part in self._slices.values():
+            for part in self._held.by_key.values():
                 quiet = part.count_quiet()
                 may_give = part.is_tight or quiet >= _QUIET_ROUNDS
                 gives_back = may_give and self._idle(part) > 0
@@ -203,29 +171,11 @@ class LeasedLedger:
         async with self._exchanging:
             claims = [
                 self._claim(part, gives_back=True, is_last=part.reserved == 0)
-                for part in self._slices.values()
+                for part in self._held.by_key.values()
                 if part.window_start_us != NO_WINDOW or part.is_unsure
             ]
             with suppress(NotReady):  # Then the leases run out, and count as spent.
                 await self._exchange(claims)
-
-    def _path(self, accounts: tuple[str, ...]) -> tuple[HeldSlice, ...]:
-        """The slices of these accounts; end users who are here for the first time get one."""
-        slices = []
-        for key in (BudgetKey(account, window) for account in accounts for window in WINDOWS):
-            mine = BudgetKey(others_of(key.account), key.window) if key in self._others else key
-            part = self._slices.get(mine)
-            if part is None:
-                template = self._templates.get(BudgetKey(template_of(mine.account), mine.window))
-                if template is None:
-                    continue
-                limit = replace(template, account=mine.account)
-                part = self._slices[mine] = HeldSlice(limit, limit.limit_microusd)
-            slices.append(part)
-        if len(self._paths) >= _PATHS_MAX:
-            self._paths.clear()
-        path = self._paths[accounts] = tuple(slices)
-        return path
 
     def _is_forgettable(self, part: HeldSlice) -> bool:
         """End users come and go: whoever was quiet for a while is forgotten."""
@@ -233,10 +183,9 @@ class LeasedLedger:
         return is_quiet and bool(template_of(part.account)) and not self._awaits(part)
 
     def _forget(self, key: BudgetKey) -> None:
-        part = self._slices.get(key)
+        part = self._held.by_key.get(key)
         if part is not None and not part.reserved and not self._awaits(part):
-            del self._slices[key]
-            self._paths.clear()
+            self._held.drop(key)
 
     def _awaits(self, part: HeldSlice) -> bool:
         return self._awaited.get(part.account, 0) > 0
@@ -262,7 +211,7 @@ class LeasedLedger:
                 await self._ask_for(asked, amount)
             short = self._short(accounts, amount)
             if not short:
-                return self._path(accounts)
+                return self._held.path(accounts)
             # Where there is more, somebody only took what came for us; and what became short while
             # we asked for others is asked for first, before anybody is told that it is used up.
             dry = [
@@ -283,7 +232,7 @@ class LeasedLedger:
         needed = amount or -(1 << 62)  # Nothing fits also where more was spent than there was.
         return [
             part
-            for part in self._path(accounts)
+            for part in self._held.path(accounts)
             if part.free < needed or now_us >= part.valid_until_us or now_s >= part.valid_until_s
         ]
 
@@ -300,9 +249,9 @@ class LeasedLedger:
         async with self._exchanging:
             wanted, self._wanted, self._round = self._wanted, {}, None
             claims = [
-                self._claim(self._slices[key], wanted=amount)
+                self._claim(self._held.by_key[key], wanted=amount)
                 for key, amount in wanted.items()
-                if key in self._slices
+                if key in self._held.by_key
             ]
             await self._exchange(claims)
 
@@ -329,33 +278,21 @@ class LeasedLedger:
         if not claims:
             return
         for claim in claims:
-            self._slices[claim.key].is_unsure = True
+            self._held.by_key[claim.key].is_unsure = True
         until_s = self._clock.monotonic_s() + self._leases.lease_us / 1e6
         grants: Mapping[BudgetKey, Grant] = {
             grant.key: grant for grant in await self._leases.exchange(self.holder, claims)
         }
         for claim in claims:
-            part, grant = self._slices[claim.key], grants.get(claim.key)
+            part, grant = self._held.by_key[claim.key], grants.get(claim.key)
             if grant is None:
-                self._leave_out(claim)
+                self._held.leave_out(claim)
                 continue
             if grant.is_fresh:
-                # Reservations of the old slice end there; the database has done with it.
-                part = self._slices[claim.key] = HeldSlice(part.limit, grant.left_microusd)
-                self._paths.clear()
+                part = self._held.renew(part, grant.left_microusd)
             else:
                 part.booked = claim.spent_microusd
             part.hear(grant, until_s)
-
-    def _leave_out(self, claim: Claim) -> None:
-        """There is no such budget: no limit any more, too many end users, or its day is over."""
-        key, is_new = claim.key, claim.window_start_us == NO_WINDOW
-        del self._slices[key]
-        self._paths.clear()
-        if is_new and template_of(key.account) and key.account != others_of(key.account):
-            if len(self._others) >= _PATHS_MAX:
-                self._others.clear()
-            self._others.add(key)
 
     def _idle(self, part: HeldSlice) -> int:
         return part.free - self._awaited.get(part.account, 0)
@@ -369,10 +306,9 @@ class LeasedLedger:
 
     async def _forget_past_users(self) -> None:
         now_s = self._clock.monotonic_s()
-        if self._templates and now_s - self._forgot_s > _FORGETTING_S:
+        if self._held.templates and now_s - self._forgot_s > _FORGETTING_S:
             self._forgot_s = now_s
-            self._others.clear()
-            self._paths.clear()
+            self._held.look_again()
             await self._leases.forget_past_users()
 
     def _stop_reporting(self, _: asyncio.Task[None]) -> None:

@@ -150,7 +150,7 @@ class World:
         """What the database counts is never less than the truth, and splits without a rest."""
         leases = dict.fromkeys(self.truth.limits, 0)
         for ledger in self.ledgers:
-            for key, part in ledger._slices.items():
+            for key, part in ledger._held.by_key.items():
                 assert part.free + part.reserved == part.amount - part.spent
                 leases[key] += part.spent - part.booked
         for budget in await self.table.budgets():

@@ -9,7 +9,7 @@ from gateway.clock import StoppedClock
 from gateway.errors import BudgetExhausted, NotReady
 from gateway.money.budgets import BudgetKey, Limit
 from gateway.store.engine import Database
-from gateway.store.money import leased_ledger
+from gateway.store.money import held_slices
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
 from tests.gateway.store.money.ledgers import LossyTable, started
@@ -238,14 +238,14 @@ async def test_an_overrun_is_reported_at_once_and_a_close_waits_for_the_reporter
 async def test_what_is_remembered_of_callers_and_of_too_many_end_users_has_bounds(
     database: Database, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leased_ledger, "_PATHS_MAX", 3)
+    monkeypatch.setattr(held_slices, "_PATHS_MAX", 3)
     table = LeaseTable(database, clock, end_users_max=1)
     await table.set_limit(Limit(EACH, 1000, "day"))
     ledger = await started(table, clock)
     for number in range(8):
         await spend(ledger, 10, (ORG[0], f"user:acme/{number}"))
-        assert len(ledger._paths) <= 3
-        assert len(ledger._others) <= 3
+        assert len(ledger._held.paths) <= 3
+        assert len(ledger._held.others) <= 3
     await ledger.close()
 
     assert await sums(table, "user:acme/0") == (10, 0)
@@ -281,7 +281,7 @@ async def test_the_reporter_forgets_end_users_of_yesterday_and_who_were_too_many
         await spend(ledger, 100, (ORG[0], f"user:acme/{name}"))
     assert await accounts() == {"user:acme/ann", "user:acme/others"}
     async with asyncio.timeout(20.0):
-        while any(account != EACH for account, _ in ledger._slices):
+        while any(account != EACH for account, _ in ledger._held.by_key):
             await asyncio.sleep(0.005)
         clock.advance(DAY_S)
         while await accounts():
@@ -386,7 +386,7 @@ async def test_a_request_waits_for_money_that_lies_elsewhere_also_where_it_is_ju
     ledger = LeasedLedger(table, clock, "w1", slice_microusd=0, flush_every_s=0.08, patience_s=60.0)
     await ledger.refresh()
     asking = asyncio.create_task(ledger.reserve(ORG, 1000))
-    while not ledger._slices[BudgetKey(ORG[0], "total")].elsewhere:
+    while not ledger._held.by_key[BudgetKey(ORG[0], "total")].elsewhere:
         await asyncio.sleep(0)
     await other.flush()
 

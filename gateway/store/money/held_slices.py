@@ -1,0 +1,105 @@
+"""Which slices a worker holds, and which of them a request's accounts draw on. No I/O.
+
+End users have no budget of their own until they are seen: their first request gets them a slice
+with the limits of their organisation's template. Those beyond the number there may be share one.
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from gateway.money.budgets import WINDOWS, BudgetKey, Limit, others_of, template_of
+from gateway.store.money.slices import NO_WINDOW, Budget, Claim, HeldSlice
+
+
+_PATHS_MAX = 10_000
+"""How many callers' slices are remembered; more are looked up again."""
+
+
+class HeldSlices:
+    """The slices of one worker, by budget and by path of accounts."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[BudgetKey, HeldSlice] = {}
+        self.paths: dict[tuple[str, ...], tuple[HeldSlice, ...]] = {}
+        """What `by_key` says for whole paths of accounts; emptied when it changes."""
+        self.templates: dict[BudgetKey, Limit] = {}
+        """Limits of each end user, by `user:ORG/*`."""
+        self.others: set[BudgetKey] = set()
+        """End users beyond the number that there may be: they share one budget."""
+
+    def users(self) -> list[str]:
+        return [account for account, _ in self.by_key if template_of(account)]
+
+    def limits_end_users(self, organisation: str) -> bool:
+        """Whether each end user of this organisation has a limit."""
+        template = f"user:{organisation}/*"
+        return any(account == template for account, _ in self.templates)
+
+    def learn(self, rows: Sequence[Budget]) -> list[HeldSlice]:
+        """Hold what there is by now; gives the slices whose limit is another one."""
+        budgets = {row.limit.key: row for row in rows}
+        self.templates = {
+            key: row.limit for key, row in budgets.items() if key.account.endswith("/*")
+        }
+        for key in self.templates:
+            del budgets[key]
+        for key in self.by_key.keys() - budgets.keys():
+            # An end user that is not written down yet has nothing leased either.
+            del self.by_key[key]
+        changed = []
+        for key, budget in budgets.items():
+            known = self.by_key.get(key)
+            if known is None:
+                self.by_key[key] = HeldSlice.of(budget)
+            elif known.limit != budget.limit:
+                known.limit = budget.limit
+                known.left = budget.left_microusd
+                changed.append(known)
+        self.look_again()
+        return changed
+
+    def look_again(self) -> None:
+        """Remember nothing of paths, nor of who shares a budget."""
+        self.others.clear()
+        self.paths.clear()
+
+    def path(self, accounts: tuple[str, ...]) -> tuple[HeldSlice, ...]:
+        """The slices of these accounts; end users who are here for the first time get one."""
+        slices = []
+        for key in (BudgetKey(account, window) for account in accounts for window in WINDOWS):
+            mine = BudgetKey(others_of(key.account), key.window) if key in self.others else key
+            part = self.by_key.get(mine)
+            if part is None:
+                template = self.templates.get(BudgetKey(template_of(mine.account), mine.window))
+                if template is None:
+                    continue
+                limit = replace(template, account=mine.account)
+                part = self.by_key[mine] = HeldSlice(limit, limit.limit_microusd)
+            slices.append(part)
+        if len(self.paths) >= _PATHS_MAX:
+            self.paths.clear()
+        path = self.paths[accounts] = tuple(slices)
+        return path
+
+    def renew(self, part: HeldSlice, left_microusd: int) -> HeldSlice:
+        """A slice of the same budget in its next window.
+
+        Reservations of the old one end there; the database has done with it.
+        """
+        fresh = self.by_key[part.limit.key] = HeldSlice(part.limit, left_microusd)
+        self.paths.clear()
+        return fresh
+
+    def drop(self, key: BudgetKey) -> None:
+        del self.by_key[key]
+        self.paths.clear()
+
+    def leave_out(self, claim: Claim) -> None:
+        """There is no such budget: no limit any more, too many end users, or its day is over."""
+        key, is_new = claim.key, claim.window_start_us == NO_WINDOW
+        self.drop(key)
+        if is_new and template_of(key.account) and key.account != others_of(key.account):
+            if len(self.others) >= _PATHS_MAX:
+                self.others.clear()
+            self.others.add(key)
