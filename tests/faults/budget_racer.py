@@ -52,7 +52,7 @@ async def _race(ledger: LeasedLedger, order: dict[str, Any], worker: int) -> dic
     strange = [repr(each) for each in ended if each is not None and not isinstance(each, kinds)]
     refused = sum(isinstance(each, BudgetExhausted) for each in ended)
     await ledger.flush()
-    held = sum(part.reserved for part in ledger._slices.values())
+    held = sum(part.reserved for part in ledger._held.by_key.values())
     return {"log": log, "refused": refused, "reserved": held, "strange": strange}
 
 

@@ -110,7 +110,7 @@ async def test_a_reservation_that_is_cancelled_anywhere_holds_nothing(database_u
         ledger.release(await ledger.reserve(path, 1000))
 
     async def check() -> None:
-        assert [part.reserved for part in ledgers[0]._slices.values()] in ([0, 0], [0, 0, 0])
+        assert [part.reserved for part in ledgers[0]._held.by_key.values()] in ([0, 0], [0, 0, 0])
         assert not ledgers[0]._awaited
         await fresh()
 
@@ -171,7 +171,7 @@ class InProcess:
         async with asyncio.timeout(30):
             while self.plane._ledger.book._open:
                 await asyncio.sleep(0.005)
-        assert all(part.reserved == 0 for part in self.plane._ledger._slices.values())
+        assert all(part.reserved == 0 for part in self.plane._ledger._held.by_key.values())
 
     async def stages(self) -> tuple[set[str], set[str]]:
         folder = self.settings.path(self.settings.audit.directory)

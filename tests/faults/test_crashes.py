@@ -93,7 +93,7 @@ async def test_a_crash_in_the_answer_is_on_record_and_never_looks_whole(
 
 def reserved(gateway: RunningGateway) -> int:
     """What reservations still hold on the account."""
-    return gateway.plane._ledger._slices[BudgetKey(ACCOUNT, "total")].reserved
+    return gateway.plane._ledger._held.by_key[BudgetKey(ACCOUNT, "total")].reserved
 
 
 async def test_service_goes_on_after_crashes(caller: Caller, upstreams: Upstreams) -> None:

@@ -47,6 +47,7 @@ class Held(ScriptedProvider):
 
     def __init__(self, name: str, *, has_left: bool = True) -> None:
         super().__init__(name, HOME)
+        self.asked = asyncio.Event()
         self.go = asyncio.Event()
         self.has_left = has_left
         self.was_cancelled = False
@@ -54,6 +55,7 @@ class Held(ScriptedProvider):
     async def open(self, call: UpstreamCall) -> ScriptedUpstreamReply:
         if self.has_left:
             call.leaves()
+        self.asked.set()
         try:
             await self.go.wait()
         except asyncio.CancelledError:
@@ -426,7 +428,8 @@ async def test_a_hedged_stream_that_came_too_late_is_closed() -> None:
     opening = asyncio.ensure_future(
         world.dispatcher.open_stream(request(stream=True), plan, world.log)
     )
-    await asyncio.sleep(0.05)
+    await first.asked.wait()
+    await second.asked.wait()
     first.go.set()
     second.go.set()
     live = await opening
@@ -443,7 +446,8 @@ async def test_a_caller_who_leaves_takes_both_attempts_with_him() -> None:
     first, second = Held("a"), Held("b")
     world.providers |= {"a": first, "b": second}
     asking = asyncio.ensure_future(world.ask(hedge_after_s=0.01))
-    await asyncio.sleep(0.05)
+    await first.asked.wait()
+    await second.asked.wait()
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking

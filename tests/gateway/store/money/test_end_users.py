@@ -111,7 +111,7 @@ async def test_quiet_end_users_are_forgotten_by_the_worker_and_keep_what_they_sp
     for _ in range(15):
         await ledger.flush()
 
-    assert not [account for account, _ in ledger._slices if account.startswith("user:")]
+    assert not [account for account, _ in ledger._held.by_key if account.startswith("user:")]
     assert set((await rows(table)).values()) == {(70, 0)}
     assert not await admitted(ledger, "u7", 31)
     assert await admitted(ledger, "u7", 30)
