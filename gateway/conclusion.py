@@ -99,7 +99,9 @@ class Conclusion:
         `unsound` gives those of some checks that the answer fails.
         """
         if attempts.repeats:
-            return await self._repeated(passage, attempts, target, usage, content, dropped)
+            return await self._conclude(
+                passage, _repeated(attempts, target, usage, dropped), content
+            )
         if self._calibration is not None:
             self._calibration.observe(passage.request, target, usage)
         if passage.arrival.snapshot.policies.stays_warm:
@@ -118,29 +120,6 @@ class Conclusion:
             stop_reason=stop_reason if stop_reason in UNUSUAL else "",
         )
         return await self._conclude(passage, ending, content, unsound)
-
-    async def _repeated(
-        self,
-        passage: Passage,
-        attempts: AttemptLog,
-        target: Target,
-        usage: Usage,
-        content: bytes,
-        dropped: tuple[str, ...],
-    ) -> Concluded:
-        """An answer came from the response cache: nobody was asked, so nothing is charged."""
-        saved = str(cost(target.price, usage))
-        ending = Ending(
-            status="ok",
-            http_status=200,
-            target=target,
-            attempts=(),
-            usage=None,
-            cost_microusd=0,
-            dropped=dropped,
-            repeats={**attempts.repeats, "cache_saved_microusd": saved},
-        )
-        return await self._conclude(passage, ending, content)
 
     async def counted(
         self, passage: Passage, attempts: AttemptLog, target: Target | None, usage: Usage
@@ -278,6 +257,23 @@ class Conclusion:
 
 async def _nothing_of(_request: ChatRequest, _organisation: str, _answer: bytes) -> bytes:
     return b""
+
+
+def _repeated(
+    attempts: AttemptLog, target: Target, usage: Usage, dropped: tuple[str, ...]
+) -> Ending:
+    """An answer came from the response cache: nobody was asked, so nothing is charged."""
+    saved = str(cost(target.price, usage))
+    return Ending(
+        status="ok",
+        http_status=200,
+        target=target,
+        attempts=(),
+        usage=None,
+        cost_microusd=0,
+        dropped=dropped,
+        repeats={**attempts.repeats, "cache_saved_microusd": saved},
+    )
 
 
 def _paid(

@@ -34,7 +34,7 @@ from policies.program import PolicyDocument
 
 
 class Stages(Struct, frozen=True):
-    """What both halves of a journey are made of; wired once by `gateway.app`."""
+    """What both halves of a journey are made of; put together once, in `gateway.app`."""
 
     peppers: Peppers
     inspector: Inspector
@@ -185,17 +185,17 @@ class Intake:
             self._ledger.release(reservation)
             raise
         return Passage(
-            arrival,
-            principal,
-            request,
-            asked.inspection,
-            ruling,
-            reservation,
-            receipt,
-            asked.permit,
-            veil,
-            record.subject,
-            self._inspector.output_scan(request, obligations.scan_output),
+            arrival=arrival,
+            principal=principal,
+            request=request,
+            inspection=asked.inspection,
+            ruling=ruling,
+            reservation=reservation,
+            intent=receipt,
+            permit=asked.permit,
+            veil=veil,
+            subject=record.subject,
+            output=self._inspector.output_scan(request, obligations.scan_output),
         )
 
     def _ruling(self, asked: Asked, now_us: int) -> routing.Ruling:
