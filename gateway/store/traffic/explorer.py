@@ -40,11 +40,8 @@ class Explorer:
             page = await self.page(searches, before, _AT_ONCE)
             for row in page.rows:
                 yield row
-            if page.is_more:
-                before = Place(page.rows[-1].utc_us, page.rows[-1].sequence)
-            elif page.looked_back_us is not None:
-                before = Place(page.looked_back_us, 0)
-            else:
+            before = page.goes_on_at
+            if before is None:
                 return
 
     async def counts(self, searches: Sequence[Search], fields: Sequence[str]) -> list[Counts]:

@@ -109,6 +109,13 @@ class Page(Struct, frozen=True):
     looked_back_us: int | None = None
     """Where the looking ended, if that was not at the end; older ones may still match."""
 
+    @property
+    def goes_on_at(self) -> Place | None:
+        """Where the next page begins; None after everything."""
+        if self.is_more:
+            return Place(self.rows[-1].utc_us, self.rows[-1].sequence)
+        return None if self.looked_back_us is None else Place(self.looked_back_us, 0)
+
 
 def route_of(status: str, jurisdiction: str, target: str) -> str:
     """`in-house`, `managed` or `refused`; empty where nothing was reached."""
@@ -160,11 +167,8 @@ class TrafficReader:
             page = await self.page(search, before, _READ_ROWS)
             for row in page.rows:
                 yield row
-            if page.is_more:
-                before = Place(page.rows[-1].utc_us, page.rows[-1].sequence)
-            elif page.looked_back_us is not None:
-                before = Place(page.looked_back_us, 0)
-            else:
+            before = page.goes_on_at
+            if before is None:
                 return
 
     async def counts(
