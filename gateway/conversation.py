@@ -1,4 +1,4 @@
-"""The hub between dialects: one conversation in no dialect's words.
+"""The hub between dialects: one conversation, independent of any dialect.
 
 A dialect reads its requests into a `Conversation` and writes a `Conversation` as an upstream body,
 so that N dialects need N readers and N writers. What crosses and what does not is a contract:

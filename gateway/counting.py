@@ -1,4 +1,4 @@
-"""The journey of a count: a request's, up to its target, which counts it instead of answering.
+"""The journey of a token count: a request's, but its target counts instead of answering.
 
 The same key, rates, inspection, decision, veil and record, so that nothing reaches a target by its
 counting endpoint that must not reach it by a question. Where the target that would answer does not

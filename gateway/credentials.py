@@ -1,4 +1,4 @@
-"""Secret references of the settings → secrets. It knows where they are kept, not what they open."""
+"""Secret references of the settings → secrets. It knows where they are, not what they open."""
 
 from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""Token counts without a vocabulary: each character weighs what its kind does.
+"""Estimates token counts without a vocabulary: each kind of character has a weight.
 
 Where a text goes to is known to its upstream alone, and its count is the truth. These figures
 reserve money, answer requests for counts, and stand in, flagged, where an upstream counts nothing.

@@ -1,4 +1,4 @@
-"""So many at once, and so many a second: a bucket of tokens."""
+"""A token bucket: limits how many go at once, and how many a second."""
 
 from gateway.clock import Clock
 

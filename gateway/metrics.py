@@ -1,4 +1,4 @@
-"""The data plane's Prometheus series: numbers, with labels of ours only.
+"""The data plane's Prometheus series: numbers only, under labels that the gateway chose.
 
 A request is counted by one look-up and a few additions in `Totals`; the client library's series,
 with a lock for each number, cost ten times as much and are left to what is counted rarely. Whoever

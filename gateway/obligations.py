@@ -1,4 +1,4 @@
-"""What organisations owe by the rules that hold for them: clocks of reports, with sources. Pure.
+"""Deadlines for the reports that organisations owe under the rules they chose, with sources. Pure.
 
 These are engineering figures from secondary sources, not counsel's word: each says where it is from
 and what of it is to be confirmed. A rule that gives no number of hours gets none here.

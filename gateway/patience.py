@@ -1,4 +1,4 @@
-"""Whether whoever asks now may wait: duties beside requests may, callers are told to come again."""
+"""Who may wait for a busy database: background duties may, callers are told to come again."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What was found out once and need not be found out again: bounded, newest use last, no content.
+"""A bounded memory of results that need not be found out again: newest use last, no content.
 
 Keys are digests, values are verdicts and scores. All of it can be lost at any moment.
 """

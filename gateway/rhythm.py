@@ -1,4 +1,4 @@
-"""How often a worker does what it does beside requests, in seconds. Only numbers."""
+"""How often a worker does each of its background duties, in seconds. Only numbers."""
 
 LOG_S = 0.1
 REVISIONS_S = 0.25

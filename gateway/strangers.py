@@ -1,4 +1,4 @@
-"""Refusals of callers without a valid key, on record: each of a few, and of a flood how many.
+"""Refusals of callers without a valid key: a few are recorded one by one, a flood is counted.
 
 Who has no key may still be refused as often as he likes, and a record is for years: thousands a
 second would fill the disk, and with a full disk nobody is served.

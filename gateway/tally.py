@@ -1,4 +1,4 @@
-"""Counts a stream as it passes: usage, what its words weigh, and what the audit keeps of it.
+"""Counts a stream as it passes: its usage, its words' weight, and what the audit log keeps.
 
 It knows no price and no dialect.
 """

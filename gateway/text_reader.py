@@ -1,4 +1,4 @@
-"""What a text is: read now, or remembered from the last time its organisation sent it.
+"""Inspects a text, or remembers what it was when its organisation last sent it.
 
 A conversation repeats its history with every turn, and an agent its task with every tool result.
 """

@@ -1,4 +1,4 @@
-"""The worker loop: what a running worker does beside requests. One of the three named borders.
+"""The worker loop: runs a worker's background duties. One of the three named borders.
 
 Each duty is a coroutine called again and again; a failure is logged and tried again, never fatal:
 whether the worker may go on serving is decided by what the failure makes stale.

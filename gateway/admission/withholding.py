@@ -1,4 +1,4 @@
-"""What stands where only a name belongs and is somebody's data: records do not repeat it. Pure."""
+"""Finds personal data where only a name belongs, so that records do not repeat it. Pure."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Calls many things late with one timer: all of them have the same time, so they end in order.
+"""One timer for many deadlines: all are equally long, so they end in the order they began.
 
 A timer per request would be set and cancelled for every request although hardly any ever rings.
 """

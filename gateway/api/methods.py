@@ -1,4 +1,4 @@
-"""What can be said of a path by itself: which methods it takes, and whose mistake it looks like."""
+"""What a path alone tells: the methods it takes, and which client's mistake it looks like."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Proves that a worker does not live, where its segments are here: by holding their lock.
+"""Proves that a worker whose segments are here is dead, by holding their lock.
 
 No living worker gives it away, however silent it is. Of one whose segments are elsewhere nothing
 can be proved: then somebody's word has to do.

@@ -1,4 +1,4 @@
-"""An AuditLog and a sink that live in memory: for tests and dry runs, they are no evidence."""
+"""An AuditLog and a sink in memory, for tests and dry runs: they are no evidence."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What this worker wrote a moment ago, kept until it is projected: nobody reads it back from disk.
+"""What this worker just wrote, kept until it is projected, so that nobody rereads it from disk.
 
 Bounded: when the projection falls behind, all of it is let go and the segments are read instead.
 """
