@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 from msgspec import structs
 
+from gateway.admission.bounds import check_values
 from gateway.clock import DAY_US, Clock
 from gateway.configuration.sections import ResponsesSettings
 from gateway.configuration.settings import Limits
@@ -64,6 +65,7 @@ class Threads:
         self._clock = clock
         self._keep_us = settings.keep_days * DAY_US
         self._body_bytes_max = limits.body_bytes_max
+        self._values_max = limits.keys_max
         self._random_hex = random_hex
         self._log = logger()
 
@@ -74,7 +76,7 @@ class Threads:
 
         Raises:
             PreviousResponseUnknown: this project has no such answer, or has it no more.
-            BodyTooLarge: with its history it is longer than any request may be.
+            BodyTooLarge, RequestInvalid: with its history it is more than any request may be.
         """
         asked = request.thread or Thread()
         raw, data_class = request.raw, "S0"
@@ -94,6 +96,7 @@ class Threads:
         if raw is not request.raw:
             if len(raw) > self._body_bytes_max:
                 raise BodyTooLarge("The request is too long together with its history.")
+            check_values(raw, self._values_max)
             request = arrival.dialect.decode_request(raw, request.request_id, arrival.headers)
         thread = Thread(asked.previous_id, keeps, answer_id, data_class, asked.references)
         return structs.replace(request, thread=thread)

@@ -45,6 +45,7 @@ def bounds_of(limits: Limits) -> Bounds:
     """What all doors of a worker share."""
     return Bounds(
         body_bytes_max=limits.body_bytes_max,
+        values_max=limits.keys_max,
         body_receive_s=limits.body_receive_s,
         room=Room(limits.held_body_bytes_max),
         deadlines=Deadlines(limits.request_deadline_s + READING_S),

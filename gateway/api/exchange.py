@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from litestar.types import Receive, Scope, Send
 from msgspec import Struct
 
+from gateway.admission.bounds import check_values
 from gateway.api.deadlines import Deadlines
 from gateway.api.inflating import check_encoding, inflated
 from gateway.api.room import UNCOUNTED_BYTES, Room
@@ -56,6 +57,8 @@ class Bounds(Struct, frozen=True):
     """What every exchange of a listener is held to."""
 
     body_bytes_max: int
+    values_max: int
+    """Keys and elements of lists of a body."""
     body_receive_s: float
     room: Room
     deadlines: Deadlines
@@ -107,7 +110,8 @@ class Exchange:
 
         Raises:
             BodyTooLarge: it is, or says it is, longer than the limit, inflated or not.
-            EncodingRefused, RequestInvalid: it cannot be inflated, or did not arrive in time.
+            EncodingRefused: it cannot be inflated.
+            RequestInvalid: it did not arrive in time, or there is too much in it.
             Unavailable: with those of others it would be too much to hold at once.
         """
         encoding = b""
@@ -130,7 +134,8 @@ class Exchange:
         self._watch()
         if encoding:
             # Held as it grows: a thousandth of it came, and many are inflated at once.
-            return await inflated(body, encoding, self._bounds.body_bytes_max, self._hold)
+            body = await inflated(body, encoding, self._bounds.body_bytes_max, self._hold)
+        check_values(body, self._bounds.values_max)
         return body
 
     def _is_too_long(self, length: bytes) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from gateway.admission.bounds import check_values
 from gateway.batches import Batch, Line, LineEnd
 from gateway.batching.parking import Remnant, Ticket, resumed, ticket_of
 from gateway.batching.pipeline import BatchPipeline
@@ -71,12 +72,14 @@ class LineJourneys:
         snapshots: SnapshotKeeper,
         clock: Clock,
         dialects: Mapping[str, Dialect],
+        values_max: int,
     ) -> None:
-        """`dialects` are by endpoint."""
+        """`dialects` are by endpoint; `values_max` are keys and elements of lists of one body."""
         self._pipeline = pipeline
         self._snapshots = snapshots
         self._clock = clock
         self._dialects = dialects
+        self._values_max = values_max
 
     async def send(
         self,
@@ -94,7 +97,7 @@ class LineJourneys:
         dialect = self._dialects[batch.endpoint]
 
         async def read_body() -> bytes:
-            check_whole(line.body)
+            check_whole(line.body, self._values_max)
             return line.body
 
         try:
@@ -233,14 +236,15 @@ class _Peek(Struct):
 _PEEK = msgspec.json.Decoder(_Peek)
 
 
-def check_whole(body: bytes) -> None:
-    """Refuse a line that asks for a stream: nobody is there to read one.
+def check_whole(body: bytes, values_max: int) -> None:
+    """Refuse a line that holds too much, or asks for a stream: nobody is there to read one.
 
     What cannot be read here is refused by the dialect, in its own words.
 
     Raises:
-        FeatureUnsupported
+        FeatureUnsupported, RequestInvalid
     """
+    check_values(body, values_max)
     try:
         asked = _PEEK.decode(body).stream
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

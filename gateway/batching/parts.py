@@ -122,7 +122,8 @@ class Batches:
         means = self._means
         stages, takes = means.stages(), taking_parcels(means.settings, means.providers)
         pipeline = BatchPipeline(stages, LineIntake(stages, takes))
-        return LineJourneys(pipeline, means.snapshots, means.clock, means.dialects)
+        values_max = means.settings.limits.keys_max
+        return LineJourneys(pipeline, means.snapshots, means.clock, means.dialects, values_max)
 
     @cached_property
     def _reservations(self) -> ParkedReservations:

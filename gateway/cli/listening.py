@@ -4,6 +4,7 @@ import gc
 import logging
 import resource
 import socket
+import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any
@@ -19,6 +20,8 @@ from gateway.telemetry import ServerLines
 
 
 SHUTDOWN_S = 10
+DIGITS_MAX = 640
+"""Of a whole number; the least that CPython may be told, and twice as many as a float has."""
 SERVERS_LOG = "uvicorn.error"
 """The name of its logger for everything, errors or not."""
 
@@ -129,16 +132,20 @@ def _expected_in(error: BaseException) -> GatewrightError | None:
 
 
 def tune_interpreter() -> None:
-    """The cycle collector of CPython, set for a measured reason (benchmarks/README.md).
+    """What CPython lets one set: the cycle collector for a measured reason (benchmarks/README.md).
 
     What was built at the start lives as long as the process: frozen, the cycle collector does not
     walk over it again, which held up an admin page of 50 ms for 140 more. A request leaves hardly
     any cycles, so the collector looks for them once in 20,000 new containers instead of 700; that
     was a tenth of the time of a request.
+
+    Digits are read in a time that grows with the square of their number: ten megabytes of numbers
+    as long as CPython reads them by itself held up a worker for a second.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    sys.set_int_max_str_digits(DIGITS_MAX)
 
 
 def permit_files() -> None:

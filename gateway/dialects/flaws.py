@@ -14,6 +14,8 @@ from msgspec import Struct
 PATH_LENGTH_MAX = 200
 WALKED_CHARACTERS_MAX = 64 * 1024
 """Further into a broken body than this no path is looked for; that takes some ten milliseconds."""
+WALKED_NODES_MAX = 10_000
+"""And among more values than this; that takes as long."""
 _TOLD = re.compile(r"[A-Za-z_]\w{0,63}(?:\[\d{1,6}\]|\.\w{1,64})*", re.ASCII)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}\[\],:]')
 _WORDS = frozenset(
@@ -72,8 +74,11 @@ class _Flaw(Struct):
 def path_of_ambiguity(text: str) -> str:
     """The path of the first key that is there twice, or of a number that is none.
 
-    Empty where the text breaks off behind it, so that no tree of it can be had.
+    Empty where the text is too long to be read again for it, or breaks off behind it, so that no
+    tree of it can be had.
     """
+    if len(text) > WALKED_CHARACTERS_MAX:
+        return ""
     try:
         tree = json.loads(
             text, object_pairs_hook=_marked, parse_float=_checked, parse_constant=lambda _: _Flaw()
@@ -148,13 +153,20 @@ def _checked(text: str) -> object:
 
 
 def _nodes(tree: object, from_depth: int) -> Iterator[tuple[str, object]]:
-    """Paths and values in the order of the body, those above `from_depth` left out."""
+    """Paths and values in the order of the body, those above `from_depth` left out.
+
+    It ends early where there are too many.
+    """
     pending: list[tuple[str, object, int]] = [("", tree, 0)]
+    walked = 0
     while pending:
         path, node, depth = pending.pop()
         if depth >= from_depth:
             at = _joined(path, node.key) if isinstance(node, _Flaw) and node.key else path
             yield at[:PATH_LENGTH_MAX], node
+        walked += len(node) if isinstance(node, dict | list) else 0
+        if walked > WALKED_NODES_MAX:
+            return
         if isinstance(node, dict):
             pending += [
                 (_joined(path, key), value, depth + 1) for key, value in reversed(node.items())

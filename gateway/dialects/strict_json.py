@@ -115,10 +115,7 @@ def _read_strictly(raw: bytes) -> dict[str, object]:
         raise _broken("JSON", at, path_to(error.doc, error.pos)) from None
     except _Ambiguous as error:
         place = path_of_ambiguity(raw.decode())
-        where = f"{place}: " if place else ""
-        raise RequestInvalid(
-            f"{where}The body is not acceptable JSON: {error}.", parameter=place or None
-        ) from None
+        raise _flawed(place, f"The body is not acceptable JSON: {error}") from None
     except RecursionError:
         raise RequestInvalid("The body is nested too deeply.") from None
     except ValueError:
@@ -129,8 +126,12 @@ def _read_strictly(raw: bytes) -> dict[str, object]:
 
 
 def _broken(what: str, at: str, place: str) -> RequestInvalid:
-    where = f"{place}: " if place else ""
-    return RequestInvalid(f"{where}The body is not {what}: error at {at}.", parameter=place or None)
+    return _flawed(place, f"The body is not {what}: error at {at}")
+
+
+def _flawed(place: str, reason: str) -> RequestInvalid:
+    """A place that was not found is not told."""
+    return invalid(place, reason) if place else RequestInvalid(f"{reason}.")
 
 
 def _opens_more(raw: bytes, most: int) -> bool:
@@ -161,9 +162,7 @@ def _check_depth(tree: object) -> None:
         if not level:
             return
     place = path_of_depth(tree, DEPTH_MAX)
-    raise RequestInvalid(
-        f"{place}: The body is nested more than {DEPTH_MAX} levels deep.", parameter=place
-    )
+    raise _flawed(place, f"The body is nested more than {DEPTH_MAX} levels deep")
 
 
 def _check_surrogates(tree: dict[str, object]) -> None:
@@ -172,9 +171,7 @@ def _check_surrogates(tree: dict[str, object]) -> None:
         json.dumps(tree, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         place = path_of_half_pair(tree)
-        raise RequestInvalid(
-            f"{place}: The body holds half of a surrogate pair.", parameter=place
-        ) from None
+        raise _flawed(place, "The body holds half of a surrogate pair") from None
 
 
 def checked(tree: Mapping[str, object], wire: type[Wire]) -> Wire:

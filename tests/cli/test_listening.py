@@ -1,6 +1,8 @@
 """The addresses of a listener: those that the machine has, or a line that says why none."""
 
 import socket
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -42,3 +44,25 @@ def test_a_machine_with_neither_is_told_so(lacking: set[int]) -> None:
     lacking.update({socket.AF_INET6, socket.AF_INET})
     with pytest.raises(ListenerTaken, match="localhost:80 cannot be listened on: the machine has"):
         bound_sockets(Listener(host="localhost", port=80))
+
+
+READS = """
+from gateway.cli.listening import DIGITS_MAX, tune_interpreter
+from gateway.dialects.strict_json import decode_object
+from gateway.errors import RequestInvalid
+
+tune_interpreter()
+for more in (0, 1):
+    for end in ("}", " }"):
+        try:
+            print(len(decode_object(b'{"seed":' + b"7" * (DIGITS_MAX + more) + end.encode())))
+        except RequestInvalid as error:
+            print(error.message)
+"""
+
+
+def test_a_worker_reads_no_number_that_would_take_long() -> None:
+    told = subprocess.run([sys.executable, "-c", READS], check=True, capture_output=True, text=True)
+
+    refused = "The body holds a number that is too long."
+    assert told.stdout.splitlines() == ["1", "1", refused, refused]

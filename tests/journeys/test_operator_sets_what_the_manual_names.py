@@ -98,11 +98,27 @@ async def test_what_one_request_may_hold(
         ) as answer:
             assert (answer.status, (await answer.json())["error"]["param"]) == (400, "prompt")
         assert upstreams.engine.calls == []
+        await remember_too_much(caller, http)
 
         unlimited = ask("openai")
         del unlimited["max_tokens"]
         assert (await caller.post("openai", unlimited)).status == 200
         assert upstreams.engine.calls[-1].json["max_tokens"] == 77
+
+
+async def remember_too_much(caller: Caller, http: aiohttp.ClientSession) -> None:
+    """What is put before a request counts with it."""
+    parts = [{"type": "input_text", "text": f"Part {number}"} for number in range(8)]
+    asked = {"model": ENGINE_TARGET, "input": [{"role": "user", "content": parts}]}
+    headers = caller.headers("openai")
+    url = f"{caller.gateway.url}/v1/responses"
+    async with http.post(url, json=asked, headers=headers) as answer:
+        assert answer.status == 200
+        goes_on = asked | {"previous_response_id": (await answer.json())["id"]}
+    async with http.post(url, json=goes_on, headers=headers) as answer:
+        error = (await answer.json())["error"]
+        assert (answer.status, error["param"]) == (400, "$")
+        assert "40 keys" in error["message"]
 
 
 async def told(gateway: RunningGateway, *pieces: bytes) -> bytes:

@@ -4,9 +4,11 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
-from gateway.admission.bounds import check_bounds
+from gateway.admission.bounds import check_bounds, check_values
 from gateway.configuration.settings import Limits
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import ContextTooLong, RequestInvalid
@@ -16,7 +18,6 @@ from gateway.types import ChatRequest, DialectName
 LIMITS = Limits(
     messages_max=3,
     tools_max=2,
-    keys_max=40,
     attachments_max=2,
     schema_bytes_max=400,
     choices_max=4,
@@ -109,13 +110,6 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], DialectName, str]] = [
         "tools[1]",
     ),
     ("answers", {"best_of": 3}, {"best_of": 5}, "openai_chat", "best_of"),
-    (
-        "keys",
-        {"metadata": {f"a{n}": "x" for n in range(30)}},
-        {"metadata": {f"a{n}": "x" for n in range(40)}},
-        "openai_chat",
-        "$",
-    ),
 ]
 
 
@@ -149,8 +143,42 @@ def test_a_kind_that_is_no_word_counts_for_nothing() -> None:
     check_bounds(request("openai_responses", input=[item]), LIMITS)
 
 
-def test_colons_in_texts_are_no_keys() -> None:
-    check_bounds(request(messages=[{"role": "user", "content": ":" * 500}]), LIMITS)
+TREES = st.recursive(
+    st.none() | st.text('",[{}]\\:a', max_size=8),
+    lambda held: st.lists(held, max_size=6)
+    | st.dictionaries(st.text('",[{\\', max_size=4), held, max_size=6),
+    max_leaves=40,
+)
+
+
+def values_in(tree: object) -> int:
+    """Keys and elements of lists; what is empty counts for one more, as a look at bytes has it."""
+    if not isinstance(tree, list | dict):
+        return 0
+    inner = tree.values() if isinstance(tree, dict) else tree
+    return max(len(tree), 1) + sum(map(values_in, inner))
+
+
+@given(tree=TREES, indent=st.sampled_from([None, 0, 1]), most=st.integers(0, 40))
+def test_values_are_counted_before_a_body_is_parsed_and_those_in_texts_are_none(
+    tree: object, indent: int | None, most: int
+) -> None:
+    raw = json.dumps({"x": tree}, indent=indent).encode()
+    is_too_much = False
+    try:
+        check_values(raw, most)
+    except RequestInvalid as error:
+        is_too_much = True
+        assert error.parameter == "$"
+
+    assert is_too_much == (values_in({"x": tree}) > most and len(raw) > 2 * most)
+
+
+@pytest.mark.parametrize("said", ["[],", "{},", "7,", '"a",', '"\\\\",', "[", '"a":['])
+def test_what_breaks_off_is_counted_up_to_there(said: str) -> None:
+    with pytest.raises(RequestInvalid):
+        check_values(b'{"x":[' + said.encode() * 400, 150)
+    check_values(b'{"x":["' + said.replace('"', "").encode() * 400, 150)
 
 
 def test_an_input_longer_than_any_model_reads_is_refused_before_anything_is_reserved() -> None:

@@ -212,7 +212,7 @@ class Worker:
             settings=Settings(source="a test", folder="."),
         )
         pipeline = BatchPipeline(stages, LineIntake(stages, lambda *_: True))
-        self.journeys = LineJourneys(pipeline, _Snapshots(), clock, {ENDPOINT: DIALECT})
+        self.journeys = LineJourneys(pipeline, _Snapshots(), clock, {ENDPOINT: DIALECT}, 1000)
         self.store = ParcelStore(lot.database, clock)
         self.money = ParkedMoney(lot.database, clock, self.ledger.holder)
         self.late = LateBookings(lot.database, clock)

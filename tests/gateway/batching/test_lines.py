@@ -17,6 +17,7 @@ from gateway.errors import (
     NotReady,
     PolicyDenied,
     PoolBusy,
+    RequestInvalid,
     Unauthenticated,
     UpstreamMalformed,
     UpstreamRefused,
@@ -72,7 +73,7 @@ def test_what_would_be_refused_again_is_the_lines_end(error: GatewrightError) ->
 @pytest.mark.parametrize("body", [b'{"stream":true}', b'{"stream":1}', b'{"a":{},"stream":"x"}'])
 def test_a_line_that_asks_for_a_stream_is_refused(body: bytes) -> None:
     with pytest.raises(FeatureUnsupported):
-        check_whole(body)
+        check_whole(body, 10)
 
 
 @pytest.mark.parametrize(
@@ -80,4 +81,10 @@ def test_a_line_that_asks_for_a_stream_is_refused(body: bytes) -> None:
     [b'{"stream":false}', b'{"stream":null}', b"{}", b"[", b"\xff", b'{"a":{"stream":true}}'],
 )
 def test_what_asks_for_none_or_cannot_be_read_is_left_to_its_dialect(body: bytes) -> None:
-    check_whole(body)
+    check_whole(body, 10)
+
+
+def test_a_line_holds_as_many_values_as_any_request_may() -> None:
+    check_whole(b'{"a":[7,7,7,7,7,7,7,7,7]}', 10)
+    with pytest.raises(RequestInvalid):
+        check_whole(b'{"a":[7,7,7,7,7,7,7,7,7,7]}', 10)

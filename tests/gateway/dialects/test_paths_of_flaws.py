@@ -318,3 +318,24 @@ def test_a_body_that_is_ambiguous_and_breaks_off_behind_it_is_refused_without_a_
 @given(st.text(alphabet='{}[],:"\\ab1 \n', max_size=60), st.integers(0, 60))
 def test_any_text_has_a_path_or_none(text: str, end: int) -> None:
     assert isinstance(path_to(text, end), str)
+
+
+@pytest.mark.parametrize(
+    ("flaw", "reason"),
+    [
+        (b'{"a":1,"a":2}', "The body is not acceptable JSON: an object in it has the same key twice."),
+        (b"NaN", "The body is not acceptable JSON: NaN is not JSON."),
+        (b'"\\ud800"', "The body holds half of a surrogate pair."),
+        (b"[" * 80 + b"]" * 80, "The body is nested more than 64 levels deep."),
+    ],
+)
+def test_in_a_body_of_very_many_values_no_path_is_looked_for(flaw: bytes, reason: str) -> None:
+    few, many = (b'{"x":[' + b"[]," * count + flaw + b"]}" for count in (9, 30_000))
+    with pytest.raises(RequestInvalid) as told:
+        decode_object(few)
+    with pytest.raises(RequestInvalid) as untold:
+        decode_object(many)
+
+    assert told.value.parameter and told.value.message.endswith(f": {reason}")
+    assert untold.value.parameter is None
+    assert untold.value.message == reason
