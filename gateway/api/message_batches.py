@@ -70,10 +70,7 @@ class Intake:
         desk = self._desk
         body = await whole_body(request, desk.limits.file_bytes_max, desk.limits)
         await desk.check_room(project_of(principal), len(body))
-        raws = await asyncio.to_thread(split_requests, body)
-        if len(raws) > desk.limits.batch_lines_max:
-            reason = f"A batch has at most {desk.limits.batch_lines_max} requests"
-            raise invalid("requests", reason)
+        raws = await asyncio.to_thread(split_requests, body, desk.limits.batch_lines_max)
         new = desk.new("messages", principal, ENDPOINT, "msgbatch_")
         told = Told(headers=desk.headers(request))
         batch = await desk.batches.make(structs.replace(new, told=told), is_receiving=True)

@@ -19,6 +19,7 @@ STOPPED: Final = "The key that made this batch is not valid any more; the reques
 _HEAD = re.compile(rb'\s*\{\s*"requests"\s*:\s*(?=\[)')
 _TAIL = re.compile(rb"\]\s*\}\s*\Z")
 _CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_PLACE = re.compile(r"`\$\[(\d+)\]")
 _RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 _WHOLE: Final = "The body must be a JSON object of `requests` alone, which is a list."
 
@@ -28,24 +29,39 @@ class _Request(Struct, frozen=True, forbid_unknown_fields=True):
     params: msgspec.Raw
 
 
+class _Shape(Struct, frozen=True, gc=False):
+    """As much of a request as tells that it is one."""
+
+    custom_id: msgspec.Raw
+    params: msgspec.Raw
+
+
 _REQUEST = msgspec.json.Decoder(_Request)
+_SHAPES = msgspec.json.Decoder(list[_Shape])
+_NOT_ONE: Final = "A request has a custom_id and params, and nothing else"
 
 
-def split_requests(body: bytes) -> list[bytes]:
+def split_requests(body: bytes, most: int) -> list[bytes]:
     """The requests of a batch, each as its own JSON, none of them read yet.
 
-    A tree of all of them would be many times as long as the body.
+    A tree of all of them would be many times as long as the body. So would be a list of millions
+    of numbers: the first that is no request ends the reading.
 
     Raises:
-        RequestInvalid: it is no JSON object with `requests` and nothing else.
+        RequestInvalid: it is no JSON object with `requests` and nothing else, or has too many.
     """
     head = _HEAD.match(body)
     tail = _TAIL.search(body, max(0, len(body.rstrip()) - 1024)) if head is not None else None
     if head is None or tail is None:
         raise RequestInvalid(_WHOLE, parameter="requests")
+    listed = body[head.end() : tail.start() + 1]
     try:
-        raws = _RAWS.decode(body[head.end() : tail.start() + 1])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if len(_SHAPES.decode(listed)) > most:
+            raise invalid("requests", f"A batch has at most {most} requests")
+        raws = _RAWS.decode(listed)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if isinstance(error, msgspec.ValidationError) and (found := _PLACE.search(str(error))):
+            raise invalid(f"requests.{found[1]}", _NOT_ONE) from None
         raise RequestInvalid(_WHOLE, parameter="requests") from None
     if not raws:
         raise invalid("requests", "A batch has at least one request")
@@ -65,7 +81,7 @@ def _read_request(number: int, raw: bytes) -> Line:
     except RequestInvalid as error:
         raise RequestInvalid(f"{place}: {error.message}", parameter=place) from None
     except msgspec.DecodeError:
-        raise invalid(place, "A request has a custom_id and params, and nothing else") from None
+        raise invalid(place, _NOT_ONE) from None
     if _CUSTOM_ID.fullmatch(wire.custom_id) is None:
         reason = "Expected 1 to 64 letters, digits, dashes and underscores"
         raise invalid(f"{place}.custom_id", reason)

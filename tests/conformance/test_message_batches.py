@@ -231,7 +231,9 @@ WRONG = [
     (body_of(ask("a"), ask("b"), ask("a")), "requests.2.custom_id"),
     (body_of({"custom_id": "a", "params": []}), "requests.0.params"),
     (b'{"requests":[{"custom_id":"a","custom_id":"b","params":{}}]}', "requests.0"),
-    (body_of(*[ask(f"l-{at}") for at in range(121)]), "requests"),
+    (body_of(*[ask(f"l-{at}") for at in range(121)]), "requests: A batch has at most 120"),
+    # Not made into a list of millions first.
+    (body_of(*[1] * 200), "requests.0"),
 ]
 
 
