@@ -222,7 +222,7 @@ class DataPlane:
                 parts.push_async_callback(self._integration.drain)
             parts.push_async_callback(self._evidence.close)
             if self._upkeep.was_started:
-                parts.push_async_callback(self._conclusion.strangers.tell, is_end=True)
+                parts.push_async_callback(self._conclusion.floods.tell, is_end=True)
             parts.push_async_callback(self._presence.leave)
             parts.push_async_callback(self._batches.close)
             parts.push_async_callback(self._upkeep.close)
@@ -378,7 +378,7 @@ class DataPlane:
             rotation=self._rotation,
             providers=self._providers,
             soundness=self._soundness,
-            strangers=self._conclusion.strangers,
+            floods=self._conclusion.floods,
             alerting=self._alerting,
             drain_log=self._drain_log,
         )

@@ -16,6 +16,7 @@ from gateway.clock import Clock
 from gateway.dispatch.attempts import AttemptLog
 from gateway.errors import ClientGone, GatewrightError
 from gateway.evidence import Ending
+from gateway.floods import Floods
 from gateway.metrics import Metrics
 from gateway.money.bills import charged
 from gateway.money.calibration import Calibration
@@ -25,7 +26,6 @@ from gateway.passage import Arrival, Passage
 from gateway.ports import AuditLog, Ledger
 from gateway.rollout.trials import Trials
 from gateway.rollout.versions import PolicySet
-from gateway.strangers import Strangers
 from gateway.types import (
     Attempt,
     AuditRecord,
@@ -72,7 +72,7 @@ class Conclusion:
         self._calibration = calibration
         self._blacken = blacken or _nothing_of
         self._audit = audit
-        self.strangers = Strangers(audit, clock)
+        self.floods = Floods(audit, clock)
         self._clock = clock
         self._warmth = Warmth()
 
@@ -189,7 +189,7 @@ class Conclusion:
         inspection: Inspection | None,
         error: GatewrightError,
     ) -> Receipt | None:
-        """The request was not let through; None where it is one of a flood of strangers'."""
+        """The request was not let through; None where it is one of a flood."""
         duration_us = arrival.lasted_us(self._clock.utc_us())
         record = evidence.refusal(
             arrival,
@@ -200,10 +200,11 @@ class Conclusion:
             utc_us=self._clock.utc_us(),
             duration_us=duration_us,
         )
-        if principal is not None or arrival.errand is not None:
+        if arrival.errand is not None:
+            # Of a line of a batch, and there are only so many of them.
             self.aftermath.refused(record, duration_us)
             return await self._audit.append(record)
-        receipt = await self.strangers.note(record)
+        receipt = await self.floods.note(record)
         self.aftermath.refused(record, duration_us, is_on_record=receipt is not None)
         return receipt
 

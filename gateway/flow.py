@@ -15,10 +15,19 @@ class Flow:
 
     def take(self) -> bool:
         """Count one; False when there were too many."""
-        now_s = self._clock.monotonic_s()
-        gained = (now_s - self._seen_s) * self._per_second_max
-        self._left, self._seen_s = min(self._at_once_max, self._left + gained), now_s
+        self._gain()
         if self._left < 1:
             return False
         self._left -= 1
         return True
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many may be caused at once as ever."""
+        self._gain()
+        return self._left >= self._at_once_max
+
+    def _gain(self) -> None:
+        now_s = self._clock.monotonic_s()
+        gained = (now_s - self._seen_s) * self._per_second_max
+        self._left, self._seen_s = min(self._at_once_max, self._left + gained), now_s

@@ -16,7 +16,7 @@ CHECKPOINTS_S = 5.0
 """How often it is asked whether a checkpoint is due; when, `audit.checkpoint_period_s` says."""
 PRICES_S = 5.0
 ANSWERS_S = 600.0
-STRANGERS_S = 10.0
+FLOODS_S = 10.0
 """How often it is asked whether refusals are left out of which a record may be written."""
 OPEN_INTENTS_S = 30.0
 """How much of a log a start after a crash may have to read, in time."""

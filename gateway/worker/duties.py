@@ -9,6 +9,7 @@ from gateway.assembly.places import Rotation, make_hook, make_shipping
 from gateway.caching.response_cache import ResponseCache
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
+from gateway.floods import Floods
 from gateway.inspection import Inspector
 from gateway.metrics import Metrics
 from gateway.money.alerting import Alerting
@@ -22,7 +23,6 @@ from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.guard import CanaryGuard
 from gateway.store.policies.scheduler import Scheduler
 from gateway.store.revisions import RevisionWatcher
-from gateway.strangers import Strangers
 from gateway.telemetry import Event
 from gateway.threads import Threads
 from gateway.upkeep import Duty
@@ -65,7 +65,7 @@ class Tended(Struct, frozen=True):
     rotation: Rotation
     providers: Mapping[str, Provider]
     soundness: Soundness
-    strangers: Strangers
+    floods: Floods
     alerting: Alerting | None
     """Of budgets."""
     drain_log: Callable[[], None]
@@ -118,7 +118,7 @@ def _keeping(parts: Tended) -> tuple[Duty, ...]:
     return (
         *parts.integration.duties,
         Duty("log", rhythm.LOG_S, write_log, Event.UPKEEP_FAILED),
-        Duty("strangers", rhythm.STRANGERS_S, parts.strangers.tell, Event.UPKEEP_FAILED),
+        Duty("floods", rhythm.FLOODS_S, parts.floods.tell, Event.UPKEEP_FAILED),
         Duty("answers", rhythm.ANSWERS_S, forget, Event.UPKEEP_FAILED),
         Duty("cache", rhythm.ANSWERS_S, tidy_cache, Event.UPKEEP_FAILED),
     )

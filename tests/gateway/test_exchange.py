@@ -35,7 +35,9 @@ class Wire:
 
         scope: Any = {"type": "http", "method": "POST", "headers": list(headers)}
         receive: Callable[[], Awaitable[Any]] = self.coming.get
-        bounds = Bounds(10, 1000, body_receive_s=0.05, room=Room(10**9), deadlines=Deadlines(deadline_s))
+        bounds = Bounds(
+            10, 1000, body_receive_s=0.05, room=Room(10**9), deadlines=Deadlines(deadline_s)
+        )
         return Exchange(scope, receive, send, bounds)
 
 

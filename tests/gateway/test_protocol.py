@@ -33,7 +33,9 @@ async def _hello(scope: Any, receive: Any, send: Any) -> None:
 
 async def _echo(scope: Any, receive: Any, send: Any) -> None:
     """Through an exchange, as the doors do it: whole, or with `stream` first as three pieces."""
-    bounds = Bounds(1_000_000, 1000, body_receive_s=5.0, room=Room(10**9), deadlines=Deadlines(60.0))
+    bounds = Bounds(
+        1_000_000, 1000, body_receive_s=5.0, room=Room(10**9), deadlines=Deadlines(60.0)
+    )
     exchange = Exchange(scope, receive, send, bounds)
     try:
         body = await exchange.read_body()

@@ -323,7 +323,10 @@ def test_any_text_has_a_path_or_none(text: str, end: int) -> None:
 @pytest.mark.parametrize(
     ("flaw", "reason"),
     [
-        (b'{"a":1,"a":2}', "The body is not acceptable JSON: an object in it has the same key twice."),
+        (
+            b'{"a":1,"a":2}',
+            "The body is not acceptable JSON: an object in it has the same key twice.",
+        ),
         (b"NaN", "The body is not acceptable JSON: NaN is not JSON."),
         (b'"\\ud800"', "The body holds half of a surrogate pair."),
         (b"[" * 80 + b"]" * 80, "The body is nested more than 64 levels deep."),
@@ -336,6 +339,7 @@ def test_in_a_body_of_very_many_values_no_path_is_looked_for(flaw: bytes, reason
     with pytest.raises(RequestInvalid) as untold:
         decode_object(many)
 
-    assert told.value.parameter and told.value.message.endswith(f": {reason}")
+    assert told.value.parameter
+    assert told.value.message.endswith(f": {reason}")
     assert untold.value.parameter is None
     assert untold.value.message == reason
