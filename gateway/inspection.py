@@ -7,7 +7,6 @@ and counts; the values that were found stay inside the classifiers.
 import asyncio
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -41,6 +40,7 @@ from gateway.text_reader import Reading, TextReader, TooMuchUnread, injection_mo
 from gateway.types import ChatRequest, Inspection, Tier
 from gateway.veiling.output_scan import OutputScan
 from gateway.veiling.redaction import pseudonyms, replaced, still_said
+from gateway.waiting_line import WaitingLine
 from policies.document import OutputScanning
 from policies.facts import DATA_CLASSES
 
@@ -50,6 +50,8 @@ TIERS: Mapping[str, Tier] = {"light": "cheap", "standard": "mid", "demanding": "
 INJECTION_FACTS = frozenset({"injection", "injection_suspected"})
 LOOKED_UP_BYTES_MAX = 128 * 1024
 """Shorter bodies are taken apart on the loop: mostly all but their last message is known."""
+LONG_BYTES_MAX = 1024 * 1024
+"""Longer bodies take some seconds, and nobody waits for those who has less to be read."""
 
 BYTES_PER_MIB = 1 << 20
 _UNREADABLE = (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -127,12 +129,18 @@ class Inspector:
         self._reader = TextReader(scanner, scorer, ability, settings.verdicts_kept, clock)
         self._reads_injection = settings.injection
         self._clock = clock
-        self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="inspection")
-        self._long_threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="inspection-long")
+        self._line = WaitingLine("inspection")
+        self._long_line = WaitingLine("inspection-long")
+        self._longest_line = WaitingLine("inspection-longest")
+        self._threads = self._line.threads
         self._log = logger()
 
     async def inspect(
-        self, request: ChatRequest, organisation: str, facts_read: Collection[str] = ()
+        self,
+        request: ChatRequest,
+        organisation: str,
+        facts_read: Collection[str] = (),
+        asker: str = "",
     ) -> Inspection:
         """Look at every string of the request; `facts_read` are those that policy looks at.
 
@@ -148,7 +156,7 @@ class Inspector:
             if self._inline_bytes_max and length_bytes <= LOOKED_UP_BYTES_MAX:
                 with suppress(TooMuchUnread):
                     return classify(Reading(organisation, unread_max=self._inline_bytes_max))
-            return await self._in_turn(classify, organisation, length_bytes)
+            return await self._in_turn(classify, organisation, asker, length_bytes)
         except TimeoutError:
             return self._unknown("deadline", started_s)
         except Exception as error:  # noqa: BLE001 - a broken classifier must close, not open
@@ -156,25 +164,33 @@ class Inspector:
             return self._unknown("failed", started_s)
 
     async def _in_turn(
-        self, classify: Callable[[Reading], Inspection], organisation: str, length_bytes: int
+        self,
+        classify: Callable[[Reading], Inspection],
+        organisation: str,
+        asker: str,
+        length_bytes: int,
     ) -> Inspection:
-        """Look at a body beside the loop, after those that came before it.
+        """Look at a body beside the loop, after those whose turn it is before.
 
         One thread reads one after the other, so that a text which many send at once is read by the
         first and known to the others. What a body may take is counted from its own turn: that
-        many came before is no fault of its text. Long ones have a line of their own.
+        others came before is no fault of its text. Long ones have lines of their own.
 
         Raises:
             TimeoutError
         """
         limit_s = self._deadline_s + length_bytes * self._deadline_s_per_byte
-        threads = self._threads if length_bytes <= LOOKED_UP_BYTES_MAX else self._long_threads
 
         def take_turn() -> Inspection:
             return classify(Reading(organisation, self._clock.monotonic_s() + limit_s))
 
         async with asyncio.timeout(self._queue_s + limit_s):
-            return await asyncio.get_running_loop().run_in_executor(threads, take_turn)
+            return await self._line_for(length_bytes).do(asker, take_turn)
+
+    def _line_for(self, length_bytes: int) -> WaitingLine:
+        if length_bytes <= LOOKED_UP_BYTES_MAX:
+            return self._line
+        return self._long_line if length_bytes <= LONG_BYTES_MAX else self._longest_line
 
     async def locate(self, request: ChatRequest, organisation: str) -> tuple[tuple[str, str], ...]:
         """Label and text of every finding: for `veil` alone, and for nobody to keep.
@@ -290,8 +306,8 @@ class Inspector:
         Thread(target=self._scanner.warm, name="inspection-warm", daemon=True).start()
 
     def close(self) -> None:
-        for threads in (self._threads, self._long_threads):
-            threads.shutdown(wait=False, cancel_futures=True)
+        for line in (self._line, self._long_line, self._longest_line):
+            line.threads.shutdown(wait=False, cancel_futures=True)
 
     def _classify(
         self,

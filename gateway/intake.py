@@ -116,7 +116,10 @@ class Intake:
             permit = await self._rates.admit(accounts, _most_tokens(request))
             reads = governing.facts_read(governed)
             inspection = at_least(
-                await self._inspector.inspect(request, principal.organisation, reads), request
+                await self._inspector.inspect(
+                    request, principal.organisation, reads, principal.key_id
+                ),
+                request,
             )
             await self._turns
             return await self._admit(

@@ -16,7 +16,7 @@ from classifiers.pii.scanner import Scanner
 from gateway.clock import SystemClock
 from gateway.configuration.sections import InspectionSettings
 from gateway.dialects.registry import DIALECTS
-from gateway.inspection import LOOKED_UP_BYTES_MAX, MOST_SENSITIVE, Inspector
+from gateway.inspection import MOST_SENSITIVE, Inspector
 from gateway.types import ChatRequest, Inspection
 
 
@@ -145,16 +145,38 @@ async def test_what_others_took_before_it_is_not_counted_against_a_text() -> Non
     assert {(got.data_class, got.complete) for got in answers} == {("S0", True)}
 
 
-async def test_nobody_waits_behind_a_long_text() -> None:
+async def test_nobody_waits_behind_somebody_who_sends_much_at_once() -> None:
     scanner = Scripted([])
     inspector = inspector_of(scanner)
-    long = asyncio.create_task(inspector.inspect(request("x " * LOOKED_UP_BYTES_MAX), ORG))
+    texts = [f"the {number}th of many" for number in range(CALLERS)]
+    many = [inspector.inspect(request(text), ORG, (), "key1") for text in texts]
+    asking = [asyncio.create_task(each) for each in many]
     while not scanner.read:
         await asyncio.sleep(0)
-    short = asyncio.create_task(inspector.inspect(request("hello"), ORG))
+    asking.append(asyncio.create_task(inspector.inspect(request("hello"), ORG, (), "key2")))
+    await asyncio.sleep(0)
+    scanner.gate.set()
+    await asyncio.gather(*asking)
+    inspector.close()
+
+    assert scanner.read == [*texts[:2], "hello", *texts[2:]]
+
+
+@pytest.mark.parametrize(("longer", "shorter"), [(500, 1), (5000, 500)])
+async def test_nobody_waits_behind_a_long_text(
+    monkeypatch: pytest.MonkeyPatch, longer: int, shorter: int
+) -> None:
+    monkeypatch.setattr("gateway.inspection.LOOKED_UP_BYTES_MAX", 300)
+    monkeypatch.setattr("gateway.inspection.LONG_BYTES_MAX", 3000)
+    scanner = Scripted([])
+    inspector = inspector_of(scanner)
+    long = asyncio.create_task(inspector.inspect(request("x" * longer), ORG))
+    while not scanner.read:
+        await asyncio.sleep(0)
+    short = asyncio.create_task(inspector.inspect(request("h" * shorter), ORG))
     try:
         async with asyncio.timeout(UNHURRIED_S):
-            while "hello" not in scanner.read:
+            while "h" * shorter not in scanner.read:
                 await asyncio.sleep(0.001)
     finally:
         scanner.gate.set()
