@@ -40,7 +40,7 @@ class EmbeddingsBody(Struct):
 
 class Vector(Struct):
     embedding: list[float] | str
-    index: int = 0
+    index: int | None = None
     object: str = "embedding"
 
 
@@ -108,6 +108,9 @@ class OpenAIEmbeddings(OpenAIEnvelope):
             wire = _REPLY.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UpstreamMalformed("The upstream's answer is no list of embeddings.") from error
+        numbers = [vector.index for vector in wire.data if vector.index is not None]
+        if numbers and sorted(numbers) != list(range(len(wire.data))):
+            raise UpstreamMalformed("The upstream's vectors are not numbered like its texts.")
         counted = read_figures(wire.usage, UsageWire)[0].prompt_tokens
         usage = Usage(estimated=True) if counted is None else Usage(input_tokens=counted)
         return Completion(
@@ -144,7 +147,9 @@ class OpenAIEmbeddings(OpenAIEnvelope):
         if request.tree.get("encoding_format") == "base64":
             vectors = _REPLY.decode(completion.raw).data
             if any(isinstance(vector.embedding, list) for vector in vectors):
-                changes["data"] = msgspec.json.encode([_in_base64(vector) for vector in vectors])
+                changes["data"] = msgspec.json.encode(
+                    [_in_base64(vector, at) for at, vector in enumerate(vectors)]
+                )
         return body.patch(completion.raw, changes) if changes else completion.raw
 
     def unmet(self, request: ChatRequest, text: str) -> str:
@@ -162,9 +167,10 @@ class OpenAIEmbeddings(OpenAIEnvelope):
         return ChatPassThrough(request)
 
 
-def _in_base64(vector: Vector) -> Vector:
-    """Little-endian 32-bit floats, as the official client reads them."""
+def _in_base64(vector: Vector, place: int) -> Vector:
+    """Little-endian 32-bit floats, as the official client reads them; numbered in any case."""
     if isinstance(vector.embedding, str):
         return vector
     packed = array("f", vector.embedding)
-    return Vector(b64encode(packed.tobytes()).decode(), vector.index)
+    index = place if vector.index is None else vector.index
+    return Vector(b64encode(packed.tobytes()).decode(), index)

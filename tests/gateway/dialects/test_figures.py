@@ -240,8 +240,9 @@ def test_embeddings_are_given_however_their_tokens_are_counted(flaw: Any) -> Non
 def test_more_or_fewer_vectors_than_texts_are_no_answer(given: Any, vectors: int) -> None:
     """Whoever pairs them with his texts would pair them wrongly."""
     dialect = DIALECTS["openai_embeddings"]
-    vector = {"object": "embedding", "index": 0, "embedding": [1.0]}
-    whole = {"object": "list", "data": [vector] * vectors, "model": "m"}
+    vector = {"object": "embedding", "embedding": [1.0]}
+    numbered = [vector | {"index": at} for at in range(vectors)]
+    whole = {"object": "list", "data": numbered, "model": "m"}
     completion = dialect.decode_reply(json.dumps(whole).encode())
     asked = json.dumps({"model": "m", "input": given}).encode()
     request = dialect.decode_request(asked, "req_1")
