@@ -124,7 +124,10 @@ def read_order(raw: bytes) -> Order:
     Raises:
         RequestInvalid: something in it is missing, unknown or too long.
     """
-    order = checked(decode_object(raw), Order)
+    tree = decode_object(raw)
+    if not tree.keys() <= set(Order.__struct_fields__):
+        raise invalid("$", f"An order has {', '.join(Order.__struct_fields__)} and nothing else")
+    order = checked(tree, Order)
     metadata = order.metadata or {}
     if order.endpoint not in ENDPOINTS:
         raise invalid("endpoint", f"The endpoint must be one of {', '.join(ENDPOINTS)}")

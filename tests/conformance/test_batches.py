@@ -238,6 +238,7 @@ async def test_an_order_that_makes_no_sense_is_refused(client: openai.AsyncOpenA
         ({"metadata": {f"k{at}": "v" for at in range(17)}}, "metadata"),
         ({"metadata": {"k": "v" * 600}}, "metadata"),
         ({"input_file_id": ""}, "input_file_id"),
+        ({"extra_body": {"priority": "high"}}, "$"),
     ):
         with pytest.raises(openai.BadRequestError) as caught:
             await client.batches.create(**(good | wrong))
