@@ -244,6 +244,23 @@ def test_usage_that_the_upstream_left_out_is_told_in_a_chunk_like_its_first(
     assert tree == head | {"choices": []}
 
 
+def test_who_waits_for_a_chats_answer_hears_that_we_are_there() -> None:
+    encoder = BARE.stream_encoder(asked(stream=True), "openai_chat")
+
+    assert encoder.ping() == b": ping\n\n"
+
+
+@pytest.mark.parametrize("tier", ["", "priority"])
+def test_a_tier_is_told_beside_what_was_counted_where_there_is_one(tier: str) -> None:
+    request = asked(stream=True, stream_options={"include_usage": True})
+    encoder = BARE.stream_encoder(request, "openai_chat")
+    ending = encoder.finish("", Usage(input_tokens=3, output_tokens=4, service_tier=tier))
+    told = msgspec.json.decode(ending.split(b"\n\n")[0].removeprefix(b"data: "))
+
+    assert told["usage"]["total_tokens"] == 7
+    assert ("service_tier" in told) == bool(tier)
+
+
 def test_nothing_ends_a_continuation_that_failed() -> None:
     encoder = BARE.stream_encoder(asked(stream=True), "anthropic_messages")
     before = encoder.encode([StreamEvent(b"", (Delta("text", "one"),))])
