@@ -4,9 +4,11 @@ Records and proofs stay: they cover ciphertext. A destroyed key is also written 
 the audit folder; a start applies it again, because a restored backup brings the key files back.
 """
 
+import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -27,6 +29,10 @@ from gateway.audit.segments import list_workers
 
 
 ERASED_NAME = "erased-keys"
+_DRAFT, _SPENT = ".draft", ".spent"
+"""What a key file is called before it is put in place, and until what it held is overwritten."""
+_NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+"""How a file system says that it gives no file a second name."""
 
 
 class ErasedKey(Struct, frozen=True):
@@ -94,7 +100,10 @@ def erased_keys(list_folder: Path) -> dict[str, int]:
 
 
 def apply_list(directory: Path, list_folder: Path, disk: Disk) -> int:
-    """Destroy again what is on the list; how many keys a restored backup had brought back."""
+    """Destroy again what is on the list; how many keys a restored backup had brought back.
+
+    What an erasure that broke off has not overwritten is, too.
+    """
     return _remove(directory, set(erased_keys(list_folder)), disk) if directory.is_dir() else 0
 
 
@@ -102,14 +111,37 @@ def _remove(directory: Path, ids: set[str], disk: Disk) -> int:
     removed = 0
     for worker in list_workers(directory):
         folder = directory / worker
-        if ids.isdisjoint(map(named_by, raw_lines(folder))):
+        has_them = not ids.isdisjoint(map(named_by, raw_lines(folder)))
+        if not has_them and not _left_over(folder):
             continue
         lock = disk.lock(folder / LOCK_NAME, wait=True)
         try:
-            removed += _rewrite(folder, ids, disk)
+            _overwrite_left_over(folder, disk)
+            removed += _rewrite(folder, ids, disk) if has_them else 0
         finally:
             disk.close(lock)
     return removed
+
+
+def _left_over(folder: Path) -> list[Path]:
+    """Files of an erasure that broke off; beside no key file each may be the last one of it."""
+    path = folder / KEYS_NAME
+    found = [path.with_suffix(suffix) for suffix in (_DRAFT, _SPENT) if path.exists()]
+    return [each for each in found if each.exists()]
+
+
+def _overwrite_left_over(folder: Path, disk: Disk) -> None:
+    disk.sync_folder(folder)  # What a key file was replaced by has to be there for good.
+    for path in _left_over(folder):
+        if not path.samefile(folder / KEYS_NAME):
+            with path.open("r+b") as left:
+                _overwrite(left.fileno())
+        disk.remove(path)
+
+
+def _overwrite(old: int) -> None:
+    os.pwrite(old, bytes(os.fstat(old).st_size), 0)
+    os.fsync(old)
 
 
 def _rewrite(folder: Path, ids: set[str], disk: Disk) -> int:
@@ -128,16 +160,24 @@ def _rewrite(folder: Path, ids: set[str], disk: Disk) -> int:
         if not is_erased and not (is_after and not line):
             kept.append(line)
         is_after = is_erased
-    draft = path.with_suffix(".draft")
-    draft.unlink(missing_ok=True)
+    draft, spent = path.with_suffix(_DRAFT), path.with_suffix(_SPENT)
     disk.append_durably(draft, b"\n".join(kept))
+    _give_second_name(path, spent)
     old = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        length = os.fstat(old).st_size
         disk.replace(draft, path)
         disk.sync_folder(folder)
-        os.pwrite(old, bytes(length), 0)
-        os.fsync(old)
+        _overwrite(old)
     finally:
         disk.close(old)
+    disk.remove(spent)
     return removed
+
+
+def _give_second_name(path: Path, spent: Path) -> None:
+    """Who comes after a crash finds by it what is not overwritten yet."""
+    try:
+        spent.hardlink_to(path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise

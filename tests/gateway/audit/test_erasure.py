@@ -1,6 +1,8 @@
 """Erasure: the words of one end user are gone from everywhere, and every proof still holds."""
 
 import asyncio
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -142,6 +144,10 @@ class FailingDisk(Disk):
         self._step()
         super().replace(draft, path)
 
+    def remove(self, path: Path) -> None:
+        self._step()
+        super().remove(path)
+
     def sync_folder(self, path: Path) -> None:
         self._step()
         super().sync_folder(path)
@@ -174,6 +180,48 @@ async def test_wherever_an_erasure_is_cut_off_the_next_ones_bring_nothing_back(
         line for line in before.split(b"\n") if line and named_by(line) not in erased_keys(listed)
     ]
     assert not path.with_suffix(".draft").exists()
+
+
+@pytest.mark.parametrize("steps", range(9))
+async def test_wherever_an_erasure_is_cut_off_the_next_start_overwrites_what_it_left(
+    tmp_path: Path, steps: int
+) -> None:
+    """Else a disk held keys that were erased, without a name that anybody would find them by."""
+    directory, listed = tmp_path / "audit", tmp_path / "elsewhere"
+    await recorded(directory)
+    keys = matching_keys(directory, "acme", "ann")
+    path = directory / "w0" / KEYS_NAME
+    with path.open("rb") as old:
+        before = old.read()
+        with pytest.raises(OSError, match="crash"):
+            destroy_keys(directory, listed, keys, NOW_US, FailingDisk(steps))
+        drafts = [draft.open("rb") for draft in path.parent.glob("*.draft")]
+        apply_list(directory, listed, Disk())
+        old.seek(0)
+        is_listed = keys[0].key in erased_keys(listed)
+        assert old.read() == (bytes(len(before)) if is_listed else before)
+    for draft in drafts:
+        with draft:
+            assert not draft.read().strip(b"\0")
+    assert (await contents(directory))["req_2"] == "words of bob"
+    assert {each.name for each in path.parent.glob("keys.*")} == {KEYS_NAME, LOCK_NAME}
+
+
+async def test_keys_are_erased_where_a_file_has_one_name_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(reason, "no links here")
+
+    directory = tmp_path / "audit"
+    await recorded(directory)
+    monkeypatch.setattr(os, "link", refuse)
+    reason = errno.EIO
+    with pytest.raises(OSError, match="no links here"):
+        erase(directory, tmp_path, "acme", "ann")
+    reason = errno.EPERM
+    assert erase(directory, tmp_path, "acme", "ann") == 1
+    assert (await contents(directory))["req_1"] == DESTROYED
 
 
 async def test_an_erasure_waits_for_who_adds_a_key_at_that_moment(tmp_path: Path) -> None:
