@@ -50,7 +50,7 @@ def joining_routes(services: Services) -> list[Any]:
         try:
             password = checked_password(Secret(form.raw("password")))
             async with services.deeds.doing(name, "person.joined", "", after={"person": name}):
-                await links.redeem(code, password, KNOWN)
+                session_id = await links.redeem(code, password, KNOWN)
         except RequestInvalid as error:
             return page({error.parameter or "code": error.message}, 400)
         except Unauthenticated:
@@ -58,7 +58,6 @@ def joining_routes(services: Services) -> list[Any]:
         await services.deeds.record(name, "session.began", "")
         logger().info(Event.ADMIN_SIGNED_IN, component="admin")
         answer = Redirect("/", status_code=SEE_OTHER)
-        session_id = await services.people.begin(name)
         await services.people.end(request.cookies.get(COOKIE, ""))
         answer.cookies.append(session_cookie(request, COOKIE, session_id, "strict"))
         return answer

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import delete, select
+from sqlalchemy import Select, delete, select
 from sqlalchemy import update as update_rows
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -23,6 +23,7 @@ from gateway.secrets.passwords import hash_password
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
 from gateway.store.identity.person_rows import person_in
+from gateway.store.identity.sessions import new_session
 from gateway.store.schema.tables import admin_sessions, invitations, people
 
 
@@ -78,9 +79,8 @@ class Invitations:
         row = {"digest": _digest(code), "person": name, "made_by": made_by, "made_us": now_us}
         row |= {"until_us": now_us + round(GOOD_FOR_S * 1_000_000)}
         # Locked, so that of two who make one at once the later replaces the other's.
-        locked = select(people.c.name).where(people.c.name == name).with_for_update()
         async with self._database.writing() as connection:
-            await connection.execute(locked)
+            await connection.execute(_locked(name))
             await _require_open(connection, name, maker)
             await connection.execute(delete(invitations).where(invitations.c.person == name))
             await connection.execute(invitations.insert(), row)
@@ -100,17 +100,23 @@ class Invitations:
             return await self._whose(connection, code, known)
 
     async def redeem(self, code: str, password: Secret[str], known: Sequence[Person] = ()) -> str:
-        """Set the password of whom the code lets in; their sessions and links end.
+        """Set the password of whom the code lets in, and sign them in; the id is told once.
+
+        Their other sessions and links end. It is one transaction: whoever disables them, or sets
+        another password, ends this session as well.
 
         Raises:
             Unauthenticated: the code is not good, for every reason with the same words.
             RequestInvalid: the password is too short.
         """
         # Before the hashing, which costs: nobody makes us do it without a code.
-        await self.whose(code, known)
+        name = await self.whose(code, known)
         hashed = await asyncio.to_thread(hash_password, password)
+        session_id = secrets.token_urlsafe(CODE_BYTES)
         async with self._database.writing() as connection:
-            name = await self._whose(connection, code, known)
+            # Locked before the link, in the order of whoever disables them.
+            await connection.execute(_locked(name))
+            await self._whose(connection, code, known)
             # Whoever deletes it has it: of two who are as fast, one finds nothing.
             gone = delete(invitations).where(invitations.c.digest == _digest(code))
             if not (await connection.execute(gone)).rowcount:
@@ -119,7 +125,9 @@ class Invitations:
             await connection.execute(change.values(password_hash=hashed))
             await connection.execute(delete(invitations).where(invitations.c.person == name))
             await connection.execute(delete(admin_sessions).where(admin_sessions.c.person == name))
-        return name
+            begun = new_session(session_id, name, self._clock.utc_us(), 0.0)
+            await connection.execute(admin_sessions.insert(), begun)
+        return session_id
 
     async def _whose(self, connection: AsyncConnection, code: str, known: Sequence[Person]) -> str:
         query = select(invitations).where(
@@ -137,6 +145,10 @@ class Invitations:
         except (RequestInvalid, Forbidden):
             raise Unauthenticated(REFUSAL) from None
         return str(row["person"])
+
+
+def _locked(name: str) -> Select[tuple[str]]:
+    return select(people.c.name).where(people.c.name == name).with_for_update()
 
 
 async def _require_open(connection: AsyncConnection, name: str, maker: Person | None) -> None:

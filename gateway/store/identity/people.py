@@ -37,6 +37,7 @@ from gateway.store.identity.sessions import (
     SESSION_OF,
     digest_of,
     is_over,
+    is_welcome,
     new_session,
     shut_out,
 )
@@ -278,18 +279,14 @@ class PeopleStore:
         that proved them.
 
         Raises:
-            Unauthenticated: that is not their password any more.
+            Unauthenticated: that is not their password any more, or they were disabled.
         """
         session_id = session_id or secrets.token_urlsafe(32)
         now_us = self._clock.utc_us()
         row = new_session(session_id, name, now_us, proved_ago_s)
-        kept = select(people.c.password_hash).where(people.c.name == name).with_for_update()
         async with self._database.writing() as connection:
-            if mark is not None:
-                # Whoever sets another one ends the sessions there are, and waits for this row.
-                encoded = (await connection.execute(kept)).scalar_one_or_none()
-                if encoded is None or digest_of(encoded) != mark:
-                    raise Unauthenticated("The password was changed meanwhile.")
+            if not await is_welcome(connection, name, mark):
+                raise Unauthenticated("They were disabled, or the password changed meanwhile.")
             await connection.execute(delete(admin_sessions).where(is_over(now_us)))
             await connection.execute(admin_sessions.insert(), row)
         return session_id

@@ -35,7 +35,7 @@ from gateway.secrets.content_keys import ContentKey, fresh_key, opened_key
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
-from gateway.store.identity.sessions import digest_of, is_over, new_session
+from gateway.store.identity.sessions import digest_of, is_over, is_welcome, new_session
 from gateway.store.schema.tables import admin_sessions, metadata
 
 
@@ -103,13 +103,18 @@ class ProvidedSessions:
     async def begin(
         self, name: str, vouching: Vouching, proved_ago_s: float | None = 0.0
     ) -> str | None:
-        """A new session, whose id is told once; None where the provider ended it meanwhile."""
+        """A new session, whose id is told once.
+
+        None where the provider ended it meanwhile, or somebody disabled them.
+        """
         session_id, now_us = secrets.token_urlsafe(32), self._clock.utc_us()
         row = new_session(session_id, name, now_us, proved_ago_s) | self._kept(session_id, vouching)
         async with self._database.writing() as connection:
             await self._take_turn(connection)
             ended = select(heard_logouts.c.digest).where(_ends(vouching)).limit(1)
             if (await connection.execute(ended)).first() is not None:
+                return None
+            if not await is_welcome(connection, name):
                 return None
             await connection.execute(delete(admin_sessions).where(is_over(now_us)))
             await connection.execute(admin_sessions.insert(), row)

@@ -44,6 +44,22 @@ def new_session(
     }
 
 
+async def is_welcome(connection: AsyncConnection, person: str, mark: bytes | None = None) -> bool:
+    """Whether what proved them holds still; whoever changes that waits for this transaction.
+
+    Who disables somebody, or sets another password, ends the sessions there are: one that began a
+    moment later would be good again when they are enabled. `mark` is of the password that proved
+    them. People who are not kept are welcome.
+    """
+    columns = people.c
+    query = select(columns.password_hash, columns.disabled_us).where(columns.name == person)
+    row = (await connection.execute(query.with_for_update())).one_or_none()
+    if row is not None and row.disabled_us is not None:
+        return False
+    encoded = None if row is None else row.password_hash
+    return mark is None or (encoded is not None and digest_of(encoded) == mark)
+
+
 def is_over(now_us: int) -> ColumnElement[bool]:
     """Whether a row's session was idle, or lasted, too long."""
     return or_(

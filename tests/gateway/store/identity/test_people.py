@@ -62,10 +62,9 @@ async def test_who_never_came_is_not_the_one_who_runs_the_platform(
     for step in (store.disable(ann.name, Person("sec")), store.revoke(ann.name, FIRST_ROLE, ann)):
         with pytest.raises(RequestInvalid, match="is the last who runs the platform"):
             await step
-    joined = await Invitations(database, StoppedClock()).redeem(code, Secret("a password of his"))
+    await Invitations(database, StoppedClock()).redeem(code, Secret("a password of his"))
     await store.revoke(ann.name, FIRST_ROLE, ann)
 
-    assert joined == "paul"
     assert [each.name for each in await store.listed() if each.grants] == ["paul"]
 
 
@@ -89,6 +88,29 @@ async def test_a_password_that_was_changed_begins_no_session_however_long_it_too
     facts = await store.facts("ann")
     assert facts is not None
     assert facts.sessions == 1
+
+
+async def test_whoever_is_disabled_while_they_sign_in_has_no_session_when_they_are_enabled(
+    store: PeopleStore, database: Database
+) -> None:
+    """Nor by a link: between the password and the session somebody could have shut them out."""
+    password = Secret("the first of hers")
+    await store.add("ann")
+    links = Invitations(database, StoppedClock())
+    joined = await links.redeem(await links.make("ann", "os:root"), password)
+    proved = await store.by_password("ann", password)
+    assert proved is not None
+    session = await store.session(joined)
+    assert session is not None
+    assert session.person.name == "ann"
+    await store.disable("ann")
+    with pytest.raises(Unauthenticated):
+        await store.begin("ann", mark=proved.mark)
+    await store.enable("ann")
+    facts = await store.facts("ann")
+
+    assert facts is not None
+    assert (facts.sessions, await store.session(joined)) == (0, None)
 
 
 async def test_of_links_that_are_made_at_once_one_is_good(

@@ -138,7 +138,8 @@ async def test_however_a_session_ends_its_token_is_gone_with_it(
     session_id = await begun(made(database, clock), clock)
     await end(database, clock, session_id)
 
-    assert await rows(database) == []
+    # Whoever follows a link is signed in at once, without one.
+    assert [row["id_token"] for row in await rows(database)] == [None] * (end is _invite)
 
 
 async def test_a_session_in_use_is_not_forgotten(database: Database) -> None:
@@ -205,6 +206,19 @@ async def test_of_a_sign_in_without_a_name_of_its_session_any_end_of_its_person_
     await sessions.end(logout(clock, "s7"))
     assert await sessions.begin("ann", vouching(clock, "")) is None
     assert await sessions.begin("bob", vouching(clock, "", f"{ISSUER}|bob")) is not None
+
+
+async def test_whoever_was_disabled_on_the_way_back_has_no_session_when_they_are_enabled(
+    database: Database,
+) -> None:
+    clock = StoppedClock()
+    people, sessions = PeopleStore(database, clock), made(database, clock)
+    await people.add("oidc-ann", subject=f"{ISSUER}|ann")
+    await people.disable("oidc-ann")
+    assert await sessions.begin("oidc-ann", vouching(clock)) is None
+    await people.enable("oidc-ann")
+    assert await sessions.begin("oidc-ann", vouching(clock)) is not None
+    assert len(await rows(database)) == 1
 
 
 async def test_sign_ins_and_the_end_of_them_all_at_once_leave_nobody_signed_in(
