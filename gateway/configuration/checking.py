@@ -214,7 +214,7 @@ def _check_references(settings: Settings) -> None:
             references[f"sinks.{name}.credential"] = sink.credential
         if sink.signing_key:
             references[f"sinks.{name}.signing_key"] = sink.signing_key
-    _check_vault(settings)
+    _check_stores(settings)
     references["vault.credential"] = settings.vault.credential
     for key, reference in references.items():
         may_move = key.startswith("providers.")
@@ -246,21 +246,25 @@ def _check_server(settings: Settings, section: str, url: str) -> None:
         raise ConfigurationInvalid(settings.source, f"{section}.url", reason)
 
 
-def _check_vault(settings: Settings) -> None:
-    """Our credential goes there, and every provider's comes from there."""
-    if not settings.vault.url:
-        return
-    reason = ""
+def _check_stores(settings: Settings) -> None:
+    """What opens a store of secrets goes there, and the secrets of others come from there."""
+    stores = {"vault.url": settings.vault.url, "aws.endpoint_url": settings.aws.endpoint_url}
+    for key, url in stores.items():
+        reason = _wrong_with(url) if url else ""
+        if reason:
+            raise ConfigurationInvalid(settings.source, key, reason)
+
+
+def _wrong_with(url: str) -> str:
+    """Why nobody should be told secrets at this address; empty where that is well."""
     try:
-        parts = urlsplit(settings.vault.url)
+        parts = urlsplit(url)
         if not is_guarded(parts):
-            reason = "must be https beyond this machine: credentials go there and come from there"
-        elif parts.username is not None or parts.query or parts.fragment:
-            reason = "must be an address alone"
+            return "must be https beyond this machine: credentials go there and come from there"
+        is_alone = parts.username is None and not (parts.query or parts.fragment)
+        return "" if is_alone else "must be an address alone"
     except ValueError:
-        reason = "is no address"
-    if reason:
-        raise ConfigurationInvalid(settings.source, "vault.url", reason)
+        return "is no address"
 
 
 def is_guarded(parts: SplitResult) -> bool:

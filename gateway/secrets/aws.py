@@ -1,6 +1,6 @@
 """Secrets in AWS Secrets Manager; credentials come from where boto3 looks for them.
 
-Only `gateway.assembly.places` imports this module: boto3 is an optional package.
+Imported only where AWS is configured: boto3 is an optional package.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from gateway.configuration.sections import AwsSettings
+from gateway.errors import ConfigurationInvalid
 from gateway.secrets.keeper import SecretUnavailableError
 from gateway.secrets.secret import Secret
 
@@ -20,15 +21,27 @@ TIMEOUT_S = 5
 
 
 def secrets_manager(settings: AwsSettings) -> Any:
-    """A client of one region; it opens nothing yet."""
-    return boto3.client(
-        "secretsmanager",
-        region_name=settings.region or None,
-        endpoint_url=settings.endpoint_url or None,
-        config=Config(
-            connect_timeout=TIMEOUT_S, read_timeout=TIMEOUT_S, retries={"max_attempts": 2}
-        ),
-    )
+    """See `client_of`."""
+    return client_of(settings, "secretsmanager")
+
+
+def client_of(settings: AwsSettings, service: str) -> Any:
+    """A client of one region; it opens nothing yet.
+
+    Raises:
+        ConfigurationInvalid: nobody names a region, or region or address cannot be one.
+    """
+    try:
+        return boto3.client(
+            service,
+            region_name=settings.region or None,
+            endpoint_url=settings.endpoint_url or None,
+            config=Config(
+                connect_timeout=TIMEOUT_S, read_timeout=TIMEOUT_S, retries={"max_attempts": 2}
+            ),
+        )
+    except (BotoCoreError, ValueError) as error:
+        raise ConfigurationInvalid("aws", "", f"boto3 makes no client of it: {error}") from None
 
 
 class AwsPlace:

@@ -3,15 +3,13 @@
 import base64
 from typing import Any
 
-import boto3
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from gateway.configuration.sections import AwsSettings
+from gateway.secrets.aws import client_of
 from gateway.secrets.key_services import KeyServiceFailed, decoded
 
 
-TIMEOUT_S = 5
 PREFIX = "aws-kms:"
 _CONTEXT = {"purpose": "gatewright master key"}
 """Authenticated with the key: what was wrapped for something else is not unwrapped here."""
@@ -22,14 +20,7 @@ class AwsKms:
 
     def __init__(self, settings: AwsSettings, key: str) -> None:
         self._key = key
-        self._client: Any = boto3.client(
-            "kms",
-            region_name=settings.region or None,
-            endpoint_url=settings.endpoint_url or None,
-            config=Config(
-                connect_timeout=TIMEOUT_S, read_timeout=TIMEOUT_S, retries={"max_attempts": 2}
-            ),
-        )
+        self._client: Any = client_of(settings, "kms")
 
     def wrap(self, key: bytes) -> str:
         blob = self._ask("encrypt", "CiphertextBlob", Plaintext=key)

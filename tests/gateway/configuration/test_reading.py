@@ -121,6 +121,7 @@ WRONG: dict[str, tuple[str, str]] = {
     '[vault]\nurl = "https://"': ("vault.url", "must be https beyond"),
     '[vault]\nurl = "https://u:p@vault.internal"': ("vault.url", "an address alone"),
     '[vault]\nurl = "http://[::1"': ("vault.url", "is no address"),
+    '[aws]\nendpoint_url = "http://aws.internal"': ("aws.endpoint_url", "must be https beyond"),
     '[response_cache.password]\ndb = "x"': ("response_cache.password", "exactly one of"),
 }
 

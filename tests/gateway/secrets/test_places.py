@@ -1,4 +1,4 @@
-"""Places of secrets: Vault and AWS by their official clients, the database sealed, and outages."""
+"""Places of secrets: Vault by its official client, the database sealed, and outages."""
 
 import asyncio
 import logging
@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from gateway.clock import StoppedClock
-from gateway.configuration.sections import AwsSettings, VaultSettings
+from gateway.configuration.sections import VaultSettings
 from gateway.errors import ConfigurationInvalid, RequestInvalid
-from gateway.secrets.aws import AwsPlace, secrets_manager
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.keeper import LocalPlace, SecretKeeper, SecretUnavailableError
 from gateway.secrets.key_services import KeyServiceFailed
@@ -544,50 +542,3 @@ async def test_the_token_of_vault_follows_no_redirect(vault: VaultStub) -> None:
             await VaultPlace(opened, "openai").read()
 
         assert thief.asked == []
-
-
-# --- AWS ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsSettings]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield AwsSettings(region="ap-south-1", endpoint_url=f"http://{host}:{port}")
-    server.stop()
-
-
-@pytest.mark.filterwarnings("ignore")
-async def test_secrets_manager_gives_texts_and_fields_and_new_versions(aws: AwsSettings) -> None:
-    client = secrets_manager(aws)
-    client.create_secret(Name="plain", SecretString="sk-aws")
-    client.create_secret(Name="fields", SecretString='{"key": "sk-field", "n": 5}')
-    place = AwsPlace(client, "plain")
-
-    assert (await place.read()).reveal() == "sk-aws"
-    assert (await AwsPlace(client, "fields#key").read()).reveal() == "sk-field"
-    client.put_secret_value(SecretId="plain", SecretString="sk-new")
-    assert (await place.read()).reveal() == "sk-new"
-    client.create_secret(Name="list", SecretString='["key"]')
-    client.create_secret(Name="empty", SecretString='{"key": ""}')
-    client.create_secret(Name="binary", SecretBinary=b"sk-binary")
-    client.create_secret(Name="deep", SecretString='{"key":' + "[" * 10_000)
-    nothing = ("missing", "fields#n", "fields#nothing", "plain#key", "list#key", "empty#key")
-    for reference in (*nothing, "binary", "binary#key", "deep#key"):
-        with pytest.raises(SecretUnavailableError):
-            await AwsPlace(client, reference).read()
-
-
-@pytest.mark.filterwarnings("ignore")
-async def test_a_secrets_manager_that_does_not_answer_is_an_outage(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    client = secrets_manager(AwsSettings("ap-south-1", "http://127.0.0.1:9"))
-
-    with pytest.raises(SecretUnavailableError, match="failed"):
-        await AwsPlace(client, "plain").read()
