@@ -14,7 +14,6 @@ from typing import Any
 
 import hvac
 from hvac.exceptions import Forbidden, InvalidPath, VaultError
-from requests.exceptions import RequestException
 
 from gateway.clock import Clock
 from gateway.configuration.sections import VaultSettings
@@ -82,7 +81,7 @@ class VaultSession:
             raise SecretUnavailableError("Vault refuses access") from None
         except ConfigurationInvalid as error:
             raise SecretUnavailableError(f"what proves us to Vault {error.reason}") from None
-        except (VaultError, RequestException, OSError) as error:
+        except (VaultError, OSError) as error:  # What requests raises is one, too.
             raise SecretUnavailableError(f"Vault failed ({type(error).__name__})") from None
         except NOT_VAULT:
             raise SecretUnavailableError("what answers for Vault is not Vault") from None

@@ -25,7 +25,7 @@ class VaultStub:
         self.service_account = secrets.token_hex(8)
         self.transit: dict[str, list[AESGCM]] = {}
         """Versions of each transit key, oldest first."""
-        self.kv: dict[str, dict[str, str]] = {}
+        self.kv: dict[str, dict[str, Any]] = {}
         self.now_s = 0.0
         self.lease_s = 60
         """0 for a login without end."""
