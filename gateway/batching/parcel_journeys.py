@@ -50,7 +50,7 @@ SUBMIT_S = 300.0
 RESULTS_S = 3600.0
 OVERDUE_S = 26 * 3600.0
 """A vendor that has not ended a batch by then is not waited for."""
-REFUSALS_MAX = 6
+WAITS_MAX = 6
 """How often a parcel waits for a vendor that has no room before its lines go one by one."""
 RESENDS_MAX = 6
 """How often it is sent again that its vendor may have had and never showed."""
@@ -187,7 +187,7 @@ class ParcelJourneys:
 
     async def _refused(self, at: _At, error: UpstreamRefused) -> None:
         row, status = at.row, error.upstream_status
-        if status in FULL_STATUSES and row.tries < REFUSALS_MAX:
+        if status in FULL_STATUSES and row.tries < WAITS_MAX:
             await self._again(row, state="new", after_s=error.retry_after_s)
         elif may_have_taken(status):
             await self._note(row, due_us=self._in_us(self._poll_s))

@@ -11,9 +11,9 @@ from gateway.batching.forgetting import CANCELS_MAX, LOOKS_MIN, NEVER_ENDED, SLO
 from gateway.batching.parcel_journeys import (
     OVERDUE_S,
     READS_MAX,
-    REFUSALS_MAX,
     RESENDS_MAX,
     SUBMIT_S,
+    WAITS_MAX,
 )
 from gateway.batching.parcel_runner import PARCELS_MAX
 from gateway.batching.parking import Remnant
@@ -100,7 +100,7 @@ async def test_a_parcel_that_was_taken_in_spite_of_what_its_vendor_said_is_not_s
 async def test_a_vendor_that_has_no_room_is_asked_a_few_times(lot: Lot, status: int) -> None:
     worker = await handing_over(lot, ParcelFaults(submit_status=status))
     await worker.tend()
-    for tries in range(1, REFUSALS_MAX + 1):
+    for tries in range(1, WAITS_MAX + 1):
         (row,) = await lot.rows()
         assert (row.state, row.tries) == ("new", tries)
         while (await lot.rows())[:1] == [row]:
