@@ -236,6 +236,7 @@ class DataPlane:
             self._audit,
             lines=self._left_by_gone,
             evidence=self._evidence,
+            drain_log=self._drain_log,
         )
 
     def _make_rotation(self) -> Rotation:

@@ -25,6 +25,8 @@ BATCHES_S = 0.5
 PARCELS_S = 2.0
 BATCH_LEASES_S = 5.0
 """A sixth of a lease: several renewals may fail."""
+AWAITED_S = 1.0
+"""How often a start on a database that was put back looks whether the other workers are there."""
 LOOSE_ENDS_S = 20.0
 EXPIRED_FILES_S = 600.0
 CHECKUPS_S = 1.0

@@ -18,7 +18,8 @@ from msgspec import Struct
 
 from gateway.audit.checkpoints import Checkpoint, Signer, origin_of
 from gateway.audit.disk import Disk
-from gateway.audit.merkle import HashesOfTile, OpenTree, subtree_root
+from gateway.audit.leaves import AT_ONCE, KEPT_AT_FIRST, LeafFiles
+from gateway.audit.merkle import TILE_HASHES, HashesOfTile, OpenTree, subtree_root
 from gateway.clock import Clock
 from gateway.telemetry import Event, logger
 
@@ -62,6 +63,10 @@ class TreeStore(Protocol):
         """Answer a question over one tree; raises TreeDamaged when tiles are missing."""
         ...
 
+    async def leaves(self, organisation: str, size: int, until: int) -> bytes:
+        """The leaf hashes of the numbers from `size` + 1 to `until`; raises TreeDamaged."""
+        ...
+
     async def newest(self, organisation: str) -> SignedCheckpoint | None: ...
 
     async def newest_of_all(self) -> Mapping[str, SignedCheckpoint]:
@@ -89,6 +94,7 @@ class CheckpointFiles:
     def __init__(self, directory: Path, disk: Disk) -> None:
         self.directory = directory
         self._disk = disk
+        self.leaves = LeafFiles(directory, disk)
 
     def append(self, checkpoint: SignedCheckpoint) -> None:
         """Blocks until it is durable; raises OSError."""
@@ -178,6 +184,7 @@ class Integrator:
         trees = await self._trees.trees()
         due = {name: tree for name, tree in trees.items() if self._is_due(name, newest.get(name))}
         await self._sign_all(due, exported, newest)
+        await self._follow(trees, exported, newest)
         self.problem = ""
         return len(due)
 
@@ -232,6 +239,7 @@ class Integrator:
                 known = newest.get(organisation)
                 await self._require_unforked(organisation, tree, known, exported.get(organisation))
                 utc_us = max(self._clock.utc_us(), _after(known))
+                await self._copy_leaves(organisation, tree.size)
                 signed.append(self._sign(organisation, tree, utc_us))
             kept = await self._trees.keep(signed)
             await asyncio.to_thread(self._export, kept)
@@ -240,6 +248,43 @@ class Integrator:
             self._signed_s |= {each.organisation: now_s for each in kept}
             done += kept
         return done
+
+    async def _follow(
+        self, trees: Mapping[str, OpenTree], exported: _Newest, newest: _Newest
+    ) -> None:
+        """Export what others signed, too: without it this machine would take a database for whole.
+
+        Where theirs is gone with it, only what lies here shows that the database was put back.
+        """
+        others = []
+        for name, known in newest.items():
+            mine = exported.get(name)
+            is_new = mine is None or (mine.size, mine.signed_us) < (known.size, known.signed_us)
+            if is_new and name in trees:
+                await self._require_unforked(name, trees[name], known)
+                await self._copy_leaves(name, known.size)
+                others.append(known)
+        if others:
+            await asyncio.to_thread(self._export, others)
+
+    async def _copy_leaves(self, organisation: str, size: int) -> None:
+        """Bring the order of a log out of the database, up to what is signed of it.
+
+        A failure is said, and the next checkpoint tries again; signing goes on.
+        """
+        files = self._files.leaves
+        try:
+            known = await asyncio.to_thread(files.reach, organisation)
+            if not known:
+                known = max(0, size - KEPT_AT_FIRST) // TILE_HASHES * TILE_HASHES
+            while known < size:
+                until = min(size, known + AT_ONCE)
+                leaves = await self._trees.leaves(organisation, known, until)
+                await asyncio.to_thread(files.append, organisation, known + 1, leaves)
+                known = until
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            self._log.error(Event.AUDIT_CHECKPOINT_NOT_EXPORTED, reason=reason)
 
     async def _require_unforked(
         self, organisation: str, tree: OpenTree, *signed: SignedCheckpoint | None

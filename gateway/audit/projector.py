@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -36,7 +36,8 @@ class Projector:
 
     `durable` tells up to where a writer of this process has synced; the files of other workers are
     synced by the projector itself before it stores what it read. What that writer wrote a moment
-    ago comes from `recent`, where it lies without a gap, and is read back only otherwise.
+    ago comes from `recent`, where it lies without a gap, and is read back only otherwise. `first`
+    is awaited before anything is moved.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Projector:
         *,
         durable: Callable[[], Mapping[str, Position]] = dict,
         recent: RecentRecords | None = None,
+        first: Callable[[], Awaitable[object]] | None = None,
         poll_s: float = 0.25,
         batch_records: int = 500,
     ) -> None:
@@ -56,6 +58,8 @@ class Projector:
         self._poll_s = poll_s
         self._batch_records = batch_records
         self._positions: dict[str, Position] | None = None
+        self._first = first
+        self._seen: dict[str, Position] = {}
         self._moving = asyncio.Lock()
         self.records_total = 0
         self.healthy = True
@@ -96,6 +100,9 @@ class Projector:
                 not fit the sink's position.
         """
         async with self._moving:
+            if self._first is not None:
+                await self._first()
+                self._first = None
             return await self._catch_up()
 
     async def waiting(self) -> Mapping[str, int]:
@@ -131,7 +138,7 @@ class Projector:
         limit = self._durable().get(worker)
         while True:
             if self._positions is None:
-                self._positions = dict(await self._sink.positions())
+                self._positions = self._not_behind(await self._sink.positions())
             here = self._positions.get(worker, START)
             if here == RETIRED:
                 self.is_retired |= limit is not None
@@ -142,12 +149,23 @@ class Projector:
             if not batch:
                 return stored
             if await self._store(batch, worker, here, there):
-                self._positions[worker] = there
+                self._positions[worker] = self._seen[worker] = there
                 stored += len(batch)
                 if limit is None and len(batch) < self._batch_records:
                     return stored
             else:
                 self._positions = None
+
+    def _not_behind(self, positions: Mapping[str, Position]) -> dict[str, Position]:
+        """Going on in a database that was put back would number records in another order."""
+        behind = [worker for worker, at in self._seen.items() if positions.get(worker, START) < at]
+        if behind:
+            raise ProjectionBroken(
+                f"the database knows less of {', '.join(sorted(behind))} than before: it was put"
+                " back to an earlier state. Stop every process and start anew"
+            )
+        self._seen = dict(positions)
+        return dict(positions)
 
     async def _next(
         self, worker: str, here: Position, limit: Position | None

@@ -24,6 +24,7 @@ from gateway.cli.evidence import PROOFS, open_line
 from gateway.cli.gone import gone
 from gateway.cli.groups import Commands
 from gateway.cli.keeping import KEEPING
+from gateway.cli.lost import lost
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
@@ -44,7 +45,7 @@ def audit() -> None:
     """The audit log."""
 
 
-for _command in (*PROOFS, *CUSTODY, *ERASING, *KEEPING, gone):
+for _command in (*PROOFS, *CUSTODY, *ERASING, *KEEPING, gone, lost):
     audit.add_command(_command)
 
 

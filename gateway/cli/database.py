@@ -8,9 +8,10 @@ from alembic.util import CommandError
 from gateway.audit.lifelessness import WorkerLives
 from gateway.cli.groups import Commands
 from gateway.cli.options import Refused, asynchronous, config_option
+from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.store.engine import open_database
-from gateway.store.migrate import migrate
+from gateway.store.migrate import WorkersAlive, migrate
 from gateway.store.moving import copy_all
 
 
@@ -22,12 +23,21 @@ def database() -> None:
 @database.command("migrate")
 @config_option
 @click.option("--revision", default="head", show_default=True, help="`base` takes everything down.")
+@click.option(
+    "--under-workers", is_flag=True, help="Go down although workers run, whose requests then fail."
+)
 @asynchronous
-async def migrate_schema(config_file: Path, revision: str) -> None:
-    """Migrate the schema, up or down."""
+async def migrate_schema(config_file: Path, revision: str, *, under_workers: bool) -> None:
+    """Migrate the schema, up or down; not down under workers that run."""
     settings = load_settings(config_file)
+    now_us = 0 if under_workers else SystemClock().utc_us()
     try:
-        reached = await migrate(settings.database_url, revision)
+        reached = await migrate(settings.database_url, revision, now_us=now_us)
+    except WorkersAlive as error:
+        raise Refused(
+            f"workers are running, and need the schema as it is: {error}. Stop them first; one"
+            " that was killed is forgotten after 15 seconds"
+        ) from error
     except (CommandError, ValueError) as error:
         raise Refused(f"--revision: there is no schema `{revision}`") from error
     click.echo(f"schema: {reached or 'empty'}")

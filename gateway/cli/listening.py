@@ -1,5 +1,6 @@
 """Runs an application on its listener until it is told to stop, or says why it would not start."""
 
+import asyncio
 import gc
 import logging
 import resource
@@ -22,6 +23,8 @@ from gateway.telemetry import ServerLines
 SHUTDOWN_S = 10
 DIGITS_MAX = 640
 """Of a whole number; the least that CPython may be told, and twice as many as a float has."""
+_LOOKS_S = 0.2
+"""How often a start that takes long looks whether it is to end."""
 SERVERS_LOG = "uvicorn.error"
 """The name of its logger for everything, errors or not."""
 
@@ -74,7 +77,14 @@ class _Server(uvicorn.Server):
         self._says = says
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        starting = asyncio.ensure_future(super().startup(sockets))
+        while not starting.done() and not self.should_exit:
+            await asyncio.wait([starting], timeout=_LOOKS_S)
+        if not starting.done():
+            # It waits for others, as on a database that was put back, and is told to end.
+            starting.cancel()
+            return
+        await starting
         # Port 0 takes a free one, which only the socket knows.
         port = sockets[0].getsockname()[1] if sockets else self._listener.port
         self._says(structs.replace(self._listener, port=port).url)

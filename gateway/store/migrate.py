@@ -5,9 +5,10 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, inspect, text
 
 import migrations
+from gateway.oversight.workers import LOST_AFTER_PERIODS, PERIOD_S
 from gateway.store.engine import open_database
 from gateway.store.schema.version import current_schema, newest_schema, refuse_newer
 
@@ -24,18 +25,24 @@ def alembic_config(connection: Connection | None = None) -> Config:
     return config
 
 
-async def migrate(url: str, revision: str = "head") -> str:
+class WorkersAlive(Exception):
+    """Workers that were heard of a moment ago need the schema that would be taken away."""
+
+
+async def migrate(url: str, revision: str = "head", *, now_us: int = 0) -> str:
     """Bring the schema to `revision`, all of it or nothing; several processes may try at once.
 
     Args:
         url: of the database.
         revision: `head`, `base` or a version to go up or down to.
+        now_us: the time, where going down is refused while workers are alive.
 
     Returns:
         The version it has afterwards.
 
     Raises:
         StartupRefused: it is at a version that this program does not know.
+        WorkersAlive: it would go down under them.
     """
     database = open_database(url, pooled=False, foreign_keys=False)
     try:
@@ -44,13 +51,13 @@ async def migrate(url: str, revision: str = "head") -> str:
                 await connection.execute(
                     text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK}
                 )
-            await connection.run_sync(_move, revision)
+            await connection.run_sync(_move, revision, now_us)
             return await connection.run_sync(current_schema)
     finally:
         await database.close()
 
 
-def _move(connection: Connection, revision: str) -> None:
+def _move(connection: Connection, revision: str, now_us: int) -> None:
     if revision == "head" and current_schema(connection) == newest_schema():
         return  # Reading every step takes longer than the rest of a start.
     config = alembic_config(connection)
@@ -61,6 +68,17 @@ def _move(connection: Connection, revision: str) -> None:
     known = [script.revision for script in scripts.walk_revisions("base", "heads")]
     wanted = scripts.get_current_head() if revision == "head" else revision
     if current and (wanted == "base" or known.index(str(wanted)) > known.index(current)):
+        if now_us and (alive := _alive(connection, now_us)):
+            raise WorkersAlive(", ".join(alive))
         command.downgrade(config, revision)
     else:
         command.upgrade(config, revision)
+
+
+def _alive(connection: Connection, now_us: int) -> list[str]:
+    """Workers that do not count as lost, by name; who ended in good order has no row."""
+    if not inspect(connection).has_table("workers"):
+        return []
+    since_us = now_us - round(LOST_AFTER_PERIODS * PERIOD_S * 1_000_000)
+    query = text("SELECT worker FROM workers WHERE seen_us > :since_us ORDER BY worker")
+    return list(connection.execute(query, {"since_us": since_us}).scalars())

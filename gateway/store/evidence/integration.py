@@ -4,6 +4,7 @@ The data plane runs it beside its requests; the command line uses the same parts
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from gateway.store.engine import Database
 from gateway.store.evidence.cut_off import CutOff
 from gateway.store.evidence.gone_workers import GoneWorkers, LinesLeft
 from gateway.store.evidence.older_database import Older, OlderDatabase
+from gateway.store.evidence.recovery import Recovery
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.evidence.tree import DatabaseAuditTrees
@@ -57,11 +59,12 @@ class Integration:
         *,
         lines: LinesLeft | None = None,
         evidence: AuditLog | None = None,
+        drain_log: Callable[[], None] = lambda: None,
     ) -> None:
         """Opens nothing yet; `log` is this process's own writer, if it has one.
 
         `lines` makes who ends lines of batches that a gone worker left open; `evidence` is the log
-        with its second device.
+        with its second device, `drain_log` shows what is said before the worker lives.
         """
         self._settings = settings.audit
         self.database = database
@@ -74,17 +77,18 @@ class Integration:
         self._second = SecondContents(database)
         self.unended = UnendedReader(database, clock)
         self.files = CheckpointFiles(settings.path(settings.audit.checkpoint_directory), Disk())
-        if log is None:
-            self.projector = Projector(self.directory, self.sink, batch_records=PROJECTION_RECORDS)
-        else:
-            self.projector = Projector(
-                self.directory,
-                self.sink,
-                recent=log.recent,
-                durable=lambda: {log.worker: log.position},
-                batch_records=PROJECTION_RECORDS,
-            )
         self._older = OlderDatabase(database, self.sink, self.files, clock)
+        self.recovery = Recovery(
+            database, self._older, self.files, clock, self.directory, drain_log
+        )
+        self.projector = Projector(
+            self.directory,
+            self.sink,
+            recent=log.recent if log else None,
+            durable=(lambda: {log.worker: log.position}) if log else dict,
+            first=self.recovery.begin,
+            batch_records=PROJECTION_RECORDS,
+        )
         self._integrator: Integrator | None = None
         self._cut_off: CutOff | None = None
         self._gone: GoneWorkers | None = None
@@ -138,45 +142,57 @@ class Integration:
         for line in damaged:
             self._log.error(Event.AUDIT_KEY_DAMAGED, worker=line.worker, reason=str(line))
         await self._require_what_was_numbered()
-        older = await self._find_older()
+        older = await self._begin_recovery()
+        is_behind = older is not None or await self.recovery.is_under_way()
+        if is_behind:
+            await self.recovery.tell(self._settings.worker)
+        is_whole = True
         try:
             await self.projector.catch_up()
         except ProjectionBroken as error:
             # Service goes on in a new segment; the verifier says what is affected.
             self._log.error(Event.AUDIT_PROJECTION_FAILED, reason=str(error))
+            is_whole = False
+        if is_behind and await self.recovery.bring(self._settings.worker):
             await self._make_safe(older)
-            if self._cut_off is not None:
-                await self._cut_off.open(is_current=False)
-            return
-        await self._make_safe(older)
+            await self.recovery.awaited.finish()
+        if is_whole:
+            await self._compare_and_sign(is_behind=is_behind)
+        if self._cut_off is not None:
+            await self._cut_off.open(is_current=is_whole)
+
+    async def _begin_recovery(self) -> Older | None:
+        try:
+            return await self.recovery.begin()
+        except OSError as error:
+            raise StartupRefused(f"audit: exported checkpoints: {error.strerror}") from error
+
+    async def _compare_and_sign(self, *, is_behind: bool) -> None:
         try:
             await self.integrator().check()
+            if is_behind:
+                await self.recovery.keep_signed()
             # What a crash left unsigned, before requests come: they would be served first.
             with suppress(NotReady):
                 await self.integrator().sign_grown()
         except (LogForked, TreeDamaged) as error:
             raise StartupRefused(f"audit: {error}") from error
-        if self._cut_off is not None:
-            await self._cut_off.open()
-
-    async def _find_older(self) -> Older | None:
-        try:
-            return await self._older.found()
-        except OSError as error:
-            raise StartupRefused(f"audit: exported checkpoints: {error.strerror}") from error
 
     async def _make_safe(self, older: Older | None) -> None:
-        if older is None:
-            return
-        deeds = await self._older.deeds_since(older.newest_us)
+        since_us = await self._older.newest_us() if older is None else older.newest_us
+        deeds = await self._older.deeds_since(since_us)
         revoked = await self._older.revoke_again()
-        charged = await self._older.charge_again(self._settings.worker)
+        everybody = {self._settings.worker, *await self.recovery.awaited.workers()}
+        charged = await self._older.charge_again(everybody)
+        lost = await self.recovery.awaited.lost()
         named = ", ".join(f"{deeds[action]} {action}" for action in sorted(deeds)) or "none"
+        gone = ", ".join(f"{lost[name]} of {name}" for name in sorted(lost))
         self._log.error(
             Event.AUDIT_DATABASE_OLDER,
             count=deeds.total(),
             cost_microusd=charged,
-            reason=f"{older}: {revoked} keys were revoked again; deeds since: {named}",
+            reason=f"{older or 'another worker lacks a checkpoint'}: {revoked} keys were revoked"
+            f" again; deeds since: {named}" + (f"; records that are lost: {gone}" if gone else ""),
         )
 
     async def _require_what_was_numbered(self) -> None:

@@ -6,6 +6,7 @@ by that is taken away again: money that was spent, and keys that were revoked. T
 
 import asyncio
 from collections import Counter
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
@@ -85,6 +86,12 @@ class OlderDatabase:
             before = before.where(columns.signed_us < first.signed_us)
             return Older(first, (await connection.execute(before)).scalar_one() or 0)
 
+    async def newest_us(self) -> int:
+        """When the newest checkpoint that is there was signed; 0 where there is none."""
+        async with self._database.reading() as connection:
+            query = select(func.max(audit_checkpoints.c.signed_us))
+            return (await connection.execute(query)).scalar_one() or 0
+
     async def deeds_since(self, utc_us: int) -> Counter[str]:
         """What was ordered since then, by kind: after what was lost, but for what was recorded."""
         query = AuditQuery(organisation=OPERATORS, stage="admin", since_us=utc_us)
@@ -109,15 +116,16 @@ class OlderDatabase:
                 await connection.execute(update(virtual_keys).where(mine).values(**now))
         return len(again)
 
-    async def charge_again(self, worker: str) -> int:
+    async def charge_again(self, workers: Collection[str]) -> int:
         """Let each limit count at least what its outcomes cost; what was added, in micro-dollars.
 
-        What former runs of `worker` held is written off before, and not added to that.
+        What former runs of `workers` held is written off before, and not added to that.
         """
         leases, reader = LeaseTable(self._database, self._clock), SpendingReader(self._database)
         keys = [each.limit.key for each in await leases.budgets()]
         claims = [Claim(key, -1, 0, 0, 0, is_last=True) for key in keys]
-        await leases.exchange(LeaseHolder(worker, ""), claims)
+        for worker in sorted(workers):
+            await leases.exchange(LeaseHolder(worker, ""), claims)
         spent = {(each.account, each.window): each for each in await reader.differences()}
         added = 0
         query = select(budgets).where(not_(is_end_user()))

@@ -3,7 +3,7 @@
 Past SQLAlchemy, whose inserts cost twice (SQLite) and four times (COPY) the time.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain, islice
 from operator import attrgetter
 from typing import Any
@@ -14,6 +14,7 @@ from gateway.types import AuditRecord
 
 AGAIN = "again"
 """The stage of a row whose record is an outcome of a request that had one: it counts nowhere."""
+_NO_NUMBERS: Mapping[int, int] = {}
 _INT64_MAX = 2**63 - 1
 _INT32_MAX = 2**31 - 1
 _Row = tuple[Any, ...]
@@ -79,20 +80,25 @@ def rows_of(
     batch: list[ProjectedRecord],
     following: dict[str, int],
     again: Collection[int] = (),
+    numbers: Mapping[int, int] = _NO_NUMBERS,
     *,
     with_bytes: bool,
 ) -> Iterator[_Row]:
     """Whole rows in the order of COLUMNS, each with its organisation's next number.
 
-    `again` are the places in the batch of outcomes that are not their requests' first.
+    `again` are the places in the batch of outcomes that are not their requests' first, `numbers`
+    those of records that had a number before.
     """
     for place, projected in enumerate(batch):
         row = _row(projected)
         if again and place in again:
             row = (row[0], AGAIN, *row[2:])
-        organisation = row[0]
-        number = following[organisation]
-        following[organisation] = number + 1
+        if numbers and place in numbers:
+            number = numbers[place]
+        else:
+            organisation = row[0]
+            number = following[organisation]
+            following[organisation] = number + 1
         yield (*row, number, projected.raw_json) if with_bytes else (*row, number)
 
 

@@ -6,7 +6,7 @@ so it only says where they are: a copy would cost more than all the rest.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from gateway.audit.projection import Position, ProjectedRecord, SequencedRecord
 from gateway.audit.second import SECOND_SUFFIX
 from gateway.audit.segments import Place, read_entries
 from gateway.store.engine import Database
+from gateway.store.evidence.awaited import recalled
 from gateway.store.evidence.numbering import Before, TakenError, move, take_numbers
 from gateway.store.evidence.repeats import repeats
 from gateway.store.evidence.rows import (
@@ -124,7 +125,9 @@ class DatabaseAuditSink:
         try:
             async with self._database.writing() as connection:
                 await move(connection, self._database.kind, worker, from_position, to_position)
-                before = await take_numbers(connection, self._database.kind, batch)
+                numbers = await recalled(connection, batch)
+                new = _without(batch, numbers) if numbers else batch
+                before = await take_numbers(connection, self._database.kind, new)
                 # Only now: whoever stores records of the same organisations waits for its numbers.
                 if also is None:
                     copies = await taken(connection, batch)
@@ -136,13 +139,13 @@ class DatabaseAuditSink:
                     raise CopiesError(copies)
                 if also is not None:
                     await also(connection)
-                await self._insert(connection, batch, before)
+                await self._insert(connection, batch, before, numbers)
         except TakenError:
             return False
         except CopiesError as error:
             if also is not None:
                 raise
-            left = [each for place, each in enumerate(batch) if place not in error.places]
+            left = _without(batch, error.places)
             return await self.store(left, worker, from_position, to_position)
         return True
 
@@ -253,15 +256,20 @@ class DatabaseAuditSink:
         return [_record_of(row, entries) for row in rows]
 
     async def _insert(
-        self, connection: AsyncConnection, batch: list[ProjectedRecord], before: Before
+        self,
+        connection: AsyncConnection,
+        batch: list[ProjectedRecord],
+        before: Before,
+        numbers: Mapping[int, int],
     ) -> None:
         if not batch:
             return
         again = await repeats(connection, batch)
-        names = organisations_of(batch)
-        await save(connection, await asyncio.to_thread(grow, batch, names, before))
+        new = _without(batch, numbers) if numbers else batch
+        names = organisations_of(new)
+        await save(connection, await asyncio.to_thread(grow, new, names, before))
         following = {name: size + 1 for name, (size, _) in before.items()}
-        rows = rows_of(batch, following, again, with_bytes=self._keeps_bytes)
+        rows = rows_of(batch, following, again, numbers, with_bytes=self._keeps_bytes)
         driver = (await connection.get_raw_connection()).driver_connection
         assert driver is not None
         # Past SQLAlchemy, whose inserts cost twice (SQLite) and four times (COPY) the time.
@@ -300,6 +308,10 @@ def _record_of(row: RowMapping, entries: Mapping[Place, bytes]) -> SequencedReco
     place = (row["worker"], row["segment"], row["offset_bytes"])
     raw = entries.get(place, b"") if row["raw"] is None else bytes(row["raw"])
     return SequencedRecord(row["sequence"], ProjectedRecord(*place, raw), row["stage"] == AGAIN)
+
+
+def _without(batch: list[ProjectedRecord], places: Container[int]) -> list[ProjectedRecord]:
+    return [each for place, each in enumerate(batch) if place not in places]
 
 
 def _decoded(batch: list[ProjectedRecord]) -> list[ProjectedRecord]:

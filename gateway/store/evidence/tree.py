@@ -12,7 +12,14 @@ from sqlalchemy import ColumnElement, Select, and_, func, insert, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.audit.integrator import Question, SignedCheckpoint, TreeDamaged
-from gateway.audit.merkle import TILE_HASHES, OpenTree, Tile, TileKey, split_hashes
+from gateway.audit.merkle import (
+    HASH_BYTES,
+    TILE_HASHES,
+    OpenTree,
+    Tile,
+    TileKey,
+    split_hashes,
+)
 from gateway.audit.projection import ProjectedRecord
 from gateway.store.engine import Database
 from gateway.store.schema.audit import audit_checkpoints, audit_sequences, audit_tiles
@@ -103,6 +110,29 @@ class DatabaseAuditTrees:
             return hashes
 
         return question(answer)
+
+    async def leaves(self, organisation: str, size: int, until: int) -> bytes:
+        first, last = size // TILE_HASHES, (until - 1) // TILE_HASHES
+        columns, row = audit_tiles.c, audit_sequences.c.organisation == organisation
+        full = select(columns.number, columns.hashes).where(
+            columns.organisation == organisation,
+            columns.level == 0,
+            columns.number.between(first, last),
+        )
+        async with self._database.reading() as connection:
+            # Before the tiles: what has become full since then is among them.
+            found = (await connection.execute(select(audit_sequences).where(row))).one_or_none()
+            stored = {number: bytes(hashes) for number, hashes in await connection.execute(full)}
+        tree = _open_tree(*found[1:]) if found else OpenTree()
+        pieces = []
+        for number in range(first, last + 1):
+            hashes = stored.get(number) or b"".join(tree.hashes((0, number)) or ())
+            begin = max(size - number * TILE_HASHES, 0) * HASH_BYTES
+            pieces.append(hashes[begin : (until - number * TILE_HASHES) * HASH_BYTES])
+        leaves = b"".join(pieces)
+        if len(leaves) != (until - size) * HASH_BYTES:
+            raise TreeDamaged(f"leaves of {organisation} after {size} are missing")
+        return leaves
 
     async def newest(self, organisation: str) -> SignedCheckpoint | None:
         return next(iter(await self.latest(organisation, 1)), None)

@@ -128,6 +128,29 @@ audit_checkpoints = Table(
     Column("note", Text, nullable=False),
 )
 
+audit_awaited_records = Table(
+    "audit_awaited_records",
+    metadata,
+    Column("organisation", Text, primary_key=True),
+    Column("leaf", LargeBinary(32), primary_key=True),
+    Column("sequence", BigInteger, nullable=False),
+    Column("lost_us", BigInteger, nullable=False, server_default="0"),
+)
+"""Numbers that were signed and whose records the database lost when it was put back: the tree has
+their leaves, and the record comes from the segments of whoever wrote it. `lost_us`: somebody said
+that no log has it any more."""
+
+audit_awaited_workers = Table(
+    "audit_awaited_workers",
+    metadata,
+    Column("worker", String(100), primary_key=True),
+    Column("told_us", BigInteger, nullable=False, server_default="0"),
+    Column("brought_us", BigInteger, nullable=False, server_default="0"),
+    Column("lost_us", BigInteger, nullable=False, server_default="0"),
+)
+"""Who must be heard before anybody serves on a database that was put back; empty at other times.
+`told_us`: its checkpoints and orders of numbers are in; `brought_us`: its records too."""
+
 audit_second_records = Table(
     "audit_second_records",
     metadata,

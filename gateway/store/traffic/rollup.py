@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import Table, case, delete, func, literal_column, or_, select, update
+from sqlalchemy import Table, case, delete, exists, func, literal_column, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import HOUR_US, Clock
 from gateway.store.engine import Database
-from gateway.store.schema.audit import audit_records, audit_sequences
+from gateway.store.schema.audit import audit_awaited_records, audit_records, audit_sequences
 from gateway.store.schema.batches import batches
 from gateway.store.schema.rollup import (
     COUNTERS,
@@ -47,6 +47,9 @@ _GROUPS: Final = (
 _OF_HOURS: Final = ("key_id", "target", "provider", "jurisdiction")
 _HOURS: Final = (traffic_hours, traffic_hour_totals)
 _DAYS: Final = (traffic_days, traffic_day_totals, traffic_key_days)
+_IS_AWAITED: Final = (audit_awaited_records.c.organisation == audit_sequences.c.organisation) & (
+    audit_awaited_records.c.lost_us == 0
+)
 _LOST: Final = ("failed", "incomplete")
 
 
@@ -101,7 +104,8 @@ class Rollup:
             .join(
                 organisations, organisations.c.name == audit_sequences.c.organisation, isouter=True
             )
-            .where(or_(newest != taken, is_zone_other))
+            # A number whose record is still to come would be passed over for good.
+            .where(or_(newest != taken, is_zone_other), ~exists().where(_IS_AWAITED))
         )
         async with self._database.reading() as connection:
             return [(name, int(count)) for name, count in await connection.execute(query)]

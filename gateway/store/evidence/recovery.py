@@ -1,0 +1,188 @@
+"""The start on a database that was put back: all workers bring what they have, then it is safe.
+
+Nobody serves before: a key that was revoked, and money that was spent, may be in any of the logs.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sqlalchemy import func, insert, select, update
+
+from gateway import rhythm
+from gateway.audit.integrator import CheckpointFiles, SignedCheckpoint
+from gateway.audit.merkle import HASH_BYTES, OpenTree, Tile
+from gateway.audit.segments import list_workers
+from gateway.clock import Clock
+from gateway.store.engine import Database
+from gateway.store.evidence.awaited import Awaited, AwaitedTable, await_records
+from gateway.store.evidence.older_database import Older, OlderDatabase
+from gateway.store.evidence.tree import DatabaseAuditTrees, Growth, save
+from gateway.store.schema.audit import audit_checkpoints, audit_sequences
+from gateway.store.speech import insert_into
+from gateway.store.workers import workers
+from gateway.telemetry import Event, logger
+
+
+_TOGETHER_US = 60_000_000
+"""Workers that were heard of so close to each other were alive when the backup was made."""
+_SAID_EVERY_S = 60.0
+
+
+class Recovery:
+    """For one worker, or for a command beside it, before anything is numbered.
+
+    `drain_log` shows what is said before the worker lives.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        older: OlderDatabase,
+        files: CheckpointFiles,
+        clock: Clock,
+        directory: Path,
+        drain_log: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._older = older
+        self._files = files
+        self._clock = clock
+        self._directory = directory
+        self._trees = DatabaseAuditTrees(database)
+        self._log = logger()
+        self._drain_log = drain_log
+        self.awaited = AwaitedTable(database)
+
+    async def begin(self) -> Older | None:
+        """Where the database was put back, let its trees have the numbers that were signed.
+
+        Repeating it is harmless, also by others at once.
+
+        Raises:
+            NotReady: the database does not answer.
+            OSError: what lies beside the database cannot be read.
+        """
+        older = await self._older.found()
+        if older is None:
+            return None
+        signed: dict[str, list[SignedCheckpoint]] = {}
+        for each in await asyncio.to_thread(self._files.recent):
+            signed.setdefault(each.organisation, []).append(each)
+        for organisation in sorted(signed):
+            while not await self._grow(organisation, signed[organisation]):
+                pass
+        await self.awaited.expect(await self._alive_before(older.lacks.signed_us))
+        return older
+
+    async def is_under_way(self) -> bool:
+        return bool(await self.awaited.workers())
+
+    async def tell(self, worker: str) -> None:
+        """Say that `begin` was done here, and wait until all others have."""
+        await self.awaited.tell(worker, await self._here(), self._clock.utc_us())
+        said_s = -_SAID_EVERY_S
+        while (now := await self.awaited.now()).untold:
+            said_s = self._say(now, said_s)
+            await asyncio.sleep(rhythm.AWAITED_S)
+
+    async def bring(self, worker: str) -> bool:
+        """Say that all records here are in, and wait for those of others.
+
+        True for the one worker that then has to make safe what came, and to `finish`; for the
+        others false, and somebody has.
+        """
+        await self.awaited.bring(worker, await self._here(), self._clock.utc_us())
+        said_s = -_SAID_EVERY_S
+        while known := await self.awaited.workers():
+            now = await self.awaited.now()
+            if now == Awaited() and known[0] == worker:
+                return True
+            if now != Awaited():
+                said_s = self._say(now, said_s)
+            await asyncio.sleep(rhythm.AWAITED_S)
+        return False
+
+    async def keep_signed(self) -> None:
+        """Bring exported checkpoints back into the database: it is as new as its log again."""
+        rows = [
+            {name: getattr(each, name) for name in each.__struct_fields__}
+            for each in await asyncio.to_thread(self._files.recent)
+        ]
+        if rows:
+            added = insert_into(self._database.kind, audit_checkpoints)
+            async with self._database.writing() as connection:
+                await connection.execute(added.on_conflict_do_nothing(), rows)
+
+    async def _grow(self, organisation: str, signed: Sequence[SignedCheckpoint]) -> bool:
+        """Add the leaves up to the newest checkpoint; false where somebody else was faster.
+
+        Where the leaves are not here, or give other roots, nothing is added: records are numbered
+        as they come then, and whether that is the log that was signed is looked at after.
+        """
+        tree = (await self._trees.trees()).get(organisation, OpenTree())
+        size = tree.size
+        until = max(each.size for each in signed)
+        if until <= size:
+            return True
+        leaves = await asyncio.to_thread(self._leaves, organisation, size, until)
+        full = _extended(tree, leaves, {each.size: each.root for each in signed})
+        if tree.size != until:
+            return True
+        row = audit_sequences.c.organisation == organisation
+        known = select(audit_sequences.c.next_sequence).where(row).with_for_update()
+        async with self._database.writing() as connection:
+            following = (await connection.execute(known)).scalar_one_or_none()
+            if (following or 1) != size + 1:
+                return False
+            if following is None:
+                first = {"organisation": organisation, "next_sequence": 1, "open_tiles": b""}
+                await connection.execute(insert(audit_sequences), first)
+            moved = update(audit_sequences).where(row).values(next_sequence=until + 1)
+            await connection.execute(moved)
+            await save(connection, [Growth(organisation, tree.encode(), full)])
+            await await_records(connection, organisation, size, leaves)
+        return True
+
+    def _leaves(self, organisation: str, size: int, until: int) -> bytes:
+        pieces = self._files.leaves.following(organisation, size)
+        return b"".join(pieces)[: (until - size) * HASH_BYTES]
+
+    async def _alive_before(self, utc_us: int) -> set[str]:
+        """Workers that were alive when the backup was made: they may know of more than is here."""
+        columns = workers.c
+        before = select(columns.worker, columns.seen_us).where(columns.seen_us < utc_us)
+        newest = select(func.max(columns.seen_us)).where(columns.seen_us < utc_us)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(before)).all()
+            last_us = (await connection.execute(newest)).scalar_one() or 0
+        return {worker for worker, seen_us in rows if seen_us >= last_us - _TOGETHER_US}
+
+    async def _here(self) -> list[str]:
+        """Workers whose segments lie here: who projects, projects theirs too."""
+        if not self._directory.is_dir():
+            return []
+        return await asyncio.to_thread(list_workers, self._directory)
+
+    def _say(self, now: Awaited, said_s: float) -> float:
+        now_s = self._clock.monotonic_s()
+        if now_s - said_s < _SAID_EVERY_S:
+            return said_s
+        reason = f"{now}: start every worker, or `gatewright audit lost` where its disk is lost"
+        self._log.error(Event.AUDIT_DATABASE_WAITS, count=sum(now.records.values()), reason=reason)
+        self._drain_log()
+        return now_s
+
+
+def _extended(tree: OpenTree, leaves: bytes, roots: dict[int, bytes]) -> list[Tile]:
+    """Grow a tree as long as it has the roots that were signed; the tiles that became full."""
+    hashes = [leaves[at : at + HASH_BYTES] for at in range(0, len(leaves), HASH_BYTES)]
+    full, begun = list[Tile](), tree.size
+    for size in sorted(known for known in roots if begun < known <= begun + len(hashes)):
+        further = OpenTree(tree.size, tree.encode())
+        tiles = further.extend(hashes[tree.size - begun : size - begun])
+        if further.root() != roots[size]:
+            break
+        full += tiles
+        tree.extend(hashes[tree.size - begun : size - begun])
+    return full

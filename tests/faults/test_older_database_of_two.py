@@ -1,0 +1,157 @@
+"""Two machines on one database that was put back: each number is given to its own record again."""
+
+import asyncio
+import shutil
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from sqlalchemy import select
+from structlog.testing import capture_logs
+
+from gateway import rhythm
+from gateway.store.engine import open_database
+from gateway.store.money.spending import SpendingReader
+from gateway.store.schema.audit import audit_records
+from tests.faults.restoring import Store, opened_store, types
+from tests.faults.test_older_database import asks
+from tests.running_gateway import RunningGateway, Upstreams
+
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+LIMIT_MICROUSD = 20_000
+Line = MutableMapping[str, Any]
+Numbered = dict[tuple[str, int], tuple[str, int, int]]
+
+
+@pytest.fixture
+def store(sqlite_url: str, tmp_path: Path) -> Iterator[Store]:
+    with opened_store("postgresql", sqlite_url, tmp_path) as store:
+        yield store
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rhythm, "AWAITED_S", 0.1)
+
+
+class Pair:
+    """Two machines on one database: nothing of their disks is shared."""
+
+    def __init__(self, folder: Path, store: Store, upstreams: Upstreams) -> None:
+        self._folder, self.store, self._upstreams = folder, store, upstreams
+
+    def gateway(self, worker: str) -> RunningGateway:
+        folder = self._folder / worker
+        return RunningGateway(folder, self.store.url, self._upstreams, worker=worker)
+
+    def share_keys(self) -> None:
+        (self._folder / "two" / "var").mkdir(parents=True)
+        for name in ("master.key", "pepper.key"):
+            keys = [self._folder / worker / "var" / name for worker in ("one", "two")]
+            shutil.copy(*keys)
+
+    async def numbered(self) -> Numbered:
+        """Which record has which number."""
+        columns = audit_records.c
+        place = (columns.worker, columns.segment, columns.offset_bytes)
+        database = open_database(self.store.url)
+        async with database.reading() as connection:
+            rows = await connection.execute(select(columns.organisation, columns.sequence, *place))
+            found = {(row[0], row[1]): (row[2], row[3], row[4]) for row in rows}
+        await database.close()
+        return found
+
+    async def balance(self) -> tuple[int, int]:
+        """What the ledger counts as spent, and what the log's outcomes cost."""
+        database = open_database(self.store.url)
+        (account,) = await SpendingReader(database).differences()
+        await database.close()
+        return account.ledger_microusd, account.audit_microusd
+
+
+async def is_put_back(pair: Pair, http: aiohttp.ClientSession, *, is_two_lost: bool) -> list[str]:
+    """Two keys, of which one was revoked after the backup, when its money was spent."""
+    async with pair.gateway("one") as one:
+        good, stolen = await one.issue_key(), await one.issue_key()
+        await one.limit("org:acme", LIMIT_MICROUSD)
+        pair.share_keys()
+        async with pair.gateway("two") as two:
+            assert [await asks(each, http, good) for each in (one, two)] == [200, 200]
+    pair.store.back_up()
+    async with pair.gateway("two") as two:
+        async with pair.gateway("one") as one:
+            for _ in range(5):
+                assert [await asks(each, http, stolen) for each in (one, two)] == [200, 200]
+                await asyncio.sleep(0.2)
+            types_it = one if is_two_lost else two
+            await types(types_it, "keys", "revoke", stolen.split("_")[2])
+            while await asks(one, http, stolen) != 401:
+                pass
+        if not is_two_lost:
+            assert await asks(two, http, good) == 200  # Of this the first knows nothing.
+    return [good, stolen]
+
+
+async def waits(starting: asyncio.Task[RunningGateway], lines: list[Line]) -> None:
+    while not any(line["event"] == "audit:database_waits" for line in lines):
+        assert not starting.done(), (lines, await starting)
+        await asyncio.sleep(0.05)
+
+
+async def test_two_workers_bring_back_what_was_numbered_spent_and_revoked(
+    tmp_path: Path, store: Store, own_upstreams: Upstreams, http: aiohttp.ClientSession
+) -> None:
+    pair = Pair(tmp_path, store, own_upstreams)
+    good, stolen = await is_put_back(pair, http, is_two_lost=False)
+    before = await pair.numbered()
+    store.restore()
+    one, two = pair.gateway("one"), pair.gateway("two")
+    with capture_logs() as lines:
+        starting = asyncio.create_task(one.__aenter__())
+        await waits(starting, lines)
+        assert not starting.done()
+        async with two:
+            await starting
+            assert [await asks(each, http, stolen) for each in (one, two)] == [401, 401]
+            while await asks(one, http, good) == 200:
+                pass
+            assert await asks(one, http, good) == 429
+            await one.__aexit__()
+    after = await pair.numbered()
+    assert before.items() <= after.items()
+    ledger, audit = await pair.balance()
+    assert ledger == audit <= LIMIT_MICROUSD
+    (line,) = [line for line in lines if line["event"] == "audit:database_older"]
+    assert "1 keys were revoked again" in str(line["reason"])
+    with capture_logs() as lines:
+        async with pair.gateway("one"):
+            pass
+    assert "audit:database_older" not in {line["event"] for line in lines}
+
+
+async def test_what_lay_on_a_lost_disk_keeps_its_numbers_for_good(
+    tmp_path: Path, store: Store, own_upstreams: Upstreams, http: aiohttp.ClientSession
+) -> None:
+    pair = Pair(tmp_path, store, own_upstreams)
+    good, stolen = await is_put_back(pair, http, is_two_lost=True)
+    before = await pair.numbered()
+    store.restore()
+    with capture_logs() as lines:
+        one = pair.gateway("one")
+        starting = asyncio.create_task(one.__aenter__())
+        await waits(starting, lines)
+        said = await types(one, "audit", "lost", "--reason", "its disk burnt", "--yes")
+        assert "10 records of acme" in said
+        await starting
+        assert [await asks(one, http, key) for key in (stolen, good)] == [401, 200]
+        await one.__aexit__()
+    after = await pair.numbered()
+    assert {before[number][0] for number in before.keys() - after.keys()} == {"two"}
+    assert before.items() & after.items() == {
+        (number, place) for number, place in before.items() if number in after
+    }
+    (line,) = [line for line in lines if line["event"] == "audit:database_older"]
+    assert "records that are lost: 10 of acme" in str(line["reason"])
