@@ -77,17 +77,27 @@ class _Server(uvicorn.Server):
         self._says = says
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        starting = asyncio.ensure_future(super().startup(sockets))
-        while not starting.done() and not self.should_exit:
-            await asyncio.wait([starting], timeout=_LOOKS_S)
-        if not starting.done():
-            # It waits for others, as on a database that was put back, and is told to end.
-            starting.cancel()
+        this = asyncio.current_task()
+        assert this is not None
+        watching = asyncio.ensure_future(self._cancel_when_told(this))
+        try:
+            await super().startup(sockets)
+        except asyncio.CancelledError:
+            if not self.should_exit:
+                raise
+            # It waited for others, as on a database that was put back, and is told to end.
+            this.uncancel()
             return
-        await starting
+        finally:
+            watching.cancel()
         # Port 0 takes a free one, which only the socket knows.
         port = sockets[0].getsockname()[1] if sockets else self._listener.port
         self._says(structs.replace(self._listener, port=port).url)
+
+    async def _cancel_when_told(self, starting: asyncio.Task[Any]) -> None:
+        while not self.should_exit:
+            await asyncio.sleep(_LOOKS_S)
+        starting.cancel()
 
 
 class ListenerTaken(Refused):

@@ -50,10 +50,10 @@ async def test_a_start_that_waits_for_others_says_so_and_ends_when_it_is_told(
 
 
 @pytest.mark.usefixtures("awaits")
-def test_what_is_lost_is_given_up_in_words(operator: Operator) -> None:
-    told = operator.config("audit", "lost", "--reason", "burnt")
-    done = operator.config("audit", "lost", "--reason", "burnt", "--yes")
-    again = operator.config("audit", "lost", "--reason", "burnt", "--yes")
+async def test_what_is_lost_is_given_up_in_words(operator: Operator) -> None:
+    told = await asyncio.to_thread(operator.config, "audit", "lost", "--reason", "burnt")
+    done = await asyncio.to_thread(operator.config, "audit", "lost", "--reason", "burnt", "--yes")
+    again = await asyncio.to_thread(operator.config, "audit", "lost", "--reason", "burnt", "--yes")
 
     awaited = "awaited: workers other, 1 records of acme\n"
     assert told.output == f"{awaited}nothing was done without --yes\n"

@@ -42,8 +42,8 @@ class Awaited(Struct, frozen=True):
 
     def __str__(self) -> str:
         parts = []
-        if self.untold or self.unbrought:
-            parts.append(f"workers {', '.join(sorted({*self.untold, *self.unbrought}))}")
+        if workers := self.untold or self.unbrought:
+            parts.append(f"workers {', '.join(workers)}")
         parts += [f"{count} records of {name}" for name, count in sorted(self.records.items())]
         return ", ".join(parts)
 

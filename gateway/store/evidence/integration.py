@@ -30,6 +30,7 @@ from gateway.errors import NotReady, StartupRefused
 from gateway.ports import AuditLog
 from gateway.store.engine import Database
 from gateway.store.evidence.cut_off import CutOff
+from gateway.store.evidence.deeds_again import DeedsAgain
 from gateway.store.evidence.gone_workers import GoneWorkers, LinesLeft
 from gateway.store.evidence.older_database import Older, OlderDatabase
 from gateway.store.evidence.recovery import Recovery
@@ -181,7 +182,7 @@ class Integration:
     async def _make_safe(self, older: Older | None) -> None:
         since_us = await self._older.newest_us() if older is None else older.newest_us
         deeds = await self._older.deeds_since(since_us)
-        revoked = await self._older.revoke_again()
+        again = await DeedsAgain(self.database, self.sink, self._clock).perform(since_us)
         everybody = {self._settings.worker, *await self.recovery.awaited.workers()}
         charged = await self._older.charge_again(everybody)
         lost = await self.recovery.awaited.lost()
@@ -191,8 +192,8 @@ class Integration:
             Event.AUDIT_DATABASE_OLDER,
             count=deeds.total(),
             cost_microusd=charged,
-            reason=f"{older or 'another worker lacks a checkpoint'}: {revoked} keys were revoked"
-            f" again; deeds since: {named}" + (f"; records that are lost: {gone}" if gone else ""),
+            reason=f"{older or 'another worker lacks a checkpoint'}: {again}; deeds since: {named}"
+            + (f"; records that are lost: {gone}" if gone else ""),
         )
 
     async def _require_what_was_numbered(self) -> None:

@@ -10,10 +10,9 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import func, not_, select, tuple_, update
+from sqlalchemy import func, not_, select, tuple_
 
 from gateway.audit.integrator import CheckpointFiles, SignedCheckpoint
 from gateway.clock import Clock
@@ -24,12 +23,10 @@ from gateway.store.money.budget_rows import budget_of, is_end_user, write_budget
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import Claim, LeaseHolder
 from gateway.store.money.spending import SpendingReader
-from gateway.store.revisions import bump, revision_in
 from gateway.store.schema.audit import audit_checkpoints
-from gateway.store.schema.tables import budgets, virtual_keys
+from gateway.store.schema.tables import budgets
 
 
-_REVOKED = "key.revoked"
 _AT_ONCE = 500
 
 
@@ -96,25 +93,6 @@ class OlderDatabase:
         """What was ordered since then, by kind: after what was lost, but for what was recorded."""
         query = AuditQuery(organisation=OPERATORS, stage="admin", since_us=utc_us)
         return Counter([deed.projected.record.action async for deed in self._whole(query)])
-
-    async def revoke_again(self) -> int:
-        """End each key that the log says was revoked; how many were alive again."""
-        said = [
-            deed.projected.record.detail.get("after", "{}")
-            async for deed in self._whole(AuditQuery(organisation=OPERATORS, action=_REVOKED))
-        ]
-        ended = {msgspec.json.decode(after, type=dict[str, Any]).get("key_id") for after in said}
-        columns = virtual_keys.c
-        alive = select(columns.id).where(columns.revoked_us.is_(None))
-        async with self._database.writing() as connection:
-            again = ended.intersection((await connection.execute(alive)).scalars())
-            if again:
-                await bump(connection)
-                now = {"revoked_us": self._clock.utc_us()}
-                now["revoked_revision"] = await revision_in(connection)
-                mine = virtual_keys.c.id.in_(sorted(again))
-                await connection.execute(update(virtual_keys).where(mine).values(**now))
-        return len(again)
 
     async def charge_again(self, workers: Collection[str]) -> int:
         """Let each limit count at least what its outcomes cost; what was added, in micro-dollars.
