@@ -54,7 +54,7 @@ async def _serve(gateway: RunningGateway, http: aiohttp.ClientSession, requests:
     [
         (_segments, "an old backup was restored, or records were removed"),
         (_nothing_left, "an old backup was restored, or records were removed"),
-        (_both, "a checkpoint of 16 was signed: an old backup was restored"),
+        (_both, "10 records of acme were signed and are in no log here: an old backup was"),
         (_database, None),
     ],
 )

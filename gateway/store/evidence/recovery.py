@@ -12,13 +12,15 @@ from sqlalchemy import func, insert, select, update
 from gateway import rhythm
 from gateway.audit.integrator import CheckpointFiles, SignedCheckpoint
 from gateway.audit.merkle import HASH_BYTES, OpenTree, Tile
+from gateway.audit.second import SECOND_SUFFIX
 from gateway.audit.segments import list_workers
 from gateway.clock import Clock
+from gateway.errors import StartupRefused
 from gateway.store.engine import Database
 from gateway.store.evidence.awaited import Awaited, AwaitedTable, await_records
 from gateway.store.evidence.older_database import Older, OlderDatabase
 from gateway.store.evidence.tree import DatabaseAuditTrees, Growth, save
-from gateway.store.schema.audit import audit_checkpoints, audit_sequences
+from gateway.store.schema.audit import audit_checkpoints, audit_positions, audit_sequences
 from gateway.store.speech import insert_into
 from gateway.store.workers import workers
 from gateway.telemetry import Event, logger
@@ -91,6 +93,9 @@ class Recovery:
 
         True for the one worker that then has to make safe what came, and to `finish`; for the
         others false, and somebody has.
+
+        Raises:
+            StartupRefused: nobody else has a log, and what is here has not all that was signed.
         """
         await self.awaited.bring(worker, await self._here(), self._clock.utc_us())
         said_s = -_SAID_EVERY_S
@@ -98,6 +103,12 @@ class Recovery:
             now = await self.awaited.now()
             if now == Awaited() and known[0] == worker:
                 return True
+            if now.records and not (now.untold or now.unbrought) and await self._is_alone(known):
+                raise StartupRefused(
+                    f"audit: {now} were signed and are in no log here: an old backup was restored,"
+                    " or records were removed. Restore the newest segments, or say by"
+                    " `gatewright audit lost` that nobody has them"
+                )
             if now != Awaited():
                 said_s = self._say(now, said_s)
             await asyncio.sleep(rhythm.AWAITED_S)
@@ -163,6 +174,13 @@ class Recovery:
         if not self._directory.is_dir():
             return []
         return await asyncio.to_thread(list_workers, self._directory)
+
+    async def _is_alone(self, known: Sequence[str]) -> bool:
+        """Whether all who are heard of, or ever wrote, have their segments here."""
+        async with self._database.reading() as connection:
+            wrote = (await connection.execute(select(audit_positions.c.worker))).scalars().all()
+        names = {name.removesuffix(SECOND_SUFFIX) for name in wrote}
+        return names.union(known) <= set(await self._here())
 
     def _say(self, now: Awaited, said_s: float) -> float:
         now_s = self._clock.monotonic_s()
