@@ -16,7 +16,7 @@ from msgspec import Struct, structs, to_builtins
 from admin.system.retirement_rights import OWN
 from gateway.audit.disk import Disk
 from gateway.audit.lifelessness import WorkerLives, lock_if_here
-from gateway.audit.projector import ProjectionBroken, Projector
+from gateway.audit.projector import ProjectionBroken
 from gateway.audit.second import is_second
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.batching.left_open import SETTLE_S, LeftBehind, left_open
@@ -27,6 +27,7 @@ from gateway.oversight.access import Permission, Person, allows
 from gateway.oversight.deeds import Deeds
 from gateway.rollout.versions import same_person
 from gateway.store.engine import Database
+from gateway.store.evidence.recovery import projector_for
 from gateway.store.evidence.retirements import Retirement, Retirements, Shown
 from gateway.store.evidence.retiring import Retiring, Standing
 from gateway.store.evidence.sink import DatabaseAuditSink
@@ -96,7 +97,7 @@ class RetirementDesk:
         self._deeds = deeds
         self._people = people
         self._clock = clock
-        self._projector = Projector(self._directory, records)
+        self._projector = projector_for(settings, database, records, clock)
         self._retiring = Retiring(database, records, clock)
         self._unended = UnendedReader(database, clock)
         self._left = left_open(database, records, log, clock)

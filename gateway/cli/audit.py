@@ -15,7 +15,6 @@ from gateway.audit.erasure import damaged_keys
 from gateway.audit.export import export_records
 from gateway.audit.keys import DamagedLine
 from gateway.audit.parquet import ParquetUnavailable, write_parquet
-from gateway.audit.projector import Projector
 from gateway.audit.verify import VerifyReport, verify_directory, verify_receipt
 from gateway.cli.custody import CUSTODY, require_known
 from gateway.cli.damage import catch_up, end_if_damaged
@@ -26,9 +25,11 @@ from gateway.cli.groups import Commands
 from gateway.cli.keeping import KEEPING
 from gateway.cli.lost import lost
 from gateway.cli.options import Refused, asynchronous, config_option
+from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.store.engine import open_database
+from gateway.store.evidence.recovery import projector_for
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.schema.version import require_newest_schema
 
@@ -122,7 +123,7 @@ async def export_lines(
         if organisation is not None:
             await require_known(settings, database, organisation)
         sink = DatabaseAuditSink(database, _folder(settings))
-        damage = await catch_up(Projector(_folder(settings), sink))
+        damage = await catch_up(projector_for(settings, database, sink, SystemClock()))
         rows = sink.records(AuditQuery(organisation=organisation, request_id=request_id))
         with _opened(output) as file:
             unreadable = await _WRITERS[form](export_records(rows), file)

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from gateway.audit.export import export_records
-from gateway.audit.projector import ProjectionBroken, Projector
+from gateway.audit.projector import ProjectionBroken
 from gateway.cli.damage import catch_up, end_if_damaged
 from gateway.cli.deeds import actor, opened_log
 from gateway.cli.groups import Commands
@@ -24,6 +24,7 @@ from gateway.money.budgets import end_user_subject
 from gateway.oversight.deeds import OPERATORS
 from gateway.store.custody.orders import Custody, CustodyRefused, is_known
 from gateway.store.engine import Database, open_database
+from gateway.store.evidence.recovery import projector_for
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.schema.version import require_newest_schema
@@ -65,7 +66,8 @@ async def require_known(settings: Settings, database: Database, organisation: st
     if organisation != OPERATORS and not await is_known(database, organisation):
         directory = settings.path(settings.audit.directory)
         with suppress(ProjectionBroken, OSError):
-            await Projector(directory, DatabaseAuditSink(database, directory)).catch_up()
+            sink = DatabaseAuditSink(database, directory)
+            await projector_for(settings, database, sink, SystemClock()).catch_up()
         await require_organisation(database, organisation)
 
 
@@ -169,7 +171,7 @@ async def reveal_show(config_file: Path, reveal_id: str) -> None:
             custody = Custody(database, log, SystemClock())
             used = await custody.use_reveal(actor(), reveal_id)
         sink = DatabaseAuditSink(database, directory)
-        damage = await catch_up(Projector(directory, sink))
+        damage = await catch_up(projector_for(settings, database, sink, SystemClock()))
         query = AuditQuery(organisation=used.organisation, request_id=used.request_id or None)
         lines = export_records(
             sink.records(query),

@@ -9,7 +9,6 @@ import click
 import msgspec
 
 from gateway.audit.lifelessness import held_if_here
-from gateway.audit.projector import Projector
 from gateway.batching.left_open import SETTLE_S, LeftBehind, left_open
 from gateway.cli.damage import catch_up, end_if_damaged, refusing_damage
 from gateway.cli.deeds import actor, opened_log, says_it_records
@@ -20,6 +19,7 @@ from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.oversight.deeds import Deeds
 from gateway.store.engine import Database, open_database
+from gateway.store.evidence.recovery import projector_for
 from gateway.store.evidence.retirements import Retirements
 from gateway.store.evidence.retiring import Retiring
 from gateway.store.evidence.sink import DatabaseAuditSink
@@ -42,7 +42,7 @@ async def gone_list(config_file: Path) -> None:
     """
     settings = load_settings(config_file)
     async with _at_hand(settings) as (database, sink):
-        damage = await catch_up(Projector(settings.path(settings.audit.directory), sink))
+        damage = await catch_up(projector_for(settings, database, sink, SystemClock()))
         reader = UnendedReader(database, SystemClock())
         await reader.count()
         for each in await reader.kept():
@@ -84,7 +84,7 @@ async def gone_end(config_file: Path, worker: str, reason: str, *, yes: bool) ->
                 ended = await left.end(worker, SETTLE_S)
             counts = {name: str(value) for name, value in msgspec.structs.asdict(ended).items()}
             await deeds.record(actor(), "worker.requests_ended", "", worker=worker, **counts)
-            await Projector(settings.path(settings.audit.directory), sink).catch_up()
+            await projector_for(settings, database, sink, SystemClock()).catch_up()
             await retiring.finish_ending(worker, log.worker)
         await UnendedReader(database, clock).count()
     click.echo(_told(ended))
@@ -99,7 +99,7 @@ async def _opened(settings: Settings) -> AsyncIterator[tuple[Database, DatabaseA
     """The database, brought up to date with the segments that are here."""
     async with _at_hand(settings) as (database, sink):
         with refusing_damage():
-            await Projector(settings.path(settings.audit.directory), sink).catch_up()
+            await projector_for(settings, database, sink, SystemClock()).catch_up()
             yield database, sink
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from gateway.audit.export import export_line
-from gateway.audit.projector import Projector
 from gateway.cli.custody import opened_custody, organisation_option, require_known, subject_of
 from gateway.cli.damage import catch_up, end_if_damaged
 from gateway.cli.deeds import actor, says_it_records
@@ -15,6 +14,7 @@ from gateway.cli.options import asynchronous, config_option
 from gateway.clock import DAY_US, SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.store.custody.keeping import Expired, destroy, expired
+from gateway.store.evidence.recovery import projector_for
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 
 
@@ -32,7 +32,7 @@ async def search_subject(config_file: Path, organisation: str, reference: str) -
         await require_known(settings, database, organisation)
         subject = subject_of(settings, organisation, reference)
         sink = DatabaseAuditSink(database, directory)
-        damage = await catch_up(Projector(directory, sink))
+        damage = await catch_up(projector_for(settings, database, sink, SystemClock()))
         lines = []
         async for row in sink.records(AuditQuery(organisation=organisation)):
             if not row.projected.raw_json:

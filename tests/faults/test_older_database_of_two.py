@@ -109,6 +109,7 @@ async def test_two_workers_bring_back_what_was_numbered_spent_and_revoked(
     before = await pair.numbered()
     store.restore()
     one, two = pair.gateway("one"), pair.gateway("two")
+    await types(one, "audit", "export", "--organisation", "acme")
     with capture_logs() as lines:
         starting = asyncio.create_task(one.__aenter__())
         await waits(starting, lines)

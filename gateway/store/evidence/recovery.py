@@ -10,15 +10,19 @@ from pathlib import Path
 from sqlalchemy import func, insert, select, update
 
 from gateway import rhythm
+from gateway.audit.disk import Disk
 from gateway.audit.integrator import CheckpointFiles, SignedCheckpoint
 from gateway.audit.merkle import HASH_BYTES, OpenTree, Tile
+from gateway.audit.projector import Projector
 from gateway.audit.second import SECOND_SUFFIX
 from gateway.audit.segments import list_workers
 from gateway.clock import Clock
+from gateway.configuration.settings import Settings
 from gateway.errors import StartupRefused
 from gateway.store.engine import Database
 from gateway.store.evidence.awaited import Awaited, AwaitedTable, await_records
 from gateway.store.evidence.older_database import Older, OlderDatabase
+from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.evidence.tree import DatabaseAuditTrees, Growth, save
 from gateway.store.schema.audit import audit_checkpoints, audit_positions, audit_sequences
 from gateway.store.speech import insert_into
@@ -44,7 +48,7 @@ class Recovery:
         files: CheckpointFiles,
         clock: Clock,
         directory: Path,
-        drain_log: Callable[[], None],
+        drain_log: Callable[[], None] = lambda: None,
     ) -> None:
         self._database = database
         self._older = older
@@ -190,6 +194,17 @@ class Recovery:
         self._log.error(Event.AUDIT_DATABASE_WAITS, count=sum(now.records.values()), reason=reason)
         self._drain_log()
         return now_s
+
+
+def projector_for(
+    settings: Settings, database: Database, sink: DatabaseAuditSink, clock: Clock
+) -> Projector:
+    """For whoever only reads the log: it numbers nothing that was signed otherwise."""
+    files = CheckpointFiles(settings.path(settings.audit.checkpoint_directory), Disk())
+    directory = settings.path(settings.audit.directory)
+    older = OlderDatabase(database, sink, files, clock)
+    recovery = Recovery(database, older, files, clock, directory)
+    return Projector(directory, sink, first=recovery.begin)
 
 
 def _extended(tree: OpenTree, leaves: bytes, roots: dict[int, bytes]) -> list[Tile]:
