@@ -31,13 +31,17 @@ class ProjectionBroken(Exception):
     """A worker's segments do not fit what the sink has stored of them."""
 
 
+async def _nothing() -> None:
+    """A sink that is never put back."""
+
+
 class Projector:
     """Moves records of all workers in a directory to a sink; any number may run, none twice.
 
     `durable` tells up to where a writer of this process has synced; the files of other workers are
     synced by the projector itself before it stores what it read. What that writer wrote a moment
     ago comes from `recent`, where it lies without a gap, and is read back only otherwise. `first`
-    is awaited before anything is moved.
+    is awaited before anything is moved, and gives something where the sink was put back.
     """
 
     def __init__(
@@ -47,7 +51,7 @@ class Projector:
         *,
         durable: Callable[[], Mapping[str, Position]] = dict,
         recent: RecentRecords | None = None,
-        first: Callable[[], Awaitable[object]] | None = None,
+        first: Callable[[], Awaitable[object]] = _nothing,
         poll_s: float = 0.25,
         batch_records: int = 500,
     ) -> None:
@@ -59,6 +63,7 @@ class Projector:
         self._batch_records = batch_records
         self._positions: dict[str, Position] | None = None
         self._first = first
+        self._has_begun = False
         self._seen: dict[str, Position] = {}
         self._moving = asyncio.Lock()
         self.records_total = 0
@@ -100,9 +105,9 @@ class Projector:
                 not fit the sink's position.
         """
         async with self._moving:
-            if self._first is not None:
+            if not self._has_begun:
                 await self._first()
-                self._first = None
+                self._has_begun = True
             return await self._catch_up()
 
     async def waiting(self) -> Mapping[str, int]:
@@ -138,7 +143,7 @@ class Projector:
         limit = self._durable().get(worker)
         while True:
             if self._positions is None:
-                self._positions = self._not_behind(await self._sink.positions())
+                self._positions = await self._not_put_back(await self._sink.positions())
             here = self._positions.get(worker, START)
             if here == RETIRED:
                 self.is_retired |= limit is not None
@@ -156,10 +161,10 @@ class Projector:
             else:
                 self._positions = None
 
-    def _not_behind(self, positions: Mapping[str, Position]) -> dict[str, Position]:
-        """Going on in a database that was put back would number records in another order."""
+    async def _not_put_back(self, positions: Mapping[str, Position]) -> dict[str, Position]:
+        """Going on in a database that lost what was signed would number records otherwise."""
         behind = [worker for worker, at in self._seen.items() if positions.get(worker, START) < at]
-        if behind:
+        if behind and await self._first() is not None:
             raise ProjectionBroken(
                 f"the database knows less of {', '.join(sorted(behind))} than before: it was put"
                 " back to an earlier state. Stop every process and start anew"
