@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from litestar import Litestar
+from litestar import HttpMethod, Litestar
 from litestar.datastructures import State
+from litestar.enums import ScopeType
+from litestar.types import Message, Send
 
 from admin.access import AccessGuard, SignInRequired, keep_form, require_declarations
 from admin.api import api_routes
@@ -91,6 +93,34 @@ ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
 """What is served to who is signed in; each room says what its handlers need."""
 
 
+class Listening(Litestar):
+    """Takes HEAD at every address that takes GET (RFC 9110, 9.1), also of files and of JSON."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == ScopeType.HTTP:
+            if scope["method"] == HttpMethod.HEAD:
+                # The server knows what was asked, and leaves the body out.
+                scope = {**scope, "method": "GET"}
+            elif scope["method"] == HttpMethod.OPTIONS:
+                send = _naming_head(send)
+        await super().__call__(scope, receive, send)
+
+
+def _naming_head(send: Send) -> Send:
+    """The framework names the methods of its handlers, which know GET alone."""
+
+    async def say(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            allowed = dict(message["headers"]).get(b"allow", b"").decode().split(", ")
+            if "GET" in allowed:
+                others = [(name, said) for name, said in message["headers"] if name != b"allow"]
+                methods = ", ".join(sorted({*allowed, "HEAD"})).encode()
+                message["headers"] = [*others, (b"allow", methods)]
+        await send(message)
+
+    return say
+
+
 def build_application(settings: Settings, clock: Clock | None = None) -> Litestar:
     """Wire the admin listener; it shares a database with the data plane and nothing else.
 
@@ -109,7 +139,7 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
         await services.stop(application)
 
     rooms = [handler for room in ROOMS for handler in room(services)]
-    application = Litestar(
+    application = Listening(
         route_handlers=[
             *services.statics.routes(),
             *sign_in_routes(services, credentials, tokens, openid),

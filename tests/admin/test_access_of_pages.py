@@ -107,6 +107,10 @@ async def test_no_other_method_does_anything_at_any_address(
         assert (answer.status, said) == (204, ""), path
         allowed = set(answer.headers["allow"].replace(" ", "").split(","))
         assert allowed - {"HEAD", "OPTIONS"} <= there, path
+        assert ("HEAD" in allowed) == ("GET" in allowed), path
+        if "HEAD" in allowed:
+            head, body = await browser.send("HEAD", address(path))
+            assert (head.status != 405, body) == (True, ""), path
         taken = allowed | there
         for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE"} - taken:
             answer, _ = await browser.send(method, address(path), origin=listener.url)
