@@ -16,7 +16,7 @@ let kept;
 document.addEventListener("htmx:before:swap", () => { kept = selected(); });
 document.addEventListener("htmx:after:swap", (event) => {
   if (!document.querySelector("[data-live]")) return;
-  if (event.target?.id !== "peek") readAt = performance.now();
+  if (event.target.getAttribute?.("hx-target") !== "#peek") readAt = performance.now();
   if (!kept) return;
   const link = [...document.querySelectorAll("#rows tbody a")].find((each) => each.getAttribute("href") === kept);
   link?.closest("tr").setAttribute("aria-selected", "true");

@@ -32,13 +32,37 @@ function open(id) {
   dialog.querySelector("input")?.select();
 }
 
+// The drawer stands at the end of the page: whoever opens a row with the keyboard is led into it, and
+// back to the row afterwards. The list may have been read anew meanwhile: its address finds the row.
+let opener = "";
+
 function closePeek() {
   const peek = document.getElementById("peek");
-  if (!peek?.hasChildNodes()) return false;
+  if (!peek?.hasChildNodes()) return;
   peek.replaceChildren();
-  document.querySelector('table.rows tr[aria-selected="true"] a')?.focus();
-  return true;
+  [...document.querySelectorAll("table.rows a")].find((each) => each.getAttribute("href") === opener)?.focus();
 }
+
+document.addEventListener("htmx:after:swap", (event) => {
+  // It is told of the link that asked.
+  if (event.target.getAttribute?.("hx-target") !== "#peek") return;
+  opener = event.target.getAttribute("href");
+  document.querySelector("#peek [data-closes-peek]")?.focus();
+});
+
+function closeMenu() {
+  const menu = document.querySelector("details.menu[open]");
+  if (menu) menu.open = false;
+  menu?.querySelector("summary").focus();
+  return menu !== null;
+}
+
+function closeMenusBeside(target) {
+  for (const menu of document.querySelectorAll("details.menu[open]")) {
+    if (!menu.contains(target)) menu.open = false;
+  }
+}
+document.addEventListener("focusin", (event) => closeMenusBeside(event.target));
 
 document.addEventListener("keydown", (event) => {
   if ((event.ctrlKey || event.metaKey) && event.key === "k") {
@@ -47,7 +71,7 @@ document.addEventListener("keydown", (event) => {
     return;
   }
   if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
-  if (event.key === "Escape") closePeek();
+  if (event.key === "Escape") closeMenu() || closePeek();
   if (document.body.dataset.keys === "off") return;
   if (event.key === "j") select(1);
   else if (event.key === "k") select(-1);
@@ -60,8 +84,8 @@ document.addEventListener("keydown", (event) => {
 });
 
 document.addEventListener("click", async (event) => {
-  const opener = event.target.closest("[data-opens]");
-  if (opener) open(opener.dataset.opens);
+  const dialog = event.target.closest("[data-opens]")?.dataset.opens;
+  if (dialog) open(dialog);
   if (event.target.closest("[data-closes-peek]")) closePeek();
   const copier = event.target.closest("[data-copies]");
   if (copier) {
@@ -70,9 +94,7 @@ document.addEventListener("click", async (event) => {
     copier.textContent = "Copied";
     setTimeout(() => { copier.textContent = word; }, 1500);
   }
-  for (const menu of document.querySelectorAll("details.menu[open]")) {
-    if (!menu.contains(event.target)) menu.open = false;
-  }
+  closeMenusBeside(event.target);
 });
 
 // A second press while the first is on its way would throw the first one's answer away, and with it

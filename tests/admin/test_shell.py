@@ -41,8 +41,25 @@ async def test_the_frame_stands_in_a_browser_without_a_fault(listener: Listener)
         await seen.page.keyboard.type("over")
         await seen.page.keyboard.press("Enter")
         await seen.page.wait_for_url(f"{listener.url}/")
+        await seen.page.focus("details.right summary")
+        await seen.page.keyboard.press("Enter")
+        await seen.page.keyboard.press("Tab")
+        assert await seen.page.evaluate("document.activeElement.pathname") == "/viewing"
+        await seen.page.keyboard.press("Escape")
+        assert await seen.page.evaluate(MENU) == ["SUMMARY", 0], "closed, and back at its name"
+        await seen.page.keyboard.press("Enter")
+        await seen.page.keyboard.press("Shift+Tab")
+        assert (await seen.page.evaluate(MENU))[1] == 0, "nor left open behind the focus"
+        await seen.page.emulate_media(forced_colors="active")
+        marks = await seen.page.evaluate(MARKS)
+        assert marks == ["3px", "0px"], "the room one is in, without its background"
 
         assert seen.problems == []
+
+
+MENU = "[document.activeElement.tagName, document.querySelectorAll('details.menu[open]').length]"
+MARKS = """() => [".rail a[aria-current]", ".rail a:not([aria-current])"]
+  .map((which) => getComputedStyle(document.querySelector(which)).borderLeftWidth)"""
 
 
 async def test_amounts_are_read_in_the_chosen_currency_and_language(

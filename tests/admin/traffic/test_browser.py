@@ -105,9 +105,25 @@ async def test_the_list_is_walked_by_keyboard(listener: Listener) -> None:
         assert ids[20] in drawer
         assert "812 · 240" in drawer, "small screens have tokens in the drawer alone"
         assert await seen.violations() == []
+        assert await seen.page.evaluate(FOCUSED) == "Close", "the drawer is at the end of the page"
         await seen.page.keyboard.press("Escape")
         assert await seen.page.inner_html("#peek") == ""
+        opened = await seen.page.evaluate("document.activeElement.getAttribute('href')")
+        assert opened == f"{LIST}/{ids[20]}", "back where one was"
+        await seen.open(LIST)
+        assert await seen.page.evaluate(UNDER_THE_BAR) is False
         assert seen.problems == []
+
+
+FOCUSED = "document.activeElement.textContent"
+UNDER_THE_BAR = """() => {
+  const link = [...document.querySelectorAll("#rows tbody a")][9];
+  scrollTo(0, link.getBoundingClientRect().top + scrollY - 20);
+  link.focus();
+  const { left, top, height } = link.getBoundingClientRect();
+  return document.elementFromPoint(left + 2, top + height / 2).closest(".bar") !== null;
+}"""
+"""Whether a link that gets the focus stays behind what stands above every page."""
 
 
 async def test_a_row_can_be_opened_beside_the_list_once_the_page_has_loaded(
