@@ -68,6 +68,8 @@ class Query(Struct, frozen=True):
 
 
 _PLACE_LENGTH_MAX: Final = 6
+PAGE_ROWS: Final = 100
+"""Of a list on one page."""
 FIRST: Final = Query(
     "from",
     "How many to leave out before the first of this page; what is no number leaves out none.",

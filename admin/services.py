@@ -27,6 +27,7 @@ from gateway.credentials import master_key, pepper
 from gateway.errors import AuditUnavailable
 from gateway.identity import Peppers
 from gateway.oversight.deeds import Deeds
+from gateway.store.custody.custody_lists import CustodyLists
 from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.custody.orders import Custody
 from gateway.store.engine import Database, open_database
@@ -36,6 +37,7 @@ from gateway.store.identity.key_names import KeyNames
 from gateway.store.identity.key_scopes import KeyScopes
 from gateway.store.identity.keys import KeyStore
 from gateway.store.identity.people import PeopleStore
+from gateway.store.identity.people_lists import PeopleLists
 from gateway.store.identity.provided_sessions import ProvidedSessions
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.price_files import PriceFiles
@@ -71,6 +73,8 @@ class Services(Struct, frozen=True):
     """Of few keys among many: what most pages need."""
     budgets: LeaseTable
     people: PeopleStore
+    people_lists: PeopleLists
+    """The same people, some at a time: there may be thousands."""
     provided: ProvidedSessions
     """Those whom an OpenID provider vouched for, and their ends there."""
     records: DatabaseAuditSink
@@ -118,7 +122,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         StartupRefused: a secret is missing or a default.
     """
     database = open_database(settings.database_url)
-    people = PeopleStore(database, clock)
+    people, listed = PeopleStore(database, clock), PeopleLists(database)
     rollup = Rollup(database, clock)
     log = deeds_log(settings, clock)
     statics = Statics()
@@ -135,7 +139,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     packs = EvidencePacks(database, settings.path(settings.audit.pack_directory), clock)
     shown_once = ShownOnce(clock)
     forgotten = [people.forget_over, refusals.tell, shown_once.forget]
-    lost = RetirementDesk(settings, database, records, log, deeds=deeds, people=people, clock=clock)
+    lost = RetirementDesk(settings, database, records, log, deeds=deeds, people=listed, clock=clock)
     waiting = _waiting(database, log, clock, policies, lost)
     return Services(
         settings=settings,
@@ -147,6 +151,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         key_names=KeyNames(database),
         budgets=LeaseTable(database, clock),
         people=people,
+        people_lists=listed,
         provided=ProvidedSessions(database, master_key(settings), clock),
         records=records,
         spending=SpendingReader(database),
@@ -177,7 +182,7 @@ def _waiting(
     custody = Custody(database, log, clock)
     return PendingBadge(
         policies,
-        custody,
+        CustodyLists(database, clock),
         PriceProposals(database, clock),
         ErasureCases(database, custody, clock),
         KeyScopes(database, clock),

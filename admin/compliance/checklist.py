@@ -12,16 +12,15 @@ from msgspec import Struct
 from admin.compliance.duties import DUTIES, PLACES, Duty
 from admin.compliance.judging import Known, Prices, Standing, standing_of
 from admin.compliance.office import Office
-from admin.policy_room.places import place_named
 from admin.services import Services
 from gateway.audit.disk import Disk
 from gateway.audit.integrator import CheckpointFiles
 from gateway.credentials import master_key
 from gateway.errors import RequestInvalid
 from gateway.obligations import REGIMES, TITLES
-from gateway.oversight.access import EVERYWHERE, Permission, Person, allows
+from gateway.oversight.access import Permission, Person
 from gateway.oversight.deeds import OPERATORS
-from gateway.rollout.versions import same_person
+from gateway.rollout.versions import State, same_person
 from gateway.store.custody.incidents import Incident, IncidentStore, Running
 from gateway.store.custody.keeping import retention_of
 from gateway.store.custody.regimes import RegimeChoice, RegimeTable, checked
@@ -37,7 +36,7 @@ from gateway.store.traffic.drifts import DriftTable
 
 CHOICES_SHOWN: Final = 10
 DRIFTS_MAX: Final = 100
-DECIDING: Final = ("live", "canary")
+DECIDING: Final[tuple[State, ...]] = ("live", "canary")
 
 
 class Line(Struct, frozen=True):
@@ -137,11 +136,12 @@ class ChecklistRoom:
         now_us = services.clock.utc_us()
         signed = await self._office.parts.trees.newest(organisation)
         checked_log = await services.checker.last(organisation)
-        cases = await self._office.erasures.cases.of(organisation)
+        cases = self._office.erasures.cases
         standing = await self._incidents.standing([organisation])
         reviews = await self._reviews.reviews(organisation)
-        versions = await self._versions(organisation)
-        people = [each for each in await services.people.listed() if _belongs(each, organisation)]
+        standing_versions = await self._policies.lists.standing(organisation, DECIDING)
+        versions = [each for found in standing_versions.values() for each in found]
+        approvers = await services.people_lists.able(Permission.POLICIES_APPROVE, organisation)
         outside = {each.jurisdiction for each in settings.providers.values()} - {IN_HOUSE}
         stated_us, offset = await self._stated()
         sinks = await self._deliveries.states(settings.sinks) if settings.sinks else []
@@ -156,18 +156,18 @@ class ChecklistRoom:
             verified_reason=checked_log.reason if checked_log else "",
             first_us=await services.records.began_us(organisation),
             retention_days=retention_of(settings, organisation)[1],
-            holds=len(await self._office.custody.holds(organisation)),
-            cases=[each.due_us for each in cases if each.state == "open"],
-            done_cases=sum(each.state == "done" for each in cases),
+            holds=(await self._office.lists.holds(organisation, 0, 0)).count,
+            cases=await cases.dues(organisation),
+            done_cases=(await cases.states(organisation))["done"],
             reports=_due(standing),
             incidents=len(standing),
             reviews=[each.state(now_us) for each in reviews if each.ended_us is None],
             signed_reviews=len(await self._reviews.last_signatures(organisation)),
             versions=len(versions),
-            unapproved=sum(each in ("", author) for each, author in versions),
+            unapproved=sum(each.approver in ("", each.author) for each in versions),
             prices=await self._prices(),
-            people=len(people),
-            approvers=sum(allows(p, Permission.POLICIES_APPROVE, organisation) for p in people),
+            people=await services.people_lists.count_in(organisation),
+            approvers=len(approvers),
             is_single_sign_on=bool(settings.oidc.issuer),
             credentials=[each.set_us for each in await self._sealed.listed()],
             jurisdictions=sorted(outside),
@@ -195,14 +195,6 @@ class ChecklistRoom:
             return await asyncio.to_thread(newest)
         except OSError:
             return None
-
-    async def _versions(self, organisation: str) -> list[tuple[str, str]]:
-        """Who approved and who wrote each version that decides for the organisation."""
-        return [
-            (each.approver, each.author)
-            for each in await self._policies.versions()
-            if each.state in DECIDING and place_named(organisation, each.level) is not None
-        ]
 
     async def _prices(self) -> Prices:
         """Who put the prices of now in force: they hold for every organisation."""
@@ -248,8 +240,3 @@ def _part(regime: str, organisation: str, known: Known) -> Part:
     for line in lines:
         counts[line.standing.state] = counts.get(line.standing.state, 0) + 1
     return Part(regime, TITLES[next(r for r in REGIMES if r == regime)], lines, counts)
-
-
-def _belongs(person: Person, organisation: str) -> bool:
-    here = (EVERYWHERE, organisation)
-    return not person.is_disabled and any(grant.organisation in here for grant in person.grants)

@@ -1,6 +1,7 @@
 """Erasure in the browser: search by digest, open a case, see its numbers, ask for it."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, Any, Final
 
 from litestar import MediaType, Request, Response, get, post
@@ -12,6 +13,7 @@ from msgspec import Struct, json
 
 from admin.access import needs, session_of
 from admin.compliance.office import Office, in_words
+from admin.queries import PAGE_ROWS, first_of
 from admin.services import Services
 from admin.sign_in import SEE_OTHER
 from gateway.errors import RequestInvalid
@@ -79,22 +81,31 @@ def erasure_routes(services: Services, office: Office) -> list[Any]:
     return [*_case_routes(services, office), *_asking_routes(services, office)]
 
 
+async def _listing(
+    services: Services,
+    office: Office,
+    request: Asked,
+    organisation: str,
+    form: CaseForm,
+    *,
+    found: Found | None = None,
+    problem: str = "",
+) -> Response[str]:
+    return await services.shell.page(
+        request,
+        "compliance/erasures.html",
+        "erasures",
+        400 if problem else 200,
+        cases=await office.erasures.cases.page(organisation, first_of(request), PAGE_ROWS),
+        begun=await office.erasures.cases.attempts.begun(organisation),
+        form=form,
+        found=found,
+        problem=problem,
+    )
+
+
 def _case_routes(services: Services, office: Office) -> list[Any]:
-    async def showing(
-        request: Asked,
-        organisation: str,
-        form: CaseForm,
-        found: Found | None = None,
-        problem: str = "",
-    ) -> Response[str]:
-        cases = await office.erasures.cases.of(organisation)
-        begun = await office.erasures.cases.attempts.begun(organisation)
-        values = {"cases": cases, "form": form, "found": found, "problem": problem}
-        values |= {"begun": begun}
-        status = 400 if problem else 200
-        return await services.shell.page(
-            request, "compliance/erasures.html", "erasures", status, **values
-        )
+    showing = partial(_listing, services, office)
 
     @get(AT, media_type=MediaType.HTML, opt=_READS)
     async def list_cases(request: Asked, organisation: FromPath[str]) -> Response[str]:
@@ -118,7 +129,7 @@ def _case_routes(services: Services, office: Office) -> list[Any]:
             with in_words():
                 if data.deed != OPEN:
                     found = await _searched(office, actor, organisation, data)
-                    return await showing(request, organisation, data, found)
+                    return await showing(request, organisation, data, found=found)
                 subject = office.subject_of(organisation, data.user) if data.scope == "user" else ""
                 case = await office.erasures.cases.open(
                     actor, organisation, subject, data.law, data.ticket.strip()

@@ -12,6 +12,7 @@ from msgspec import Struct
 from admin.access import needs, session_of
 from admin.compliance.checklist import ChecklistRoom
 from admin.compliance.office import Office, in_words
+from admin.queries import PAGE_ROWS, first_of
 from admin.services import Services
 from admin.sign_in import SEE_OTHER
 from gateway.errors import RequestInvalid
@@ -68,7 +69,7 @@ def _hold_routes(services: Services, office: Office) -> list[Any]:
     async def showing(
         request: Asked, organisation: str, form: HoldForm, problem: str = "", status: int = 200
     ) -> Response[str]:
-        holds = await office.custody.holds(organisation)
+        holds = await office.lists.holds(organisation, first_of(request), PAGE_ROWS)
         values = {"holds": holds, "form": form, "problem": problem}
         return await services.shell.page(
             request, "compliance/holds.html", "holds", status, **values

@@ -21,8 +21,9 @@ from gateway.credentials import master_key, pepper
 from gateway.errors import RequestInvalid
 from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
-from gateway.oversight.access import Permission, allows
+from gateway.oversight.access import Permission
 from gateway.rollout.versions import same_person
+from gateway.store.custody.custody_lists import CustodyLists, RevealFigures
 from gateway.store.custody.erasing import Consequences, Erasures
 from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.incidents import IncidentStore
@@ -34,9 +35,12 @@ from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.packing import EvidencePack
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import AuditQuery
+from gateway.store.pages import Part
 
 
 REVEALED_MAX: Final = 50
+DUE_SHOWN: Final = 10
+"""Of a kind, at the home of the room; its own list has all of them."""
 REVEALED_CHARS_MAX: Final = 65_536
 _Found = TypeVar("_Found")
 
@@ -45,11 +49,16 @@ class Standing(Struct, frozen=True):
     """What is due in an organisation, and what lately happened."""
 
     organisation: str
-    waiting: Sequence[Reveal]
-    open: Sequence[Reveal]
-    this_week: Sequence[Reveal]
-    holds: Sequence[Hold]
-    cases: Sequence[ErasureCase]
+    waiting: Part[Reveal]
+    """The oldest, as of all that is only the first here; their counts are of all."""
+    releases: Part[Hold]
+    """Holds to be released."""
+    cases: Part[ErasureCase]
+    """Open ones, the most urgent first."""
+    late_cases: int
+    holds: int
+    reveals: RevealFigures
+    """Of now and of the last week."""
     packs: Sequence[EvidencePack]
     signed_us: int
     """When its log was last signed; 0 before the first time."""
@@ -87,6 +96,7 @@ class Office:
         self._services = services
         self._wrapper = master_key(settings)
         self.custody = Custody(services.database, services.log, clock)
+        self.lists = CustodyLists(services.database, clock)
         self.parts = Integration(settings, services.database, clock, self._wrapper)
         self.erasures = erasures_of(services, self.parts)
         self.desk = PackDesk(services, self.parts)
@@ -95,17 +105,18 @@ class Office:
     async def standing(self, organisation: str) -> Standing:
         """What the home of the room shows."""
         services = self._services
-        now_us = services.clock.utc_us()
-        week = await self.custody.reveals(now_us - WEEK_US, organisation)
+        since_us = services.clock.utc_us() - WEEK_US
+        cases, late = await self.erasures.cases.urgent(organisation, DUE_SHOWN)
         newest: SignedCheckpoint | None = await self.parts.trees.newest(organisation)
         name, days = retention_of(self._services.settings, organisation)
         return Standing(
             organisation=organisation,
-            waiting=await self.custody.waiting_reveals(organisation),
-            open=[each for each in week if each.is_open(now_us)],
-            this_week=week,
-            holds=await self.custody.holds(organisation),
-            cases=await self.erasures.cases.of(organisation),
+            waiting=await self.lists.waiting_reveals(organisation, 0, DUE_SHOWN),
+            releases=await self.lists.releases(organisation, 0, DUE_SHOWN),
+            cases=cases,
+            late_cases=late,
+            holds=(await self.lists.holds(organisation, 0, 0)).count,
+            reveals=await self.lists.figures(organisation, since_us),
             packs=await self.desk.packs(organisation),
             signed_us=newest.signed_us if newest else 0,
             signed_records=newest.size if newest else 0,
@@ -145,9 +156,10 @@ class Office:
         """Who may agree to an erasure that somebody asks for."""
         return [
             each.name
-            for each in await self._services.people.listed()
-            if allows(each, Permission.CONTENT_APPROVE_ERASURE, organisation)
-            and not same_person(each.name, asked_by)
+            for each in await self._services.people_lists.able(
+                Permission.CONTENT_APPROVE_ERASURE, organisation
+            )
+            if not same_person(each.name, asked_by)
         ]
 
     async def search(

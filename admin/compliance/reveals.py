@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from admin.access import needs, session_of
 from admin.compliance.office import REVEALED_MAX, Office, in_words
+from admin.queries import PAGE_ROWS, first_of
 from admin.services import Services
 from admin.shell import PEEK, target_of
 from admin.sign_in import SEE_OTHER
@@ -53,7 +54,7 @@ def _reading(services: Services, office: Office) -> list[Any]:
             request,
             "compliance/reveals.html",
             "reveals",
-            reveals=await office.reveals(organisation),
+            reveals=await office.lists.reveals(organisation, first_of(request), PAGE_ROWS),
             standing=await office.standing(organisation),
         )
 

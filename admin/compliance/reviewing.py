@@ -7,6 +7,7 @@ from litestar.exceptions import NotFoundException
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from admin.queries import PAGE_ROWS
 from admin.services import Services
 from gateway.clock import DAY_US
 from gateway.errors import ChangedMeanwhile, RequestInvalid
@@ -15,6 +16,7 @@ from gateway.oversight.deeds import OPERATORS
 from gateway.oversight.searching import Filter, parse, render
 from gateway.store.custody.reviews import COMMENT_CHARS_MAX, Review, ReviewStore, Signature, checked
 from gateway.store.evidence.tree import DatabaseAuditTrees
+from gateway.store.pages import Part
 from gateway.store.traffic.conditions import Search, Source
 from gateway.store.traffic.explorer import Explorer
 from gateway.store.traffic.lists import Row, TrafficReader
@@ -92,6 +94,19 @@ class ReviewRoom:
             _line(review, last.get(review.id), now_us)
             for review in await self.store.reviews(organisation)
         ]
+
+    async def page(self, organisation: str, first: int) -> Part[ReviewLine]:
+        """Some of them, in the same order."""
+        now_us = self._services.clock.utc_us()
+        part = await self.store.page(organisation, first, PAGE_ROWS)
+        last = await self.store.last_signatures(organisation, [each.id for each in part.rows])
+        lines = (_line(review, last.get(review.id), now_us) for review in part.rows)
+        return part.of(lines)
+
+    async def due(self, organisation: str) -> list[str]:
+        """States of those that are to be signed now."""
+        now_us = self._services.clock.utc_us()
+        return [each.state(now_us) for each in await self.store.due([organisation])]
 
     async def review(self, organisation: str, review_id: str) -> Review:
         """Raises NotFoundException where there is none."""
@@ -210,15 +225,12 @@ class ReviewRoom:
 
     async def able(self, organisation: str) -> list[Person]:
         """Who may sign there."""
-        return [
-            person
-            for person in await self._services.people.listed()
-            if allows(person, Permission.REVIEWS_SIGN, organisation)
-        ]
+        return await self._services.people_lists.able(Permission.REVIEWS_SIGN, organisation)
 
     async def _require_able(self, organisation: str, name: str, person: Person) -> None:
-        names = {each.name for each in await self.able(organisation)} | {person.name}
-        if name not in names:
+        named = await self._services.people_lists.person(name)
+        is_able = named is not None and allows(named, Permission.REVIEWS_SIGN, organisation)
+        if name != person.name and not is_able:
             reason = "nobody of that name may sign reviews here"
             raise RequestInvalid(reason, parameter="responsible")
 

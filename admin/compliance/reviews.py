@@ -18,6 +18,7 @@ from admin.compliance.reviewing import (
     SignOrder,
 )
 from admin.forms import Form, form_of
+from admin.queries import first_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from gateway.errors import ChangedMeanwhile, RequestInvalid
@@ -115,8 +116,13 @@ async def _page(
 def _reading(services: Services, room: ReviewRoom) -> list[Any]:
     @route(AT, http_method=READING, media_type=_HTML, opt=_READS)
     async def reviews_page(request: Asked, organisation: FromPath[str]) -> Response[str]:
-        lines = await room.lines(organisation)
-        return await services.shell.page(request, "compliance/reviews.html", "reviews", lines=lines)
+        return await services.shell.page(
+            request,
+            "compliance/reviews.html",
+            "reviews",
+            lines=await room.page(organisation, first_of(request)),
+            due=await room.due(organisation),
+        )
 
     @route(ONE, http_method=READING, media_type=_HTML, opt=_READS)
     async def review_page(

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from admin.costs.accounts import LEVELS, Branch, Path, account_of, path_of
 from admin.keys.lines import KeyLine
-from admin.keys.reader import PAGE_ROWS, KeyPage, KeyReader
+from admin.keys.reader import KeyPage, KeyReader
+from admin.queries import PAGE_ROWS
 from admin.services import Services
 from gateway.store.identity.key_lists import KeySearch, PlaceKeys
 

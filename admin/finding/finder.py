@@ -9,18 +9,18 @@ from admin.policy_room.places import place_named
 from admin.services import Services
 from gateway.oversight.access import Permission, Person, allows
 from gateway.store.identity.key_lists import KeyLists, KeySearch
-from gateway.store.identity.teams import TeamStore
+from gateway.store.identity.team_lists import TeamLists
 from gateway.store.policies.documents import PolicyStore
 
 
 _P: Final = Permission
-KEYS_LOOKED_AT: Final = 200
-_KEY_WORDS: Final = ("open", "key", "rotate", "revoke", "revoked", "/", ",")
-_SAID_ANYWAY: Final = frozenset(
-    word[:length] for word in _KEY_WORDS for length in range(1, len(word) + 1)
-)
-"""Beginnings of words that are said of every key, or of what can be done with it: no key's name
-need hold them."""
+LOOKED_AT: Final = 200
+_SAID: Final = {
+    "key": ("open", "key", "rotate", "revoke", "revoked", "/", ","),
+    "team": ("open", "team", "archive"),
+    "person": ("open", "person", "disable"),
+}
+"""What is said of every object of a kind, or of what can be done with it."""
 Gather = Callable[[Asked, Person, str], Awaitable[list[Way]]]
 
 
@@ -29,7 +29,7 @@ class Finder:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._teams = TeamStore(services.database, services.clock)
+        self._teams = TeamLists(services.database, services.clock)
         self._lists = KeyLists(services.database, services.clock)
         self._policies = PolicyStore(services.database, services.clock)
 
@@ -54,8 +54,8 @@ class Finder:
     async def _keys(self, question: Asked, person: Person, organisation: str) -> list[Way]:
         found: list[Way] = []
         verbs = ("Rotate", "Revoke") if allows(person, _P.KEYS_ISSUE, organisation) else ()
-        search = KeySearch(tuple(word for word in question.words if word not in _SAID_ANYWAY))
-        keys, _ = await self._lists.page(organisation, search, 0, KEYS_LOOKED_AT)
+        search = KeySearch(_named(question, "key"))
+        keys, _ = await self._lists.page(organisation, search, 0, LOOKED_AT)
         for key in keys:
             at = f"/o/{organisation}/keys/{key.key_id}"
             is_dead = key.revoked_us is not None
@@ -75,7 +75,8 @@ class Finder:
     async def _teams_found(self, question: Asked, person: Person, organisation: str) -> list[Way]:
         may_change = allows(person, _P.KEYS_ISSUE, organisation)
         found: list[Way] = []
-        for team in await self._teams.teams(organisation):
+        part = await self._teams.found(organisation, _named(question, "team"), LOOKED_AT)
+        for team in part.rows:
             at = f"/o/{organisation}/teams/{quote(team.name, safe='')}"
             found += ways_of(
                 question,
@@ -102,7 +103,9 @@ class Finder:
     async def _people(self, question: Asked, person: Person, _: str) -> list[Way]:
         may_manage = allows(person, _P.PEOPLE_MANAGE)
         found: list[Way] = []
-        for each in await self._services.people.listed():
+        words = _named(question, "person")
+        part = await self._services.people_lists.page(words, 0, LOOKED_AT)
+        for each in part.rows:
             at = f"/person/{quote(each.name, safe='')}"
             can_be_disabled = may_manage and not each.is_disabled and each.name != person.name
             found += ways_of(
@@ -115,3 +118,12 @@ class Finder:
                 detail=each.name if each.title else "",
             )
         return found
+
+
+def _named(question: Asked, kind: str) -> tuple[str, ...]:
+    """The words that an object's own name has to hold: not beginnings of what all are said to be.
+
+    Whatever is found is held to every word again.
+    """
+    anyway = {word[:length] for word in _SAID[kind] for length in range(1, len(word) + 1)}
+    return tuple(word for word in question.words if word not in anyway)

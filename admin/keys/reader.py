@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from admin.keys.lines import KeyLine, Spending, key_line, spending_of
 from admin.keys.propagation import Propagation, propagation
+from admin.queries import PAGE_ROWS
 from admin.services import Services
 from gateway.audit.projection import SequencedRecord
 from gateway.clock import HOUR_US
@@ -22,7 +23,6 @@ from gateway.store.money.slices import Budget
 from gateway.store.workers import WorkerTable
 
 
-PAGE_ROWS: Final = 100
 RECENT_MAX: Final = 8
 RECENT_US: Final = 86_400_000_000
 DEEDS_MAX: Final = 200

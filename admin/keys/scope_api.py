@@ -59,7 +59,7 @@ def scope_api_routes(services: Services) -> list[Any]:
     async def waiting_widenings(organisation: FromPath[str]) -> list[WaitingWidening]:
         return [
             WaitingWidening(each, await keeper.impact(organisation, each))
-            for each in await keeper.scopes.waiting(organisation)
+            for each in (await keeper.scopes.waiting(organisation)).rows
         ]
 
     return [change_key, list_widenings, waiting_widenings, *_deciding(keeper)]

@@ -18,7 +18,7 @@ from admin.keys.scope_rights import OWN
 from admin.services import Services
 from gateway.clock import DAY_US
 from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
-from gateway.oversight.access import Permission, Person, allows
+from gateway.oversight.access import Permission, Person
 from gateway.oversight.key_scope import (
     KeyScope,
     ScopeChange,
@@ -241,9 +241,10 @@ class ScopeKeeper:
         """Who may approve what somebody proposed."""
         return [
             each.name
-            for each in await self._services.people.listed()
-            if allows(each, Permission.KEYS_APPROVE, organisation)
-            and not same_person(each.name, proposed_by)
+            for each in await self._services.people_lists.able(
+                Permission.KEYS_APPROVE, organisation
+            )
+            if not same_person(each.name, proposed_by)
         ]
 
     async def _found(self, organisation: str, proposal_id: str) -> KeyProposal:

@@ -39,8 +39,8 @@ class PriceKeeper:
         """Who may approve what somebody proposed."""
         return [
             each.name
-            for each in await self._services.people.listed()
-            if allows(each, Permission.PRICES_APPROVE) and not same_person(each.name, proposed_by)
+            for each in await self._services.people_lists.able(Permission.PRICES_APPROVE)
+            if not same_person(each.name, proposed_by)
         ]
 
     async def keep(self, person: Person, name: str, text: str) -> int:

@@ -12,7 +12,7 @@ from admin.interrupted import is_own_path
 from admin.people.desk import grant_in
 from admin.people.permission_words import PERMISSION_WORDS
 from admin.people.verdicts import Verdict, verdict
-from admin.queries import Query
+from admin.queries import PAGE_ROWS, Query, first_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.undo import ABSENT, EXPECTS, MEANWHILE, PRESENT, Undo, holds, offer
@@ -23,7 +23,6 @@ from gateway.oversight.access import (
     ROLES,
     Grant,
     Permission,
-    Person,
 )
 from gateway.store.identity.invitations import Invitations
 
@@ -39,6 +38,8 @@ PERSON: Final = Query("person", "Who; needed for a verdict.")
 PERMISSION: Final = Query(
     "permission", "What; needed for a verdict.", choices=tuple(each.value for each in Permission)
 )
+FIND: Final = Query("q", "Words of a name, or of what somebody is called.", length_max=200)
+WORDS_MAX: Final = 10
 ORGANISATION: Final = Query("organisation", "Where; empty is everywhere.")
 
 
@@ -60,7 +61,7 @@ def list_routes(services: Services) -> list[Any]:
 
     @get("/api/people/verdict", opt=_READS)
     async def verdict_api(request: Asked) -> Verdict:
-        found = _verdict(await services.people.listed(), _question(request))
+        found = await desk.verdict(_question(request))
         if found is None:
             raise RequestInvalid("name a person and a permission", parameter="permission")
         return found
@@ -84,29 +85,41 @@ class Desk:
         self._people = services.people
         self._deeds = services.deeds
         self._clock = services.clock
+        self._lists = services.people_lists
         self._invitations = Invitations(services.database, services.clock)
 
     async def page(self, request: Asked, form: Form, wrong: str = "") -> Response[str]:
         """The list; with what was wrong about a form, and the form as it was."""
-        listed, question = await self._people.listed(), _question(request)
-        pending = await self._invitations.pending()
+        question, sought = _question(request), FIND.of(request).strip()
+        words = sought.split()[:WORDS_MAX]
+        part = await self._lists.page(words, first_of(request), PAGE_ROWS)
+        names = [each.name for each in part.rows]
         return await self._shell.page(
             request,
             "people/people.html",
             "people",
             400 if wrong else 200,
-            people=listed,
-            pending=pending,
-            shut=await self._invitations.shut(),
+            people=part,
+            sought=sought,
+            pending=await self._invitations.pending(),
+            shut=await self._invitations.shut(names),
             organisations=sorted(await self._people.organisations()),
             roles=ROLES,
             permission_words=PERMISSION_WORDS,
             role_permissions=ROLE_PERMISSIONS,
             question=question,
-            verdict=_verdict(listed, question),
+            verdict=await self.verdict(question),
             form=form,
             wrong=wrong,
         )
+
+    async def verdict(self, question: Question) -> Verdict | None:
+        """The answer to a question; None where it names nobody or no permission."""
+        permission = next((each for each in Permission if each == question.permission), None)
+        person = await self._lists.person(question.person) if permission else None
+        if person is None or permission is None:
+            return None
+        return verdict(person, permission, question.organisation)
 
     async def change(self, request: Asked, action: str) -> Response[Any]:
         """Give or take the role that a form names; nobody gives more than they have."""
@@ -129,8 +142,8 @@ class Desk:
 
     async def _require_unchanged(self, name: str, given: Grant, form: Form) -> None:
         """Raises ChangedMeanwhile where a role is not as a way back expects."""
-        people = await self._people.listed() if form.text(EXPECTS) else ()
-        has_it = any(each.name == name and given in each.grants for each in people)
+        person = await self._lists.person(name) if form.text(EXPECTS) else None
+        has_it = person is not None and given in person.grants
         if not holds(form.text(EXPECTS), is_present=has_it):
             raise ChangedMeanwhile(MEANWHILE)
 
@@ -147,11 +160,3 @@ def _way_back(form: Form, name: str, given: Grant, action: str) -> Undo:
     fields = {"person": name, "role": given.role, "organisation": given.organisation}
     fields |= {"to": form.text("to"), EXPECTS: PRESENT if is_given else ABSENT}
     return Undo(said, f"{AT}/{'revoke' if is_given else 'grant'}", fields)
-
-
-def _verdict(people: Any, question: Question) -> Verdict | None:
-    person: Person | None = next((each for each in people if each.name == question.person), None)
-    permission = next((each for each in Permission if each == question.permission), None)
-    if person is None or permission is None:
-        return None
-    return verdict(person, permission, question.organisation)

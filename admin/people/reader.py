@@ -48,14 +48,15 @@ class PeopleReader:
         self._services = services
         self._traffic = TrafficReader(services.database)
         self._teams = TeamStore(services.database, services.clock)
+        self._lists = services.people_lists
         self.invitations = Invitations(services.database, services.clock)
 
     async def person(self, name: str) -> Person:
         """Raises NotFoundException where there is nobody of that name."""
-        for person in await self._services.people.listed():
-            if person.name == name:
-                return person
-        raise NotFoundException
+        found = await self._lists.person(name)
+        if found is None:
+            raise NotFoundException
+        return found
 
     async def detail(self, name: str) -> PersonDetail:
         """Raises NotFoundException where there is nobody of that name."""

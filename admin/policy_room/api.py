@@ -22,6 +22,7 @@ from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.rollout.versions import PolicyVersion, acting_at
 from gateway.store.policies.schedules import Schedule
+from gateway.store.policies.version_lists import WENT_LIVE
 from policies.explain import Explanation
 from policies.forms import FactField, fact_fields
 from policies.functions import FUNCTIONS
@@ -134,6 +135,7 @@ def _reading(room: PolicyRoom) -> list[Any]:
         place = place_of(organisation, level)
         found = await room.reader.version(place, number)
         text = await room.reader.text_of(found)
+        lives = await room.reader.lists.acts(place.name, WENT_LIVE)
         usual = room.reader.guard
         return {
             "version": msgspec.to_builtins(found),
@@ -141,16 +143,14 @@ def _reading(room: PolicyRoom) -> list[Any]:
             "guard": msgspec.to_builtins(found.guard or usual),
             "guard_wider": wider(found.guard, usual),
             "outcome": msgspec.to_builtins(
-                await room.outcomes.of(
-                    organisation, place, await room.reader.history(place), number
-                )
+                await room.outcomes.of(organisation, place, lives, number)
             ),
             "measured": msgspec.to_builtins(await room.reader.figures.measured(place.name, number)),
         }
 
     @get(f"{LEVEL}/history", opt=reads)
     async def history(request: Asking, organisation: Named, level: Named) -> dict[str, Any]:
-        events = await room.reader.history(place_of(organisation, level))
+        events = await room.reader.store.history(place_of(organisation, level).name)
         found: dict[str, Any] = {"events": msgspec.to_builtins(events)}
         if at := MOMENT.of(request):
             found["acting"] = msgspec.to_builtins(acting_at(events, moment_of(at, "UTC")))

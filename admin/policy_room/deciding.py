@@ -1,13 +1,14 @@
 """The approvals inbox over HTTP: one list, and one form each for what waits."""
 
 from typing import Any
+from urllib.parse import urlencode
 
 from litestar import Response
 from litestar.exceptions import NotFoundException
 from litestar.response import Redirect
 
 from admin.policy_room.desk import VERDICTS, StepOrder
-from admin.policy_room.inbox import Inbox
+from admin.policy_room.inbox import KIND, Inbox
 from admin.policy_room.places import place_of
 from admin.policy_room.room import (
     Asking,
@@ -19,6 +20,7 @@ from admin.policy_room.room import (
     shows,
     takes,
 )
+from admin.queries import FIRST, first_of
 from admin.sign_in import SEE_OTHER
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.oversight.access import Permission
@@ -50,7 +52,7 @@ def deciding_routes(room: PolicyRoom) -> list[Any]:
             await room.desk.step(person, organisation, place, number, order)
         except (RequestInvalid, Forbidden) as error:
             return await inbox_page(room, inbox, request, organisation, error.status, error.message)
-        return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
+        return _back(request, organisation)
 
     return [
         approvals,
@@ -74,7 +76,7 @@ def _price_route(room: PolicyRoom, inbox: Inbox) -> Any:
             await decide(person, number, reason)
         except (RequestInvalid, Forbidden) as error:
             return await inbox_page(room, inbox, request, organisation, error.status, error.message)
-        return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
+        return _back(request, organisation)
 
     return judge_prices
 
@@ -89,7 +91,7 @@ def _key_route(room: PolicyRoom, inbox: Inbox) -> Any:
             await decide(person, organisation, form.get("id", ""), reason)
         except (RequestInvalid, Forbidden) as error:
             return await inbox_page(room, inbox, request, organisation, error.status, error.message)
-        return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
+        return _back(request, organisation)
 
     return judge_widening
 
@@ -104,7 +106,7 @@ def _worker_route(room: PolicyRoom, inbox: Inbox) -> Any:
             await decide(person, form.get("id", ""), reason)
         except (RequestInvalid, Forbidden) as error:
             return await inbox_page(room, inbox, request, organisation, error.status, error.message)
-        return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
+        return _back(request, organisation)
 
     return judge_retirement
 
@@ -127,7 +129,7 @@ def _erasure_route(room: PolicyRoom, inbox: Inbox) -> Any:
         except CustodyRefused as error:
             said = f"{error}.".capitalize()
             return await inbox_page(room, inbox, request, organisation, CONFLICT, said)
-        return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
+        return _back(request, organisation)
 
     return judge_erasure
 
@@ -146,14 +148,14 @@ def _custody_routes(room: PolicyRoom, inbox: Inbox) -> list[Any]:
                 await inbox.custody.end_reveal(person.name, wanted)
         except (RequestInvalid, CustodyRefused) as error:
             return await inbox_page(room, inbox, request, organisation, *_refusal(error))
-        return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
+        return _back(request, organisation)
 
     @takes(f"{BASE}/holds", Permission.HOLDS_SET, "hold.released")
     async def release_hold(request: Asking, organisation: Named) -> Response[Any]:
         form, person = await form_of(request), person_of(request)
         wanted = form.get("id", "")
-        asked = [each for each in await inbox.custody.holds(organisation) if each.id == wanted]
-        if not asked or not asked[0].release_by:
+        asked = await inbox.custody.hold(organisation, wanted)
+        if asked is None or asked.released_by or not asked.release_by:
             raise NotFoundException
         try:
             if _is_approval(form):
@@ -162,9 +164,16 @@ def _custody_routes(room: PolicyRoom, inbox: Inbox) -> list[Any]:
                 await inbox.custody.keep_hold(person.name, wanted)
         except (RequestInvalid, CustodyRefused) as error:
             return await inbox_page(room, inbox, request, organisation, *_refusal(error))
-        return Redirect(f"/o/{organisation}/approvals?done=1", status_code=SEE_OTHER)
+        return _back(request, organisation)
 
     return [approve_reveal, release_hold]
+
+
+def _back(request: Asking, organisation: str) -> Redirect:
+    """To the page of the inbox that the form stood on."""
+    page = {KIND.name: KIND.of(request), FIRST.name: str(first_of(request) or "")}
+    asked = {name: said for name, said in page.items() if said} | {"done": "1"}
+    return Redirect(f"/o/{organisation}/approvals?{urlencode(asked)}", status_code=SEE_OTHER)
 
 
 def _is_approval(form: dict[str, str]) -> bool:
@@ -197,7 +206,9 @@ async def inbox_page(
         "approvals",
         status,
         organisation=organisation,
-        matters=await inbox.matters(person_of(request), organisation),
+        waiting=await inbox.read(
+            person_of(request), organisation, KIND.of(request), first_of(request)
+        ),
         problem=problem,
         done=request.query_params.get("done") == "1" and not problem,
     )

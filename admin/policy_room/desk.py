@@ -29,6 +29,7 @@ from policies.writing import document_text
 VERDICTS: Final[tuple[Action, ...]] = ("approve", "reject")
 STEPS: Final[tuple[Action, ...]] = ("shadow", "canary", "publish", "stop")
 REASON_LENGTH_MAX: Final = 2_000
+STATES_MAX: Final = 10
 SKELETON: Final = """# What holds here, beside what the levels above demand: a level only narrows.
 name = "{name}"
 version = 1
@@ -280,8 +281,8 @@ class Desk:
 
     async def _states(self, place: Place) -> list[list[object]]:
         """As the command line records it: the states of the newest versions."""
-        versions = await self._reader.store.versions(place.name)
-        return [[version.number, version.state] for version in versions[:10]]
+        newest = await self._reader.lists.page(place.name, 0, STATES_MAX)
+        return [[version.number, version.state] for version in newest.rows]
 
 
 def _require(person: Person, permission: Permission, organisation: str, place: Place) -> None:

@@ -1,6 +1,8 @@
 """The approvals inbox: all that waits for a second person, in one list, with what it would do."""
 
-from typing import Final
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -18,6 +20,7 @@ from admin.policy_room.pages import EMPTY
 from admin.policy_room.places import place_named
 from admin.policy_room.room import PolicyRoom
 from admin.policy_room.weighing import Weight
+from admin.queries import Query
 from admin.system.retirement_rights import refused_retirement
 from admin.system.retiring import more_than_shown
 from gateway.batching.left_open import LeftBehind
@@ -25,19 +28,23 @@ from gateway.configuration.guarding import wider
 from gateway.oversight.access import Permission, Person, allows
 from gateway.oversight.key_scope import ScopeChange
 from gateway.rollout.versions import same_person
+from gateway.store.custody.custody_lists import CustodyLists
 from gateway.store.custody.erasing import Consequences
 from gateway.store.custody.erasure_attempts import Attempt
 from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.evidence.retirements import Retirement
 from gateway.store.identity.key_scopes import KeyProposal
+from gateway.store.pages import Part
 from policies.difference import Amendment, amendments
 
 
 WEIGHED_MAX: Final = 5
 """Of so many matters of a kind the impact is told here; of the others on their own pages."""
+PAGE_MATTERS: Final = 20
 SUBJECT_CHARS: Final = 12
 KINDS: Final = ("policies", "prices", "keys", "workers", "reveals", "erasures", "holds")
+KIND: Final = Query("kind", "Of one kind only.", choices=KINDS)
 
 
 class Matter(Struct, frozen=True):
@@ -79,6 +86,21 @@ class Matter(Struct, frozen=True):
     """What an erasure would destroy; None where it is not counted for this page."""
 
 
+Source: TypeAlias = Callable[[int, int], Awaitable[Part[Matter]]]
+"""Some of a kind from a place on; with a limit of 0 it only counts."""
+Reader: TypeAlias = Callable[[Person, str, int, int], Awaitable[Part[Matter]]]
+
+
+class Waiting(Struct, frozen=True):
+    """A page of the inbox."""
+
+    matters: Part[Matter]
+    counts: dict[str, int]
+    """How many wait of each kind, of those that wait."""
+    kind: str
+    """The only one that is shown; empty for all."""
+
+
 class Inbox:
     """Gathers what waits in an organisation."""
 
@@ -89,31 +111,58 @@ class Inbox:
         self.keys = ScopeKeeper(services)
         self.workers = services.lost_workers
         self.custody = Custody(services.database, services.log, services.clock)
+        self.lists = CustodyLists(services.database, services.clock)
         self.erasures = erasures_of(services)
 
-    async def matters(self, person: Person, organisation: str) -> list[Matter]:
-        """What somebody may see of it, the oldest of each kind first."""
-        found = await self._policies(person, organisation)
-        if allows(person, Permission.SYSTEM_READ):
-            found += await self._prices(person)
-            found += await self._workers(person)
-        if allows(person, Permission.KEYS_READ, organisation):
-            found += await self._keys(person, organisation)
-        if allows(person, Permission.CONTENT_APPROVE_REVEAL, organisation):
-            found += await self._reveals(person, organisation)
-        if allows(person, Permission.CONTENT_APPROVE_ERASURE, organisation):
-            found += await self._erasures(person, organisation)
-        if allows(person, Permission.HOLDS_SET, organisation):
-            found += await self._holds(person, organisation)
-        return found
+    async def read(self, person: Person, organisation: str, kind: str, first: int) -> Waiting:
+        """Some of what somebody may see of it, the oldest of each kind first; `kind` may be "".
 
-    async def _policies(self, person: Person, organisation: str) -> list[Matter]:
-        reader = self._room.reader
+        What stands on other pages is only counted: a document of each of ten thousand versions
+        would take minutes.
+        """
+        sources = self._sources(person, organisation)
+        counts = {name: (await read(0, 0)).count for name, read in sources.items()}
+        kind = kind if kind in sources else ""
+        asked = [kind] if kind else [*sources]
+        total = sum(counts[name] for name in asked)
+        first = first if first < total else max(total - 1, 0) // PAGE_MATTERS * PAGE_MATTERS
         found: list[Matter] = []
-        for version in await reader.store.awaiting():
+        skipped = 0
+        for name in asked:
+            start = max(first - skipped, 0)
+            room = PAGE_MATTERS - len(found)
+            if start < counts[name] and room:
+                found += (await sources[name](start, room)).rows
+            skipped += counts[name]
+        part = Part(tuple(found), total, first)
+        return Waiting(part, {name: count for name, count in counts.items() if count}, kind)
+
+    def _sources(self, person: Person, organisation: str) -> dict[str, Source]:
+        """By kind, in the order of KINDS, what somebody may see."""
+        sources: tuple[tuple[str, Permission, str | None, Reader], ...] = (
+            ("policies", Permission.POLICIES_READ, organisation, self._policies),
+            ("prices", Permission.SYSTEM_READ, None, self._prices),
+            ("keys", Permission.KEYS_READ, organisation, self._keys),
+            ("workers", Permission.SYSTEM_READ, None, self._workers),
+            ("reveals", Permission.CONTENT_APPROVE_REVEAL, organisation, self._reveals),
+            ("erasures", Permission.CONTENT_APPROVE_ERASURE, organisation, self._erasures),
+            ("holds", Permission.HOLDS_SET, organisation, self._holds),
+        )
+        return {
+            kind: partial(read, person, organisation)
+            for kind, permission, where, read in sources
+            if allows(person, permission, where)
+        }
+
+    async def _policies(
+        self, person: Person, organisation: str, first: int, limit: int
+    ) -> Part[Matter]:
+        reader = self._room.reader
+        part = await reader.lists.waiting(organisation, first, limit)
+        found: list[Matter] = []
+        for version in part.rows:
             place = place_named(organisation, version.level)
-            if place is None:
-                continue
+            assert place is not None  # These alone are over an organisation's requests.
             document = await reader.document(version)
             _, live = await reader.live(place)
             weight = None
@@ -128,7 +177,7 @@ class Inbox:
                     asked_by=version.author,
                     asked_us=version.created_us,
                     why=version.note,
-                    refused=refused(person, organisation, version),
+                    refused=refused(person, organisation, place, version.author),
                     level=place.slug,
                     changes=(
                         *amendments(live.body if live else EMPTY, document.body),
@@ -138,12 +187,13 @@ class Inbox:
                     weight=weight,
                 )
             )
-        return found
+        return part.of(found)
 
-    async def _prices(self, person: Person) -> list[Matter]:
+    async def _prices(self, person: Person, _: str, first: int, limit: int) -> Part[Matter]:
         """They hold for all organisations, so they wait in the inbox of each."""
+        waiting = await self.prices.proposals.waiting()
         found = []
-        for each in await self.prices.proposals.waiting():
+        for each in waiting[first : first + limit]:
             comparison = await self.prices.compared(each.file)
             found.append(
                 Matter(
@@ -159,12 +209,13 @@ class Inbox:
                     problem=comparison.problem,
                 )
             )
-        return found
+        return Part(tuple(found), len(waiting))
 
-    async def _workers(self, person: Person) -> list[Matter]:
+    async def _workers(self, person: Person, _: str, first: int, limit: int) -> Part[Matter]:
         """As with prices; with what would be ended as things are now."""
+        waiting = await self.workers.cases.waiting()
         found = []
-        for place, each in enumerate(await self.workers.cases.waiting()):
+        for place, each in enumerate(waiting[first : first + limit]):
             left = await self.workers.left(each.worker) if place < WEIGHED_MAX else None
             found.append(
                 Matter(
@@ -181,11 +232,14 @@ class Inbox:
                     left=left,
                 )
             )
-        return found
+        return Part(tuple(found), len(waiting))
 
-    async def _keys(self, person: Person, organisation: str) -> list[Matter]:
+    async def _keys(
+        self, person: Person, organisation: str, first: int, limit: int
+    ) -> Part[Matter]:
+        part = await self.keys.scopes.waiting(organisation, first, limit)
         found = []
-        for place, each in enumerate(await self.keys.scopes.waiting(organisation)):
+        for place, each in enumerate(part.rows):
             impact = None
             if place < WEIGHED_MAX:
                 impact = await self.keys.impact(organisation, each)
@@ -204,10 +258,13 @@ class Inbox:
                     scope_impact=impact,
                 )
             )
-        return found
+        return part.of(found)
 
-    async def _reveals(self, person: Person, organisation: str) -> list[Matter]:
-        return [
+    async def _reveals(
+        self, person: Person, organisation: str, first: int, limit: int
+    ) -> Part[Matter]:
+        part = await self.lists.waiting_reveals(organisation, first, limit)
+        found = [
             Matter(
                 kind="reveals",
                 id=each.id,
@@ -218,15 +275,19 @@ class Inbox:
                 why=f"{each.reason} ({each.ticket})",
                 refused=OWN if same_person(each.asked_by, person.name) else "",
             )
-            for each in await self.custody.waiting_reveals(organisation)
+            for each in part.rows
         ]
+        return part.of(found)
 
-    async def _erasures(self, person: Person, organisation: str) -> list[Matter]:
+    async def _erasures(
+        self, person: Person, organisation: str, first: int, limit: int
+    ) -> Part[Matter]:
         """With what each would destroy as things are now, not as they were when it was asked."""
+        part = await self.erasures.cases.asked(organisation, first, limit)
         found = []
         may_look = allows(person, Permission.AUDIT_READ, organisation)
         begun = await self.erasures.cases.attempts.begun(organisation)
-        for place, case in enumerate(await self.erasures.cases.asked(organisation)):
+        for place, case in enumerate(part.rows):
             erased, problem = None, ""
             try:
                 if place < WEIGHED_MAX:
@@ -250,10 +311,13 @@ class Inbox:
                     problem=problem,
                 )
             )
-        return found
+        return part.of(found)
 
-    async def _holds(self, person: Person, organisation: str) -> list[Matter]:
-        return [
+    async def _holds(
+        self, person: Person, organisation: str, first: int, limit: int
+    ) -> Part[Matter]:
+        part = await self.lists.releases(organisation, first, limit)
+        found = [
             Matter(
                 kind="holds",
                 id=each.id,
@@ -264,9 +328,9 @@ class Inbox:
                 why=f"held because: {each.reason}",
                 refused=OWN if same_person(each.release_by, person.name) else "",
             )
-            for each in await self.custody.holds(organisation)
-            if each.release_by
+            for each in part.rows
         ]
+        return part.of(found)
 
 
 def whose_content(case: ErasureCase) -> str:

@@ -23,6 +23,7 @@ from admin.policy_room.room import (
     shows,
 )
 from admin.policy_room.wording import defaults_in_words
+from admin.queries import PAGE_ROWS, first_of
 from gateway.clock import SECOND_US
 from gateway.configuration.guarding import wider
 from gateway.errors import RequestInvalid
@@ -36,12 +37,15 @@ from gateway.rollout.versions import (
     same_person,
 )
 from gateway.store.policies.guard import ACTOR
+from gateway.store.policies.version_lists import ACTS, WENT_LIVE
 from policies.difference import amendments
 from policies.document import PolicyBody
 
 
 EMPTY: Final = PolicyBody(name="nothing", version=1)
 OUTCOMES_MAX: Final = 8
+LATELY_MAX: Final = 10
+EVENTS_MAX: Final = 200
 ROLLUP_BATCHES: Final = 2
 FIRST_YEAR: Final = 1970
 LAST_YEAR: Final = 9000
@@ -86,7 +90,7 @@ def _list_routes(room: PolicyRoom) -> list[Any]:
             rights=rights_of(request, organisation, place),
             defaults=defaults_in_words(view.body.defaults) if view.body else (),
             text=(await room.desk.working(place)).text if not view.draft and view.body else "",
-            history=list(reversed(await reader.history(place)))[:10],
+            history=(await reader.lists.events(place.name, LATELY_MAX)).rows,
             q=query_of(request).get("q", "").strip(),
             shown_max=RULES_SHOWN_MAX,
         )
@@ -137,10 +141,10 @@ async def version_page(
     weight = await room.weigher.weigh(organisation, place, document) if is_ahead else None
     written = await reader.text_of(live) if live else ""
     measured = await reader.figures.measured(place.name, version.number)
-    history = await reader.history(place)
-    events = [e for e in history if e.number == version.number]
+    events = await reader.lists.events_of(place.name, version.number)
+    lives = await reader.lists.acts(place.name, WENT_LIVE)
     await room.services.rollup.catch_up(ROLLUP_BATCHES)
-    outcome = await room.outcomes.of(organisation, place, history, version.number)
+    outcome = await room.outcomes.of(organisation, place, lives, version.number)
     scheduled = [e for e in await reader.open_schedules(place) if e.number == version.number]
     schedule = scheduled[-1] if scheduled else None
     same = live is not None and live.number == version.number
@@ -170,7 +174,7 @@ async def version_page(
         outcome=outcome,
         conflict=await reader.schedules.conflict(schedule) if schedule else "",
         halted=_halted(events, version),
-        former=former_of(history) if same else 0,
+        former=former_of(lives) if same else 0,
         compared=compared(version.guard, reader.guard, measured.canary, measured.beside),
         events=events,
         rights=rights_of(request, organisation, place),
@@ -198,10 +202,8 @@ async def history_page(
 ) -> Response[str]:
     """All versions and what was done to them; two of them compared; what was live at a moment."""
     reader, asked = room.reader, query_of(request)
-    events = await reader.history(place)
-    versions = await reader.store.versions(place.name)
-    numbers = {each.number: each for each in versions}
-    pair = [numbers.get(_number(asked.get(name, ""))) for name in ("a", "b")]
+    lists = reader.lists
+    pair = [await lists.version(place.name, _number(asked.get(name, ""))) for name in ("a", "b")]
     pair_compared = None
     if pair[0] and pair[1]:
         bodies = [(await reader.document(each)).body for each in pair if each]
@@ -216,13 +218,13 @@ async def history_page(
     if asked.get("at"):
         try:
             at_us = moment_of(asked["at"], zone)
-            acting = acting_at(events, at_us)
+            acting = acting_at(await lists.acts(place.name, ACTS, at_us), at_us)
         except RequestInvalid as error:
             status, problem = error.status, error.message
-    lived = [each.number for each in versions if each.state in ("live", "retired")]
+    lives = await lists.acts(place.name, WENT_LIVE)
     outcomes = [
-        await room.outcomes.of(organisation, place, events, number, with_times=False)
-        for number in lived[:OUTCOMES_MAX]
+        await room.outcomes.of(organisation, place, lives, number, with_times=False)
+        for number in await lists.lived(place.name, OUTCOMES_MAX)
     ]
     return await room.shell.page(
         request,
@@ -231,10 +233,9 @@ async def history_page(
         status,
         organisation=organisation,
         place=place,
-        versions=versions,
-        events=list(reversed(events)),
+        versions=await lists.page(place.name, first_of(request), PAGE_ROWS),
+        events=await lists.events(place.name, EVENTS_MAX),
         outcomes=[each for each in outcomes if each and each.hours],
-        numbers=numbers,
         compared=pair_compared,
         acting=acting,
         at=asked.get("at", "")[:40],

@@ -1,6 +1,6 @@
 """Gathers what the pages and the API show of an organisation's policies; changes nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from litestar.exceptions import NotFoundException
@@ -12,10 +12,11 @@ from admin.policy_room.places import Place, place_named, place_of
 from admin.policy_room.wording import effects
 from admin.services import Services
 from gateway.assembly.configured_policy import load_policy
-from gateway.rollout.versions import PolicyEvent, PolicyVersion
+from gateway.rollout.versions import PolicyVersion, State
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.drafts import DraftTable, PolicyDraft
 from gateway.store.policies.schedules import Schedule
+from gateway.store.policies.version_lists import Pending
 from gateway.store.traffic.archive import DecisionArchive
 from policies.document import Constraint, PolicyBody, Preference
 from policies.facts import TargetFacts
@@ -24,8 +25,8 @@ from policies.reach import unreachable
 from policies.writing import document_text
 
 
-PENDING: Final = ("draft", "approved")
-ON_TRIAL: Final = ("canary", "shadow")
+ON_TRIAL: Final[tuple[State, ...]] = ("canary", "shadow")
+ACTING: Final[tuple[State, ...]] = ("live", *ON_TRIAL)
 PLACES_MAX: Final = 200
 REFUSED_SHOWN_US: Final = 14 * 86_400_000_000
 RULES_SHOWN_MAX: Final = 200
@@ -59,6 +60,8 @@ class LevelView(Struct, frozen=True):
     hits: HitCount | None
     trials: tuple[PolicyVersion, ...]
     pending: tuple[PolicyVersion, ...]
+    """The newest that do not act yet."""
+    pending_count: int
     draft: PolicyDraft | None
     schedules: tuple[Schedule, ...] = ()
     """What waits for its time, and what was refused then."""
@@ -81,6 +84,7 @@ class PolicyReader:
         self.base = load_policy(services.settings)
         self.guard = services.settings.policy.guard
         self.store = PolicyStore(services.database, services.clock)
+        self.lists = self.store.lists
         self.figures = self.store.figures
         self.schedules = self.store.schedules
         self._clock = services.clock
@@ -96,23 +100,17 @@ class PolicyReader:
 
     async def levels(self, organisation: str) -> list[LevelView]:
         """The levels with a document or with one on its way, the outermost first."""
-        by_level: dict[str, list[PolicyVersion]] = {}
-        for version in await self.store.versions():
-            by_level.setdefault(version.level, []).append(version)
         drafts = await self.drafts.drafts()
-        names = {"", f"org:{organisation}", *by_level, *drafts}
+        names = {"", f"org:{organisation}", *await self.lists.names(organisation), *drafts}
         places = [place_named(organisation, name) for name in names]
         known = sorted((each for each in places if each), key=lambda each: (each.depth, each.name))
-        return [
-            await self._view(organisation, place, by_level.get(place.name, []), drafts)
-            for place in known[:PLACES_MAX]
-        ]
+        return await self._views(organisation, known[:PLACES_MAX], drafts)
 
     async def level(self, organisation: str, place: Place) -> LevelView:
         """One level, whether it has a document or not."""
-        versions = await self.store.versions(place.name)
         draft = await self.drafts.draft(place.name)
-        return await self._view(organisation, place, versions, {place.name: draft} if draft else {})
+        drafts = {place.name: draft} if draft else {}
+        return (await self._views(organisation, [place], drafts))[0]
 
     async def places_without(self, organisation: str, views: list[LevelView]) -> list[Place]:
         """Workspaces and projects that have keys and no document of their own."""
@@ -125,10 +123,10 @@ class PolicyReader:
 
     async def version(self, place: Place, number: int) -> PolicyVersion:
         """A version of a level; raises NotFoundException."""
-        for version in await self.store.versions(place.name):
-            if version.number == number:
-                return version
-        raise NotFoundException
+        found = await self.lists.version(place.name, number)
+        if found is None:
+            raise NotFoundException
+        return found
 
     async def document(self, version: PolicyVersion) -> PolicyDocument:
         """A version's document."""
@@ -143,27 +141,46 @@ class PolicyReader:
 
     async def live(self, place: Place) -> tuple[PolicyVersion | None, PolicyDocument | None]:
         """What is live at a level: a version, the configuration's document, or nothing."""
-        for version in await self.store.versions(place.name):
-            if version.state == "live":
-                return version, await self.document(version)
+        version = await self.lists.live(place.name)
+        if version is not None:
+            return version, await self.document(version)
         return None, self.base if place.depth == 0 else None
 
     async def open_schedules(self, place: Place) -> list[Schedule]:
         """What waits for its time at a level, and what was refused lately."""
-        found = await self.schedules.open(self._clock.utc_us() - REFUSED_SHOWN_US)
-        return [each for each in found if each.level == place.name]
+        return [each for each in await self._open_schedules() if each.level == place.name]
 
-    async def history(self, place: Place) -> list[PolicyEvent]:
-        return await self.store.history(place.name)
+    async def _open_schedules(self) -> list[Schedule]:
+        return await self.schedules.open(self._clock.utc_us() - REFUSED_SHOWN_US)
+
+    async def _views(
+        self, organisation: str, places: Sequence[Place], drafts: Mapping[str, PolicyDraft]
+    ) -> list[LevelView]:
+        acting = await self.lists.standing(organisation, ACTING)
+        pending = await self.lists.pending(organisation)
+        schedules = await self._open_schedules()
+        return [
+            await self._view(
+                organisation,
+                place,
+                acting.get(place.name, ()),
+                pending.get(place.name, Pending((), 0)),
+                drafts.get(place.name),
+                tuple(each for each in schedules if each.level == place.name),
+            )
+            for place in places
+        ]
 
     async def _view(
         self,
         organisation: str,
         place: Place,
-        versions: list[PolicyVersion],
-        drafts: Mapping[str, PolicyDraft],
+        acting: Sequence[PolicyVersion],
+        pending: Pending,
+        draft: PolicyDraft | None,
+        schedules: tuple[Schedule, ...],
     ) -> LevelView:
-        live = next((each for each in versions if each.state == "live"), None)
+        live = next((each for each in acting if each.state == "live"), None)
         document = self.base if place.depth == 0 else None
         if live is not None:
             document = await self.document(live)
@@ -178,10 +195,11 @@ class PolicyReader:
             constraints=_lines("constraint", document, hits),
             preferences=_lines("preference", document, hits),
             hits=hits,
-            trials=tuple(each for each in versions if each.state in ON_TRIAL),
-            pending=tuple(each for each in versions if each.state in PENDING),
-            draft=drafts.get(place.name),
-            schedules=tuple(await self.open_schedules(place)),
+            trials=tuple(each for each in acting if each.state in ON_TRIAL),
+            pending=pending.newest,
+            pending_count=pending.count,
+            draft=draft,
+            schedules=schedules,
         )
 
 

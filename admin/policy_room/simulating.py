@@ -31,6 +31,8 @@ from policies.program import PolicyDocument
 
 BASE: Final = "/o/{organisation:str}/policies/simulator"
 LIVE, DRAFT = "live", "draft"
+CHOICES_MAX: Final = 50
+"""Of a level\'s versions, the newest; an older one is named in the address."""
 
 
 class Side(Struct, frozen=True):
@@ -62,7 +64,7 @@ async def simulator_page(
 ) -> Response[str]:
     """The question, and the answers beside each other."""
     place = place_of(organisation, said.get("level") or "organisation")
-    versions = await room.reader.store.versions(place.name)
+    versions = await room.reader.lists.page(place.name, 0, CHOICES_MAX)
     names = [said.get("a") or LIVE, said.get("b", "")]
     sides = [
         await _side(room, organisation, place, name, said if wants_answer(said) else {})
@@ -81,7 +83,7 @@ async def simulator_page(
         organisation=organisation,
         place=place,
         places=places,
-        choices=[LIVE, DRAFT, *(str(each.number) for each in versions)],
+        choices=_choices([str(each.number) for each in versions.rows], names),
         said=said,
         names=names,
         sides=sides,
@@ -92,6 +94,12 @@ async def simulator_page(
         in_house={each.name for each in await room.reader.targets() if each.in_house},
         permalink=f"/o/{organisation}/policies/simulator?{urlencode(kept)}",
     )
+
+
+def _choices(newest: list[str], names: list[str]) -> list[str]:
+    """What may be decided under, with what is asked for where that is older."""
+    known = [LIVE, DRAFT, *newest]
+    return [*known, *(name for name in names if name and name not in known)]
 
 
 async def _side(

@@ -32,7 +32,7 @@ from gateway.store.evidence.retirements import Retirement, Retirements, Shown
 from gateway.store.evidence.retiring import Retiring, Standing
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.evidence.unended import Silent, UnendedReader
-from gateway.store.identity.people import PeopleStore
+from gateway.store.identity.people_lists import PeopleLists
 
 
 REASON_CHARS_MAX: Final = 1_000
@@ -88,7 +88,7 @@ class RetirementDesk:
         log: SegmentedAuditLog,
         *,
         deeds: Deeds,
-        people: PeopleStore,
+        people: PeopleLists,
         clock: Clock,
     ) -> None:
         self._directory = settings.path(settings.audit.directory)
@@ -150,9 +150,8 @@ class RetirementDesk:
         """Who may agree to what somebody asks for."""
         return [
             each.name
-            for each in await self._people.listed()
-            if allows(each, Permission.WORKERS_APPROVE_RETIREMENT)
-            and not same_person(each.name, asked_by)
+            for each in await self._people.able(Permission.WORKERS_APPROVE_RETIREMENT)
+            if not same_person(each.name, asked_by)
         ]
 
     async def ask(self, person: Person, worker: str, reason: str) -> Retirement:

@@ -10,20 +10,24 @@ from litestar.response import Redirect
 from admin.access import needs, session_of
 from admin.forms import Form, form_of
 from admin.keys.issuing import EXPIRES_DAYS
+from admin.queries import first_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.teams.desk import TeamDesk
-from admin.teams.reader import KEYS_SHOWN, STATES, TeamReader
+from admin.teams.reader import KEYS_SHOWN, TeamReader
 from admin.teams.undoing import WAYS_BACK, Way
 from admin.undo import EXPECTS, holds, offer
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.money.budgets import WINDOWS, WindowKind
-from gateway.oversight.access import EVERYWHERE, Permission, Person, allows
+from gateway.oversight.access import Permission, Person, allows
+from gateway.store.identity.team_lists import STATES
 from gateway.store.identity.teams import COUNT_MAX, EXPIRES_DAYS_MAX, KeyDefaults, Team
 
 
 MEANWHILE: Final = "Somebody changed this team meanwhile. Nothing was done; here is how it is now."
 WINDOW_WORDS: Final = {"day": "each day", "month": "each month", "total": "in all"}
+NAMES_MAX: Final = 500
+"""Of people that a field suggests; others are typed."""
 _P = Permission
 _PATH: Final = "/o/{organisation:str}/teams"
 _TEAM: Final = f"{_PATH}/{{team:str}}"
@@ -78,12 +82,7 @@ class TeamRoom:
         """Who can be named; for who may not read the list of people there is none to choose."""
         if not allows(reader, _P.PEOPLE_READ, organisation):
             return []
-        places = (EVERYWHERE, organisation)
-        return [
-            person
-            for person in await self._services.people.listed()
-            if not person.is_disabled and any(g.organisation in places for g in person.grants)
-        ]
+        return await self._services.people_lists.named_in(organisation, NAMES_MAX)
 
     async def done(
         self, request: Asked, place: tuple[str, str], deed: Deed, back: Way
@@ -118,16 +117,14 @@ def _reading(services: Services, room: TeamRoom) -> list[Any]:
     async def team_list(request: Asked, organisation: FromPath[str]) -> Response[str]:
         said = request.query_params.get("state", "")
         state = said if said in STATES else ""
-        lines = await room.reader.listed(organisation)
-        shown = [line for line in lines if line.state == state or not state]
-        counts = [(name, sum(line.state == name for line in lines)) for name in STATES]
+        counts = await room.reader.lists.states(organisation)
         return await shell.page(
             request,
             "teams/teams.html",
             "teams",
-            lines=shown,
-            total=len(lines),
-            states=counts,
+            lines=await room.reader.page(organisation, state, first_of(request)),
+            total=counts.total(),
+            states=[(name, counts[name]) for name in STATES],
             state=state,
         )
 

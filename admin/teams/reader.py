@@ -10,19 +10,21 @@ from msgspec import Struct
 from admin.costs.reader import CostReader
 from admin.keys.lines import KeyLine, Spending
 from admin.keys.reader import ROLLUP_BATCHES, KeyReader
+from admin.queries import PAGE_ROWS
 from admin.services import Services
 from gateway.money.rates import RateLimit
 from gateway.oversight.access import EVERYWHERE, Role
 from gateway.oversight.deeds import OPERATORS
 from gateway.oversight.searching import parse
 from gateway.store.identity.key_lists import KeySearch, PlaceKeys
+from gateway.store.identity.team_lists import TeamLists
 from gateway.store.identity.teams import Team, TeamStore
+from gateway.store.pages import Part
 from gateway.store.traffic.conditions import Search, Source
 from gateway.store.traffic.figures import Sums
 from gateway.store.traffic.lists import Row, TrafficReader
 
 
-STATES: Final = ("active", "unowned", "keyless", "archived")
 KEYS_SHOWN: Final = 50
 DEEDS_LOOKED_AT: Final = 500
 DEEDS_SHOWN: Final = 20
@@ -87,12 +89,20 @@ class TeamReader:
         self._costs = CostReader(services)
         self._traffic = TrafficReader(services.database)
         self.store = TeamStore(services.database, services.clock)
+        self.lists = TeamLists(services.database, services.clock)
 
     async def listed(self, organisation: str) -> list[TeamLine]:
         """All of them by name, those in use first."""
         teams = await self.store.teams(organisation)
         lines = await self._lines(organisation, teams)
         return sorted(lines, key=lambda line: (line.state == "archived", line.team.name))
+
+    async def page(self, organisation: str, state: str, first: int) -> Part[TeamLine]:
+        """Some of those in a state, or of all where it is empty, in the same order."""
+        part = await self.lists.page(organisation, state, first, PAGE_ROWS)
+        names = [team.name for team in part.rows]
+        lines = await self._lines(organisation, part.rows, names)
+        return part.of(lines)
 
     async def team(self, organisation: str, name: str) -> Team:
         """Raises NotFoundException where there is none."""
@@ -104,12 +114,17 @@ class TeamReader:
     async def line(self, organisation: str, name: str) -> TeamLine:
         """Raises NotFoundException where there is none."""
         team = await self.team(organisation, name)
-        return (await self._lines(organisation, [team]))[0]
+        return (await self._lines(organisation, [team], [name]))[0]
 
-    async def _lines(self, organisation: str, teams: Sequence[Team]) -> list[TeamLine]:
+    async def _lines(
+        self, organisation: str, teams: Sequence[Team], names: Sequence[str] | None = None
+    ) -> list[TeamLine]:
+        """`names` are these teams' where they are few; None where they may be all there are."""
         services = self._services
         await services.rollup.catch_up(ROLLUP_BATCHES)
-        places = await self._keys.lists.places(organisation)
+        places: dict[str, list[PlaceKeys]] = {}
+        for place in await self._keys.lists.places(organisation, names):
+            places.setdefault(place.workspace, []).append(place)
         asked = await services.figures.last_asked(organisation)
         sums = await self._sums(organisation)
         accounts = [f"ws:{organisation}/{team.name}" for team in teams]
@@ -117,7 +132,7 @@ class TeamReader:
         return [
             _line(
                 team,
-                [place for place in places if place.workspace == team.name],
+                places.get(team.name, ()),
                 sums.get(team.name, Sums()),
                 asked.get(team.name, 0),
                 spendings.get(account, ()),
@@ -163,8 +178,7 @@ class TeamReader:
                 person.is_disabled,
                 tuple(sorted({g.role for g in person.grants if g.organisation in places})),
             )
-            for person in await self._services.people.listed()
-            if person.name in team.members
+            for person in await self._services.people_lists.named(team.members)
         )
 
     async def _deeds(self, organisation: str, name: str) -> tuple[TeamDeed, ...]:

@@ -1,11 +1,66 @@
-"""Pages of a list that grows at its new end: by time of making and id, so that none is skipped."""
+"""Parts of lists: of one that grows at its new end, so that none is skipped, or of one counted."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, RowMapping, Table, select, tuple_
+from msgspec import Struct
+from sqlalchemy import ColumnElement, RowMapping, Select, Table, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.batches import PageOf
+
+
+_Row = TypeVar("_Row")
+_Other = TypeVar("_Other")
+
+
+class Part(Struct, Generic[_Row], frozen=True):
+    """Some rows of a list that may have ten thousand."""
+
+    rows: tuple[_Row, ...]
+    count: int
+    """Of the whole list."""
+    first: int = 0
+    """How many come before these."""
+
+    @property
+    def following(self) -> int:
+        """Where the next part begins; 0 after the last one."""
+        end = self.first + len(self.rows)
+        return end if self.rows and end < self.count else 0
+
+    def of(self, rows: Iterable[_Other]) -> "Part[_Other]":
+        """The same part, with something else said of each row."""
+        return Part(tuple(rows), self.count, self.first)
+
+
+async def part_of(
+    connection: AsyncConnection,
+    query: Select[Any],
+    first: int,
+    limit: int,
+    made: Callable[[RowMapping], _Row],
+) -> Part[_Row]:
+    """Some rows of an ordered query; a place beyond its end, as after a deed, is in the last part.
+
+    With a limit of 0 only how many there are.
+    """
+    counting = query.with_only_columns(func.count(), maintain_column_froms=True).order_by(None)
+    count = int((await connection.execute(counting)).scalar_one())
+    if not limit or not count:
+        return Part((), count)
+    first = first if first < count else (count - 1) // limit * limit
+    rows = (await connection.execute(query.limit(limit).offset(first))).mappings()
+    return Part(tuple(made(row) for row in rows), count, first)
+
+
+async def count_by(
+    connection: AsyncConnection, column: ColumnElement[str], *where: ColumnElement[bool]
+) -> Counter[str]:
+    """How many rows there are of each text of a column."""
+    query = select(column, func.count()).where(*where).group_by(column)
+    return Counter({text: int(count) for text, count in await connection.execute(query)})
 
 
 async def page_of(

@@ -3,7 +3,7 @@
 An order is written in the transaction that destroys the lines: neither is without the other.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -110,6 +110,10 @@ class VendorCopies:
         return await self._read(
             (_COPIES.organisation == organisation) & (_COPIES.case_id == case_id)
         )
+
+    async def of_cases(self, case_ids: Collection[str]) -> list[VendorCopy]:
+        """Of a few cases."""
+        return await self._read(_COPIES.case_id.in_(case_ids))
 
     async def of_organisation(self, organisation: str) -> list[VendorCopy]:
         """Of all its cases and commands."""

@@ -6,11 +6,13 @@ does the same and nobody declines what is half done.
 """
 
 import secrets
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct, structs
-from sqlalchemy import ColumnElement, insert, select, update
+from sqlalchemy import ColumnElement, Select, func, insert, select, update
 
 from gateway.clock import DAY_US, HOUR_US, Clock
 from gateway.rollout.versions import same_person
@@ -18,6 +20,7 @@ from gateway.store.batching.vendor_copies import VendorCopies, VendorCopy
 from gateway.store.custody.erasure_attempts import ErasureAttempts
 from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.engine import Database
+from gateway.store.pages import Part, count_by, part_of
 from gateway.store.schema.custody import erasure_cases
 
 
@@ -134,19 +137,43 @@ class ErasureCases:
         return case
 
     async def of(self, organisation: str) -> list[ErasureCase]:
-        """Open ones first, the most urgent before the others."""
-        query = select(erasure_cases).where(_C.organisation == organisation)
+        """All: open ones first, the most urgent before the others."""
         async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).mappings().all()
-        copies = await self._copies.of_organisation(organisation)
-        found = [
-            ErasureCase(**row, copies=tuple(each for each in copies if each.case_id == row["id"]))
-            for row in rows
-        ]
-        return sorted(found, key=lambda each: (each.state != "open", each.due_us, each.id))
+            rows = (await connection.execute(_listed(organisation))).mappings().all()
+        copies = _by_case(await self._copies.of_organisation(organisation))
+        return [ErasureCase(**row, copies=copies.get(row["id"], ())) for row in rows]
+
+    async def page(self, organisation: str, first: int, limit: int) -> Part[ErasureCase]:
+        """Some of them."""
+        part = await self._part(_listed(organisation), first, limit)
+        return part.of(await self._with_copies(part.rows))
+
+    async def urgent(self, organisation: str, limit: int) -> tuple[Part[ErasureCase], int]:
+        """Open ones, the most urgent first, and how many are late; without vendors' copies."""
+        is_open = _C.state == "open"
+        late = select(func.count()).where(
+            _C.organisation == organisation, is_open, _C.due_us < self._clock.utc_us()
+        )
+        async with self._database.reading() as connection:
+            late_count = int((await connection.execute(late)).scalar_one())
+        return await self._part(_listed(organisation).where(is_open), 0, limit), late_count
+
+    async def dues(self, organisation: str) -> list[int]:
+        """When those that are open are due."""
+        query = select(_C.due_us).where(_C.organisation == organisation, _C.state == "open")
+        async with self._database.reading() as connection:
+            return list((await connection.execute(query)).scalars())
+
+    async def states(self, organisation: str) -> Counter[str]:
+        """How many there are in each state."""
+        async with self._database.reading() as connection:
+            return await count_by(connection, _C.state, _C.organisation == organisation)
 
     async def case(self, organisation: str, case_id: str) -> ErasureCase | None:
-        return next((each for each in await self.of(organisation) if each.id == case_id), None)
+        query = select(erasure_cases).where(_C.organisation == organisation, _C.id == case_id)
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).mappings().one_or_none()
+        return (await self._with_copies([ErasureCase(**row)]))[0] if row else None
 
     async def found(self, case_id: str) -> ErasureCase:
         """Raises CustodyRefused where there is none with this id."""
@@ -158,16 +185,15 @@ class ErasureCases:
             raise CustodyRefused("there is no such case")
         return case
 
-    async def asked(self, organisation: str) -> list[ErasureCase]:
+    async def asked(self, organisation: str, first: int, limit: int) -> Part[ErasureCase]:
         """What waits for a second person, the longest waiting first; without vendors' copies."""
-        query = (
-            select(erasure_cases)
-            .where(_C.organisation == organisation, _C.state == "open", _C.asked_by != "")
-            .order_by(_C.asked_us, _C.id)
-        )
+        query = select(erasure_cases).where(*_waits(organisation))
+        return await self._part(query.order_by(_C.asked_us, _C.id), first, limit)
+
+    async def asked_by(self, organisation: str) -> Counter[str]:
+        """How many of them wait, by who asked."""
         async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).mappings().all()
-        return [ErasureCase(**row) for row in rows]
+            return await count_by(connection, _C.asked_by, *_waits(organisation))
 
     async def ask(self, actor: str, case: ErasureCase, told: dict[str, str]) -> None:
         """Want a case carried out now; `told` is what it would destroy, for the record.
@@ -256,6 +282,31 @@ class ErasureCases:
             done = await connection.execute(change.values(**values))
         if not done.rowcount:
             raise CustodyRefused("somebody else decided it meanwhile, or it is being carried out")
+
+    async def _part(self, query: Select[Any], first: int, limit: int) -> Part[ErasureCase]:
+        async with self._database.reading() as connection:
+            return await part_of(connection, query, first, limit, lambda row: ErasureCase(**row))
+
+    async def _with_copies(self, cases: Sequence[ErasureCase]) -> list[ErasureCase]:
+        copies = _by_case(await self._copies.of_cases([each.id for each in cases]))
+        return [structs.replace(each, copies=copies.get(each.id, ())) for each in cases]
+
+
+def _by_case(copies: Sequence[VendorCopy]) -> dict[str, tuple[VendorCopy, ...]]:
+    found: dict[str, tuple[VendorCopy, ...]] = {}
+    for each in copies:
+        found[each.case_id] = (*found.get(each.case_id, ()), each)
+    return found
+
+
+def _listed(organisation: str) -> Select[Any]:
+    """Open ones first, the most urgent before the others."""
+    query = select(erasure_cases).where(_C.organisation == organisation)
+    return query.order_by(_C.state != "open", _C.due_us, _C.id)
+
+
+def _waits(organisation: str) -> tuple[ColumnElement[bool], ...]:
+    return _C.organisation == organisation, _C.state == "open", _C.asked_by != ""
 
 
 def certified(case: ErasureCase) -> bytes:

@@ -242,14 +242,6 @@ class Custody:
         found = await self._read(audit_reveals, Reveal, where)
         return found[0] if found else None
 
-    async def waiting_reveals(self, organisation: str) -> Sequence[Reveal]:
-        """Those that nobody has answered yet, oldest first."""
-        columns = audit_reveals.c
-        where = (columns.approved_by == "") & (columns.ended_by == "")
-        where &= columns.organisation == organisation
-        found: list[Reveal] = await self._read(audit_reveals, Reveal, where)
-        return found
-
     async def reveals(self, since_us: int, organisation: str | None = None) -> Sequence[Reveal]:
         """Those asked for or approved since then, oldest first: the weekly report."""
         where = (audit_reveals.c.asked_us >= since_us) | (audit_reveals.c.approved_us >= since_us)

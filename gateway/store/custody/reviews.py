@@ -6,7 +6,7 @@ is also a deed in the audit log; the row here only makes it quick to find.
 
 import secrets
 from collections.abc import Collection
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -17,6 +17,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    Select,
     String,
     Table,
     Text,
@@ -31,6 +32,7 @@ from sqlalchemy.exc import IntegrityError
 from gateway.clock import DAY_US, Clock
 from gateway.errors import RequestInvalid
 from gateway.store.engine import Database
+from gateway.store.pages import Part, part_of
 from gateway.store.schema.tables import metadata
 
 
@@ -77,6 +79,9 @@ review_signatures = Table(
     Column("checkpoint_root", String(64), nullable=False),
     Column("checkpoint_us", BigInteger, nullable=False),
 )
+
+
+_DUE_US: Final = reviews.c.looked_until_us + cast(reviews.c.every_days, BigInteger) * DAY_US
 
 
 class Review(Struct, frozen=True):
@@ -140,19 +145,19 @@ class ReviewStore:
 
     async def reviews(self, organisation: str) -> list[Review]:
         """All of an organisation: those that are due longest first, ended ones last."""
-        query = select(reviews).where(reviews.c.organisation == organisation)
         async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).mappings().all()
-        found = [Review(**row) for row in rows]
-        return sorted(found, key=lambda each: (each.ended_us is not None, each.due_us, each.id))
+            rows = (await connection.execute(_listed(organisation))).mappings()
+            return [Review(**row) for row in rows]
+
+    async def page(self, organisation: str, first: int, limit: int) -> Part[Review]:
+        """Some of them, in the same order."""
+        async with self._database.reading() as connection:
+            query = _listed(organisation)
+            return await part_of(connection, query, first, limit, lambda row: Review(**row))
 
     async def due(self, organisations: Collection[str] | None) -> list[Review]:
         """What is to be signed now, of these organisations or of all; the longest due first."""
-        query = select(reviews).where(
-            reviews.c.ended_us.is_(None),
-            reviews.c.looked_until_us + cast(reviews.c.every_days, BigInteger) * DAY_US
-            <= self._clock.utc_us(),
-        )
+        query = select(reviews).where(reviews.c.ended_us.is_(None), self._clock.utc_us() >= _DUE_US)
         if organisations is not None:
             query = query.where(reviews.c.organisation.in_(sorted(organisations)))
         async with self._database.reading() as connection:
@@ -208,14 +213,18 @@ class ReviewStore:
             await connection.execute(insert(review_signatures).values(asdict(signature)))
         return True
 
-    async def last_signatures(self, organisation: str) -> dict[str, Signature]:
-        """The newest of each review of an organisation, by the review's id."""
+    async def last_signatures(
+        self, organisation: str, ids: Collection[str] | None = None
+    ) -> dict[str, Signature]:
+        """The newest of each review of an organisation, or of some, by the review's id."""
         last = review_signatures.c.until_us == reviews.c.looked_until_us
         query = (
             select(review_signatures)
             .join(reviews, (review_signatures.c.review == reviews.c.id) & last)
             .where(reviews.c.organisation == organisation)
         )
+        if ids is not None:
+            query = query.where(reviews.c.id.in_(ids))
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
         return {row["review"]: Signature(**row) for row in rows}
@@ -228,6 +237,12 @@ class ReviewStore:
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
         return [Signature(**row) for row in rows]
+
+
+def _listed(organisation: str) -> Select[Any]:
+    columns = reviews.c
+    query = select(reviews).where(columns.organisation == organisation)
+    return query.order_by(columns.ended_us.is_not(None), _DUE_US, columns.id)
 
 
 def checked(review: Review) -> Review:

@@ -58,10 +58,10 @@ class Invitations:
             rows = (await connection.execute(query)).all()
         return {row[0]: Invitation(*row) for row in rows}
 
-    async def shut(self) -> frozenset[str]:
-        """Who has no way to sign in: no password, no provider that vouches, no link."""
+    async def shut(self, names: Sequence[str]) -> frozenset[str]:
+        """Who of them has no way to sign in: no password, no provider that vouches, no link."""
         query = select(people.c.name).where(
-            people.c.password_hash.is_(None), people.c.subject.is_(None)
+            people.c.name.in_(names), people.c.password_hash.is_(None), people.c.subject.is_(None)
         )
         async with self._database.reading() as connection:
             found = (await connection.execute(query)).scalars().all()

@@ -4,6 +4,7 @@ An organisation may have ten thousand keys; a page shows a hundred.
 """
 
 import json
+from collections.abc import Collection
 from typing import Any, Final
 
 from msgspec import Struct
@@ -95,8 +96,10 @@ class KeyLists:
             state: int(count or 0) for state, count in zip(STATES, counts, strict=True)
         }
 
-    async def places(self, organisation: str) -> list[PlaceKeys]:
-        """Projects that have keys, with how many."""
+    async def places(
+        self, organisation: str, workspaces: Collection[str] | None = None
+    ) -> list[PlaceKeys]:
+        """Projects that have keys, with how many; None are those of all workspaces."""
         live = func.sum(case((self._is("live", organisation), 1), else_=0))
         limited = func.sum(case((_is_limited(), 1), else_=0))
         groups = (_C.workspace, _C.project)
@@ -106,6 +109,8 @@ class KeyLists:
             .group_by(*groups)
             .order_by(*groups)
         )
+        if workspaces is not None:
+            query = query.where(_C.workspace.in_(workspaces))
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).all()
         return [

@@ -6,12 +6,13 @@ with the end of the key it ends by itself.
 """
 
 import secrets
+from collections import Counter
 from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, RowMapping, and_, insert, select, update
+from sqlalchemy import ColumnElement, RowMapping, Select, and_, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
@@ -19,6 +20,7 @@ from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.oversight.key_scope import KeyScope, is_widening, scope_of
 from gateway.rollout.versions import same_person
 from gateway.store.engine import Database
+from gateway.store.pages import Part, count_by, part_of
 from gateway.store.revisions import bump
 from gateway.store.schema.tables import key_proposals, virtual_keys
 
@@ -57,11 +59,22 @@ class KeyScopes:
         self._database = database
         self._clock = clock
 
-    async def waiting(self, organisation: str) -> list[KeyProposal]:
+    async def waiting(
+        self, organisation: str, first: int = 0, limit: int = LISTED_MAX
+    ) -> Part[KeyProposal]:
         """Of keys that live, the oldest first."""
-        return await self._read(
+        query = self._query(
             _P.organisation == organisation, _P.state == "waiting", self._lives()
-        )
+        ).order_by(_P.proposed_us, _P.id)
+        async with self._database.reading() as connection:
+            return await part_of(connection, query, first, limit, _proposal)
+
+    async def waiting_by(self, organisation: str) -> Counter[str]:
+        """How many of them wait, by who proposed them."""
+        of_living_keys = _P.key_id.in_(select(_K.id).where(self._lives()))
+        waits = (_P.organisation == organisation, _P.state == "waiting", of_living_keys)
+        async with self._database.reading() as connection:
+            return await count_by(connection, _P.proposed_by, *waits)
 
     async def waiting_anywhere(self, since_us: int, count_max: int) -> list[KeyProposal]:
         """Those since then, of all organisations, the oldest first."""
@@ -182,28 +195,25 @@ class KeyScopes:
         now_us = self._clock.utc_us()
         return and_(_K.revoked_us.is_(None), (_K.expires_us.is_(None)) | (_K.expires_us > now_us))
 
+    def _query(self, *conditions: ColumnElement[bool]) -> Select[Any]:
+        return (
+            select(key_proposals, _K.name, self._lives().label("lives"))
+            .join(virtual_keys, _K.id == _P.key_id)
+            .where(*conditions)
+        )
+
     async def _read(
         self, *conditions: ColumnElement[bool], newest: bool = False
     ) -> list[KeyProposal]:
         order = _P.proposed_us.desc() if newest else _P.proposed_us
-        query = (
-            select(key_proposals, _K.name, self._lives().label("lives"))
-            .join(virtual_keys, _K.id == _P.key_id)
-            .where(*conditions)
-            .order_by(order, _P.id)
-            .limit(LISTED_MAX)
-        )
+        query = self._query(*conditions).order_by(order, _P.id).limit(LISTED_MAX)
         async with self._database.reading() as connection:
             return [_proposal(row) for row in (await connection.execute(query)).mappings()]
 
     async def _waiting(
         self, connection: AsyncConnection, organisation: str, proposal_id: str
     ) -> KeyProposal:
-        query = (
-            select(key_proposals, _K.name, self._lives().label("lives"))
-            .join(virtual_keys, _K.id == _P.key_id)
-            .where(_P.organisation == organisation, _P.id == proposal_id)
-        )
+        query = self._query(_P.organisation == organisation, _P.id == proposal_id)
         row = (await connection.execute(query)).mappings().one_or_none()
         if row is None:
             raise RequestInvalid("there is no such proposal", parameter="id")

@@ -219,7 +219,7 @@ class PeopleStore:
         async with self._database.reading() as connection:
             rows = (await connection.execute(select(people).order_by(people.c.name))).mappings()
             found = rows.all()
-            given = await grants_of(connection, [row["name"] for row in found])
+            given = await grants_of(connection)
         return [person_of(row, given) for row in found]
 
     async def by_password(self, name: str, password: Secret[str]) -> Proved | None:

@@ -14,9 +14,12 @@ from gateway.store.schema.tables import people, role_grants
 
 
 async def grants_of(
-    connection: AsyncConnection, names: Sequence[str]
+    connection: AsyncConnection, names: Sequence[str] | None = None
 ) -> dict[str, frozenset[Grant]]:
-    query = select(role_grants).where(role_grants.c.person.in_(names))
+    """Of these people, or of all."""
+    query = select(role_grants)
+    if names is not None:
+        query = query.where(role_grants.c.person.in_(names))
     return grants_in((await connection.execute(query)).mappings().all())
 
 

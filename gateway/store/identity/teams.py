@@ -216,9 +216,9 @@ class TeamStore:
             rows = (await connection.execute(query)).mappings().all()
             if not rows:
                 return []
-            one = rows[0]["name"] if len(rows) == 1 else None
-            belongs = await _members(connection, rows[0]["organisation"], one)
-        return [_team(row, belongs.get(row["name"], ())) for row in rows]
+            names = [rows[0]["name"]] if len(rows) == 1 else None
+            belongs = await members_of(connection, rows[0]["organisation"], names)
+        return [team_of(row, belongs.get(row["name"], ())) for row in rows]
 
 
 def checked_title(title: str) -> str:
@@ -253,13 +253,14 @@ def _of(organisation: str, name: str) -> tuple[Any, ...]:
     return team_members.c.organisation == organisation, team_members.c.workspace == name
 
 
-async def _members(
-    connection: AsyncConnection, organisation: str, name: str | None
+async def members_of(
+    connection: AsyncConnection, organisation: str, names: Sequence[str] | None
 ) -> dict[str, tuple[str, ...]]:
+    """Who belongs to which of these teams; None are all of the organisation."""
     columns = team_members.c
     query = select(columns.workspace, columns.person).where(columns.organisation == organisation)
-    if name is not None:
-        query = query.where(columns.workspace == name)
+    if names is not None:
+        query = query.where(columns.workspace.in_(names))
     found: dict[str, list[str]] = {}
     for workspace, person in await connection.execute(query.order_by(columns.person)):
         found.setdefault(workspace, []).append(person)
@@ -290,7 +291,7 @@ async def _require_person(
         raise RequestInvalid(reason, parameter=parameter)
 
 
-def _team(row: Any, members: Sequence[str]) -> Team:
+def team_of(row: Any, members: Sequence[str] = ()) -> Team:
     fields = KeyDefaults.__struct_fields__
     return Team(
         organisation=row["organisation"],

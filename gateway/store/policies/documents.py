@@ -7,7 +7,7 @@ within a second, and no request ever sees half of a change.
 from typing import Any
 
 import msgspec
-from sqlalchemy import RowMapping, func, insert, select, update
+from sqlalchemy import func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
@@ -28,6 +28,7 @@ from gateway.store.policies.boards import TargetBoards
 from gateway.store.policies.canary_figures import CanaryFigures, forget_figures
 from gateway.store.policies.drafts import end_draft
 from gateway.store.policies.schedules import ScheduleTable, call_off, note
+from gateway.store.policies.version_lists import VersionLists, event_of, version_of
 from gateway.store.revisions import bump
 from gateway.store.schema.policies import (
     policy_documents,
@@ -76,6 +77,7 @@ class PolicyStore:
         self.boards = TargetBoards(database, clock)
         self.figures = CanaryFigures(database, clock)
         self.schedules = ScheduleTable(database, clock)
+        self.lists = VersionLists(database)
 
     async def keep(self, document: PolicyDocument) -> None:
         """Keep a document, so that decisions under it can be explained later."""
@@ -226,14 +228,7 @@ class PolicyStore:
             query = query.where(_V.level == level)
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
-        return [_version_of(row) for row in rows]
-
-    async def awaiting(self) -> list[PolicyVersion]:
-        """Versions of all levels that nobody has approved or rejected yet, the oldest first."""
-        query = select(policy_versions).where(_V.state == "draft").order_by(_V.created_us)
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).mappings().all()
-        return [_version_of(row) for row in rows]
+        return [version_of(row) for row in rows]
 
     async def version(self, level: str, number: int) -> PolicyVersion:
         """Raises RequestInvalid when there is no such version."""
@@ -249,7 +244,7 @@ class PolicyStore:
         """The acting documents of every level, as one reading transaction sees them."""
         query = select(policy_versions).where(_V.state.in_(ACTING))
         async with self._database.reading() as connection:
-            rows = [_version_of(row) for row in (await connection.execute(query)).mappings()]
+            rows = [version_of(row) for row in (await connection.execute(query)).mappings()]
         found: dict[str, Level] = {}
         for version in rows:
             document = await self.document(version.digest)
@@ -266,9 +261,7 @@ class PolicyStore:
     async def _events(connection: AsyncConnection, level: str) -> list[PolicyEvent]:
         columns = policy_events.c
         query = select(policy_events).where(columns.level == level).order_by(columns.place)
-        rows = (await connection.execute(query)).mappings().all()
-        names = PolicyEvent.__struct_fields__
-        return [PolicyEvent(**{name: row[name] for name in names}) for row in rows]
+        return [event_of(row) for row in (await connection.execute(query)).mappings()]
 
     async def _retire(
         self, connection: AsyncConnection, level: str, actor: str, reason: str
@@ -371,11 +364,4 @@ class PolicyStore:
         row = (await connection.execute(query)).mappings().first()
         if row is None:
             raise RequestInvalid(f"there is no version {number} of this level")
-        return _version_of(row)
-
-
-def _version_of(row: RowMapping) -> PolicyVersion:
-    fields = {name: row[name] for name in PolicyVersion.__struct_fields__}
-    rules = row["guard"]
-    fields["guard"] = msgspec.json.decode(rules, type=GuardRules) if rules else None
-    return PolicyVersion(**fields)
+        return version_of(row)

@@ -154,7 +154,8 @@ class ScheduleTable:
         newest: dict[tuple[str, int], Schedule] = {}
         async with self._database.reading() as connection:
             rows = await _rows(connection, (_S.state == "waiting") | (_S.ended_us >= since_us))
-            query = select(_V.level, _V.number).where(_V.state.in_(_READY))
+            levels = {each.level for each in rows}
+            query = select(_V.level, _V.number).where(_V.state.in_(_READY), _V.level.in_(levels))
             ready = {(level, number) for level, number in await connection.execute(query)}
         for each in sorted(rows, key=lambda each: each.created_us):
             newest[each.level, each.number] = each

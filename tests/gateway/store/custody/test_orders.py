@@ -232,7 +232,7 @@ async def test_a_reveal_is_for_who_asked_and_closed_for_good_once_it_was_decline
             await custody.end_reveal("cy", reveal.id)
     done = [action for _, action in office.actions if action != "reveal.asked"]
     assert done == ["reveal.declined", "reveal.approved", "reveal.used", "reveal.ended"]
-    assert await custody.waiting_reveals("acme") == []
+    assert not any(each.is_waiting for each in await custody.reveals(0))
 
 
 async def test_a_release_that_was_declined_has_to_be_asked_for_anew_by_one_of_two(

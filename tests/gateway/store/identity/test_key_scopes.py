@@ -91,8 +91,8 @@ async def test_nobody_lets_a_key_do_what_they_proposed(desk: Desk, same: str) ->
 
 async def test_what_a_second_person_approves_holds_and_says_who_did_what(desk: Desk) -> None:
     made, revision = await desk.propose(), (await desk.keys.table()).revision
-    assert await desk.scopes.waiting("acme") == [made]
-    assert await desk.scopes.waiting("umbrella") == []
+    assert (await desk.scopes.waiting("acme")).rows == (made,)
+    assert (await desk.scopes.waiting("umbrella")).rows == ()
     done = await desk.scopes.approve("acme", made.id, "anton", "for the pilot")
     assert await desk.scope() == WANTED
     assert (await desk.keys.table()).revision > revision
@@ -132,7 +132,7 @@ async def test_another_secret_is_no_other_scope(desk: Desk) -> None:
 async def test_a_proposal_ends_with_its_key_and_cannot_bring_it_back(desk: Desk) -> None:
     made = await desk.propose()
     await desk.keys.revoke(desk.key_id)
-    assert await desk.scopes.waiting("acme") == []
+    assert (await desk.scopes.waiting("acme")).rows == ()
     assert await desk.scopes.waiting_anywhere(0, 9) == []
     assert await desk.states() == ["ended"]
     with pytest.raises(RequestInvalid, match="is ended"):

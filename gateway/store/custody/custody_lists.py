@@ -1,0 +1,104 @@
+"""Reveals and holds in lists: some of them, and how many there are, without reading all of them."""
+
+from collections import Counter
+from typing import Any, Final
+
+from msgspec import Struct
+from sqlalchemy import BigInteger, ColumnElement, Select, and_, case, cast, func, or_, select
+
+from gateway.clock import MINUTE_US, Clock
+from gateway.store.custody.orders import Hold, Reveal
+from gateway.store.engine import Database
+from gateway.store.pages import Part, count_by, part_of
+from gateway.store.schema.custody import audit_holds, audit_reveals
+
+
+_R, _H = audit_reveals.c, audit_holds.c
+_WAITS: Final = and_(_R.approved_by == "", _R.ended_by == "")
+_HOLDS: Final = _H.released_by == ""
+_ASKED: Final = and_(_HOLDS, _H.release_by != "")
+
+
+class RevealFigures(Struct, frozen=True):
+    """How many reveals there are of which kind."""
+
+    waiting: int
+    open: int
+    asked: int
+    """Asked for or approved in the span; of them …"""
+    approved: int
+    readings: int
+    people: int
+    """… and of so many people content was read."""
+
+
+class CustodyLists:
+    """Of one database."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def reveals(self, organisation: str, first: int, limit: int) -> Part[Reveal]:
+        """All of them, the newest first."""
+        query = select(audit_reveals).where(_R.organisation == organisation)
+        return await self._reveals(query.order_by(_R.asked_us.desc(), _R.id), first, limit)
+
+    async def waiting_reveals(self, organisation: str, first: int, limit: int) -> Part[Reveal]:
+        """Those that nobody has answered yet, the oldest first."""
+        query = select(audit_reveals).where(_R.organisation == organisation, _WAITS)
+        return await self._reveals(query.order_by(_R.asked_us, _R.id), first, limit)
+
+    async def waiting_reveals_by(self, organisation: str) -> Counter[str]:
+        """How many of them wait, by who asked."""
+        return await self._count(_R.asked_by, _R.organisation == organisation, _WAITS)
+
+    async def figures(self, organisation: str, since_us: int) -> RevealFigures:
+        """Of now, and of those asked for or approved since a moment."""
+        now_us = self._clock.utc_us()
+        until_us = _R.approved_us + cast(_R.minutes, BigInteger) * MINUTE_US
+        opened = (_R.approved_by != "", _R.ended_by == "", _R.approved_us <= now_us)
+        fresh = or_(_R.asked_us >= since_us, _R.approved_us >= since_us)
+        is_read = and_(fresh, _R.used > 0)
+        sums = [
+            *(_sum(each) for each in (_WAITS, and_(*opened, until_us > now_us), fresh)),
+            _sum(and_(fresh, _R.approved_by != "")),
+            func.sum(case((fresh, _R.used), else_=0)),
+            func.count(case((is_read, _R.asked_by)).distinct()),
+        ]
+        query = select(*sums).where(_R.organisation == organisation)
+        async with self._database.reading() as connection:
+            found = (await connection.execute(query)).one()
+        return RevealFigures(*(int(each or 0) for each in found))
+
+    async def holds(self, organisation: str, first: int, limit: int) -> Part[Hold]:
+        """Those in force, the oldest first."""
+        return await self._part_of_holds(organisation, _HOLDS, first, limit)
+
+    async def releases(self, organisation: str, first: int, limit: int) -> Part[Hold]:
+        """Those whose release somebody asks for, the oldest first."""
+        return await self._part_of_holds(organisation, _ASKED, first, limit)
+
+    async def releases_by(self, organisation: str) -> Counter[str]:
+        """How many of them wait, by who asked."""
+        return await self._count(_H.release_by, _H.organisation == organisation, _ASKED)
+
+    async def _reveals(self, query: Select[Any], first: int, limit: int) -> Part[Reveal]:
+        async with self._database.reading() as connection:
+            return await part_of(connection, query, first, limit, lambda row: Reveal(**row))
+
+    async def _part_of_holds(
+        self, organisation: str, which: ColumnElement[bool], first: int, limit: int
+    ) -> Part[Hold]:
+        query = select(audit_holds).where(_H.organisation == organisation, which)
+        ordered = query.order_by(_H.set_us, _H.id)
+        async with self._database.reading() as connection:
+            return await part_of(connection, ordered, first, limit, lambda row: Hold(**row))
+
+    async def _count(self, column: ColumnElement[str], *where: ColumnElement[bool]) -> Counter[str]:
+        async with self._database.reading() as connection:
+            return await count_by(connection, column, *where)
+
+
+def _sum(condition: ColumnElement[bool]) -> ColumnElement[Any]:
+    return func.sum(case((condition, 1), else_=0))

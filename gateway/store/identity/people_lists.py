@@ -1,0 +1,77 @@
+"""People a page at a time, found by their names, without reading all of them."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+from sqlalchemy import ColumnElement, Select, or_, select
+
+from gateway.oversight.access import EVERYWHERE, ROLE_PERMISSIONS, Permission, Person, allows
+from gateway.store.engine import Database
+from gateway.store.identity.person_rows import grants_of, person_in, person_of
+from gateway.store.pages import Part, part_of
+from gateway.store.schema.tables import people, role_grants
+
+
+class PeopleLists:
+    """Of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def page(self, words: Sequence[str], first: int, limit: int) -> Part[Person]:
+        """Those whose name, or what they are called, holds each word; by name."""
+        query = select(people).where(*map(_says, words)).order_by(people.c.name)
+        async with self._database.reading() as connection:
+            part = await part_of(connection, query, first, limit, lambda row: person_of(row, {}))
+            given = await grants_of(connection, [each.name for each in part.rows])
+        rows = (replace(each, grants=given.get(each.name, frozenset())) for each in part.rows)
+        return part.of(rows)
+
+    async def able(self, permission: Permission, organisation: str | None = None) -> list[Person]:
+        """Who may do this in an organisation, or without one everywhere; by name."""
+        roles = [role for role, permitted in ROLE_PERMISSIONS.items() if permission in permitted]
+        places = [EVERYWHERE] if organisation is None else [EVERYWHERE, organisation]
+        found = await self._read(_holding(places, role_grants.c.role.in_(roles)))
+        return [each for each in found if allows(each, permission, organisation)]
+
+    async def named_in(self, organisation: str, limit: int) -> list[Person]:
+        """The first of those with a role there who are not disabled; by name."""
+        return await self._read(_holding([EVERYWHERE, organisation]).limit(limit))
+
+    async def count_in(self, organisation: str) -> int:
+        """How many these are in all."""
+        async with self._database.reading() as connection:
+            query = _holding([EVERYWHERE, organisation])
+            return (await part_of(connection, query, 0, 0, dict)).count
+
+    async def named(self, names: Collection[str]) -> list[Person]:
+        """A few people; by name."""
+        query = select(people).where(people.c.name.in_(names)).order_by(people.c.name)
+        return await self._read(query)
+
+    async def person(self, name: str) -> Person | None:
+        async with self._database.reading() as connection:
+            return await person_in(connection, name)
+
+    async def _read(self, query: Select[Any]) -> list[Person]:
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+            given = await grants_of(connection, [row["name"] for row in rows])
+        return [person_of(row, given) for row in rows]
+
+
+def _holding(places: Sequence[str], *which: ColumnElement[bool]) -> Select[Any]:
+    """Who is not disabled and holds a role at one of these places; by name."""
+    held = select(role_grants.c.person).where(role_grants.c.organisation.in_(places), *which)
+    is_enabled = people.c.disabled_us.is_(None)
+    return select(people).where(is_enabled, people.c.name.in_(held)).order_by(people.c.name)
+
+
+def _says(word: str) -> ColumnElement[bool]:
+    """SQLite folds the case of ASCII only."""
+    columns = people.c
+    return or_(
+        columns.name.icontains(word, autoescape=True),
+        columns.title.icontains(word, autoescape=True),
+    )

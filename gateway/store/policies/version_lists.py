@@ -1,0 +1,182 @@
+"""Versions of policies in lists: those that wait, stand or were done, without reading all of them.
+
+A level may have ten thousand versions; a page shows some.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import ColumnElement, RowMapping, Select, func, or_, select
+
+from gateway.configuration.guarding import GuardRules
+from gateway.rollout.versions import INSTALLATION, PolicyEvent, PolicyVersion, State
+from gateway.store.engine import Database
+from gateway.store.pages import Part, part_of
+from gateway.store.schema.policies import policy_events, policy_versions
+
+
+PENDING: Final[tuple[State, ...]] = ("draft", "approved")
+PENDING_MAX: Final = 10
+"""Of one level, the newest; its history has all of them."""
+LIVED: Final[tuple[State, ...]] = ("live", "retired")
+WENT_LIVE: Final = ("publish", "roll_back", "retire")
+"""What is done to a level that gives it another live version, or none."""
+ACTS: Final = (*WENT_LIVE, "canary", "shadow", "stop", "withdraw")
+"""All that changes what acts at it."""
+_V, _E = policy_versions.c, policy_events.c
+
+
+class Pending(Struct, frozen=True):
+    """What of a level was written and does not act yet."""
+
+    newest: tuple[PolicyVersion, ...]
+    count: int
+
+
+class VersionLists:
+    """Of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def waiting(self, organisation: str, first: int, limit: int) -> Part[PolicyVersion]:
+        """Versions that nobody has approved or rejected, of all levels over its requests.
+
+        The oldest first.
+        """
+        query = select(policy_versions).where(_V.state == "draft", _governs(organisation))
+        ordered = query.order_by(_V.created_us, _V.level, _V.number)
+        async with self._database.reading() as connection:
+            return await part_of(connection, ordered, first, limit, version_of)
+
+    async def waiting_by(self, organisation: str) -> list[tuple[str, str, int]]:
+        """How many of them wait at which level, by whom: level, author, number."""
+        query = (
+            select(_V.level, _V.author, func.count())
+            .where(_V.state == "draft", _governs(organisation))
+            .group_by(_V.level, _V.author)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return [(level, author, int(count)) for level, author, count in rows]
+
+    async def names(self, organisation: str) -> set[str]:
+        """The levels over an organisation's requests that have a version."""
+        query = select(_V.level).where(_governs(organisation)).distinct()
+        async with self._database.reading() as connection:
+            return set((await connection.execute(query)).scalars())
+
+    async def standing(
+        self, organisation: str, states: Collection[State]
+    ) -> dict[str, list[PolicyVersion]]:
+        """Versions in these states by level, the newest first; for states that few are in."""
+        query = (
+            select(policy_versions)
+            .where(_V.state.in_(states), _governs(organisation))
+            .order_by(_V.level, _V.number.desc())
+        )
+        found: dict[str, list[PolicyVersion]] = {}
+        for version in await self._versions(query):
+            found.setdefault(version.level, []).append(version)
+        return found
+
+    async def pending(self, organisation: str) -> dict[str, Pending]:
+        """What does not act yet, by level."""
+        mine = (_V.state.in_(PENDING), _governs(organisation))
+        place = func.row_number().over(partition_by=_V.level, order_by=_V.number.desc())
+        count = func.count().over(partition_by=_V.level)
+        placed = (
+            select(policy_versions, place.label("place"), count.label("of_level"))
+            .where(*mine)
+            .subquery()
+        )
+        query = (
+            select(placed)
+            .where(placed.c.place <= PENDING_MAX)
+            .order_by(placed.c.level, placed.c.place)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        found: dict[str, Pending] = {}
+        for row in rows:
+            before = found.get(row["level"], Pending((), row["of_level"]))
+            found[row["level"]] = Pending((*before.newest, version_of(row)), before.count)
+        return found
+
+    async def page(self, level: str, first: int, limit: int) -> Part[PolicyVersion]:
+        """Of one level, the newest first."""
+        query = select(policy_versions).where(_V.level == level).order_by(_V.number.desc())
+        async with self._database.reading() as connection:
+            return await part_of(connection, query, first, limit, version_of)
+
+    async def lived(self, level: str, limit: int) -> list[int]:
+        """Numbers of the newest that are or were live."""
+        query = select(_V.number).where(_V.level == level, _V.state.in_(LIVED))
+        async with self._database.reading() as connection:
+            found = await connection.execute(query.order_by(_V.number.desc()).limit(limit))
+            return list(found.scalars())
+
+    async def version(self, level: str, number: int) -> PolicyVersion | None:
+        found = await self._versions(
+            select(policy_versions).where(_V.level == level, _V.number == number)
+        )
+        return found[0] if found else None
+
+    async def live(self, level: str) -> PolicyVersion | None:
+        """What is live at a level; None for none of its own."""
+        found = await self._versions(
+            select(policy_versions).where(_V.level == level, _V.state == "live")
+        )
+        return found[0] if found else None
+
+    async def events(self, level: str, limit: int) -> Part[PolicyEvent]:
+        """What was done on a level last, the newest first."""
+        query = select(policy_events).where(_E.level == level).order_by(_E.place.desc())
+        async with self._database.reading() as connection:
+            return await part_of(connection, query, 0, limit, event_of)
+
+    async def acts(
+        self, level: str, actions: Sequence[str], until_us: int | None = None
+    ) -> list[PolicyEvent]:
+        """What was done of these on a level, in order; until and with a moment."""
+        query = select(policy_events).where(_E.level == level, _E.action.in_(actions))
+        if until_us is not None:
+            query = query.where(_E.utc_us <= until_us)
+        return await self._events(query)
+
+    async def events_of(self, level: str, number: int) -> list[PolicyEvent]:
+        """What was done with one version, in order."""
+        return await self._events(
+            select(policy_events).where(_E.level == level, _E.number == number)
+        )
+
+    async def _versions(self, query: Select[Any]) -> list[PolicyVersion]:
+        async with self._database.reading() as connection:
+            return [version_of(row) for row in (await connection.execute(query)).mappings()]
+
+    async def _events(self, query: Select[Any]) -> list[PolicyEvent]:
+        async with self._database.reading() as connection:
+            rows = await connection.execute(query.order_by(_E.place))
+            return [event_of(row) for row in rows.mappings()]
+
+
+def _governs(organisation: str) -> ColumnElement[bool]:
+    """The installation's level, the organisation's, and those of its workspaces and projects."""
+    return or_(
+        _V.level.in_((INSTALLATION, f"org:{organisation}")),
+        _V.level.startswith(f"ws:{organisation}/", autoescape=True),
+        _V.level.startswith(f"proj:{organisation}/", autoescape=True),
+    )
+
+
+def version_of(row: RowMapping) -> PolicyVersion:
+    fields = {name: row[name] for name in PolicyVersion.__struct_fields__}
+    rules = row["guard"]
+    fields["guard"] = msgspec.json.decode(rules, type=GuardRules) if rules else None
+    return PolicyVersion(**fields)
+
+
+def event_of(row: RowMapping) -> PolicyEvent:
+    return PolicyEvent(**{name: row[name] for name in PolicyEvent.__struct_fields__})
