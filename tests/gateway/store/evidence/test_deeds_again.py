@@ -13,10 +13,12 @@ from gateway.errors import Unauthenticated
 from gateway.identity import KeyText, Peppers, authenticate
 from gateway.oversight.access import Grant
 from gateway.oversight.deeds import OPERATORS
+from gateway.rollout.versions import OF_MACHINE
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
 from gateway.store.evidence.deeds_again import Again, DeedsAgain
 from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.identity.invitations import Invitations
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 from gateway.store.identity.people import PeopleStore
 from gateway.types import AuditRecord
@@ -104,6 +106,10 @@ async def test_who_was_disabled_or_lost_a_role_since_is_so_again(
         await people.add(name, password=Secret("a long enough word"))
         await people.grant(name, Grant("viewer", "acme"))
     since_us = clock.utc_us()
+    session = await people.begin("bo")
+    links = Invitations(database, clock)
+    link = await links.make("cy", f"{OF_MACHINE}root")
+    assert await links.whose(link) == "cy"
     log.add("person.disabled", name="ada")
     log.add("person.disabled", person="bo")
     log.add("person.enabled", person="bo")
@@ -115,6 +121,10 @@ async def test_who_was_disabled_or_lost_a_role_since_is_so_again(
     again = await DeedsAgain(database, log.sink, clock).perform(since_us)
 
     assert again == Again(0, 0, 1, 1, 1)
+    # Who signed out since, or followed the link, would be in by them again.
+    assert await people.session(session) is None
+    with pytest.raises(Unauthenticated):
+        await links.whose(link)
     found = {each.name: each for each in await people.listed()}
     assert [bool(found[name].grants) for name in ("ada", "bo", "cy")] == [True, False, True]
     assert await people.by_password("ada", Secret("a long enough word")) is None
