@@ -318,13 +318,12 @@ void argmax(const float *x, int64_t *out, int rows, int dim) {
 #define PRODUCT_AHEAD (32 * PRODUCT_COLUMNS)
 
 /* Whether the machine has the registers that the product is written for. */
-int has_product(void) {
 #ifdef __AVX512F__
-    return 1;
+#define HAS_PRODUCT 1
 #else
-    return 0;
+#define HAS_PRODUCT 0
 #endif
-}
+int has_product(void) { return HAS_PRODUCT; }
 
 /* `n` rows x [n][stride] times a panel [depth][PRODUCT_COLUMNS], added to what `from` holds.
  * Every sum goes from the first weight to the last: the same bits in whatever company. */
@@ -350,17 +349,19 @@ INLINE void product_tile(const float *x, int64_t stride, const float *panel, int
     }
 }
 
-/* One version for each number of rows, with all sums in registers. */
+/* One version for each number of rows, with all sums in registers. To fit them into fewer than they
+ * are written for takes a compiler ten seconds, and nobody asks for them there: one for all. */
 static void product_rows(const float *x, int64_t stride, const float *panel, int depth, int n,
                          const float *from, int64_t from_stride, float *out, int64_t out_stride) {
 #define ROWS(count) \
     case count: \
         product_tile(x, stride, panel, depth, count, from, from_stride, out, out_stride); \
         return;
-    switch (n) {
+    switch (HAS_PRODUCT ? n : 0) {
         ROWS(1) ROWS(2) ROWS(3) ROWS(4) ROWS(5) ROWS(6) ROWS(7)
         ROWS(8) ROWS(9) ROWS(10) ROWS(11) ROWS(12) ROWS(13) ROWS(14)
     }
+    product_tile(x, stride, panel, depth, n, from, from_stride, out, out_stride);
 }
 
 /* x [rows][depth] times weights [columns / 32][depth][32], plus `bias` where given. */
