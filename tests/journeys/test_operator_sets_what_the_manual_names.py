@@ -347,7 +347,9 @@ async def test_what_a_log_is_called_and_where_its_checkpoints_lie(
         text = ""
         while not text:
             await asyncio.sleep(0.05)
-            text = "".join(each.read_text() for each in (tmp_path / "elsewhere").rglob("acme.jsonl"))
+            text = "".join(
+                each.read_text() for each in (tmp_path / "elsewhere").rglob("acme.jsonl")
+            )
         assert json.loads(text)["note"].startswith("ledger.example/acme\n")
 
 
