@@ -5,6 +5,7 @@ It knows what SQLite and PostgreSQL each need to keep their promises.
 
 import asyncio
 import os
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -227,6 +228,20 @@ def _is_unkeepable(error: BaseException | None) -> bool:
     return isinstance(error, DBAPIError) and (unsent or state.startswith("22"))
 
 
+class _RolledBack(sqlite3.Connection):
+    """A connection that leaves no transaction behind, however it is closed.
+
+    SQLite keeps a closed connection, with its lock, for as long as one of its statements lives.
+    Those of a cancelled task live until the collector comes by: nobody could write meanwhile.
+    """
+
+    def close(self) -> None:
+        with suppress(sqlite3.Error):  # Closed before, as the driver may do twice.
+            if self.in_transaction:
+                self.rollback()
+        super().close()
+
+
 class _Pool(AsyncAdaptedQueuePool):
     """Connections, for which a caller waits as long as to write, and a duty beside requests longer.
 
@@ -286,7 +301,7 @@ def open_database(
             "command_timeout": _COMMAND_S if pooled else None,
         }
     else:
-        options["connect_args"] = {"async_creator_fn": _open_sqlite}
+        options["connect_args"] = {"async_creator_fn": _open_sqlite, "factory": _RolledBack}
     engine = create_async_engine(parsed, **options)
     if not is_remote:
         prepare = _prepare_sqlite if foreign_keys else _prepare_sqlite_for_migration

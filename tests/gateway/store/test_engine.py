@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from gateway.errors import ConfigurationInvalid, NotReady, RequestInvalid
 from gateway.patience import patience
 from gateway.store import engine
-from gateway.store.engine import Database, open_database, parse_url
+from gateway.store.engine import Database, driver_of, open_database, parse_url
 from gateway.store.schema.tables import organisations, revisions
 from tests.databases import SYNCED
 
@@ -174,6 +174,41 @@ async def test_an_overflow_of_our_own_within_a_transaction_is_nobodys_request(
     with pytest.raises(OverflowError):
         async with database.reading():
             float(10**400)
+    await database.close()
+
+
+async def test_who_is_cancelled_leaves_no_lock_behind_while_his_statements_live(
+    sqlite_url: str,
+) -> None:
+    """They live as long as something refers to them: the trace of an error does, for one."""
+    database, other = open_database(sqlite_url), open_database(sqlite_url)
+    asked, answered = threading.Event(), threading.Event()
+    kept: list[object] = []
+
+    def slow() -> int:
+        asked.set()
+        return answered.wait(10)
+
+    async def write() -> None:
+        async with database.writing() as connection:
+            driver = await driver_of(connection)
+            await driver.create_function("slow", 0, slow)
+            kept.append(await driver.execute("SELECT 1 UNION ALL SELECT 2"))
+            await connection.execute(text("SELECT slow()"))
+
+    writer = asyncio.create_task(write())
+    assert await asyncio.to_thread(asked.wait, 10)
+    writer.cancel()
+    await asyncio.sleep(0)
+    answered.set()
+    with pytest.raises(asyncio.CancelledError):
+        await writer
+
+    async with other.writing() as connection:
+        await connection.execute(update(revisions).values(revision=7))
+    assert kept
+
+    await other.close()
     await database.close()
 
 
