@@ -4,7 +4,9 @@ import importlib.util
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from random import Random
 from types import ModuleType
 
 import pytest
@@ -27,10 +29,10 @@ environment = loaded()
 
 
 def build(folder: Path, answer: str) -> str:
-    """A file of this version's name that answers whoever runs it."""
+    """A file of this version's name that answers whoever asks it, once a line."""
     folder.mkdir()
     file = folder / NAME
-    file.write_text(f"#!/bin/sh\n{answer}\n")
+    file.write_text(f"#!/bin/sh\nwhile read -r line; do {answer}; done\n")
     file.chmod(0o755)
     return str(file)
 
@@ -74,15 +76,49 @@ def test_no_other_build_is_taken_without_a_reason(tmp_path: Path, answer: str) -
 def test_a_build_hardly_faster_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = build(tmp_path / "fast", "exit 1")
     taken_s = {sys.executable: 1.0, other: environment.CLEARLY_FASTER}
-    monkeypatch.setattr(environment, "steps_s", taken_s.__getitem__)
+    monkeypatch.setattr(environment, "started", lambda name: nullcontext(lambda: taken_s[name]))
     assert environment.fastest() == sys.executable
 
     taken_s[other] -= 0.001
     assert environment.fastest() == other
 
 
+def test_a_pace_that_changes_decides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes between one and two, as others use the processor; one of them a little less."""
+    other = build(tmp_path / "fast", "exit 1")
+    paces = Random(2)
+    pace = 1.0
+
+    def taken_s(name: str) -> float:
+        nonlocal pace
+        if paces.random() < 0.1:
+            pace = 1.0 + paces.random()
+        return pace * (share if name == other else 1.0)
+
+    monkeypatch.setattr(environment, "started", lambda name: nullcontext(lambda: taken_s(name)))
+    for share in (0.97, 0.83):
+        chosen = {environment.fastest() for _ in range(40)}
+        assert chosen == {other if share < environment.CLEARLY_FASTER else sys.executable}
+
+
+def test_what_is_silent_is_left_and_what_this_one_lacks_another_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = build(tmp_path / "slow", ":")
+    fast = build(tmp_path / "fast", "echo 1")
+    monkeypatch.setattr(environment, "ANSWER_S", 0.3)
+    monkeypatch.setattr(sys, "executable", "/nowhere/python3")
+
+    assert {*environment.builds()} == {silent, fast}
+    assert environment.fastest() == fast
+
+
 def test_the_steps_are_timed() -> None:
-    assert 0.0 < environment.steps_s(sys.executable) < environment.ANSWER_S
+    with environment.started(sys.executable) as asked:
+        assert 0.0 < asked() < environment.ANSWER_S
+        assert 0.0 < asked() < environment.ANSWER_S
 
 
 def test_an_environment_works_and_is_of_the_chosen_build(tmp_path: Path) -> None:
