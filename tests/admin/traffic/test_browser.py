@@ -80,7 +80,11 @@ async def test_no_column_is_cut_on_a_screen_of_1280_points(listener: Listener) -
     made = World(listener)
     await made.open()
     found = {"CREDIT_CARD": 1, "EMAIL": 2}
-    await made.write(*(Asked(n, data_class="S3", findings=found, ago_s=n) for n in range(9)))
+    refused = {"error": "inspection_incomplete", "http_status": 503}
+    await made.write(
+        *(Asked(n, data_class="S3", findings=found, ago_s=n) for n in range(9)),
+        Asked(9, data_class="S3", findings=found, status="incomplete", outcome=refused),
+    )
     async with window(listener) as seen:
         await seen.sign_in_with_token(listener.token)
         for path in (LIST, "/o/acme/audit", "/", "/o/acme/policies", "/models"):
