@@ -22,6 +22,11 @@ class KeptAnswer(Struct, frozen=True):
     response: bytes
     """The answer as its caller saw it, as a JSON object."""
 
+    @property
+    def length_bytes(self) -> int:
+        """What it takes, about: it is kept encrypted, with as few bytes more for each."""
+        return len(self.input_items) + len(self.response)
+
     def __repr__(self) -> str:
         return f"KeptAnswer({self.answer_id})"  # The rest is content.
 
@@ -55,4 +60,8 @@ class AnswerStore(Protocol):
 
     async def forget_expired(self, now_us: int) -> int:
         """How many were forgotten."""
+        ...
+
+    async def forget_beyond(self, project: tuple[str, str, str], length_bytes_max: int) -> int:
+        """Forget a project's oldest answers until the others fit; how many were forgotten."""
         ...

@@ -81,6 +81,7 @@ class Event(StrEnum):
     AUDIT_SEGMENT_DAMAGED = "audit:segment_damaged"
     AUDIT_NOT_RECKONED = "audit:not_reckoned"
     RESPONSE_NOT_KEPT = "response:not_kept"
+    RESPONSES_LET_GO = "response:let_go"
     BATCH_ENDED = "batch:ended"
     BATCH_STOPPED = "batch:stopped"
     BATCH_FAILED = "batch:failed"

@@ -5,8 +5,10 @@ at it, so inspection, routing and the record see what the model will see. What a
 makes it as sensitive as that for ever.
 """
 
+import asyncio
 import re
 import secrets
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
@@ -39,6 +41,9 @@ REFERENCES_MAX = 500
 ITEMS_NAMED_MAX = 256
 """Of one answer; what a broken upstream lists beyond that is kept and cannot be named."""
 
+LOOKS = 16
+"""How often it is looked, at least, while a project keeps as much as it may."""
+
 Fields = dict[str, msgspec.Raw]
 _FIELDS = msgspec.json.Decoder(Fields)
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
@@ -66,6 +71,10 @@ class Threads:
         self._keep_us = settings.keep_days * DAY_US
         self._body_bytes_max = limits.body_bytes_max
         self._values_max = limits.keys_max
+        self._project_bytes_max = settings.project_bytes_max
+        self._kept_bytes: Counter[tuple[str, str, str]] = Counter()
+        """Of each project what this worker kept since it looked whether that is too much."""
+        self.wake = asyncio.Event()
         self._random_hex = random_hex
         self._log = logger()
 
@@ -151,6 +160,10 @@ class Threads:
             self._log.warning(
                 Event.RESPONSE_NOT_KEPT, request_id=request.request_id, code=error.code
             )
+            return
+        self._kept_bytes[answer.project] += answer.length_bytes
+        if self._kept_bytes[answer.project] >= self._project_bytes_max // LOOKS:
+            self.wake.set()
 
     async def find(self, principal: Principal, answer_id: str) -> KeptAnswer:
         """An answer of this principal's project.
@@ -168,8 +181,18 @@ class Threads:
         if not await self._store.forget(project_of(principal), answer_id):
             raise ResponseUnknown("There is no such response.")
 
-    async def forget_expired(self) -> None:
+    async def tidy(self) -> None:
+        """Forget what has expired, and what is more than a project may keep; raises NotReady."""
         await self._store.forget_expired(self._clock.utc_us())
+        for project in [*self._kept_bytes]:
+            seen = self._kept_bytes[project]
+            count = await self._store.forget_beyond(project, self._project_bytes_max)
+            self._kept_bytes[project] -= seen
+            if count:
+                organisation, workspace, name = project
+                place = {"organisation": organisation, "workspace": workspace, "project": name}
+                self._log.warning(Event.RESPONSES_LET_GO, **place, count=count)
+        self._kept_bytes = +self._kept_bytes
 
 
 def project_of(principal: Principal) -> tuple[str, str, str]:
@@ -296,3 +319,14 @@ class MemoryAnswers:
         for key in expired:
             del self._answers[key]
         return len(expired)
+
+    async def forget_beyond(self, project: tuple[str, str, str], length_bytes_max: int) -> int:
+        its = [each for key, each in self._answers.items() if key[0] == project]
+        over, length_bytes = [], 0
+        for each in sorted(its, key=lambda each: each.created_us, reverse=True):
+            length_bytes += each.length_bytes
+            if length_bytes > length_bytes_max:
+                over.append(each)
+        for each in over:
+            del self._answers[project, each.answer_id]
+        return len(over)

@@ -49,6 +49,8 @@ class ResponsesSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     keep_days: int = 30
     """0 keeps none; requests that want to continue one are then refused."""
+    project_bytes_max: int = 1024 * 1024 * 1024
+    """What those of one project may take; beyond that the oldest go."""
 
 
 class SecretReference(Struct, frozen=True, forbid_unknown_fields=True):

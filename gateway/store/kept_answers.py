@@ -17,6 +17,7 @@ from sqlalchemy import (
     Table,
     and_,
     delete,
+    func,
     not_,
     select,
     update,
@@ -26,12 +27,13 @@ from gateway.errors import NotReady
 from gateway.kept_answers import KeptAnswer
 from gateway.secrets.envelope import KEY_BYTES, MasterKey, UnwrapFailed
 from gateway.store.engine import Database
+from gateway.store.expired import delete_over
 from gateway.store.held import is_held
 from gateway.store.schema.tables import metadata
 
 
 _NONCE_BYTES = 12
-_FORGOTTEN_AT_ONCE = 1000
+_FORGOTTEN_AT_ONCE = 20
 
 kept_answers = Table(
     "kept_answers",
@@ -154,17 +156,22 @@ class DatabaseAnswers:
         return bool(kept.rowcount + gone.rowcount)
 
     async def forget_expired(self, now_us: int) -> int:
-        is_over = kept_answers.c.expires_us <= now_us
-        expired = select(kept_answers.c.id).where(is_over, _is_free())
+        is_over = and_(kept_answers.c.expires_us <= now_us, _is_free())
+        return await delete_over(self._database, kept_answers, is_over, _FORGOTTEN_AT_ONCE)
+
+    async def forget_beyond(self, project: tuple[str, str, str], length_bytes_max: int) -> int:
+        its = and_(*(kept_answers.c[name] == part for name, part in _of(project).items()))
+        order = kept_answers.c.created_us.desc()
+        # Neither database reads a value for its length.
+        until_now = func.sum(func.length(kept_answers.c.sealed)).over(order_by=order)
+        added = select(kept_answers.c.created_us, until_now.label("bytes")).where(its).subquery()
+        newest = select(func.max(added.c.created_us)).where(added.c.bytes > length_bytes_max)
         async with self._database.reading() as connection:
-            found = (await connection.execute(expired.limit(_FORGOTTEN_AT_ONCE))).scalars().all()
-        if not found:
+            last_us = (await connection.execute(newest)).scalar_one()
+        if last_us is None:
             return 0
-        async with self._database.writing() as connection:
-            result = await connection.execute(
-                delete(kept_answers).where(kept_answers.c.id.in_(found), is_over, _is_free())
-            )
-        return result.rowcount
+        is_over = and_(its, kept_answers.c.created_us <= last_us, _is_free())
+        return await delete_over(self._database, kept_answers, is_over, _FORGOTTEN_AT_ONCE)
 
     def _sealed(self, answer: KeptAnswer) -> dict[str, bytes]:
         about = _about(answer.project, answer.answer_id, answer.data_class)
@@ -194,14 +201,13 @@ class DatabaseAnswers:
         return msgspec.msgpack.decode(content, type=tuple[bytes, bytes])
 
 
-def _place(project: tuple[str, str, str], answer_id: str) -> dict[str, str]:
+def _of(project: tuple[str, str, str]) -> dict[str, str]:
     organisation, workspace, name = project
-    return {
-        "organisation": organisation,
-        "workspace": workspace,
-        "project": name,
-        "id": answer_id,
-    }
+    return {"organisation": organisation, "workspace": workspace, "project": name}
+
+
+def _place(project: tuple[str, str, str], answer_id: str) -> dict[str, str]:
+    return {**_of(project), "id": answer_id}
 
 
 def _is(project: tuple[str, str, str], answer_id: str) -> list[ColumnElement[bool]]:

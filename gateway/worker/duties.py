@@ -114,12 +114,12 @@ def _keeping(parts: Tended) -> tuple[Duty, ...]:
         # What no policy could still give again need not lie in memory.
         parts.cache.forget_before(parts.clock.monotonic_s() - CACHE_S_MAX)
 
-    forget = parts.threads.forget_expired
+    threads = parts.threads
     return (
         *parts.integration.duties,
         Duty("log", rhythm.LOG_S, write_log, Event.UPKEEP_FAILED),
         Duty("floods", rhythm.FLOODS_S, parts.floods.tell, Event.UPKEEP_FAILED),
-        Duty("answers", rhythm.ANSWERS_S, forget, Event.UPKEEP_FAILED),
+        Duty("answers", rhythm.ANSWERS_S, threads.tidy, Event.UPKEEP_FAILED, threads.wake),
         Duty("cache", rhythm.ANSWERS_S, tidy_cache, Event.UPKEEP_FAILED),
     )
 

@@ -1,5 +1,6 @@
 """Responses over HTTP with the official client: kept, continued, forgotten, and nobody else's."""
 
+import asyncio
 import hashlib
 from base64 import b64encode
 from collections.abc import AsyncIterator
@@ -28,6 +29,8 @@ pytestmark = pytest.mark.anyio
 SETTINGS = """
 [inspection]
 deadline_s = 5.0
+[responses]
+project_bytes_max = 100000
 """
 TARGETS = [GPT_TARGET, CLAUDE_TARGET, ENGINE_TARGET]
 OTHERS = [Place("acme", "research", "other"), Place("rival", "research", "assistant")]
@@ -280,3 +283,33 @@ async def test_keys_of_one_project_share_its_threads(
     key = await gateway.issue_key(DEMO)
     async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=key) as colleague:
         assert (await colleague.responses.retrieve(made.id)).id == made.id
+
+
+async def test_a_project_that_keeps_too_much_loses_its_oldest_answers_and_goes_on(
+    gateway: RunningGateway, client: openai.AsyncOpenAI
+) -> None:
+    others = await client.responses.create(model=GPT_TARGET, input="Good morning")
+    key = await gateway.issue_key(Place("acme", "research", "talkative"))
+    async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=key) as talkative:
+        made = [
+            (await talkative.responses.create(model=GPT_TARGET, input="word " * 6_000)).id
+            for _ in range(4)
+        ]
+        async with asyncio.timeout(30):
+            while await _is_kept(talkative, made[0]):
+                await asyncio.sleep(0.02)
+        assert [await _is_kept(talkative, each) for each in made] == [False, True, True, True]
+        with pytest.raises(openai.BadRequestError) as caught:
+            await talkative.responses.create(
+                model=GPT_TARGET, input="And?", previous_response_id=made[0]
+            )
+        assert caught.value.code == "previous_response_not_found"
+    assert await _is_kept(client, others.id)
+
+
+async def _is_kept(client: openai.AsyncOpenAI, answer_id: str) -> bool:
+    try:
+        await client.responses.retrieve(answer_id)
+    except openai.NotFoundError:
+        return False
+    return True

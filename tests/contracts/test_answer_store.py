@@ -63,6 +63,29 @@ async def test_what_has_expired_is_not_found_and_is_forgotten(store: AnswerStore
     assert await store.find(PROJECT, "resp_2", 100) is not None
 
 
+async def test_all_that_has_expired_goes_however_much_it_is(store: AnswerStore) -> None:
+    for number in range(50):
+        await store.keep(structs.replace(ANSWER, answer_id=f"resp_{number}"))
+
+    assert await store.forget_expired(100) == 50
+
+
+async def test_a_projects_oldest_answers_go_until_the_others_fit(store: AnswerStore) -> None:
+    for number in range(50):
+        answer = structs.replace(ANSWER, answer_id=f"resp_{number}", created_us=number)
+        await store.keep(structs.replace(answer, input_items=b"1" * 1_000))
+    elsewhere = structs.replace(ANSWER, project=("acme", "research", "other"), created_us=0)
+    await store.keep(elsewhere)
+
+    assert await store.forget_beyond(PROJECT, 100_000) == 0
+    assert await store.forget_beyond(PROJECT, 4_500) == 46
+    assert await store.forget_beyond(PROJECT, 4_500) == 0
+    there = [await store.find(PROJECT, f"resp_{number}", 1) for number in (45, 46, 49)]
+    assert [each is not None for each in there] == [False, True, True]
+    assert await store.find(elsewhere.project, "resp_1", 1) == elsewhere
+    assert await store.forget_beyond(("acme", "research", "nobody"), 1) == 0
+
+
 async def test_what_is_forgotten_is_gone(store: AnswerStore) -> None:
     await store.keep(ANSWER)
 

@@ -38,13 +38,14 @@ from gateway.secrets.content_keys import ContentKey, fresh_key, opened_key
 from gateway.secrets.envelope import MasterKey
 from gateway.store.batching.leads import FINISHED, RECEIVING, TAKEN_IN, leading
 from gateway.store.engine import Database
+from gateway.store.expired import delete_over
 from gateway.store.held import is_held
 from gateway.store.pages import page_of
 from gateway.store.schema.batches import batch_lines, batches
 
 
 UNFINISHED_US = 3_600_000_000
-_FORGOTTEN_AT_ONCE = 20
+_FORGOTTEN_AT_ONCE = 1
 _FLAWS = msgspec.msgpack.Decoder(tuple[Flaw, ...])
 _TOLD = msgspec.msgpack.Decoder(Told)
 
@@ -216,14 +217,7 @@ class BatchStore:
             batches.c.state.not_in(ACTIVE),
             or_(batches.c.state == RECEIVING, not_(is_held(batches))),
         )
-        query = select(batches.c.id).where(is_over).limit(_FORGOTTEN_AT_ONCE)
-        async with self._database.reading() as connection:
-            found = (await connection.execute(query)).scalars().all()
-        if not found:
-            return 0
-        async with self._database.writing() as connection:
-            gone = delete(batches).where(batches.c.id.in_(found), is_over)
-            return (await connection.execute(gone)).rowcount
+        return await delete_over(self._database, batches, is_over, _FORGOTTEN_AT_ONCE)
 
     async def held(self, project: Project) -> tuple[int, int]:
         """How long a project's lines in batches are together, and how many of those are open."""

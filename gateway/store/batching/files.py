@@ -32,6 +32,7 @@ from gateway.errors import NotReady
 from gateway.secrets.content_keys import ContentKey, fresh_key, opened_key
 from gateway.secrets.envelope import MasterKey
 from gateway.store.engine import Database
+from gateway.store.expired import delete_over
 from gateway.store.held import is_held
 from gateway.store.pages import page_of
 from gateway.store.schema.tables import metadata
@@ -40,7 +41,7 @@ from gateway.store.schema.tables import metadata
 PART_BYTES = 1024 * 1024
 UNFINISHED_US = 3_600_000_000
 """When a file is given up of which the rest never came."""
-_FORGOTTEN_AT_ONCE = 100
+_FORGOTTEN_AT_ONCE = 1
 _GIVEN_UP = "the file took too long to arrive and was given up"
 
 kept_files = Table(
@@ -259,14 +260,7 @@ class FileStore:
             kept_files.c.expires_us <= self._clock.utc_us(),
             not_(and_(kept_files.c.is_whole, is_held(kept_files))),
         )
-        query = select(kept_files.c.id).where(is_over).limit(_FORGOTTEN_AT_ONCE)
-        async with self._database.reading() as connection:
-            found = (await connection.execute(query)).scalars().all()
-        if not found:
-            return 0
-        async with self._database.writing() as connection:
-            gone = delete(kept_files).where(kept_files.c.id.in_(found), is_over)
-            return (await connection.execute(gone)).rowcount
+        return await delete_over(self._database, kept_files, is_over, _FORGOTTEN_AT_ONCE)
 
     async def stored_bytes(self, project: Project) -> int:
         """How long the files of a project are together."""

@@ -170,11 +170,12 @@ async def test_what_has_expired_is_gone_with_its_parts(
     files: FileStore, clock: Hands, database: Database
 ) -> None:
     file = await kept(files, until_us=clock.now_us + 5)
+    await kept(files, until_us=clock.now_us + 5)
     stays = await kept(files)
     clock.now_us += 5
 
     assert await files.find(PROJECT, file.file_id) is None
-    assert await files.forget_expired() == 1
+    assert await files.forget_expired() == 2
     async with database.reading() as connection:
         left = (await connection.execute(select(kept_file_parts.c.file_id))).scalars().all()
     assert left == [stays.file_id]

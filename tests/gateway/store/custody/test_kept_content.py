@@ -343,6 +343,7 @@ async def test_what_is_held_neither_expires_nor_is_deleted(archive: Archive) -> 
         ]
 
     assert await forget() == [0, 0, 0]
+    assert await archive.answers.forget_beyond(PROJECT, 1) == 0
     numbers = (await archive.kept.find("acme", archive.subject("ann"))).numbers
     assert (numbers.file_lines, numbers.lines, numbers.answers) == (1, 1, 1)
     await custody.release_hold("ann", hold.id)
