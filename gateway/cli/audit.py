@@ -16,6 +16,7 @@ from gateway.audit.export import export_records
 from gateway.audit.keys import DamagedLine
 from gateway.audit.parquet import ParquetUnavailable, write_parquet
 from gateway.audit.verify import VerifyReport, verify_directory, verify_receipt
+from gateway.cli.accept import accept
 from gateway.cli.custody import CUSTODY, require_known
 from gateway.cli.damage import catch_up, end_if_damaged
 from gateway.cli.erasing import ERASING
@@ -46,7 +47,7 @@ def audit() -> None:
     """The audit log."""
 
 
-for _command in (*PROOFS, *CUSTODY, *ERASING, *KEEPING, gone, lost):
+for _command in (*PROOFS, *CUSTODY, *ERASING, *KEEPING, gone, lost, accept):
     audit.add_command(_command)
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from gateway.cli.deeds import actor, opened_log, says_it_records
 from gateway.cli.options import SAID, Refused, asynchronous, config_option
@@ -33,7 +34,7 @@ async def lost(config_file: Path, reason: str, *, yes: bool) -> None:
     try:
         await require_newest_schema(database)
         table = AwaitedTable(database)
-        now = await table.now()
+        now = replace(await table.now(), deeds=())
         if now == Awaited():
             raise Refused("nothing is awaited: the database was not put back, or all is in")
         click.echo(f"awaited: {now}")

@@ -80,6 +80,16 @@ def is_widening(before: KeyScope, after: KeyScope) -> bool:
     return any(each.is_wider for each in changes(before, after))
 
 
+def both(one: KeyScope, other: KeyScope) -> KeyScope:
+    """What either permits that the other permits, too; the labels are those of `one`."""
+    models = one.models if other.models is None else other.models
+    if one.models is not None and other.models is not None:
+        models = tuple(sorted(set(one.models) & set(other.models)))
+    ends = [each for each in (one.expires_us, other.expires_us) if each is not None]
+    translation = min(one.translation, other.translation, key=_LENIENCE.index)
+    return KeyScope(models, min(ends, default=None), one.labels, translation)
+
+
 def new_models(before: KeyScope, after: KeyScope, configured: Collection[str]) -> tuple[str, ...]:
     """Which configured models the key gets that it had not, in order."""
     if before.models is None:

@@ -1,6 +1,7 @@
 """What an operator meets whose database was put back, or whose schema is to go down."""
 
 import asyncio
+import re
 import sys
 
 import pytest
@@ -60,6 +61,34 @@ async def test_what_is_lost_is_given_up_in_words(operator: Operator) -> None:
     assert done.output == awaited
     assert (done.status, again.status) == (0, 2)
     assert "nothing is awaited" in again.errors
+
+
+async def test_what_cannot_be_done_again_is_accepted_in_words(operator: Operator) -> None:
+    await asyncio.to_thread(operator.config, "limits", "remove", "org:acme")
+    await asyncio.to_thread(operator.config, "audit", "export")
+    database = open_database(load_settings(operator.config_file).database_url)
+    table = AwaitedTable(database)
+    await table.tell("w0", (), 1)
+    await table.bring("w0", (), 1)
+    await table.await_decision([1])
+    accept = ("audit", "accept", "--reason", "looked at")
+    told = await asyncio.to_thread(operator.config, *accept)
+    lost = await asyncio.to_thread(operator.config, "audit", "lost", "--reason", "burnt", "--yes")
+    waited = (await table.now()).deeds
+    done = await asyncio.to_thread(operator.config, *accept, "--yes")
+    again = await asyncio.to_thread(operator.config, *accept, "--yes")
+    left = await table.workers()
+    await database.close()
+
+    assert re.fullmatch(
+        r"1: rate_limit\.removed of acme, by os:\w+, 20[-0-9T:+]+\n"
+        r"nothing was done without --yes\n",
+        told.output,
+    )
+    assert (lost.status, len(waited)) == (2, 1)
+    assert (done.status, again.status) == (0, 2)
+    assert "nothing awaits a decision" in again.errors
+    assert left == []
 
 
 async def test_the_schema_goes_down_under_workers_only_when_that_is_said(

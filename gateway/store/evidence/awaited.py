@@ -15,9 +15,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.audit.merkle import split_hashes
 from gateway.audit.projection import ProjectedRecord
 from gateway.errors import NotReady
+from gateway.oversight.deeds import OPERATORS
 from gateway.store.engine import Database
 from gateway.store.evidence.rows import organisations_of
-from gateway.store.schema.audit import audit_awaited_records, audit_awaited_workers
+from gateway.store.schema.audit import (
+    audit_awaited_deeds,
+    audit_awaited_records,
+    audit_awaited_workers,
+    audit_records,
+)
 from gateway.store.speech import insert_into
 
 
@@ -28,6 +34,26 @@ _HAS_NOT_BROUGHT = (_WORKERS.brought_us == 0) & (_WORKERS.lost_us == 0)
 _ANYTHING = select(
     exists(select(_WORKERS.worker).where(_HAS_NOT_TOLD)), exists(select(_RECORDS.sequence))
 )
+_DEED = audit_records.c
+_DEEDS = (
+    select(_DEED.sequence, _DEED.utc_us, _DEED.actor, _DEED.action, _DEED.about)
+    .where(
+        _DEED.organisation == OPERATORS,
+        _DEED.sequence.in_(select(audit_awaited_deeds.c.sequence)),
+    )
+    .order_by(_DEED.sequence)
+)
+
+
+class AwaitedDeed(Struct, frozen=True):
+    """What was ordered after the backup was made, and is not so now."""
+
+    sequence: int
+    utc_us: int
+    actor: str
+    action: str
+    about: str
+    """The organisation; empty for the installation."""
 
 
 class Awaited(Struct, frozen=True):
@@ -39,12 +65,16 @@ class Awaited(Struct, frozen=True):
     """Workers of which not all records are in."""
     records: dict[str, int] = {}
     """How many signed numbers of each organisation have no record."""
+    deeds: tuple[AwaitedDeed, ...] = ()
+    """Of which somebody has to say that the database may do without them."""
 
     def __str__(self) -> str:
         parts = []
         if workers := self.untold or self.unbrought:
             parts.append(f"workers {', '.join(workers)}")
         parts += [f"{count} records of {name}" for name, count in sorted(self.records.items())]
+        actions = Counter(deed.action for deed in self.deeds)
+        parts += [f"a decision about {actions[action]} {action}" for action in sorted(actions)]
         return ", ".join(parts)
 
 
@@ -104,9 +134,10 @@ class AwaitedTable:
         async with self._database.reading() as connection:
             records = {row[0]: row[1] for row in await connection.execute(counted)}
             workers = (await connection.execute(named)).all()
+            deeds = [AwaitedDeed(*row) for row in await connection.execute(_DEEDS)]
         untold = tuple(worker for worker, is_untold, _ in workers if is_untold)
         unbrought = tuple(worker for worker, is_untold, _ in workers if not is_untold)
-        return Awaited(untold, unbrought, records)
+        return Awaited(untold, unbrought, records, tuple(deeds))
 
     async def workers(self) -> list[str]:
         """Everybody who is or was awaited and not given up, by name; none when all is over."""
@@ -148,9 +179,16 @@ class AwaitedTable:
             rows = await connection.execute(query.group_by(_RECORDS.organisation))
             return Counter({row[0]: row[1] for row in rows})
 
-    async def finish(self) -> None:
-        """All is safe: nobody waits any more."""
+    async def await_decision(self, deeds: Iterable[int]) -> None:
+        """Let everybody wait until somebody has decided about these deeds, by their numbers."""
+        rows = [{"sequence": sequence} for sequence in deeds]
         async with self._database.writing() as connection:
+            await connection.execute(insert(audit_awaited_deeds), rows)
+
+    async def finish(self) -> None:
+        """All is safe, or somebody has said that it will do: nobody waits any more."""
+        async with self._database.writing() as connection:
+            await connection.execute(delete(audit_awaited_deeds))
             await connection.execute(delete(audit_awaited_workers))
 
     async def _add(self, workers: Collection[str], values: dict[str, int]) -> None:

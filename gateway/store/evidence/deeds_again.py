@@ -4,18 +4,17 @@ It knows no secret: a rotated key gets one that nobody has, and so does whoever 
 """
 
 import secrets
-from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 from sqlalchemy import and_, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import MINUTE_US, SECOND_US, Clock
-from gateway.oversight.deeds import OPERATORS
 from gateway.store.engine import Database
-from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.evidence.narrowed_again import NarrowedAgain
+from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.evidence.told_deeds import Ordered, ToldDeeds
 from gateway.store.revisions import bump, revision_in
 from gateway.store.schema.tables import (
     admin_sessions,
@@ -24,16 +23,42 @@ from gateway.store.schema.tables import (
     role_grants,
     virtual_keys,
 )
-from gateway.types import AuditRecord
 
 
 _REVOKED, _ROTATED = "key.revoked", "key.rotated"
 _PASSWORDS = ("person.password_set", "person.joined")
 _ABLED = ("person.disabled", "person.enabled")
 _ROLES = ("role.revoked", "role.granted")
+_OPENS_NOTHING = frozenset(
+    {
+        # Done again here, or about what is only looked at.
+        *("audit", "batch", "budget", "clock", "content", "diagnostics", "drift", "erasure"),
+        *("file", "incident", "integrity", "key", "master_key", "pack", "person", "place"),
+        *("provider", "rate_limit", "records", "request", "review", "role", "session"),
+        *("setup_link", "sink", "subject", "traffic"),
+        # Without them less is permitted, or as much.
+        *("hold.release_asked", "hold.release_declined", "hold.released"),
+        *("policy.approve", "policy.discarded", "policy.drafted", "policy.edited"),
+        *("policy.reject", "policy.shadow", "pool.resumed"),
+        *("prices.declined", "prices.kept", "prices.proposed", "prices.withdrawn"),
+        *("reveal.approved", "reveal.asked", "reveal.reported", "reveal.used"),
+        *("secret.next_dropped", "secret.next_set"),
+        *("team.changed", "team.created", "team.member_added", "team.restored"),
+        *("worker.ending_resumed", "worker.requests_ended", "worker.retirement_asked"),
+        *("worker.retirement_declined", "worker.retirement_withdrawn"),
+    }
+)
+"""Deeds, or all about a subject, without which a database that was put back permits no more."""
 _WRITTEN_AFTER_US = MINUTE_US
 """A row changes at most so long after its deed was recorded."""
-Ordered = Mapping[str, Any]
+
+
+def needs_decision(action: str) -> bool:
+    """Whether a deed may have narrowed something that only people can narrow again.
+
+    Of policies, holds and credentials the log has no content; what is not known here counts.
+    """
+    return not {action, action.partition(".")[0]} & _OPENS_NOTHING
 
 
 class Again(Struct, frozen=True):
@@ -44,6 +69,8 @@ class Again(Struct, frozen=True):
     people_disabled: int
     passwords_ended: int
     roles_taken: int
+    limits_lowered: int = 0
+    keys_narrowed: int = 0
 
     def __str__(self) -> str:
         rest = (
@@ -51,6 +78,8 @@ class Again(Struct, frozen=True):
             (self.people_disabled, "people were disabled again"),
             (self.passwords_ended, "passwords ended and await others"),
             (self.roles_taken, "roles were taken again"),
+            (self.limits_lowered, "limits were lowered again"),
+            (self.keys_narrowed, "keys may do less again"),
         )
         parts = [f"{self.keys_revoked} keys were revoked again"]
         return ", ".join(parts + [f"{count} {what}" for count, what in rest if count])
@@ -61,22 +90,24 @@ class DeedsAgain:
 
     def __init__(self, database: Database, sink: DatabaseAuditSink, clock: Clock) -> None:
         self._database = database
-        self._sink = sink
+        self._deeds = ToldDeeds(sink)
+        self._narrowed = NarrowedAgain(database, self._deeds, clock)
         self._clock = clock
 
-    async def perform(self, since_us: int) -> Again:
-        """Take away what was taken since, and for keys and people what ever was.
+    async def perform(self, known: int) -> Again:
+        """Take away what was taken since the deed of number `known`, and mostly what ever was.
 
         Raises:
             NotReady: the database does not answer.
         """
-        revocations = await self._deeds(_REVOKED, with_failed=True)
-        revoked = {ordered.get("key_id") for _, ordered in revocations}
-        rotated = await self._rotations(since_us)
+        revoked = {deed.ordered.get("key_id") for deed in await self._deeds.of(_REVOKED)}
+        rotated = await self._rotations(known)
         abled = await self._last(_ABLED)
         roles = await self._last(_ROLES)
-        passwords = await self._deeds(*_PASSWORDS, since_us=since_us, with_failed=True)
-        changed = {_person(ordered) for _, ordered in passwords}
+        passwords = await self._deeds.of(*_PASSWORDS, after=known)
+        changed = {_person(deed.ordered) for deed in passwords}
+        lowered = await self._narrowed.limits()
+        narrowed = await self._narrowed.scopes()
         async with self._database.writing() as connection:
             await bump(connection)
             counts = Again(
@@ -85,50 +116,31 @@ class DeedsAgain:
                 await self._disable(connection, [who[0] for who in abled]),
                 await self._end_passwords(connection, changed),
                 await self._take_roles(connection, roles),
+                lowered,
+                narrowed,
             )
             # Whoever signed out since, or followed a link, could come in by it again.
             await connection.execute(delete(admin_sessions))
             await connection.execute(delete(invitations))
         return counts
 
-    async def _deeds(
-        self, *actions: str, since_us: int | None = None, with_failed: bool = False
-    ) -> list[tuple[AuditRecord, Ordered]]:
-        """Deeds by time, with what was ordered; one that failed may have been done all the same."""
-        found, failed = [], set[str]()
-        for action in actions:
-            query = AuditQuery(organisation=OPERATORS, action=action, since_us=since_us)
-            async for deed in self._sink.records(query):
-                if not deed.projected.raw_json:
-                    continue
-                record = deed.projected.record
-                if record.status == "failed":
-                    failed.add(record.detail.get("record", ""))
-                    continue
-                after = record.detail.get("after", "{}")
-                ordered = msgspec.json.decode(after, type=dict[str, Any])
-                found.append((deed.projected.leaf_hash, record, ordered))
-        found.sort(key=lambda each: each[1].utc_us)
-        return [
-            (record, ordered)
-            for leaf, record, ordered in found
-            if with_failed or leaf not in failed
-        ]
-
     async def _last(self, actions: tuple[str, str]) -> list[tuple[str, str, str]]:
-        """Of whom the last of the two was the first one: person, role and where."""
-        last: dict[tuple[str, str, str], bool] = {}
-        for record, ordered in await self._deeds(*actions):
-            place = (_person(ordered), ordered.get("role", ""), ordered.get("organisation", ""))
-            last[place] = record.action == actions[0]
-        return [place for place, is_first in last.items() if is_first]
+        """Of whom the last of the two may be the first one: person, role and where."""
+        found = set[tuple[str, str, str]]()
+        for deeds in await self._deeds.orders(*actions):
+            last = {_about(deed.ordered): deed.record.action for deed in deeds}
+            found |= {about for about, action in last.items() if action == actions[0]}
+        return sorted(found)
 
-    async def _rotations(self, since_us: int) -> dict[str, list[tuple[int, int]]]:
+    async def _rotations(self, known: int) -> dict[str, list[tuple[int, int]]]:
         """By key: when it was rotated, and until when the secret of before stayed good."""
         found: dict[str, list[tuple[int, int]]] = {}
-        for record, ordered in await self._deeds(_ROTATED, since_us=since_us):
-            until_us = record.utc_us + int(ordered.get("overlap_s", 0)) * SECOND_US
-            found.setdefault(ordered.get("key_id", ""), []).append((record.utc_us, until_us))
+        for deed in await self._deeds.of(_ROTATED, after=known):
+            if deed.is_failed:
+                continue
+            at_us = deed.record.utc_us
+            until_us = at_us + int(deed.ordered.get("overlap_s", 0)) * SECOND_US
+            found.setdefault(deed.ordered.get("key_id", ""), []).append((at_us, until_us))
         return found
 
     async def _revoke(self, connection: AsyncConnection, ended: set[Any]) -> int:
@@ -188,6 +200,10 @@ class DeedsAgain:
             )
             taken += (await connection.execute(delete(role_grants).where(mine))).rowcount
         return taken
+
+
+def _about(ordered: Ordered) -> tuple[str, str, str]:
+    return _person(ordered), ordered.get("role", ""), ordered.get("organisation", "")
 
 
 def _person(ordered: Ordered) -> str:

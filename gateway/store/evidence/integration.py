@@ -4,6 +4,7 @@ The data plane runs it beside its requests; the command line uses the same parts
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -30,7 +31,7 @@ from gateway.errors import NotReady, StartupRefused
 from gateway.ports import AuditLog
 from gateway.store.engine import Database
 from gateway.store.evidence.cut_off import CutOff
-from gateway.store.evidence.deeds_again import DeedsAgain
+from gateway.store.evidence.deeds_again import DeedsAgain, needs_decision
 from gateway.store.evidence.gone_workers import GoneWorkers, LinesLeft
 from gateway.store.evidence.older_database import Older, OlderDatabase
 from gateway.store.evidence.recovery import Recovery
@@ -78,7 +79,7 @@ class Integration:
         self._second = SecondContents(database)
         self.unended = UnendedReader(database, clock)
         self.files = CheckpointFiles(settings.path(settings.audit.checkpoint_directory), Disk())
-        self._older = OlderDatabase(database, self.sink, self.files, clock)
+        self._older = OlderDatabase(database, self.files, clock)
         self.recovery = Recovery(
             database, self._older, self.files, clock, self.directory, drain_log
         )
@@ -122,7 +123,8 @@ class Integration:
     async def open(self) -> None:
         """Erase again what a backup brought back, project, and compare with what was signed.
 
-        What a database that was put back has lost is charged and revoked again.
+        What a database that was put back has lost is charged and revoked again; where only people
+        can do that, this waits until somebody has decided.
 
         Raises:
             StartupRefused: the log is shorter or other than its checkpoints or the database say,
@@ -154,9 +156,8 @@ class Integration:
             # Service goes on in a new segment; the verifier says what is affected.
             self._log.error(Event.AUDIT_PROJECTION_FAILED, reason=str(error))
             is_whole = False
-        if is_behind and await self.recovery.bring(self._settings.worker):
+        while is_behind and await self.recovery.bring(self._settings.worker):
             await self._make_safe(older)
-            await self.recovery.awaited.finish()
         if is_whole:
             await self._compare_and_sign(is_behind=is_behind)
         if self._cut_off is not None:
@@ -180,9 +181,10 @@ class Integration:
             raise StartupRefused(f"audit: {error}") from error
 
     async def _make_safe(self, older: Older | None) -> None:
-        since_us = await self._older.newest_us() if older is None else older.newest_us
-        deeds = await self._older.deeds_since(since_us)
-        again = await DeedsAgain(self.database, self.sink, self._clock).perform(since_us)
+        known = await self._older.known_deeds()
+        since = await self._older.deeds_since(known)
+        deeds = Counter(deed.action for deed in since)
+        again = await DeedsAgain(self.database, self.sink, self._clock).perform(known)
         everybody = {self._settings.worker, *await self.recovery.awaited.workers()}
         charged = await self._older.charge_again(everybody)
         lost = await self.recovery.awaited.lost()
@@ -195,6 +197,11 @@ class Integration:
             reason=f"{older or 'another worker lacks a checkpoint'}: {again}; deeds since: {named}"
             + (f"; records that are lost: {gone}" if gone else ""),
         )
+        if undecided := [deed.sequence for deed in since if needs_decision(deed.action)]:
+            await self.recovery.keep_signed()
+            await self.recovery.awaited.await_decision(undecided)
+        else:
+            await self.recovery.awaited.finish()
 
     async def _require_what_was_numbered(self) -> None:
         """Refuse segments that end before what the database has numbered of them.

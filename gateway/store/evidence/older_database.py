@@ -5,7 +5,6 @@ by that is taken away again: money that was spent, and keys that were revoked. T
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
@@ -18,12 +17,11 @@ from gateway.audit.integrator import CheckpointFiles, SignedCheckpoint
 from gateway.clock import Clock
 from gateway.oversight.deeds import OPERATORS
 from gateway.store.engine import Database
-from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.money.budget_rows import budget_of, is_end_user, write_budgets
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import Claim, LeaseHolder
 from gateway.store.money.spending import SpendingReader
-from gateway.store.schema.audit import audit_checkpoints
+from gateway.store.schema.audit import audit_checkpoints, audit_records
 from gateway.store.schema.tables import budgets
 
 
@@ -46,14 +44,18 @@ class Older(Struct, frozen=True):
         )
 
 
+class Deed(Struct, frozen=True):
+    """By its number in the log of operators."""
+
+    sequence: int
+    action: str
+
+
 class OlderDatabase:
     """Beside one audit folder, before anybody is served."""
 
-    def __init__(
-        self, database: Database, sink: DatabaseAuditSink, files: CheckpointFiles, clock: Clock
-    ) -> None:
+    def __init__(self, database: Database, files: CheckpointFiles, clock: Clock) -> None:
         self._database = database
-        self._sink = sink
         self._files = files
         self._clock = clock
 
@@ -64,35 +66,54 @@ class OlderDatabase:
             NotReady: the database does not answer.
             OSError: exported checkpoints cannot be read.
         """
+        lost = await self._lost()
+        if not lost:
+            return None
+        first = min(lost, key=lambda each: each.signed_us)
+        signed_us = audit_checkpoints.c.signed_us
+        before = select(func.max(signed_us)).where(signed_us < first.signed_us)
+        async with self._database.reading() as connection:
+            return Older(first, (await connection.execute(before)).scalar_one() or 0)
+
+    async def _lost(self) -> list[SignedCheckpoint]:
         columns = audit_checkpoints.c
         # Read before the database, always: it keeps what another worker signs, which then exports.
         exported = await asyncio.to_thread(self._files.recent)
         places = tuple_(columns.organisation, columns.signed_us)
+        kept: set[tuple[str, int]] = set()
         async with self._database.reading() as connection:
-            kept: set[tuple[str, int]] = set()
             for start in range(0, len(exported), _AT_ONCE):
                 some = exported[start : start + _AT_ONCE]
                 asked: Any = [(each.organisation, each.signed_us) for each in some]
                 query = select(columns.organisation, columns.signed_us).where(places.in_(asked))
                 kept |= {(name, at) for name, at in (await connection.execute(query)).all()}
-            lost = [each for each in exported if (each.organisation, each.signed_us) not in kept]
-            if not lost:
-                return None
-            first = min(lost, key=lambda each: each.signed_us)
-            before = select(func.max(columns.signed_us))
-            before = before.where(columns.signed_us < first.signed_us)
-            return Older(first, (await connection.execute(before)).scalar_one() or 0)
+        return [each for each in exported if (each.organisation, each.signed_us) not in kept]
 
-    async def newest_us(self) -> int:
-        """When the newest checkpoint that is there was signed; 0 where there is none."""
+    async def known_deeds(self) -> int:
+        """How many deeds were signed when the database was backed up; 0 where none were.
+
+        By number, and within one log by the times of its checkpoints, which never go back: a clock
+        that was set back since would hide what was ordered until it is there again.
+        """
+        columns = audit_checkpoints.c
+        query = select(func.max(columns.size)).where(columns.organisation == OPERATORS)
+        lost = [each.signed_us for each in await self._lost() if each.organisation == OPERATORS]
+        if lost:
+            query = query.where(columns.signed_us < min(lost))
         async with self._database.reading() as connection:
-            query = select(func.max(audit_checkpoints.c.signed_us))
             return (await connection.execute(query)).scalar_one() or 0
 
-    async def deeds_since(self, utc_us: int) -> Counter[str]:
-        """What was ordered since then, by kind: after what was lost, but for what was recorded."""
-        query = AuditQuery(organisation=OPERATORS, stage="admin", since_us=utc_us)
-        return Counter([deed.projected.record.action async for deed in self._whole(query)])
+    async def deeds_since(self, known: int) -> list[Deed]:
+        """What was ordered after the deed of number `known`, also where it cannot be read here."""
+        columns = audit_records.c
+        query = select(columns.sequence, columns.action).where(
+            columns.organisation == OPERATORS,
+            columns.sequence > known,
+            columns.action != "",
+            columns.status != "failed",
+        )
+        async with self._database.reading() as connection:
+            return [Deed(*row) for row in await connection.execute(query)]
 
     async def charge_again(self, workers: Collection[str]) -> int:
         """Let each limit count at least what its outcomes cost; what was added, in micro-dollars.
@@ -119,11 +140,6 @@ class OlderDatabase:
                     added += lost
             await write_budgets(connection, changed)
         return added
-
-    async def _whole(self, query: AuditQuery) -> Any:
-        async for deed in self._sink.records(query):
-            if deed.projected.raw_json:
-                yield deed
 
 
 def _moment(utc_us: int) -> str:

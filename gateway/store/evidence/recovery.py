@@ -95,8 +95,8 @@ class Recovery:
     async def bring(self, worker: str) -> bool:
         """Say that all records here are in, and wait for those of others.
 
-        True for the one worker that then has to make safe what came, and to `finish`; for the
-        others false, and somebody has.
+        True for the one worker that then has to make safe what came, and to `finish` or to let a
+        person decide; for the others false, when all is over.
 
         Raises:
             StartupRefused: nobody else has a log, and what is here has not all that was signed.
@@ -190,8 +190,12 @@ class Recovery:
         now_s = self._clock.monotonic_s()
         if now_s - said_s < _SAID_EVERY_S:
             return said_s
-        reason = f"{now}: start every worker, or `gatewright audit lost` where its disk is lost"
-        self._log.error(Event.AUDIT_DATABASE_WAITS, count=sum(now.records.values()), reason=reason)
+        what = "start every worker, or `gatewright audit lost` where its disk is lost"
+        if now.deeds:
+            what = "do again what still has to hold, then `gatewright audit accept`"
+        reason = f"{now}: {what}"
+        count = sum(now.records.values()) + len(now.deeds)
+        self._log.error(Event.AUDIT_DATABASE_WAITS, count=count, reason=reason)
         self._drain_log()
         return now_s
 
@@ -202,7 +206,7 @@ def projector_for(
     """For whoever only reads the log: it numbers nothing that was signed otherwise."""
     files = CheckpointFiles(settings.path(settings.audit.checkpoint_directory), Disk())
     directory = settings.path(settings.audit.directory)
-    older = OlderDatabase(database, sink, files, clock)
+    older = OlderDatabase(database, files, clock)
     recovery = Recovery(database, older, files, clock, directory)
     return Projector(directory, sink, first=recovery.begin)
 

@@ -151,6 +151,14 @@ audit_awaited_workers = Table(
 """Who must be heard before anybody serves on a database that was put back; empty at other times.
 `told_us`: its checkpoints and orders of numbers are in; `brought_us`: its records too."""
 
+audit_awaited_deeds = Table(
+    "audit_awaited_deeds",
+    metadata,
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+)
+"""Deeds in the log of operators that a database that was put back lacks, that nothing but people
+can do again, and about which nobody has decided: nobody serves before."""
+
 audit_second_records = Table(
     "audit_second_records",
     metadata,

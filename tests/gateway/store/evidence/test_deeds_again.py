@@ -11,6 +11,8 @@ from gateway.audit.projection import START, ProjectedRecord
 from gateway.clock import HOUR_US, SECOND_US, StoppedClock
 from gateway.errors import Unauthenticated
 from gateway.identity import KeyText, Peppers, authenticate
+from gateway.money.budgets import Limit
+from gateway.money.rates import RateLimit
 from gateway.oversight.access import Grant
 from gateway.oversight.deeds import OPERATORS
 from gateway.rollout.versions import OF_MACHINE
@@ -21,6 +23,8 @@ from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.invitations import Invitations
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 from gateway.store.identity.people import PeopleStore
+from gateway.store.money.leases import LeaseTable
+from gateway.store.money.rate_limits import RateLimitTable
 from gateway.types import AuditRecord
 
 
@@ -36,13 +40,15 @@ class Log:
         self.sink, self._clock = DatabaseAuditSink(database), clock
         self._deeds: list[ProjectedRecord] = []
 
-    def add(self, action: str, *, error: str = "", failed: str = "", **after: Any) -> str:
+    def add(
+        self, action: str, *, error: str = "", failed: str = "", at_us: int = 0, **after: Any
+    ) -> str:
         detail = {"record": failed} if failed else {"after": msgspec.json.encode(after).decode()}
         record = AuditRecord(
             stage="admin",
             request_id=f"adm_{len(self._deeds)}",
             organisation=OPERATORS,
-            utc_us=self._clock.utc_us() + len(self._deeds),
+            utc_us=at_us or self._clock.utc_us() + len(self._deeds),
             action=action,
             status="failed" if error or failed else "ok",
             detail=detail,
@@ -86,7 +92,7 @@ async def test_a_secret_that_was_replaced_since_ends_when_it_ended(
     log.add("key.rotated", failed=leaf)
     await log.project()
     clock.advance(1.0)
-    again = await DeedsAgain(database, log.sink, clock).perform(began_us)
+    again = await DeedsAgain(database, log.sink, clock).perform(0)
     now_us = clock.utc_us()
 
     assert again == Again(0, 3, 0, 0, 0)
@@ -105,7 +111,6 @@ async def test_who_was_disabled_or_lost_a_role_since_is_so_again(
     for name in ("ada", "bo", "cy"):
         await people.add(name, password=Secret("a long enough word"))
         await people.grant(name, Grant("viewer", "acme"))
-    since_us = clock.utc_us()
     session = await people.begin("bo")
     links = Invitations(database, clock)
     link = await links.make("cy", f"{OF_MACHINE}root")
@@ -118,7 +123,7 @@ async def test_who_was_disabled_or_lost_a_role_since_is_so_again(
     log.add("role.revoked", name="cy", role="viewer", organisation="acme")
     log.add("role.granted", name="cy", role="viewer", organisation="acme")
     await log.project()
-    again = await DeedsAgain(database, log.sink, clock).perform(since_us)
+    again = await DeedsAgain(database, log.sink, clock).perform(0)
 
     assert again == Again(0, 0, 1, 1, 1)
     # Who signed out since, or followed the link, would be in by them again.
@@ -130,3 +135,106 @@ async def test_who_was_disabled_or_lost_a_role_since_is_so_again(
     assert await people.by_password("ada", Secret("a long enough word")) is None
     assert await people.by_password("bo", Secret("a long enough word")) is not None
     assert await people.by_password("cy", Secret("a long enough word")) is None
+
+
+async def test_limits_are_as_low_again_as_they_were_last_set(
+    database: Database, clock: StoppedClock, log: Log
+) -> None:
+    budgets, rates = LeaseTable(database, clock), RateLimitTable(database)
+    for account in ("org:acme", "org:kept", "org:wider", "org:open", "org:failed"):
+        await budgets.set_limit(Limit(account, 1_000))
+        await rates.set(RateLimit(account, 60))
+    for account, limit in (("org:acme", 10), ("org:wider", 5_000), ("org:new", 7)):
+        # As the command line says it, and as pages do.
+        log.add("budget.set", account=account, limit_microusd=str(limit), window="total")
+        rate = RateLimit(account, limit, concurrent_requests=limit)
+        log.add("rate_limit.set", **msgspec.to_builtins(rate))
+    log.add("rate_limit.set", account="org:acme", rpm="9", tpm="500")
+    for window in ("day", "total"):
+        log.add("budget.set", account="org:open", limit_microusd=1, window=window)
+    log.add("budget.removed", account="org:open")
+    log.add("rate_limit.set", account="org:open", requests_per_minute=1)
+    log.add("rate_limit.removed", account="org:open")
+    leaf = log.add("budget.set", account="org:failed", limit_microusd=1, window="total")
+    log.add("budget.set", failed=leaf)
+    await log.project()
+    again = await DeedsAgain(database, log.sink, clock).perform(0)
+
+    assert again.limits_lowered == 5
+    found = {each.limit.account: each.limit.limit_microusd for each in await budgets.budgets()}
+    same = dict.fromkeys(("org:kept", "org:wider", "org:open", "org:failed"), 1_000)
+    assert found == {**same, "org:acme": 10, "org:new": 7}
+    assert {each.account: each for each in await rates.all()} == {
+        **{account: RateLimit(account, 60) for account in ("org:kept", "org:open", "org:failed")},
+        "org:acme": RateLimit("org:acme", 9, 500),
+        "org:new": RateLimit("org:new", 7, None, 7),
+        "org:wider": RateLimit("org:wider", 60, None, 5_000),
+    }
+    assert (await DeedsAgain(database, log.sink, clock).perform(0)).limits_lowered == 0
+
+
+async def test_keys_may_do_as_little_again_as_was_said_last(
+    database: Database, clock: StoppedClock, log: Log
+) -> None:
+    store, now_us = KeyStore(database, PEPPERS, clock), clock.utc_us()
+    ends_us = now_us + HOUR_US
+    models = frozenset(("claude", "gpt", "own"))
+    typed, paged, wide, none, revoked = [
+        (await store.issue(NewKey(PLACE, name, "ada", models=models))).key_id for name in "abcde"
+    ]
+    every = (await store.issue(NewKey(PLACE, "f", "ada", labels=("eu",)))).key_id
+    await store.revoke(revoked)
+    scope: dict[str, Any] = {"labels": "none", "translation": "strict"}
+    log.add("key.narrowed", key_id=typed, models="gpt, own", expires_us=str(ends_us), **scope)
+    page: dict[str, Any] = {"models": ["own"], "expires_us": None, "translation": "warn"}
+    log.add("key.narrowed", key_id=paged, **page)
+    log.add("key.narrowed", key_id=wide, **page)
+    log.add("key.widened", key_id=wide, models="all", expires_us="never", **scope)
+    for key_id in (none, revoked):
+        log.add("key.narrowed", key_id=key_id, models="none", expires_us="never", **scope)
+    log.add("key.narrowed", key_id=every, **page)
+    await log.project()
+    again = await DeedsAgain(database, log.sink, clock).perform(0)
+
+    assert again.keys_narrowed == 5
+    found = {each.key_id: each for each in await store.keys()}
+    scopes = {
+        key_id: (sorted(each.principal.models or ()), each.expires_us, each.principal.translation)
+        for key_id, each in found.items()
+    }
+    assert scopes == {
+        typed: (["gpt", "own"], ends_us, "strict"),
+        paged: (["own"], None, "warn"),
+        wide: (sorted(models), None, "strict"),
+        none: ([], None, "strict"),
+        revoked: (sorted(models), None, "warn"),
+        every: (["own"], None, "warn"),
+    }
+    assert found[none].principal.models == frozenset()
+    assert found[every].principal.labels == ("eu",)
+
+
+async def test_where_number_and_time_differ_what_took_away_holds(
+    database: Database, clock: StoppedClock, log: Log
+) -> None:
+    """A clock was set back in between, or one worker's records came in before another's."""
+    people, budgets = PeopleStore(database, clock), LeaseTable(database, clock)
+    for name in ("ada", "bo"):
+        await people.add(name, password=Secret("a long enough word"))
+        await budgets.set_limit(Limit(f"org:{name}", 1_000))
+    early_us = clock.utc_us() - HOUR_US
+    limit: dict[str, Any] = {"account": "org:ada", "window": "total"}
+    log.add("person.enabled", name="ada")
+    log.add("budget.set", **limit, limit_microusd=500)
+    log.add("person.disabled", name="ada", at_us=early_us)
+    log.add("budget.set", **limit, limit_microusd=10, at_us=early_us)
+    limit["account"] = "org:bo"
+    log.add("person.disabled", name="bo")
+    log.add("budget.set", **limit, limit_microusd=10)
+    log.add("person.enabled", name="bo", at_us=early_us)
+    log.add("budget.set", **limit, limit_microusd=500, at_us=early_us)
+    await log.project()
+    again = await DeedsAgain(database, log.sink, clock).perform(0)
+
+    assert (again.people_disabled, again.limits_lowered) == (2, 2)
+    assert {each.limit.limit_microusd for each in await budgets.budgets()} == {10}

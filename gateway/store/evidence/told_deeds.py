@@ -1,0 +1,72 @@
+"""Deeds as the log has them, by number and by time: where the two differ, nobody knows the order.
+
+Numbers are given as records come in, from one worker after the other; a clock may be set back.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gateway.oversight.deeds import OPERATORS
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.types import AuditRecord
+
+
+Ordered = Mapping[str, Any]
+
+
+class ToldDeed(Struct, frozen=True):
+    """One that was begun; whether it was done only its effect says."""
+
+    sequence: int
+    record: AuditRecord
+    ordered: Ordered
+    is_failed: bool
+    """Whoever ordered it was told so; it may have been done all the same."""
+
+
+class ToldDeeds:
+    """Of one database."""
+
+    def __init__(self, sink: DatabaseAuditSink) -> None:
+        self._sink = sink
+
+    async def of(self, *actions: str, after: int = 0) -> list[ToldDeed]:
+        """Those of these kinds with greater numbers than `after`, in their order.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        found: list[tuple[int, str, AuditRecord]] = []
+        failed = set[str]()
+        for action in actions:
+            async for sequence, leaf, record in self._records(action, after):
+                if record.status == "failed":
+                    failed.add(record.detail.get("record", ""))
+                else:
+                    found.append((sequence, leaf, record))
+        found.sort(key=lambda each: each[0])
+        return [
+            ToldDeed(sequence, record, _ordered(record), leaf in failed)
+            for sequence, leaf, record in found
+        ]
+
+    async def orders(self, *actions: str) -> tuple[list[ToldDeed], list[ToldDeed]]:
+        """Those that did not fail by number, and again by time."""
+        done = [deed for deed in await self.of(*actions) if not deed.is_failed]
+        return done, sorted(done, key=lambda deed: deed.record.utc_us)
+
+    async def _records(
+        self, action: str, after: int
+    ) -> AsyncIterator[tuple[int, str, AuditRecord]]:
+        query = AuditQuery(organisation=OPERATORS, action=action)
+        async for row in self._sink.records(query, after):
+            if row.projected.raw_json:
+                yield row.sequence, row.projected.leaf_hash, row.projected.record
+
+
+def _ordered(record: AuditRecord) -> Ordered:
+    found: Ordered = msgspec.json.decode(record.detail.get("after", "{}"), type=dict[str, Any])
+    return found
