@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.audit.checkpoints import verifier_keys
 from gateway.audit.disk import Disk
@@ -22,6 +23,7 @@ from gateway.configuration.settings import Settings
 from gateway.errors import GatewrightError
 from gateway.oversight.deeds import OPERATORS, Deeds
 from gateway.store.engine import open_database
+from gateway.store.evidence.awaited import AwaitedTable
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.telemetry import Event, logger
@@ -44,6 +46,8 @@ class Checked(Struct, frozen=True):
     reason: str
     began_us: int
     ended_us: int
+    lost: int = 0
+    """Records that somebody declared lost: their leaves are in the tree."""
 
 
 class Running(Struct, frozen=True):
@@ -156,11 +160,13 @@ class LogChecker:
             query = AuditQuery(organisation=organisation)
             rows = self._counted(sink.records(query, strict=True))
             keys = verifier_keys(directory)
-            count, bad = await check_log(organisation, rows, chosen, trees, keys)
+            lost = await AwaitedTable(database).lost_leaves(organisation)
+            count, bad = await check_log(organisation, rows, chosen, trees, keys, lost)
         finally:
             await database.close()
         ended = self._end(organisation, count, len(chosen), str(bad) if bad else "")
-        return msgspec.structs.replace(ended, checkpoints_all=total)
+        gone = sum(number <= count for number in lost)
+        return replace(ended, records=count - gone, checkpoints_all=total, lost=gone)
 
     def _exported(self, organisation: str) -> list[SignedCheckpoint]:
         """The newest one outside the database: a restored backup does not bring it back."""

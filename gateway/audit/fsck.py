@@ -4,8 +4,9 @@
 numbers, every leaf, every tile, every root that was ever signed.
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -30,6 +31,9 @@ class BadLog(Struct, frozen=True):
             f"{self.organisation}, record {self.sequence}" if self.sequence else self.organisation
         )
         return f"{place}: {self.reason}"
+
+
+NOTHING_LOST: Mapping[int, bytes] = MappingProxyType({})
 
 
 class SignedRoots:
@@ -59,17 +63,22 @@ async def check_log(
     checkpoints: Sequence[SignedCheckpoint],
     trees: TreeStore,
     keys: Sequence[str],
+    lost: Mapping[int, bytes] = NOTHING_LOST,
 ) -> tuple[int, BadLog | None]:
-    """How many records were checked, and the first thing that is wrong.
+    """How many numbers were checked, and the first thing that is wrong.
 
     `checkpoints` from wherever they are kept; each is checked against one of the verifier `keys`.
+    `lost` are the leaves of numbers whose records somebody declared lost: they are in the tree.
     """
     signed = SignedRoots(organisation, keys).add(checkpoints)
-    return await check_signed(signed, rows, trees)
+    return await check_signed(signed, rows, trees, lost)
 
 
 async def check_signed(
-    signed: SignedRoots, rows: AsyncIterator[SequencedRecord], trees: TreeStore
+    signed: SignedRoots,
+    rows: AsyncIterator[SequencedRecord],
+    trees: TreeStore,
+    lost: Mapping[int, bytes] = NOTHING_LOST,
 ) -> tuple[int, BadLog | None]:
     """The same for checkpoints that were added before, a few at a time."""
     organisation = signed.organisation
@@ -77,8 +86,8 @@ async def check_signed(
         return 0, signed.bad
     tree = OpenTree()
     try:
-        async for row in rows:
-            bad = await _add(organisation, tree, row, trees)
+        async for leaf in _leaves(rows, lost):
+            bad = await _add(organisation, tree, leaf, trees)
             if bad is not None:
                 return tree.size, bad
             if tree.size in signed.roots and signed.roots[tree.size] != tree.root():
@@ -108,15 +117,32 @@ def _compare_ends(
     return None
 
 
+async def _leaves(
+    rows: AsyncIterator[SequencedRecord], lost: Mapping[int, bytes]
+) -> AsyncIterator[bytes | str]:
+    """The leaf of each number in order; instead of one what is wrong with it."""
+    expected = 1
+    async for row in rows:
+        while expected < row.sequence and expected in lost:
+            yield lost[expected]
+            expected += 1
+        if row.sequence != expected:
+            yield "the record is missing"
+        if not row.projected.raw_json:
+            yield "the record is damaged or missing in its segment"
+        yield bytes.fromhex(row.projected.leaf_hash)
+        expected += 1
+    while expected in lost:
+        yield lost[expected]
+        expected += 1
+
+
 async def _add(
-    organisation: str, tree: OpenTree, row: SequencedRecord, trees: TreeStore
+    organisation: str, tree: OpenTree, leaf: bytes | str, trees: TreeStore
 ) -> BadLog | None:
-    expected = tree.size + 1
-    if row.sequence != expected:
-        return BadLog(organisation, expected, "the record is missing")
-    if not row.projected.raw_json:
-        return BadLog(organisation, expected, "the record is damaged or missing in its segment")
-    for tile in tree.extend([bytes.fromhex(row.projected.leaf_hash)]):
+    if isinstance(leaf, str):
+        return BadLog(organisation, tree.size + 1, leaf)
+    for tile in tree.extend([leaf]):
         bad = await _compare(organisation, tile, trees)
         if bad is not None:
             return bad

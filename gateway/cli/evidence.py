@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.audit.checkpoints import SIGNERS_NAME, verifier_keys
 from gateway.audit.erasure import damaged_keys
-from gateway.audit.fsck import SignedRoots, check_signed
+from gateway.audit.fsck import BadLog, SignedRoots, check_signed
 from gateway.audit.integrator import LogForked, TreeDamaged
 from gateway.audit.offline import Wrong, check_proof
 from gateway.audit.pack import PackRefused
@@ -32,6 +32,7 @@ from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.packing import NOT_YET, PackOrder, make_pack
 from gateway.store.evidence.proofs import proof_of
 from gateway.store.evidence.sink import AuditQuery
+from gateway.store.evidence.told_deeds import ToldDeeds
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.schema.version import require_newest_schema
 
@@ -140,26 +141,59 @@ async def fsck(config_file: Path) -> None:
             click.echo(f"BAD: {each}")
         is_whole = not damage
         exported = parts.files.newest_of_all()
+        lost = 0
         for organisation in sorted({*await parts.trees.trees(), *exported}):
-            signed = SignedRoots(organisation, keys)
-            await _add_numbered(parts, signed)
-            kept, unread = _add_exported(parts, signed)
-            rows = parts.sink.records(AuditQuery(organisation=organisation), strict=True)
-            count, bad = await check_signed(signed, rows, parts.trees)
+            bad, gone = await _check_log(parts, SignedRoots(organisation, keys))
             is_whole = is_whole and bad is None
-            numbers = f"{count} records, {signed.count - kept} checkpoints, {kept} outside"
-            click.echo(f"{organisation}: {numbers} of the database")
-            if unread:
-                # A crash leaves one such line; who changed them left more, or none that is whole.
-                click.echo(f"note: {unread} lines of the file with its checkpoints cannot be read")
-            if bad is not None:
-                click.echo(f"BAD: {bad}")
-        for worker, count in (await parts.projector.waiting()).items():
+            lost += gone
+        waiting = await parts.projector.waiting()
+        if not waiting and lost > (declared := await _declared_lost(parts)):
+            is_whole = False
+            click.echo(f"BAD: {lost} records are called lost, and deeds say so of {declared}")
+        for worker, count in waiting.items():
             click.echo(f"note: {count} records of worker {worker} {_NOT_NUMBERED}")
         for left in await parts.unended.read():
             click.echo(open_line(left.worker, left.requests, left.since_us))
     click.echo("the log is whole" if is_whole else "THE LOG IS NOT WHOLE")
     sys.exit(0 if is_whole else 1)
+
+
+async def _check_log(parts: Integration, signed: SignedRoots) -> tuple[BadLog | None, int]:
+    """What is wrong with one log, and how many of its records somebody declared lost."""
+    organisation = signed.organisation
+    await _add_numbered(parts, signed)
+    kept, unread = _add_exported(parts, signed)
+    rows = parts.sink.records(AuditQuery(organisation=organisation), strict=True)
+    lost = await parts.recovery.awaited.lost_leaves(organisation)
+    count, bad = await check_signed(signed, rows, parts.trees, lost)
+    gone = [number for number in lost if number <= count]
+    numbers = f"{count - len(gone)} records, {signed.count - kept} checkpoints, {kept} outside"
+    click.echo(f"{organisation}: {numbers} of the database")
+    if gone:
+        click.echo(f"note: {len(gone)} records were declared lost: {_spans(gone)}")
+    if unread:
+        # A crash leaves one such line; who changed them left more, or none that is whole.
+        click.echo(f"note: {unread} lines of the file with its checkpoints cannot be read")
+    if bad is not None:
+        click.echo(f"BAD: {bad}")
+    return bad, len(lost)
+
+
+async def _declared_lost(parts: Integration) -> int:
+    """How many records people said are lost: the database alone could hide any by its word."""
+    deeds = await ToldDeeds(parts.sink).of("records.lost")
+    return sum(int(deed.ordered["records"]) for deed in deeds)
+
+
+def _spans(numbers: Sequence[int]) -> str:
+    """Numbers in order, as `3 to 7, 9`."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and spans[-1][-1] == number - 1:
+            spans[-1][1:] = [number]
+        else:
+            spans.append([number])
+    return ", ".join(" to ".join(map(str, span)) for span in spans)
 
 
 @click.command()

@@ -5,16 +5,19 @@ import re
 import sys
 
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import delete, insert
 
+from gateway.audit.merkle import HASH_BYTES
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
+from gateway.oversight.deeds import OPERATORS
 from gateway.oversight.workers import WorkerReport
-from gateway.store.engine import open_database
-from gateway.store.evidence.awaited import AwaitedTable
-from gateway.store.schema.audit import audit_awaited_records
+from gateway.store.engine import Database, open_database
+from gateway.store.evidence.awaited import AwaitedTable, await_records
+from gateway.store.evidence.tree import DatabaseAuditTrees
+from gateway.store.schema.audit import audit_awaited_records, audit_records
 from gateway.store.workers import WorkerTable
-from tests.cli.operator import Operator
+from tests.cli.operator import Ended, Operator
 
 
 pytestmark = pytest.mark.anyio
@@ -89,6 +92,48 @@ async def test_what_cannot_be_done_again_is_accepted_in_words(operator: Operator
     assert (done.status, again.status) == (0, 2)
     assert "nothing awaits a decision" in again.errors
     assert left == []
+
+
+async def test_the_full_check_goes_on_past_records_that_a_deed_declared_lost(
+    operator: Operator,
+) -> None:
+    def types(*arguments: str) -> Ended:
+        return operator.config("audit", *arguments)
+
+    for _ in range(3):
+        await asyncio.to_thread(operator.config, "limits", "remove", "org:acme")
+    await asyncio.to_thread(types, "export")
+    database = open_database(load_settings(operator.config_file).database_url)
+    leaves = await DatabaseAuditTrees(database).leaves(OPERATORS, 0, 3)
+    await lose(database, 2, leaves[HASH_BYTES : 2 * HASH_BYTES])
+    undone = await asyncio.to_thread(types, "fsck")
+    await asyncio.to_thread(types, "lost", "--reason", "its disk burnt", "--yes")
+    await asyncio.to_thread(types, "export")
+    declared = await asyncio.to_thread(types, "fsck")
+    await lose(database, 3, leaves[2 * HASH_BYTES :])
+    beyond = await asyncio.to_thread(types, "fsck")
+    await AwaitedTable(database).give_up(1)
+    forged = await asyncio.to_thread(types, "fsck")
+    await database.close()
+
+    assert "BAD: -operators, record 2: the record is missing" in undone.output
+    assert "-operators: 3 records, 0 checkpoints" in declared.output
+    assert "note: 1 records were declared lost: 2\n" in declared.output
+    assert (declared.status, declared.last_line) == (0, "the log is whole")
+    assert "note: 1 records were declared lost: 2\n" in beyond.output
+    assert "BAD: -operators, record 3: the record is missing" in beyond.output
+    assert "note: 2 records were declared lost: 2 to 3\n" in forged.output
+    assert "BAD: 2 records are called lost, and deeds say so of 1\n" in forged.output
+    assert [each.status for each in (undone, beyond, forged)] == [1, 1, 1]
+
+
+async def lose(database: Database, sequence: int, leaf: bytes) -> None:
+    """Take a record out of the database, which then awaits it."""
+    columns = audit_records.c
+    mine = (columns.organisation == OPERATORS) & (columns.sequence == sequence)
+    async with database.writing() as connection:
+        await connection.execute(delete(audit_records).where(mine))
+        await await_records(connection, OPERATORS, sequence - 1, leaf)
 
 
 async def test_the_schema_goes_down_under_workers_only_when_that_is_said(

@@ -185,6 +185,15 @@ class AwaitedTable:
         async with self._database.writing() as connection:
             await connection.execute(insert(audit_awaited_deeds), rows)
 
+    async def lost_leaves(self, organisation: str) -> dict[int, bytes]:
+        """The leaves of an organisation's numbers whose records were given up, by number."""
+        query = select(_RECORDS.sequence, _RECORDS.leaf).where(
+            _RECORDS.organisation == organisation, _RECORDS.lost_us > 0
+        )
+        async with self._database.reading() as connection:
+            rows = await connection.execute(query.order_by(_RECORDS.sequence))
+            return {sequence: bytes(leaf) for sequence, leaf in rows}
+
     async def finish(self) -> None:
         """All is safe, or somebody has said that it will do: nobody waits any more."""
         async with self._database.writing() as connection:
