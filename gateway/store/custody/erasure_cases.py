@@ -99,7 +99,7 @@ class ErasureCase(Struct, frozen=True):
 
     def is_claimed(self, now_us: int) -> bool:
         """Whether somebody carries it out now, for all that is known."""
-        return self.claimed_us > now_us - CLAIM_US
+        return now_us - CLAIM_US < self.claimed_us < now_us + CLAIM_US
 
     @property
     def is_asked(self) -> bool:
@@ -271,11 +271,13 @@ class ErasureCases:
 
         `also` has to be so besides.
         """
+        now_us = self._clock.utc_us()
         as_seen = (
             (_C.id == case.id)
             & (_C.state == "open")
             & (_C.asked_by == case.asked_by)
-            & (_C.claimed_us <= self._clock.utc_us() - CLAIM_US)
+            # What was claimed long after now was claimed by a clock that was set back since.
+            & ((_C.claimed_us <= now_us - CLAIM_US) | (_C.claimed_us >= now_us + CLAIM_US))
         )
         async with self._database.writing() as connection:
             change = update(erasure_cases).where(as_seen, *also)

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import insert, or_, select, tuple_, update
+from sqlalchemy import insert, not_, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.audit.projection import RETIRED, START, Position, ProjectedRecord
@@ -33,7 +33,8 @@ from gateway.store.workers import workers
 
 _AT_ONCE: Final = 500
 ENDING_US: Final = 900_000_000
-"""Whoever began to write outcomes so long ago, and did not finish, is not waited for."""
+"""Whoever began to write outcomes so long ago, and did not finish, is not waited for; nor is who
+began so long after now: a clock was set back."""
 
 
 class Standing(Struct, frozen=True):
@@ -105,7 +106,8 @@ class Retiring:
         A log has one writer: who finds it under its own name goes on after a crash.
         """
         columns, now_us = gone_workers.c, self._clock.utc_us()
-        is_free = or_(columns.ending_by.in_(["", log]), columns.ending_us < now_us - ENDING_US)
+        is_over = not_(columns.ending_us.between(now_us - ENDING_US, now_us + ENDING_US))
+        is_free = or_(columns.ending_by.in_(["", log]), is_over)
         mine = update(gone_workers).where(columns.worker == worker, is_free)
         async with self._database.writing() as connection:
             taken = await connection.execute(mine.values(ending_by=log, ending_us=now_us))

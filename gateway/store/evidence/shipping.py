@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from msgspec import structs
-from sqlalchemy import Update, insert, or_, select, update
+from sqlalchemy import Update, insert, not_, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from gateway.audit.export import export_line
@@ -27,6 +27,8 @@ BATCH_LINES = 500
 ROUND_BATCHES = 20
 """After so many the next sink has its turn; the duty comes back a second later."""
 LEASE_US = 60_000_000
+APART_US = 10 * LEASE_US
+"""A lease that ends later was taken by a clock that is further ahead than any that is kept."""
 REFUSED_EVERY_US = 10_000_000
 LOOK_S = 10.0
 """How often an idle log is asked for new checkpoints."""
@@ -221,7 +223,10 @@ class Shipper:
         values = {"holder": self._holder, "until_us": now_us + LEASE_US}
         take = update(audit_shippers).where(
             columns.sink == name,
-            or_(columns.until_us < now_us, columns.holder == self._holder),
+            or_(
+                not_(columns.until_us.between(now_us, now_us + APART_US)),
+                columns.holder == self._holder,
+            ),
         )
         async with self._database.reading() as connection:
             known = (

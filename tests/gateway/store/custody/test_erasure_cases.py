@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.audit.memory import MemoryAuditLog
-from gateway.clock import StoppedClock
+from gateway.clock import DAY_US, StoppedClock
 from gateway.store.custody.erasure_attempts import Attempt, DatedKey, keys_of, most_of
 from gateway.store.custody.erasure_cases import CLAIM_US, ErasureCase, ErasureCases
 from gateway.store.custody.kept_holdings import Holdings
@@ -106,6 +106,10 @@ async def test_what_is_being_carried_out_is_nobody_elses_until_it_failed_or_cras
     desk.clock.advance(CLAIM_US / 1e6)
     third_us = await desk.cases.claim(case)
     assert third_us > second_us, "whoever claimed it before is taken to have crashed"
+    assert (await desk.cases.found(case.id)).is_claimed(desk.clock.utc_us())
+    desk.clock.jump(-DAY_US / 1e6)
+    assert not (await desk.cases.found(case.id)).is_claimed(desk.clock.utc_us())
+    third_us = await desk.cases.claim(case)
     await desk.cases.release(case, second_us)
     assert (await desk.cases.found(case.id)).claimed_us == third_us, "it is not theirs any more"
     closed = await desk.cases.close(case, third_us, closed_by="dan", keys=7, comment="agreed")

@@ -185,6 +185,8 @@ async def test_outcomes_of_a_retired_worker_are_written_by_one_log_at_a_time(
     assert await retiring.begin_ending("w2", "w1-operators"), "the other one never did"
     await retiring.finish_ending("w2", "w1-operators")
     assert await retiring.begin_ending("w2", "w1-admin")
+    clock.jump(-2 * ENDING_US / 1e6)
+    assert await retiring.begin_ending("w2", "w1-operators"), "its beginning is to come"
 
 
 async def test_a_disk_that_comes_back_after_it_is_not_heard(lost: Lost, two: Two) -> None:

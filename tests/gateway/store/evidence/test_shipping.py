@@ -197,13 +197,27 @@ async def test_a_worker_that_died_while_it_delivered_holds_nobody_up_for_long(lo
     assert await dead._take_lease("siem")
     assert await log.shipper("w1", siem=sink).perform() == 0
     later = log.shipper("w1", siem=sink)
-    later._clock = _Later()
+    later._clock = _Other(120)
     assert await later.perform() == 6
 
 
-class _Later(SystemClock):
+async def test_who_died_before_the_clock_was_set_back_holds_nobody_up_until_it_is_there_again(
+    log: Log,
+) -> None:
+    await log.add(0, 3)
+    dead, sink = log.shipper("dead", siem=ListSink()), ListSink()
+    assert await dead._take_lease("siem")
+    earlier = log.shipper("w1", siem=sink)
+    earlier._clock = _Other(-3_600)
+    assert await earlier.perform() == 6
+
+
+class _Other(SystemClock):
+    def __init__(self, ahead_s: int) -> None:
+        self._ahead_us = ahead_s * 1_000_000
+
     def utc_us(self) -> int:
-        return super().utc_us() + 120_000_000
+        return super().utc_us() + self._ahead_us
 
 
 async def test_a_file_gets_json_lines_and_follows_a_rotation(log: Log, tmp_path: Path) -> None:
