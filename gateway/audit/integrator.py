@@ -236,9 +236,9 @@ class Integrator:
         for start in range(0, len(logs), _AT_ONCE):
             signed = []
             for organisation, tree in logs[start : start + _AT_ONCE]:
-                known = newest.get(organisation)
-                await self._require_unforked(organisation, tree, known, exported.get(organisation))
-                utc_us = max(self._clock.utc_us(), _after(known))
+                known = newest.get(organisation), exported.get(organisation)
+                await self._require_unforked(organisation, tree, *known)
+                utc_us = max(self._clock.utc_us(), *map(_after, known))
                 await self._copy_leaves(organisation, tree.size)
                 signed.append(self._sign(organisation, tree, utc_us))
             kept = await self._trees.keep(signed)
@@ -351,7 +351,11 @@ class Integrator:
 
 
 def _after(newest: SignedCheckpoint | None) -> int:
-    """Checkpoints keep their order also when the clock is set back."""
+    """Checkpoints keep their order also when the clock is set back.
+
+    Those outside of the database, too: one that was put back could otherwise sign once more what
+    it has lost, at the same moment, and pass for whole.
+    """
     return newest.signed_us + 1 if newest else 0
 
 

@@ -4,6 +4,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from gateway import rhythm
 from gateway.clock import StoppedClock
 from gateway.configuration.settings import AuditSettings, Settings
 from gateway.money.budgets import Limit
-from gateway.oversight.deeds import Deeds
+from gateway.oversight.deeds import OPERATORS, Deeds
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.awaited import AwaitedTable
 from gateway.store.evidence.deeds_again import needs_decision
@@ -32,7 +33,7 @@ class Installation:
     def __init__(self, folder: Path, url: str) -> None:
         audit = AuditSettings(directory="audit", checkpoint_directory="checkpoints")
         self.settings = Settings(source="a test", folder=str(folder), audit=audit)
-        self._folder, self._url = folder, url
+        self.folder, self._url = folder, url
         self.clock = StoppedClock()
 
     @asynccontextmanager
@@ -43,12 +44,15 @@ class Installation:
         finally:
             await database.close()
 
-    async def order(self, *deeds: tuple[str, object]) -> None:
+    async def order(self, *deeds: tuple[str, object], error: str = "") -> None:
         """Record deeds; a minute later they are projected and signed, as at a worker's end."""
         async with self.opened() as (_, integration):
-            async with running(self._folder / "audit", "w0-operators", clock=self.clock) as log:
+            async with running(self.folder / "audit", "w0-operators", clock=self.clock) as log:
                 for action, after in deeds:
-                    await Deeds(log, self.clock).record("os:root", action, "acme", after=after)
+                    write = partial(Deeds(log, self.clock).record, "os:root", action, "acme")
+                    await write(after=after)
+                    if error:
+                        await write(error=error)
             self.clock.advance(60.0)
             await integration.open()
             await integration.drain()
@@ -97,17 +101,18 @@ async def test_a_start_waits_until_somebody_decides_about_what_no_log_can_do_aga
     await put_back.order(("policy.publish", {"level": "org:acme", "number": 1}))
     put_back.copy(put_back.name, "old.db")
     lower = {"account": "org:acme", "limit_microusd": "10", "window": "total"}
-    await put_back.order(("budget.set", lower), ("policy.edited", {}), ("policy.publish", {}))
+    await put_back.order(("budget.set", lower), ("policy.edited", {}))
+    await put_back.order(("policy.publish", {}), error="conflict")
     put_back.copy("old.db", put_back.name)
 
     for _ in range(2):  # A start that ends meanwhile takes nothing back, and the next one waits.
         async with waiting(put_back, "policy.publish") as database:
             (budget,) = await LeaseTable(database, put_back.clock).budgets()
             assert budget.limit.limit_microusd == 10
-    async with waiting(put_back, "policy.publish") as database:
-        await AwaitedTable(database).finish()
-    async with put_back.opened() as (_, integration):
-        await integration.open()
+    for _ in range(2):
+        async with put_back.opened() as (database, integration):
+            await AwaitedTable(database).finish()
+            await integration.open()
 
 
 async def test_a_clock_that_was_set_back_since_the_backup_hides_no_deed(
@@ -118,12 +123,30 @@ async def test_a_clock_that_was_set_back_since_the_backup_hides_no_deed(
     put_back.clock.jump(-3_600.0)
     await put_back.order(("hold.set", {}))
     put_back.copy("old.db", put_back.name)
+    async with put_back.opened() as (_, integration):
+        # Nor does a command that brings the records back and signs before anybody starts.
+        assert await integration.checkpoint_of(OPERATORS, 2) is not None
     async with waiting(put_back, "hold.set") as database:
         await AwaitedTable(database).finish()
 
 
+@pytest.mark.parametrize("leaves", [b"", b'\n{"first":1,"leaves":"%s"}\n' % (b"A" * 86 + b"==")])
+async def test_without_the_leaves_that_were_signed_records_are_numbered_as_they_come(
+    put_back: Installation, leaves: bytes
+) -> None:
+    """One worker's come in the order in which they came before; other leaves are not believed."""
+    put_back.copy(put_back.name, "old.db")
+    await put_back.order(("session.began", {}), ("session.ended", {}))
+    put_back.copy("old.db", put_back.name)
+    (path,) = (put_back.folder / "checkpoints").glob("*.leaves")
+    path.write_bytes(leaves)
+    async with put_back.opened() as (_, integration):
+        await integration.open()
+        assert (await integration.trees.trees())[OPERATORS].size == 2
+
+
 def test_what_may_have_narrowed_something_needs_a_decision_also_where_it_is_not_known() -> None:
-    narrows = ("policy.publish", "policy.stop", "hold.set", "secret.removed", "pool.drained")
+    narrows = ("policy.publish", "policy.stop", "hold.set", "secret.removed", "batch.cancelled")
     assert all(map(needs_decision, (*narrows, "team.archived", "something.new", "policy.new")))
     opens = ("policy.drafted", "hold.released", "key.revoked", "session.began", "pool.resumed")
     assert not any(map(needs_decision, opens))
