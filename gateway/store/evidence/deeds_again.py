@@ -15,6 +15,7 @@ from gateway.store.engine import Database
 from gateway.store.evidence.narrowed_again import NarrowedAgain
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.evidence.told_deeds import Ordered, ToldDeeds
+from gateway.store.identity.setup_links import setup_links
 from gateway.store.revisions import bump, revision_in
 from gateway.store.schema.tables import (
     admin_sessions,
@@ -32,11 +33,12 @@ _ROLES = ("role.revoked", "role.granted")
 _OPENS_NOTHING = frozenset(
     {
         # Done again here, or about what is only looked at.
-        *("audit", "batch", "budget", "clock", "content", "diagnostics", "drift", "erasure"),
-        *("file", "incident", "integrity", "key", "master_key", "pack", "person", "place"),
-        *("provider", "rate_limit", "records", "request", "review", "role", "session"),
-        *("setup_link", "sink", "subject", "traffic"),
+        *("audit", "budget", "clock", "content", "diagnostics", "drift", "erasure", "incident"),
+        *("integrity", "key", "master_key", "pack", "person", "place", "provider", "rate_limit"),
+        *("records", "request", "review", "role", "session", "setup_link", "sink", "subject"),
+        "traffic",
         # Without them less is permitted, or as much.
+        *("batch.never_ended", "batch.sent_twice"),
         *("hold.release_asked", "hold.release_declined", "hold.released"),
         *("policy.approve", "policy.discarded", "policy.drafted", "policy.edited"),
         *("policy.reject", "policy.shadow", "pool.resumed"),
@@ -122,6 +124,7 @@ class DeedsAgain:
             # Whoever signed out since, or followed a link, could come in by it again.
             await connection.execute(delete(admin_sessions))
             await connection.execute(delete(invitations))
+            await connection.execute(delete(setup_links))
         return counts
 
     async def _last(self, actions: tuple[str, str]) -> list[tuple[str, str, str]]:
