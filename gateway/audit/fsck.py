@@ -123,7 +123,7 @@ async def _leaves(
     """The leaf of each number in order; instead of one what is wrong with it."""
     expected = 1
     async for row in rows:
-        while expected < row.sequence and expected in lost:
+        while expected in lost:
             yield lost[expected]
             expected += 1
         if row.sequence != expected:

@@ -58,7 +58,14 @@ async def test_what_is_lost_is_given_up_in_words(operator: Operator) -> None:
     told = await asyncio.to_thread(operator.config, "audit", "lost", "--reason", "burnt")
     done = await asyncio.to_thread(operator.config, "audit", "lost", "--reason", "burnt", "--yes")
     again = await asyncio.to_thread(operator.config, "audit", "lost", "--reason", "burnt", "--yes")
+    database = open_database(load_settings(operator.config_file).database_url)
+    table = AwaitedTable(database)
+    given_up = await table.workers()
+    await table.tell("other", (), 1)
+    came_back = await table.workers()
+    await database.close()
 
+    assert (given_up, came_back) == ([], ["other"])
     awaited = "awaited: workers other, 1 records of acme\n"
     assert told.output == f"{awaited}nothing was done without --yes\n"
     assert done.output == awaited
@@ -108,9 +115,10 @@ async def test_the_full_check_goes_on_past_records_that_a_deed_declared_lost(
     await lose(database, 2, leaves[HASH_BYTES : 2 * HASH_BYTES])
     undone = await asyncio.to_thread(types, "fsck")
     await asyncio.to_thread(types, "lost", "--reason", "its disk burnt", "--yes")
+    early = await asyncio.to_thread(types, "fsck")
     await asyncio.to_thread(types, "export")
     declared = await asyncio.to_thread(types, "fsck")
-    await lose(database, 3, leaves[2 * HASH_BYTES :])
+    await lose(database, 1, leaves[:HASH_BYTES])
     beyond = await asyncio.to_thread(types, "fsck")
     await AwaitedTable(database).give_up(1)
     forged = await asyncio.to_thread(types, "fsck")
@@ -119,10 +127,11 @@ async def test_the_full_check_goes_on_past_records_that_a_deed_declared_lost(
     assert "BAD: -operators, record 2: the record is missing" in undone.output
     assert "-operators: 3 records, 0 checkpoints" in declared.output
     assert "note: 1 records were declared lost: 2\n" in declared.output
+    assert early.status == 0, "the deed has no number yet, as is said"
     assert (declared.status, declared.last_line) == (0, "the log is whole")
-    assert "note: 1 records were declared lost: 2\n" in beyond.output
-    assert "BAD: -operators, record 3: the record is missing" in beyond.output
-    assert "note: 2 records were declared lost: 2 to 3\n" in forged.output
+    assert "-operators: 0 records, 0 checkpoints" in beyond.output
+    assert "BAD: -operators, record 1: the record is missing" in beyond.output
+    assert "note: 2 records were declared lost: 1 to 2\n" in forged.output
     assert "BAD: 2 records are called lost, and deeds say so of 1\n" in forged.output
     assert [each.status for each in (undone, beyond, forged)] == [1, 1, 1]
 

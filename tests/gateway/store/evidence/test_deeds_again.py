@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy import update
 
 from gateway.audit.entries import encode_record, entry_bytes
 from gateway.audit.projection import START, ProjectedRecord
@@ -23,8 +24,10 @@ from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.invitations import Invitations
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 from gateway.store.identity.people import PeopleStore
+from gateway.store.identity.setup_links import SetupLinks
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.rate_limits import RateLimitTable
+from gateway.store.schema.audit import audit_records
 from gateway.types import AuditRecord
 
 
@@ -79,8 +82,8 @@ async def test_a_secret_that_was_replaced_since_ends_when_it_ended(
     database: Database, clock: StoppedClock, log: Log
 ) -> None:
     store, began_us = KeyStore(database, PEPPERS, clock), clock.utc_us()
-    at_once, later, twice, kept, failed = [
-        await store.issue(NewKey(PLACE, name, "ada")) for name in "abcde"
+    at_once, later, twice, kept, failed, revoked = [
+        await store.issue(NewKey(PLACE, name, "ada")) for name in "abcdef"
     ]
     log.add("key.rotated", key_id=kept.key_id, overlap_s=60)
     known = await store.rotate(kept.key_id, overlap_s=60.0)
@@ -88,6 +91,8 @@ async def test_a_secret_that_was_replaced_since_ends_when_it_ended(
     log.add("key.rotated", key_id=later.key_id, overlap_s=3600)
     for overlap_s in (7200, 0):
         log.add("key.rotated", key_id=twice.key_id, overlap_s=overlap_s)
+    log.add("key.rotated", key_id=revoked.key_id, overlap_s=60)
+    log.add("key.revoked", key_id=revoked.key_id)
     leaf = log.add("key.rotated", key_id=failed.key_id, overlap_s=0)
     log.add("key.rotated", failed=leaf)
     await log.project()
@@ -95,7 +100,7 @@ async def test_a_secret_that_was_replaced_since_ends_when_it_ended(
     again = await DeedsAgain(database, log.sink, clock).perform(0)
     now_us = clock.utc_us()
 
-    assert again == Again(0, 3, 0, 0, 0)
+    assert again == Again(1, 3, 0, 0, 0)
     assert [
         await is_good(store, key, now_us) for key in (at_once, later, twice, known, failed)
     ] == [False, True, False, True, True]
@@ -141,6 +146,9 @@ async def test_limits_are_as_low_again_as_they_were_last_set(
     database: Database, clock: StoppedClock, log: Log
 ) -> None:
     budgets, rates = LeaseTable(database, clock), RateLimitTable(database)
+    links = SetupLinks(database, clock)
+    link = await links.make()
+    assert link is not None
     for account in ("org:acme", "org:kept", "org:wider", "org:open", "org:failed"):
         await budgets.set_limit(Limit(account, 1_000))
         await rates.set(RateLimit(account, 60))
@@ -161,6 +169,8 @@ async def test_limits_are_as_low_again_as_they_were_last_set(
     again = await DeedsAgain(database, log.sink, clock).perform(0)
 
     assert again.limits_lowered == 5
+    with pytest.raises(Unauthenticated):
+        await links.require(link)  # It may have made the first person since.
     found = {each.limit.account: each.limit.limit_microusd for each in await budgets.budgets()}
     same = dict.fromkeys(("org:kept", "org:wider", "org:open", "org:failed"), 1_000)
     assert found == {**same, "org:acme": 10, "org:new": 7}
@@ -183,6 +193,8 @@ async def test_keys_may_do_as_little_again_as_was_said_last(
         (await store.issue(NewKey(PLACE, name, "ada", models=models))).key_id for name in "abcde"
     ]
     every = (await store.issue(NewKey(PLACE, "f", "ada", labels=("eu",)))).key_id
+    soon = NewKey(PLACE, "g", "ada", expires_us=now_us + SECOND_US)
+    ended = (await store.issue(soon)).key_id
     await store.revoke(revoked)
     scope: dict[str, Any] = {"labels": "none", "translation": "strict"}
     log.add("key.narrowed", key_id=typed, models="gpt, own", expires_us=str(ends_us), **scope)
@@ -190,10 +202,11 @@ async def test_keys_may_do_as_little_again_as_was_said_last(
     log.add("key.narrowed", key_id=paged, **page)
     log.add("key.narrowed", key_id=wide, **page)
     log.add("key.widened", key_id=wide, models="all", expires_us="never", **scope)
-    for key_id in (none, revoked):
+    for key_id in (none, revoked, ended):
         log.add("key.narrowed", key_id=key_id, models="none", expires_us="never", **scope)
     log.add("key.narrowed", key_id=every, **page)
     await log.project()
+    clock.advance(1.0)
     again = await DeedsAgain(database, log.sink, clock).perform(0)
 
     assert again.keys_narrowed == 5
@@ -209,9 +222,27 @@ async def test_keys_may_do_as_little_again_as_was_said_last(
         none: ([], None, "strict"),
         revoked: (sorted(models), None, "warn"),
         every: (["own"], None, "warn"),
+        ended: ([], now_us + SECOND_US, "warn"),
     }
     assert found[none].principal.models == frozenset()
     assert found[every].principal.labels == ("eu",)
+
+
+async def test_deeds_whose_segments_were_moved_away_stop_no_start(
+    database: Database, clock: StoppedClock, log: Log
+) -> None:
+    store = KeyStore(database, PEPPERS, clock)
+    old, new = [await store.issue(NewKey(PLACE, name, "ada")) for name in "ab"]
+    for key in (old, new):
+        log.add("key.revoked", key_id=key.key_id)
+    await log.project()
+    async with database.writing() as connection:
+        moved = update(audit_records).where(audit_records.c.sequence == 1)
+        await connection.execute(moved.values(raw=None))
+    again = await DeedsAgain(database, log.sink, clock).perform(0)
+
+    assert again.keys_revoked == 1
+    assert [await is_good(store, key, clock.utc_us()) for key in (old, new)] == [True, False]
 
 
 async def test_where_number_and_time_differ_what_took_away_holds(
@@ -219,6 +250,7 @@ async def test_where_number_and_time_differ_what_took_away_holds(
 ) -> None:
     """A clock was set back in between, or one worker's records came in before another's."""
     people, budgets = PeopleStore(database, clock), LeaseTable(database, clock)
+    rates = RateLimitTable(database)
     for name in ("ada", "bo"):
         await people.add(name, password=Secret("a long enough word"))
         await budgets.set_limit(Limit(f"org:{name}", 1_000))
@@ -226,6 +258,8 @@ async def test_where_number_and_time_differ_what_took_away_holds(
     limit: dict[str, Any] = {"account": "org:ada", "window": "total"}
     log.add("person.enabled", name="ada")
     log.add("budget.set", **limit, limit_microusd=500)
+    log.add("rate_limit.set", account="org:ada", rpm="500")
+    log.add("rate_limit.set", account="org:ada", rpm="10", at_us=early_us)
     log.add("person.disabled", name="ada", at_us=early_us)
     log.add("budget.set", **limit, limit_microusd=10, at_us=early_us)
     limit["account"] = "org:bo"
@@ -236,5 +270,6 @@ async def test_where_number_and_time_differ_what_took_away_holds(
     await log.project()
     again = await DeedsAgain(database, log.sink, clock).perform(0)
 
-    assert (again.people_disabled, again.limits_lowered) == (2, 2)
+    assert (again.people_disabled, again.limits_lowered) == (2, 3)
+    assert await rates.all() == [RateLimit("org:ada", 10)]
     assert {each.limit.limit_microusd for each in await budgets.budgets()} == {10}

@@ -442,6 +442,30 @@ async def test_the_full_check_finds_records_that_are_missing(local: Ledgered) ->
         assert bad.sequence == number
 
 
+async def test_the_full_check_goes_on_with_the_leaves_of_what_was_declared_lost(
+    local: Ledgered,
+) -> None:
+    await local.write(0, 3)
+    await local.sign()
+    raw = await local.trees.leaves("acme", 0, 4)
+    leaves = {number: raw[32 * number - 32 : 32 * number] for number in (1, 4)}
+    columns = audit_records.c
+    gone = (columns.organisation == "acme") & columns.sequence.in_(leaves)
+    async with local.database.writing() as connection:
+        await connection.execute(delete(audit_records).where(gone))
+
+    async def checked(lost: dict[int, bytes]) -> tuple[int, BadLog | None]:
+        rows, signed = local.sink.records(AuditQuery(organisation="acme")), await checkpoints(local)
+        keys = [local.signer.verifier_key]
+        return await check_log("acme", rows, signed, local.trees, keys, lost)
+
+    assert await checked(leaves) == (4, None)
+    other = BadLog("acme", 4, "not what was signed at 4 records")
+    assert await checked({**leaves, 1: bytes(32)}) == (4, other)
+    short = BadLog("acme", 4, "records are missing at the end")
+    assert await checked({1: leaves[1]}) == (3, short)
+
+
 async def test_checkpoints_of_logs_that_were_signed_at_one_moment_are_told_apart(
     log: Ledgered,
 ) -> None:
