@@ -141,6 +141,12 @@ def test_every_part_of_a_log_holds_and_its_neighbours_do_not(
             "record 4: changed",
         ),
         (
+            lambda made: made.files.update(
+                {"records.jsonl": made.files["records.jsonl"][:-1] + b" "}
+            ),
+            "record 4: changed",
+        ),
+        (
             lambda made: made.files.update({"records.jsonl": made.files["records.jsonl"] + b"\n"}),
             "record 5: changed",
         ),
@@ -390,12 +396,23 @@ def test_a_note_may_have_several_signatures_and_lines_that_we_do_not_know() -> N
         open_checkpoint(SIGNER.sign(checkpoint) + "\u2014 log/w0\n", keys[1:])
     with pytest.raises(Wrong, match="signature line cannot be read"):
         open_checkpoint(SIGNER.sign(checkpoint) + "\u2014 log/w0 a b\n", keys[1:])
+    with pytest.raises(Wrong, match="signature line cannot be read"):
+        open_checkpoint(SIGNER.sign(checkpoint).replace("\u2014", "-"), keys)
 
 
-def _noted(text: str) -> str:
+def _noted(text: str, name: str = SIGNER.name, short: bytes = b"") -> str:
     raw = SIGNER._key.sign(text.encode())
-    short = parse_key(SIGNER.verifier_key)[1]
-    return f"{text}\n\u2014 {SIGNER.name} {base64.b64encode(short + raw).decode()}\n"
+    short = short or parse_key(SIGNER.verifier_key)[1]
+    return f"{text}\n\u2014 {name} {base64.b64encode(short + raw).decode()}\n"
+
+
+def test_a_signature_counts_under_the_name_and_the_hash_of_its_key_alone() -> None:
+    text = Checkpoint(ORIGIN, 5, bytes(32), 7).text()
+    keys = [parse_key(SIGNER.verifier_key)]
+    assert open_checkpoint(_noted(text), keys) == (ORIGIN, 5, bytes(32), 7)
+    for note in (_noted(text, name="log/w9"), _noted(text, short=bytes(4))):
+        with pytest.raises(Wrong, match="not signed by the log's key"):
+            open_checkpoint(note, keys)
 
 
 def test_a_key_is_read_as_it_is_written_and_no_other() -> None:
