@@ -36,6 +36,7 @@ ID_BYTES = 24
 FLAWS_MAX = 100
 """What is told of a file that is no batch; more would help nobody."""
 CUSTOM_ID_LENGTH_MAX = 512
+UNREADABLE = "The gateway cannot read what it kept of this line."
 ACTIVE: tuple[BatchState, ...] = ("validating", "in_progress", "finalizing", "cancelling")
 OPEN: tuple[BatchState, ...] = ("validating", "in_progress")
 """States in which a batch can still be cancelled."""
@@ -84,6 +85,8 @@ class Line(Struct, frozen=True):
     """Its place in the batch, from 1."""
     custom_id: str
     body: bytes
+    is_damaged: bool = False
+    """Whether its name or its body cannot be opened any more, and is empty here."""
 
     def __repr__(self) -> str:
         return f"Line({self.number})"  # The rest is content.
@@ -125,6 +128,8 @@ class EndedLine(Struct, frozen=True):
     custom_id: str
     state: LineState
     end: LineEnd | None
+    is_damaged: bool = False
+    """Whether it has an end that cannot be opened any more."""
 
     def __repr__(self) -> str:
         return f"EndedLine({self.number}, {self.state})"

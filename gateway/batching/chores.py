@@ -6,12 +6,13 @@ cleared away first.
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from msgspec import structs
 
-from gateway.batches import FLAWS_MAX, Batch, EndedLine, Flaw, Line, LineState
+from gateway.batches import FLAWS_MAX, Batch, EndedLine, Flaw, Line, LineCounts, LineState
 from gateway.clock import SECOND_US, Clock
 from gateway.configuration.settings import Limits
 from gateway.dialects.openai_batches import read_lines, result_line
@@ -90,10 +91,11 @@ class BatchChores:
         if key is None:
             return
         await self._lines.give_up(batch.batch_id, GIVEN_UP_AS[batch.ending])
-        counts = await self._lines.counts(batch.batch_id)
         keeps_lines = batch.kind == "messages"
-        if not keeps_lines:
-            batch = await self._with_files(batch, key, holder)
+        if keeps_lines:
+            counts = await self._lines.counts(batch.batch_id)
+        else:
+            batch, counts = await self._with_files(batch, key, holder)
         await self._batches.end(batch, counts, keeps_lines=keeps_lines, holder=holder)
 
     async def _raw_lines(
@@ -115,8 +117,10 @@ class BatchChores:
                 return
             yield number, raw
 
-    async def _with_files(self, batch: Batch, key: ContentKey, holder: str) -> Batch:
-        """Write the results into files, named before so that they are written once."""
+    async def _with_files(
+        self, batch: Batch, key: ContentKey, holder: str
+    ) -> tuple[Batch, LineCounts]:
+        """Write the results into files, named before so that they are written once; and count."""
         if not batch.output_file_id:
             names = (self._files.new_id(), self._files.new_id())
             await self._batches.name_files(batch.batch_id, *names, holder)
@@ -124,15 +128,18 @@ class BatchChores:
         check = leading(batch.batch_id, holder, FINISHED)
         output = await self._begin(batch, batch.output_file_id, check)
         errors = await self._begin(batch, batch.error_file_id, check)
+        counted = Counter[str]()
         async for group in self._lines.ended(batch, key):
+            counted.update(line.state for line in group)
             for writer, is_output in ((output, True), (errors, False)):
                 if text := _rendered(batch, group, is_output=is_output):
                     await writer.write(text)
-        return structs.replace(
+        batch = structs.replace(
             batch,
             output_file_id=await self._end(batch, output, "output"),
             error_file_id=await self._end(batch, errors, "error"),
         )
+        return batch, LineCounts(**counted)
 
     async def _begin(self, batch: Batch, file_id: str, check: Check) -> FileWriter:
         return await self._files.begin(batch.project, batch.key_id, "batch_output", file_id, check)

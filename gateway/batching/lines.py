@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.admission.bounds import check_values
-from gateway.batches import Batch, Line, LineEnd
+from gateway.batches import UNREADABLE, Batch, Line, LineEnd
 from gateway.batching.parking import Remnant, Ticket, resumed, ticket_of
 from gateway.batching.pipeline import BatchPipeline
 from gateway.clock import Clock
@@ -97,6 +97,8 @@ class LineJourneys:
         dialect = self._dialects[batch.endpoint]
 
         async def read_body() -> bytes:
+            if line.is_damaged:
+                raise GatewrightError(UNREADABLE)
             check_whole(line.body, self._values_max)
             return line.body
 
@@ -169,7 +171,7 @@ class LineJourneys:
         Raises:
             AuditUnavailable, NotReady: it is to be ended again.
         """
-        error = GatewrightError("The gateway cannot read what it kept of this line.")
+        error = GatewrightError(UNREADABLE)
         arrived_us = remnant.arrived_us or self._clock.utc_us()
         arrival = self._arrival(batch, errand, remnant.request_id, arrived_us)
         if not is_recorded:

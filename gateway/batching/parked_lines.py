@@ -88,7 +88,7 @@ class ParkedLines:
     ) -> list[tuple[ParkedLine, Ticket]]:
         """Lines with their tickets, whose money this worker now has set aside.
 
-        Those whose tickets it cannot read are left out: they have ended.
+        Those of which it cannot read all are left out: they have ended.
 
         Raises:
             AuditUnavailable, NotReady: some are still to be ended; they may be given again.
@@ -97,6 +97,8 @@ class ParkedLines:
         held: list[tuple[ParkedLine, Ticket]] = []
         for line in await self._store.lines(batch.batch_id, key, numbers):
             ticket = decode_ticket(line.ticket)
+            if line.line.is_damaged and isinstance(ticket, Ticket):
+                ticket = remnant_of(ticket)
             if isinstance(ticket, Remnant):
                 await self._lose(batch, key, row, line, ticket)
                 continue
@@ -206,7 +208,7 @@ class ParkedLines:
     async def _lose(
         self, batch: Batch, key: ContentKey, row: ParcelRow, line: ParkedLine, remnant: Remnant
     ) -> None:
-        """End a line alone whose ticket cannot be read."""
+        """End a line alone that cannot be read, or whose ticket cannot."""
         number = line.line.number
         self._log.warning(Event.BATCH_FAILED, batch=batch.batch_id, error_class="TicketUnreadable")
         check_end = await self._begin_ending(row, [number], [remnant.request_id])

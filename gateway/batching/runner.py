@@ -30,7 +30,7 @@ from gateway.store.batching.leads import LeadOver
 from gateway.store.batching.lines import Claim, LineStore
 from gateway.store.batching.turns import BatchTurns, Standing
 from gateway.store.database_clock import APART_US
-from gateway.telemetry import Event, logger
+from gateway.telemetry import Event, logger, raised_at
 
 
 REST_S_MAX = 60.0
@@ -106,7 +106,7 @@ class BatchRunner:
         self._known = {name: known for name, known in self._known.items() if name in ids}
         self._widths = {name: width for name, width in self._widths.items() if name in ids}
         for standing in standings:
-            await self._advance(standing)
+            await self._unless_closed(standing, self._advance(standing))
         await self._serve([each for each in standings if self._can_be_served(each)])
 
     async def keep(self) -> None:
@@ -194,9 +194,24 @@ class BatchRunner:
             )
             width = int(self._widths.get(standing.batch_id, self._slots))
             count = min(share, width - under_way)
-            known = await self._know(standing.batch_id) if count > 0 else None
-            if known is None:
-                continue
+            if count > 0:
+                await self._unless_closed(standing, self._claim(standing.batch_id, count))
+
+    async def _unless_closed(self, standing: Standing, step: Coroutine[Any, Any, None]) -> None:
+        """A batch whose row cannot be opened keeps no other one waiting."""
+        try:
+            await step
+        except NotReady as error:
+            self._log.warning(
+                Event.BATCH_FAILED,
+                batch=standing.batch_id,
+                error_class=type(error).__name__,
+                where=raised_at(error),
+            )
+
+    async def _claim(self, batch_id: str, count: int) -> None:
+        known = await self._know(batch_id)
+        if known is not None:
             batch, key = known
             for claim in await self._lines.claim(batch, key, self._holder, count):
                 self._begin_sending(claim, self._send(claim, key))
@@ -212,6 +227,9 @@ class BatchRunner:
         return self._known[batch_id]
 
     async def _send(self, claim: Claim, key: ContentKey) -> None:
+        if claim.line.is_damaged:
+            batch = claim.batch.batch_id
+            self._log.warning(Event.BATCH_FAILED, batch=batch, error_class="LineUnreadable")
         request_id = self._new_request_id()
         outcome = await self._journeys.send(
             claim.batch,

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from gateway.batches import Batch, EndedLine, Line
+from gateway.batches import UNREADABLE, Batch, EndedLine, Line
 from gateway.clock import SECOND_US
 from gateway.dialects.strict_json import decode_object, invalid
 from gateway.errors import RequestInvalid
@@ -134,6 +134,8 @@ def message_result_line(line: EndedLine) -> bytes:
 
 
 def _result(line: EndedLine) -> dict[str, Any]:
+    if line.is_damaged:
+        return _UNREADABLE
     if line.end is None:
         return _STOPPED if line.state == "errored" else {"type": line.state}
     if line.state == "succeeded":
@@ -141,14 +143,13 @@ def _result(line: EndedLine) -> dict[str, Any]:
     return {"type": "errored", "error": msgspec.Raw(line.end.body)}
 
 
-_STOPPED: Final = {
-    "type": "errored",
-    "error": {
-        "type": "error",
-        "error": {"type": "authentication_error", "message": STOPPED},
-        "request_id": None,
-    },
-}
+def _errored(kind: str, message: str) -> dict[str, Any]:
+    error = {"type": "error", "error": {"type": kind, "message": message}, "request_id": None}
+    return {"type": "errored", "error": error}
+
+
+_STOPPED: Final = _errored("authentication_error", STOPPED)
+_UNREADABLE: Final = _errored("api_error", UNREADABLE)
 
 
 def _time(time_us: int) -> str | None:

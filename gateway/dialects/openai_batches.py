@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from gateway.batches import (
     CUSTOM_ID_LENGTH_MAX,
+    UNREADABLE,
     Batch,
     EndedLine,
     Flaw,
@@ -17,7 +18,7 @@ from gateway.batches import (
 )
 from gateway.clock import SECOND_US
 from gateway.dialects.strict_json import checked, decode_object, invalid
-from gateway.errors import RequestInvalid
+from gateway.errors import GatewrightError, RequestInvalid
 
 
 ENDPOINTS: Final = (
@@ -206,7 +207,9 @@ def result_line(batch: Batch, line: EndedLine) -> bytes:
 
 
 def unsent(batch: Batch, line: EndedLine) -> dict[str, str]:
-    """Why a line was never sent."""
+    """Why a line was never sent, or what became of its end."""
+    if line.is_damaged:
+        return {"code": GatewrightError.code, "message": UNREADABLE}
     code, message = UNSENT.get(line.state, (batch.stopped or "internal_error", STOPPED))
     return {"code": code, "message": message}
 

@@ -44,11 +44,18 @@ class ContentKey:
 
     def open(self, sealed: bytes, *place: str | int) -> bytes:
         """Raises NotReady where this is not the piece that was sealed for this place."""
+        content = self.opened(sealed, *place)
+        if content is None:
+            raise NotReady("kept content was changed or moved and cannot be opened")
+        return content
+
+    def opened(self, sealed: bytes, *place: str | int) -> bytes | None:
+        """The same for one piece of many, of which the others are not to wait for it: None."""
         nonce, text = bytes(sealed[:_NONCE_BYTES]), bytes(sealed[_NONCE_BYTES:])
         try:
             return self._cipher.decrypt(nonce, text, _bytes_of((*self._about, *place)))
         except (InvalidTag, ValueError):
-            raise NotReady("kept content was changed or moved and cannot be opened") from None
+            return None
 
 
 def fresh_key(master: MasterKey, *about: str | int) -> ContentKey:

@@ -265,17 +265,7 @@ class LineStore:
             if not rows:
                 return
             last = rows[-1].number
-            yield [
-                EndedLine(
-                    row.number,
-                    key.open(row.sealed_id, "id", row.number).decode(),
-                    row.state,
-                    _END.decode(key.open(row.sealed_end, "end", row.number))
-                    if row.sealed_end
-                    else None,
-                )
-                for row in rows
-            ]
+            yield [_ended_line(row, key) for row in rows]
 
     async def waiting(self) -> Waiting:
         """What is still to be sent, in all batches that are not over."""
@@ -322,9 +312,23 @@ def ending_of(key: ContentKey, number: int, end: LineEnd) -> dict[str, Any]:
 
 
 def _claim_of(row: Any, batch: Batch, key: ContentKey, holder: str, until_us: int) -> Claim:
-    line = Line(
-        row.number,
-        key.open(row.sealed_id, "id", row.number).decode(),
-        key.open(row.sealed_body, "body", row.number),
-    )
-    return Claim(batch, line, holder, row.claims + 1, row.failures, until_us)
+    return Claim(batch, opened_line(row, key), holder, row.claims + 1, row.failures, until_us)
+
+
+def opened_line(row: Any, key: ContentKey) -> Line:
+    """What is kept of a line; a damaged one is given too, for the others are not to wait for it."""
+    name = key.opened(row.sealed_id, "id", row.number)
+    body = key.opened(row.sealed_body, "body", row.number)
+    is_damaged = name is None or body is None
+    return Line(row.number, (name or b"").decode(), body or b"", is_damaged)
+
+
+def _ended_line(row: Any, key: ContentKey) -> EndedLine:
+    name = (key.opened(row.sealed_id, "id", row.number) or b"").decode()
+    if not row.sealed_end:
+        return EndedLine(row.number, name, row.state, None)
+    raw = key.opened(row.sealed_end, "end", row.number)
+    try:
+        return EndedLine(row.number, name, row.state, _END.decode(raw or b""))
+    except msgspec.MsgspecError:
+        return EndedLine(row.number, name, "errored", None, is_damaged=True)

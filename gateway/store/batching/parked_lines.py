@@ -6,10 +6,10 @@ from typing import Any
 from sqlalchemy import and_, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.batches import Line, LineEnd
+from gateway.batches import LineEnd
 from gateway.clock import Clock
 from gateway.secrets.content_keys import ContentKey
-from gateway.store.batching.lines import Claim, ending_of, is_claimed
+from gateway.store.batching.lines import Claim, ending_of, is_claimed, opened_line
 from gateway.store.batching.parcel_rows import ParcelRow, ParkedLine, change, tended_until_us
 from gateway.store.engine import Database
 from gateway.store.schema.batches import batch_lines, batches
@@ -153,10 +153,5 @@ async def _end(
 
 
 def _parked_line(row: Any, key: ContentKey) -> ParkedLine:
-    line = Line(
-        row.number,
-        key.open(row.sealed_id, "id", row.number).decode(),
-        key.open(row.sealed_body, "body", row.number),
-    )
-    ticket = key.open(row.sealed_ticket, "ticket", row.number)
-    return ParkedLine(line, ticket, row.failures, bool(row.is_ending))
+    ticket = key.opened(row.sealed_ticket, "ticket", row.number) or b""
+    return ParkedLine(opened_line(row, key), ticket, row.failures, bool(row.is_ending))
