@@ -12,13 +12,22 @@ from functools import partial
 
 from msgspec import structs
 
-from gateway.batches import FLAWS_MAX, Batch, EndedLine, Flaw, Line, LineCounts, LineState
+from gateway.batches import (
+    FLAWS_MAX,
+    Batch,
+    EndedLine,
+    Flaw,
+    KeptFile,
+    Line,
+    LineCounts,
+    LineState,
+)
 from gateway.clock import SECOND_US, Clock
 from gateway.configuration.settings import Limits
 from gateway.dialects.openai_batches import read_lines, result_line
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batching.batches import BatchStore
-from gateway.store.batching.files import FileStore, FileWriter
+from gateway.store.batching.files import FileDamaged, FileStore, FileWriter
 from gateway.store.batching.leads import FINISHED, Check, leading
 from gateway.store.batching.lines import LineStore
 
@@ -68,6 +77,20 @@ class BatchChores:
             gone = Flaw("file_not_found", "The input file was deleted.", None, "input_file_id")
             await self._batches.fail(batch, [gone], holder)
             return
+        try:
+            flaws = await self._take_in(batch, key, file, holder)
+        except FileDamaged:
+            flaws = [Flaw("file_damaged", "The input file was damaged.", None, "input_file_id")]
+        if flaws:
+            told = sorted(flaws, key=lambda flaw: flaw.line or 0)[:FLAWS_MAX]
+            await self._batches.fail(batch, told, holder)
+        else:
+            await self._batches.begin(batch.batch_id, file.size_bytes, holder=holder)
+
+    async def _take_in(
+        self, batch: Batch, key: ContentKey, file: KeptFile, holder: str
+    ) -> list[Flaw]:
+        """What is wrong with its file; where nothing is, all its lines are there."""
         flaws: list[Flaw] = []
         seen: set[bytes] = set()
         async for group in _groups(self._raw_lines(self._files.content(file), flaws)):
@@ -79,11 +102,7 @@ class BatchChores:
                 await self._lines.add(batch.batch_id, key, lines, holder)
         if not seen and not flaws:
             flaws.append(Flaw("empty_file", "The file holds no line.", None, "input_file_id"))
-        if flaws:
-            told = sorted(flaws, key=lambda flaw: flaw.line or 0)[:FLAWS_MAX]
-            await self._batches.fail(batch, told, holder)
-        else:
-            await self._batches.begin(batch.batch_id, file.size_bytes, holder=holder)
+        return flaws
 
     async def finish(self, batch: Batch, holder: str) -> None:
         """End what was not sent, and let the results be read; raises LeadOver."""

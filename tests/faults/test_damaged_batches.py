@@ -9,6 +9,7 @@ from anthropic import AsyncAnthropic
 from sqlalchemy import update
 
 from gateway.batches import UNREADABLE
+from gateway.store.batching.files import kept_file_parts
 from gateway.store.engine import open_database
 from gateway.store.schema.batches import batch_lines, batches
 from tests.conformance.test_batches import ended, make, results
@@ -107,6 +108,26 @@ async def test_a_batch_whose_row_is_damaged_keeps_no_other_one_waiting(
             for batch in (whole, *others):
                 assert (await ended(client, batch)).status == "completed"
     assert len(own_upstreams.engine.calls) == 3
+
+
+@pytest.mark.either
+async def test_a_batch_of_a_damaged_file_fails_and_says_so(
+    tmp_path: Path, database_url: str, own_upstreams: Upstreams
+) -> None:
+    async with (
+        RunningGateway(tmp_path, database_url, own_upstreams) as gateway,
+        speaking(gateway.url, await gateway.issue_key()) as client,
+    ):
+        content = b"\n".join(marked(2))
+        file = await client.files.create(file=("lines.jsonl", content), purpose="batch")
+        await change(database_url, update(kept_file_parts).values(sealed=DAMAGE))
+        batch = await client.batches.create(
+            input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
+        )
+        batch = await ended(client, batch)
+    assert (batch.status, own_upstreams.engine.calls) == ("failed", [])
+    assert batch.errors is not None
+    assert [each.code for each in batch.errors.data or ()] == ["file_damaged"]
 
 
 async def test_a_message_whose_answer_is_damaged_is_an_error_among_the_results(

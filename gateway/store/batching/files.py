@@ -149,6 +149,10 @@ class FileWriter:
         self._parts += 1
 
 
+class FileDamaged(NotReady):
+    """Reading it again helps nobody."""
+
+
 class FileStore:
     """Files of one database."""
 
@@ -222,7 +226,12 @@ class FileStore:
         return [self._file_of(row) for row in rows], has_more
 
     async def content(self, file: KeptFile) -> AsyncIterator[bytes]:
-        """The content, part by part; raises NotReady where it ends before its end."""
+        """The content, part by part.
+
+        Raises:
+            NotReady: it ends before its end.
+            FileDamaged: a part of it does not open any more.
+        """
         query = select(kept_files.c.wrapped_key).where(kept_files.c.id == file.file_id)
         async with self._database.reading() as connection:
             wrapped = (await connection.execute(query)).scalar_one_or_none()
@@ -236,7 +245,9 @@ class FileStore:
             if sealed is None:
                 break
             key = opened_key(self._master, wrapped, *about_file(file.project, file.file_id))
-            piece = key.open(sealed, "part", number)
+            piece = key.opened(sealed, "part", number)
+            if piece is None:
+                raise FileDamaged("kept content was changed or moved and cannot be opened")
             read_bytes += len(piece)
             number += 1
             yield piece
