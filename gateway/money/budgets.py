@@ -151,12 +151,14 @@ def others_of(account: str) -> str:
 class Pot:
     """Money that can be reserved without asking anybody."""
 
-    __slots__ = ("account", "amount", "limit", "reserved", "spent", "valid_until_us")
+    __slots__ = ("account", "amount", "limit", "open", "reserved", "spent", "valid_until_us")
 
     def __init__(self, limit: Limit) -> None:
         self.account = limit.account
         self.limit = limit
         self.amount = self.spent = self.reserved = 0
+        self.open = 0
+        """How many reservations may still be settled on it, those of nothing among them."""
         self.valid_until_us = 0
 
     @property
@@ -191,6 +193,7 @@ class ReservationBook:
         name = self._run + str(self._number())
         for pot in pots:
             pot.reserved += amount
+            pot.open += 1
         self._open[name] = (pots, amount, until_us)
         self._next = min(self._next, until_us)
         return Reservation(name, accounts, amount, until_us)
@@ -208,6 +211,7 @@ class ReservationBook:
         overrun = False
         for pot in pots:
             pot.reserved -= held
+            pot.open -= 1
             spent = pot.spent = pot.spent + cost
             if spent > pot.amount:
                 overrun = True
@@ -235,7 +239,8 @@ class ReservationBook:
             if since_us + self._lease_us < now_us
         ]
         for name in forgotten:
-            del self._expired[name]
+            for pot in self._expired.pop(name)[0]:
+                pot.open -= 1
         return len(late)
 
 

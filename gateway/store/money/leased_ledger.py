@@ -179,12 +179,12 @@ class LeasedLedger:
 
     def _is_forgettable(self, part: HeldSlice) -> bool:
         """End users come and go: whoever was quiet for a while is forgotten."""
-        is_quiet = part.quiet_rounds >= _QUIET_ROUNDS and not part.reserved
+        is_quiet = part.quiet_rounds >= _QUIET_ROUNDS and not part.open
         return is_quiet and bool(template_of(part.account)) and not self._awaits(part)
 
     def _forget(self, key: BudgetKey) -> None:
         part = self._held.by_key.get(key)
-        if part is not None and not part.reserved and not self._awaits(part):
+        if part is not None and not part.open and not self._awaits(part):
             self._held.drop(key)
 
     def _awaits(self, part: HeldSlice) -> bool:
@@ -298,11 +298,14 @@ class LeasedLedger:
         return part.free - self._awaited.get(part.account, 0)
 
     def _is_ageing(self, part: HeldSlice) -> bool:
-        """Whether a slice that holds money must be leased anew soon."""
+        """Whether a slice must be leased anew soon: it holds money, or something may cost some.
+
+        Once it is written off, nothing that was let through on it is booked any more.
+        """
         half_us = self._leases.lease_us // 2
         is_late = self._clock.monotonic_s() + half_us / 1e6 > part.valid_until_s
         is_late |= self._clock.utc_us() + half_us > part.valid_until_us
-        return is_late and part.amount > part.spent
+        return is_late and (part.amount > part.spent or part.open > 0)
 
     async def _forget_past_users(self) -> None:
         now_s = self._clock.monotonic_s()

@@ -31,3 +31,42 @@ async def test_nothing_is_reserved_where_everything_is_spent_and_some_is_set_asi
     await ledger.flush()
     assert (await state_of(table))[0] == 97
     await ledger.close()
+
+
+@pytest.mark.parametrize(("held", "rounds"), [(0, 10), (30, 60)])
+async def test_what_holds_nothing_any_more_is_booked_however_late_it_ends(
+    database: Database, held: int, rounds: int
+) -> None:
+    """It never did, or not for so long; another worker asks for the same budget meanwhile."""
+    clock = StoppedClock()
+    table = LossyTable(database, clock)
+    await table.set_limit(Limit(ORG[0], 1000, "total"))
+    ledger, other = ledger_on(table, clock, "w1"), ledger_on(table, clock, "w2")
+    for each in (ledger, other):
+        await each.start()
+    owed = await ledger.reserve(ORG, held)
+    for _ in range(rounds):
+        clock.advance(20.0)
+        other.settle(await other.reserve(ORG, 1), 1)
+        for each in (ledger, other):
+            await each.flush()
+    ledger.settle(owed, 70)
+    for each in (ledger, other):
+        await each.close()
+    assert await state_of(table) == (70 + rounds, 0, 930 - rounds)
+
+
+async def test_an_end_user_who_was_let_through_without_money_is_not_forgotten_meanwhile(
+    database: Database,
+) -> None:
+    table = LossyTable(database, StoppedClock())
+    await table.set_limit(Limit("user:acme/*", 100))
+    ledger = ledger_on(table, StoppedClock())
+    await ledger.start()
+    owed = await ledger.reserve((*ORG, "user:acme/ann"), 0)
+    for _ in range(15):
+        await ledger.flush()
+    ledger.settle(owed, 70)
+    await ledger.close()
+    (ann,) = await table.budgets_of(["user:acme/ann"])
+    assert (ann.spent_microusd, ann.leased_microusd) == (70, 0)
