@@ -12,9 +12,10 @@ from gateway.store.money.slices import Claim, Grant, LeaseHolder
 class LossyTable(LeaseTable):
     """A lease table whose next answers are lost after their transaction took effect."""
 
-    losses = 0
+    losses = exchanges = 0
 
     async def exchange(self, holder: LeaseHolder, claims: Sequence[Claim]) -> list[Grant]:
+        self.exchanges += 1
         grants = await super().exchange(holder, claims)
         if self.losses:
             self.losses -= 1
@@ -23,16 +24,21 @@ class LossyTable(LeaseTable):
 
 
 def ledger_on(
-    table: LeaseTable, clock: StoppedClock, worker: str = "w1", slice_microusd: int = 0
+    table: LeaseTable,
+    clock: StoppedClock,
+    worker: str = "w1",
+    slice_microusd: int = 0,
+    *,
+    pauses: int = 0,
 ) -> LeasedLedger:
-    """A ledger that reports only when it is told to, and never waits for others."""
+    """A ledger that reports only when it is told to, and waits for others so often."""
     return LeasedLedger(
         table,
         clock,
         worker,
         slice_microusd=slice_microusd,
-        flush_every_s=3600.0,
-        patience_s=0.0,
+        flush_every_s=0.08 if pauses else 3600.0,
+        patience_s=0.01 * pauses,
     )
 
 

@@ -295,6 +295,51 @@ async def test_a_running_worker_keeps_its_lease(table: LossyTable, clock: Stoppe
     assert await state_of(table) == (100, 0, 900)
 
 
+async def test_what_lies_with_another_worker_is_waited_for(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    await table.set_limit(Limit("org:acme", 600))
+    holder, asker = ledger_on(table, clock, "w1"), ledger_on(table, clock, "w2", pauses=201)
+    for ledger, amount in ((holder, 400), (asker, 100)):
+        await ledger.refresh()
+        ledger.release(await ledger.reserve(PATH, amount))
+    waiting = asyncio.create_task(asker.reserve(PATH, 600))
+    for _ in range(12):  # What lies idle for ten rounds goes back.
+        await holder.flush()
+    assert (await waiting).amount_microusd == 600
+    assert await state_of(table) == (0, 600, 0)
+
+
+async def test_what_another_worker_keeps_is_not_waited_for_for_ever(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    await table.set_limit(Limit("org:acme", 600))
+    holder, asker = ledger_on(table, clock, "w1"), ledger_on(table, clock, "w2", pauses=5)
+    await holder.refresh()
+    await asker.refresh()
+    await holder.reserve(PATH, 400)
+    asked = table.exchanges
+    with pytest.raises(BudgetExhausted):
+        await asker.reserve(PATH, 600)
+    assert table.exchanges == asked + 6
+
+
+async def test_what_is_held_is_leased_anew_when_half_of_its_time_is_over(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    await table.set_limit(Limit("org:acme", 1000))
+    ledger = ledger_on(table, clock)
+    await ledger.refresh()
+    await ledger.reserve(PATH, 600)
+    asked = table.exchanges
+    clock.advance(29.9)
+    await ledger.flush()
+    assert table.exchanges == asked
+    clock.advance(0.2)
+    await ledger.flush()
+    assert table.exchanges == asked + 1
+
+
 async def test_a_lost_answer_changes_no_sum(table: LossyTable, clock: StoppedClock) -> None:
     await table.set_limit(Limit("org:acme", 1000))
     ledger = ledger_on(table, clock)
