@@ -248,6 +248,13 @@ def test_the_largest_number_that_is_believed_and_what_is_taken_are_kept() -> Non
     assert entry.parameters == {"n": "yes"}
 
 
+def test_what_an_entry_does_not_say_has_no_price_and_is_not_free() -> None:
+    price = load_catalogue(GOOD, "my-prices.toml").models["m"].price
+    unpriced = price.priority_percent, price.flex_percent, price.web_search_microusd
+
+    assert (unpriced, price.unbilled_tools) == ((0, 0, 0), False)
+
+
 @pytest.mark.parametrize("text", ["a = " + "9" * 5000, "a = " + "[" * 100_000])
 def test_a_catalogue_without_bounds_is_refused_like_any_other_that_is_none(text: str) -> None:
     with pytest.raises(ConfigurationInvalid, match="not valid TOML"):
