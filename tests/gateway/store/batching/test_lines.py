@@ -1,0 +1,80 @@
+"""Lines of batches: whose they are to end, and when they may be sent."""
+
+import secrets
+
+import pytest
+from msgspec import structs
+
+from gateway.batches import LineEnd
+from gateway.secrets.content_keys import ContentKey
+from gateway.secrets.envelope import MasterKey
+from gateway.secrets.secret import Secret
+from gateway.store.batching.lines import LEASE_US, Claim
+from gateway.store.engine import Database
+from tests.gateway.batching.test_leads import Hands, Worker
+
+
+pytestmark = [pytest.mark.anyio, pytest.mark.either]
+END = LineEnd("succeeded", 200, "req_1", b"{}")
+
+
+class Scene:
+    """A batch of which two lines are claimed."""
+
+    def __init__(self, worker: Worker, key: ContentKey, claims: list[Claim]) -> None:
+        self.lines, self.clock, self.key = worker.lines, worker.clock, key
+        self.first, self.second = claims
+        self.batch = self.first.batch
+
+    async def claim(self, holder: str) -> list[Claim]:
+        return await self.lines.claim(self.batch, self.key, holder, 9)
+
+    async def states(self) -> list[str]:
+        return list((await self.lines.states(self.batch.batch_id, [1, 2])).values())
+
+
+@pytest.fixture
+async def scene(database: Database) -> Scene:
+    worker = Worker("w0", database, MasterKey(Secret(secrets.token_bytes(32))), Hands())
+    batch = await worker.batch()
+    await worker.check(batch)
+    key = await worker.batches.content_key(batch)
+    assert key is not None
+    return Scene(worker, key, await worker.lines.claim(batch, key, "w0.1", 2))
+
+
+async def test_only_the_newest_claim_of_whoever_has_it_ends_a_line(scene: Scene) -> None:
+    scene.clock.now_us += LEASE_US
+    assert await scene.lines.free_lapsed() == 2
+    newest = {claim.line.number: claim for claim in await scene.claim("w0.1")}
+    mine = newest[scene.first.line.number]
+    for stale in (scene.first, structs.replace(mine, holder="w1.1")):
+        assert not await scene.lines.end(stale, scene.key, END)
+        assert not await scene.lines.put_back(stale, 0)
+    assert await scene.states() == ["running", "running"]
+    assert await scene.lines.end(mine, scene.key, END)
+    assert not await scene.lines.end(mine, scene.key, END)
+
+
+async def test_a_batch_that_rests_is_not_claimed_before_its_time_and_counts_its_rests(
+    scene: Scene,
+) -> None:
+    until_us = scene.clock.utc_us() + 5
+    for claim in (scene.first, scene.second):
+        assert await scene.lines.put_back(claim, 0, rests_until_us=until_us)
+    # The second found it resting already.
+    assert await scene.lines.stalls(scene.batch.batch_id) == 1
+    assert await scene.claim("w0.1") == []
+    scene.clock.now_us += 5
+    again, *_ = await scene.claim("w0.1")
+    assert await scene.lines.put_back(again, 0, rests_until_us=until_us + 9)
+    assert await scene.lines.stalls(scene.batch.batch_id) == 2
+
+
+async def test_a_line_that_waits_again_or_was_claimed_since_is_lost(scene: Scene) -> None:
+    claims = {claim.line.number: claim.claims for claim in (scene.first, scene.second)}
+    assert await scene.lines.lost(scene.batch.batch_id, claims) == set()
+    await scene.lines.put_back(scene.first, 0)
+    assert await scene.lines.lost(scene.batch.batch_id, claims) == {scene.first.line.number}
+    await scene.claim("w1.1")
+    assert await scene.lines.lost(scene.batch.batch_id, claims) == {scene.first.line.number}
