@@ -15,15 +15,21 @@ from unittest.mock import patch
 
 from litestar import Litestar, Router
 from litestar._asgi.asgi_router import ASGIRouter
+from litestar._kwargs import KwargsModel
 from litestar._signature import SignatureModel
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import ParameterKwarg
 from litestar.routes import HTTPRoute
 from litestar.utils.signature import ParsedSignature
 
 
 _READ = ParsedSignature.from_fn
 _MODELLED = SignatureModel.create
+_REGISTERED = HTTPRouteHandler.on_registration
+_EXPECTED = KwargsModel.create_for_signature_model
 _signatures: dict[tuple[Any, ...], ParsedSignature] = {}
 _models: dict[tuple[Any, ...], type[SignatureModel]] = {}
+_expected_of: dict[tuple[Any, ...], KwargsModel] = {}
 _held: dict[int, object] = {}
 """What is known by its identity below: as long as it is held, nothing else can have that."""
 
@@ -41,6 +47,9 @@ def _quickly() -> Iterator[None]:
     with (
         patch.object(ParsedSignature, "from_fn", _signature),
         patch.object(SignatureModel, "create", _model),
+        patch.object(KwargsModel, "create_for_signature_model", _expected),
+        patch.object(HTTPRouteHandler, "on_registration", _registering_once()),
+        patch.object(ParameterKwarg, "__hash__", _hash),
         patch.object(Router, "route_handler_method_map", property(_Handlers)),
         # Once, when all routes are there.
         patch.object(ASGIRouter, "construct_routing_trie", lambda _: None),
@@ -84,6 +93,41 @@ def _model(
     if key not in _models:
         _models[key] = _MODELLED(dependency_name_set, fn, parsed_signature, type_decoders)
     return _models[key]
+
+
+def _expected(
+    signature_model: type[SignatureModel],
+    parsed_signature: ParsedSignature,
+    dependencies: dict[str, Any],
+    path_parameters: set[str],
+    layered_parameters: dict[str, Any],
+    ctx: Any = None,
+) -> KwargsModel:
+    """What a handler takes of a request; `ctx` is only for what is said of a wrong one."""
+    given = (signature_model, parsed_signature, dependencies, path_parameters, layered_parameters)
+    if dependencies or layered_parameters or id(parsed_signature) not in _held:
+        return _EXPECTED(*given, ctx)
+    key = (signature_model, id(parsed_signature), *sorted(path_parameters))
+    if key not in _expected_of:
+        _expected_of[key] = _EXPECTED(*given, ctx)
+    return _expected_of[key]
+
+
+def _registering_once() -> Callable[[HTTPRouteHandler, Litestar], None]:
+    """Litestar does it again for all handlers of a path with each that comes to it."""
+    done: dict[int, HTTPRouteHandler] = {}
+
+    def register(handler: HTTPRouteHandler, app: Litestar) -> None:
+        if id(handler) not in done:
+            done[id(handler)] = handler
+            _REGISTERED(handler, app)
+
+    return register
+
+
+def _hash(parameter: ParameterKwarg) -> int:
+    """Equal for equal ones, as it has to be; Litestar copies a parameter to hash it."""
+    return hash((parameter.name, parameter.query))
 
 
 class _Handlers:

@@ -1,8 +1,10 @@
 """Listeners of tests are built sooner beside the Litestar that is known, and beside others too."""
 
+from functools import partial
+
 import pytest
-from litestar import Litestar, get
-from litestar.params import FromQuery
+from litestar import Litestar, get, post
+from litestar.params import FromPath, FromQuery
 from litestar.testing import TestClient
 
 from tests.admin.handlers_known import built
@@ -20,6 +22,31 @@ def test_a_listener_answers_the_same_whichever_litestar_built_it(version: str) -
 
     assert [(each.status_code, each.text) for each in answers[:1]] == [(200, "yes")]
     assert [each.status_code for each in answers] == [200, 400, 404]
+
+
+def saying(said: str) -> Litestar:
+    """Handlers of the same code each time, of which two have an address in common."""
+
+    @get("/said/{word:str}")
+    async def say(word: FromPath[str], mark: FromQuery[str]) -> str:
+        return said + word + mark
+
+    @post("/said/{word:str}", status_code=200)
+    async def say_posted(word: FromPath[str]) -> str:
+        return f"posted {said}{word}"
+
+    return Litestar([say, say_posted], openapi_config=None)
+
+
+def test_what_is_known_of_one_listener_is_nothing_of_what_another_closes_over() -> None:
+    for said in ("first", "second"):
+        with TestClient(built(partial(saying, said))) as client:
+            asked = client.get("/said/w?mark=m")
+            posted = client.post("/said/w")
+            unmarked = client.get("/said/w")
+
+        assert (asked.text, posted.text) == (f"{said}wm", f"posted {said}w")
+        assert unmarked.status_code == 400
 
 
 def test_beside_another_litestar_none_of_its_parts_is_replaced(
