@@ -8,12 +8,12 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import Browser, Page, Playwright, async_playwright
 
 from tests.admin.listener import Listener
 
@@ -137,6 +137,48 @@ class Window:
         ]
 
 
+class Browsers:
+    """Windows of the same event loop share a browser: starting one costs more than most pages do.
+
+    It is started with the first window, and anew where it is gone.
+    """
+
+    def __init__(self) -> None:
+        self._ends = AsyncExitStack()
+        self._driver: Playwright | None = None
+        self._browser: Browser | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._ends.aclose()
+
+    async def browser(self) -> Browser:
+        path = require_chromium()
+        if self._driver is None:
+            self._driver = await self._ends.enter_async_context(async_playwright())
+        if self._browser is None or not self._browser.is_connected():
+            chromium = self._driver.chromium
+            self._browser = await chromium.launch(executable_path=path, args=list(QUIET))
+            self._ends.push_async_callback(self._browser.close)
+        return self._browser
+
+
+_shared: list[Browsers] = []
+
+
+@asynccontextmanager
+async def sharing() -> AsyncIterator[None]:
+    """All windows that are opened meanwhile are of one browser."""
+    async with Browsers() as browsers:
+        _shared.append(browsers)
+        try:
+            yield
+        finally:
+            _shared.remove(browsers)
+
+
 @asynccontextmanager
 async def window(
     listener: Listener,
@@ -146,17 +188,17 @@ async def window(
     scripts: bool = True,
     zone: str = "UTC",
 ) -> AsyncIterator[Window]:
-    """A window of a fresh browser, with no cookie of another; `zone` is its machine's."""
-    path = require_chromium()
+    """A window with no cookie and nothing kept of another; `zone` is its machine's."""
+    require_chromium()
     if scripts:
         require_scripts()
-    async with async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=path, args=list(QUIET))
-        context = await browser.new_context(
+    async with AsyncExitStack() as ends:
+        browsers = _shared[-1] if _shared else await ends.enter_async_context(Browsers())
+        context = await (await browsers.browser()).new_context(
             viewport={"width": width, "height": 900},
             color_scheme="dark" if theme == "dark" else "light",
             java_script_enabled=scripts,
             timezone_id=zone,
         )
+        ends.push_async_callback(context.close)
         yield Window(await context.new_page(), listener.url)
-        await browser.close()

@@ -11,6 +11,7 @@ from argon2 import PasswordHasher
 
 from gateway.secrets import passwords
 from gateway.store import engine
+from tests.admin.chromium import sharing
 from tests.admin.listener import Browser, Listener, browsing
 
 
@@ -31,6 +32,13 @@ def _patient_callers(monkeypatch: pytest.MonkeyPatch) -> None:
     busy, and then a caller is told to come back: `tests/gateway/store/test_engine.py` proves it.
     """
     monkeypatch.setattr(engine, "_WAIT_S", 10.0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def _one_chromium(anyio_backend: str) -> AsyncIterator[None]:
+    """The tests of a module run on one event loop, and the windows they open are of one browser."""
+    async with sharing():
+        yield
 
 
 @pytest.fixture
