@@ -44,7 +44,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
         self._answers = answers
         self._begun: set[int] = set()
         self._finished: set[int] = set()
-        """Of several answers those that said something, and those that said why they ended."""
+        """Answers that said something, and those that said why they ended."""
         self._decoder = decoder
         self._foreign = foreign
         self._splitter = sse.Splitter()
@@ -68,11 +68,11 @@ class ChunkDecoder(ABC, Generic[Choice]):
         """
 
     def _is_short(self) -> bool:
-        """Whether one of several answers stopped in the middle, while others were finished.
+        """Whether no answer, or one that began, ever said why it ended.
 
-        Servers that never say why an answer ended say it of none.
+        Programs between a model and us say `[DONE]` when they are cut off, too.
         """
-        return bool(self._finished) and not self._begun <= self._finished
+        return not self._finished or not self._begun <= self._finished
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         only = self._splitter.sole(data)
@@ -125,7 +125,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
 
     def _end(self, raw: bytes) -> StreamEvent:
         self._ended = True
-        if self._answers > 1 and self._is_short():
+        if self._is_short():
             return StreamEvent(b"", (Delta("error", CUT_SHORT),))
         return StreamEvent(raw, (), is_terminal=True)
 

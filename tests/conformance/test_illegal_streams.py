@@ -64,6 +64,25 @@ def test_a_stream_that_ends_anywhere_before_its_end_is_an_error(
     is_told()
 
 
+@pytest.mark.parametrize(
+    ("source", "caller"), [pair for pair in PAIRS if pair[0] != "openai_responses"]
+)
+def test_an_end_that_nothing_gives_a_reason_for_is_an_error(
+    source: DialectName, caller: DialectName
+) -> None:
+    """As of a program between us and the model that ends in good order what broke behind it."""
+
+    @settings(max_examples=8)
+    @given(SOURCES[source])
+    def is_told(told: Told) -> None:
+        reasons = re.compile(rb'"(finish_reason|stop_reason)": "[a-z_]+"')
+        events = [reasons.sub(rb'"\1": null', each) for each in told.events]
+        assert events != list(told.events)
+        check_broken(caller, relayed(source, REQUESTS[caller], events))
+
+    is_told()
+
+
 @pytest.mark.parametrize(("source", "caller"), PAIRS)
 def test_an_error_in_the_middle_is_an_error_whatever_follows(
     source: DialectName, caller: DialectName

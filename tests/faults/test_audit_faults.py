@@ -28,6 +28,7 @@ pytestmark = pytest.mark.anyio
 both = pytest.mark.parametrize("style", STYLES)
 whole_and_streamed = pytest.mark.parametrize("stream", [False, True])
 CONTENT = b'data: {"id":"x","choices":[{"index":0,"delta":{"content":"one"}}]}\n\n'
+STOP = b'data: {"id":"x","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
 DONE = b"data: [DONE]\n\n"
 
 
@@ -190,7 +191,7 @@ async def test_a_stream_that_cannot_be_recorded_has_no_good_end(
     recovered: RunningGateway, upstreams: Upstreams, caller: Caller, style: Style, ends_well: bool
 ) -> None:
     hold = asyncio.Event()
-    events = (CONTENT, DONE) if ends_well else (CONTENT,)
+    events = (CONTENT, STOP, DONE) if ends_well else (CONTENT,)
     upstreams.openai.answer(Answer(hold=hold, events=events))
 
     with audit_folder_gone_later(recovered) as take_away:

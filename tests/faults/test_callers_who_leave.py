@@ -203,7 +203,8 @@ EVENTS = 1_500
 def large_answer(hold: asyncio.Event | None = None) -> Answer:
     event = b'data: {"id":"x","choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n'
     events = (event % LARGE.encode(),) * EVENTS
-    return Answer(events=(*events, b"data: [DONE]\n\n"), hold=hold)
+    end = b'data: {"id":"x","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
+    return Answer(events=(*events, end, b"data: [DONE]\n\n"), hold=hold)
 
 
 async def until_still(upstream: RecordingUpstream) -> int:

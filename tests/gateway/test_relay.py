@@ -47,7 +47,9 @@ INSPECTION = Inspection("S0", {}, True, (), 0.5, "mid", "v1", 10)
 ROLE = b'data: {"id":"x","choices":[{"index":0,"delta":{"role":"assistant"}}]}\n\n'
 WORD = b'data: {"id":"x","choices":[{"index":0,"delta":{"content":"one two three"}}]}\n\n'
 USAGE = b'data: {"id":"x","choices":[],"usage":{"prompt_tokens":100,"completion_tokens":50}}\n\n'
+STOP = b'data: {"id":"x","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
 DONE = b"data: [DONE]\n\n"
+END = STOP + DONE
 
 
 class HeldAudit(MemoryAuditLog):
@@ -159,7 +161,7 @@ async def test_a_stream_leaves_nothing_that_only_the_cycle_collector_could_free(
     async def nowhere(data: bytes) -> None:
         """Unlike the scene's own, it holds nothing that holds the relay."""
 
-    played = await scene(ROLE, WORD, USAGE, DONE)
+    played = await scene(ROLE, WORD, USAGE, END)
     gc.collect()
     gc.disable()
     try:
@@ -172,7 +174,7 @@ async def test_a_stream_leaves_nothing_that_only_the_cycle_collector_could_free(
 
 
 async def test_a_whole_stream_is_recorded_before_its_terminal_event_is_written() -> None:
-    played = await scene(ROLE, WORD, USAGE, DONE)
+    played = await scene(ROLE, WORD, USAGE, END)
     played.audit.let.clear()
     running = asyncio.create_task(played.relay.run(played.write))
     await played.audit.taken.wait()
@@ -192,7 +194,7 @@ async def test_a_whole_stream_is_recorded_before_its_terminal_event_is_written()
 async def test_a_stream_that_is_given_again_costs_nothing_and_neither_does_leaving_it(
     leaves: bool,
 ) -> None:
-    played = await scene(ROLE, WORD, USAGE, DONE, repeated=True)
+    played = await scene(ROLE, WORD, USAGE, END, repeated=True)
 
     async def write(data: bytes) -> None:
         if leaves:
@@ -209,7 +211,7 @@ async def test_a_stream_that_is_given_again_costs_nothing_and_neither_does_leavi
 
 
 async def test_a_caller_who_is_slow_is_waited_for_between_pieces_that_go_straight() -> None:
-    played = await scene(ROLE, WORD, WORD, WORD, USAGE, DONE)
+    played = await scene(ROLE, WORD, WORD, WORD, USAGE, END)
     waits: list[int] = []
 
     async def write(data: bytes) -> None:
@@ -232,7 +234,7 @@ async def test_a_caller_who_is_slow_is_waited_for_between_pieces_that_go_straigh
 
 
 async def test_a_crash_on_the_straight_way_is_recorded_as_one() -> None:
-    played = await scene(ROLE, WORD, WORD, DONE)
+    played = await scene(ROLE, WORD, WORD, END)
 
     def crash(_: bytes) -> bool:
         raise ZeroDivisionError
@@ -251,7 +253,7 @@ async def test_leaving_while_a_ping_is_stuck_after_the_last_piece_leaves_an_outc
     late: bool,
 ) -> None:
     """A caller who reads nothing holds a ping up; the upstream is done meanwhile; he leaves."""
-    played = await scene(ROLE, WORD, USAGE, *([] if late else [DONE]), late=late)
+    played = await scene(ROLE, WORD, USAGE, *([] if late else [END]), late=late)
 
     async def ping() -> None:
         await asyncio.Event().wait()
@@ -275,7 +277,7 @@ async def test_leaving_while_a_ping_is_stuck_after_the_last_piece_leaves_an_outc
 
 
 async def test_leaving_while_the_end_is_recorded_makes_no_second_end() -> None:
-    played = await scene(ROLE, WORD, USAGE, DONE)
+    played = await scene(ROLE, WORD, USAGE, END)
     played.audit.let.clear()
     running = asyncio.create_task(played.relay.run(played.write))
     await played.audit.taken.wait()
@@ -310,7 +312,7 @@ async def test_a_broken_stream_ends_with_an_error_and_costs_what_came(
 
 
 async def test_leaving_in_the_middle_is_a_cancellation_and_costs_what_came() -> None:
-    played = await scene(ROLE, WORD, WORD, DONE)
+    played = await scene(ROLE, WORD, WORD, END)
 
     async def leave(data: bytes) -> None:
         await played.write(data)
@@ -325,7 +327,7 @@ async def test_leaving_in_the_middle_is_a_cancellation_and_costs_what_came() -> 
     assert outcome.cost_microusd > 0
 
 
-@pytest.mark.parametrize("pieces", [(ROLE, WORD, USAGE, DONE), (ROLE, WORD)])
+@pytest.mark.parametrize("pieces", [(ROLE, WORD, USAGE, END), (ROLE, WORD)])
 async def test_an_end_that_cannot_be_recorded_is_an_error(pieces: tuple[bytes, ...]) -> None:
     played = await scene(*pieces)
     played.audit.failing = True
@@ -336,7 +338,7 @@ async def test_an_end_that_cannot_be_recorded_is_an_error(pieces: tuple[bytes, .
 
 
 async def test_a_crash_of_ours_is_recorded_as_one() -> None:
-    played = await scene(ROLE, WORD, DONE)
+    played = await scene(ROLE, WORD, END)
 
     async def crash(_: bytes) -> None:
         raise ZeroDivisionError
@@ -351,7 +353,7 @@ async def test_a_crash_of_ours_is_recorded_as_one() -> None:
 async def test_a_crash_after_content_is_told_inside_the_stream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    played = await scene(ROLE, WORD, WORD, DONE)
+    played = await scene(ROLE, WORD, WORD, END)
     add = Tally.add
 
     def crash_once_the_caller_has_read(tally: Tally, events: list[StreamEvent]) -> None:

@@ -138,7 +138,7 @@ async def test_an_upstream_without_usage_is_not_free(
     caller = Caller(gateway, http, await gateway.issue_key())
     whole = b'{"id":"x","model":"m","choices":[{"index":0,"message":{"content":"' + b"word " * 99
     chunk = b'data: {"id":"x","choices":[{"index":0,"delta":{"content":"' + b"word " * 99
-    events = (chunk + b'"}}]}\n\n', b"data: [DONE]\n\n")
+    events = (chunk + b'"},"finish_reason":"stop"}]}\n\n', b"data: [DONE]\n\n")
     upstreams.openai.answer(
         Answer(events=events) if stream else Answer(body=whole + b'"},"finish_reason":"stop"}]}')
     )

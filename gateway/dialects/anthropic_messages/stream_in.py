@@ -19,7 +19,7 @@ from gateway.dialects.anthropic_messages.wire import (
 )
 from gateway.dialects.figures import read_figures
 from gateway.errors import UpstreamMalformed
-from gateway.types import Delta, StreamEvent, Usage
+from gateway.types import CUT_SHORT, Delta, StreamEvent, Usage
 
 
 _EVENT = msgspec.json.Decoder(StreamWire)
@@ -36,12 +36,14 @@ class MessageStreamDecoder:
 
     __slots__ = (
         *("_answer", "_calls", "_calls_count", "_ended", "_foreign", "_is_answered"),
-        *("_is_sound", "_searching", "_splitter", "_usage"),
+        *("_is_sound", "_searching", "_splitter", "_stopped", "_usage"),
     )
 
     def __init__(self) -> None:
         self._splitter = sse.Splitter()
         self._ended = False
+        self._stopped = False
+        """Whether it said why it stopped: a message that only stops was cut short on its way."""
         self._usage = UsageWire()
         self._is_sound = True
         """Whether every figure until now was one."""
@@ -83,6 +85,8 @@ class MessageStreamDecoder:
             return self._block_end(raw, wire.index) if kind == _BLOCK_END else StreamEvent(raw, ())
         if kind == "message_stop":
             self._ended = True
+            if not self._stopped:
+                return StreamEvent(b"", (Delta("error", CUT_SHORT),))
             return StreamEvent(raw, (), is_terminal=True)
         return self._lifecycle(raw, wire)
 
@@ -112,7 +116,9 @@ class MessageStreamDecoder:
             return StreamEvent(raw, (start, *counted))
         if wire.type == "message_delta":
             is_answer = self._answer >= 0 and not self._calls
-            deltas = (*_stop(wire.delta, is_answer=is_answer), *self._counted(wire.usage))
+            stopped = _stop(wire.delta, is_answer=is_answer)
+            self._stopped |= bool(stopped)
+            deltas = (*stopped, *self._counted(wire.usage))
             return StreamEvent(raw, deltas, is_closing=True)
         if wire.type == "error":
             word = (wire.error.type if wire.error is not None else None) or "error"

@@ -25,7 +25,7 @@ INCOMPLETE = {
 }
 """Why an answer is not whole; who takes a filtered one for whole would go on with half of it."""
 _REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
-_UNANSWERED = frozenset({"failed", "cancelled"})
+UNANSWERED = frozenset({"failed", "cancelled"})
 _MS_PER_S = 1000
 _ECHOED: Mapping[str, object] = {
     "instructions": None,
@@ -54,7 +54,7 @@ def decode_reply(raw: bytes) -> Completion:
         items = [item_of(each) for each in wire.output]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UpstreamMalformed("The upstream's answer is not a response.") from error
-    if wire.status in _UNANSWERED:
+    if wire.status in UNANSWERED:
         raise UpstreamFailed("The upstream failed to answer.")
     parts = [part for item in items for part in _parts(item)]
     refusal = "".join(part.refusal or "" for part in parts if part.type == "refusal")

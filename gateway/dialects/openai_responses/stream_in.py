@@ -1,11 +1,13 @@
 """An upstream's stream of response events → events."""
 
+from typing import Literal
+
 import msgspec
 
 from gateway.dialects import sse
 from gateway.dialects.openai_responses.foreign import is_unread, item_of, searches_in
 from gateway.dialects.openai_responses.marks import wrapped_item
-from gateway.dialects.openai_responses.reply import stop_reason, usage_of
+from gateway.dialects.openai_responses.reply import UNANSWERED, stop_reason, usage_of
 from gateway.dialects.openai_responses.wire import Item, Reply, StreamWire
 from gateway.errors import UpstreamMalformed
 from gateway.types import Delta, StreamEvent
@@ -38,7 +40,10 @@ _READ = frozenset(
 class ResponseStreamDecoder:
     """See `ports.StreamDecoder`. Nothing is reported after the terminal event."""
 
-    __slots__ = ("_begun", "_calls", "_ended", "_refused", "_splitter", "_started", "_summed")
+    __slots__ = (
+        *("_begun", "_calls", "_ended", "_is_saying", "_refused", "_said_at", "_splitter"),
+        *("_started", "_summed"),
+    )
 
     def __init__(self) -> None:
         self._splitter = sse.Splitter()
@@ -51,6 +56,10 @@ class ResponseStreamDecoder:
         """Calls whose arguments have begun to arrive."""
         self._summed = -1
         """Place in the output of the reasoning whose summary began last."""
+        self._said_at: set[int] = set()
+        """Places in the output of which words came piece by piece."""
+        self._is_saying = False
+        """Whether such words came since a message was done last: not all name their place alike."""
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         return [self._read(event) for event in self._splitter.feed(data) if not self._ended]
@@ -73,15 +82,21 @@ class ResponseStreamDecoder:
             raise UpstreamMalformed(_NOT_AN_EVENT) from error
         kind = wire.type
         if kind == "response.output_text.delta":
-            return _said(raw, Delta("text", wire.delta or ""))
+            return self._words(raw, wire, "text")
         if kind == "response.function_call_arguments.delta":
             return self._arguments(raw, wire)
         if kind in _THINKING:
             return _said(raw, Delta("thinking", wire.delta or ""))
         if kind == "response.refusal.delta":
             self._refused = True
-            return _said(raw, Delta("refusal", wire.delta or ""))
+            return self._words(raw, wire, "refusal")
         return self._lifecycle(raw, wire)
+
+    def _words(self, raw: bytes, wire: StreamWire, kind: Literal["text", "refusal"]) -> StreamEvent:
+        if wire.delta:
+            self._said_at.add(wire.output_index)
+            self._is_saying = True
+        return _said(raw, Delta(kind, wire.delta or ""))
 
     def _lifecycle(self, raw: bytes, wire: StreamWire) -> StreamEvent:
         kind = wire.type
@@ -93,7 +108,7 @@ class ResponseStreamDecoder:
         if kind == "response.output_item.done":
             return self._done(raw, wire)
         if wire.response is not None and kind in _ENDS:
-            return self._end(raw, wire.response)
+            return self._end(raw, wire.response, kind)
         if wire.response is not None and not self._started:
             self._started = True
             reply = wire.response
@@ -111,20 +126,23 @@ class ResponseStreamDecoder:
         return StreamEvent(raw, (), settles=() if is_aside else None)
 
     def _added(self, raw: bytes, wire: StreamWire) -> StreamEvent:
-        item = _item(wire)
+        item = _item(wire.item)
         if item.type in {"message", "reasoning"}:
             return StreamEvent(raw, ())
         if item.type != "function_call":
             return StreamEvent(raw, _OPAQUE, has_content=True)
+        return StreamEvent(raw, self._call_begun(wire.output_index, item), has_content=True)
+
+    def _call_begun(self, place: int, item: Item) -> tuple[Delta, ...]:
         if not item.call_id or not item.name:
             raise UpstreamMalformed("The upstream called a tool without a name or an id.")
         ordinal = len(self._calls)
-        self._calls[wire.output_index] = ordinal
-        deltas = [Delta("tool_start", index=ordinal, tool_id=item.call_id, name=item.name)]
-        if item.arguments:
-            self._begun.add(ordinal)
-            deltas.append(Delta("tool_arguments", item.arguments, ordinal))
-        return StreamEvent(raw, tuple(deltas), has_content=True)
+        self._calls[place] = ordinal
+        start = Delta("tool_start", index=ordinal, tool_id=item.call_id, name=item.name)
+        if not item.arguments:
+            return (start,)
+        self._begun.add(ordinal)
+        return start, Delta("tool_arguments", item.arguments, ordinal)
 
     def _arguments(self, raw: bytes, wire: StreamWire) -> StreamEvent:
         ordinal = self._calls.get(wire.output_index)
@@ -136,12 +154,32 @@ class ResponseStreamDecoder:
 
     def _done(self, raw: bytes, wire: StreamWire) -> StreamEvent:
         """The whole item: only here is a reasoning item complete."""
-        item = _item(wire)
+        item = _item(wire.item)
         if item.type == "reasoning" and (wrapped := wrapped_item(item)):
             return StreamEvent(raw, (Delta("thinking", redacted=wrapped),))
         if item.type == "function_call":
             return self._call_done(raw, wire, item)
+        if item.type == "message":
+            return self._message_done(raw, wire, item)
         return StreamEvent(raw, (), searches=searches_in(wire.item))
+
+    def _message_done(self, raw: bytes, wire: StreamWire, item: Item) -> StreamEvent:
+        """Words that did not come piece by piece are told here, or lost."""
+        is_told = self._is_saying or wire.output_index in self._said_at
+        self._is_saying = False
+        words = () if is_told else self._whole(item)
+        if words:
+            self._said_at.add(wire.output_index)
+        return StreamEvent(raw, words, has_content=bool(words))
+
+    def _whole(self, item: Item) -> tuple[Delta, ...]:
+        parts = item.content if isinstance(item.content, list) else []
+        self._refused |= any(part.refusal for part in parts)
+        return tuple(
+            Delta("refusal", part.refusal) if part.refusal else Delta("text", part.text or "")
+            for part in parts
+            if part.refusal or part.text
+        )
 
     def _call_done(self, raw: bytes, wire: StreamWire, item: Item) -> StreamEvent:
         """What nobody said of it until now is told here, or lost."""
@@ -154,14 +192,32 @@ class ResponseStreamDecoder:
         delta = Delta("tool_arguments", item.arguments or "", ordinal)
         return StreamEvent(raw, (delta,) if delta.text else (), has_content=True)
 
-    def _end(self, raw: bytes, reply: Reply) -> StreamEvent:
+    def _end(self, raw: bytes, reply: Reply, kind: str) -> StreamEvent:
         self._ended = True
+        if reply.status in UNANSWERED:
+            return StreamEvent(b"", (Delta("error", reply.status),))
+        deltas = self._never_told(reply)
+        if kind == "response.incomplete":
+            reply.status = "incomplete"
         reason = stop_reason(reply, has_calls=bool(self._calls), is_refused=self._refused)
-        deltas = [Delta("stop", stop_reason=reason)]
+        deltas.append(Delta("stop", stop_reason=reason))
         usage = usage_of(reply)
         if usage is not None:
             deltas.append(Delta("usage", usage=usage))
         return StreamEvent(raw, tuple(deltas), is_terminal=True)
+
+    def _never_told(self, reply: Reply) -> list[Delta]:
+        """Of a stream that told no word and no call: those that only its last event has."""
+        deltas: list[Delta] = []
+        if self._said_at or self._calls:
+            return deltas
+        for place, raw in enumerate(reply.output):
+            item = _item(raw)
+            if item.type == "message":
+                deltas += self._whole(item)
+            elif item.type == "function_call":
+                deltas += self._call_begun(place, item)
+        return deltas
 
 
 def _said(raw: bytes, delta: Delta) -> StreamEvent:
@@ -169,8 +225,8 @@ def _said(raw: bytes, delta: Delta) -> StreamEvent:
     return StreamEvent(raw, (delta,), has_content=True, settles=None if delta.text else ())
 
 
-def _item(wire: StreamWire) -> Item:
+def _item(raw: bytes | msgspec.Raw) -> Item:
     try:
-        return item_of(wire.item)
+        return item_of(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UpstreamMalformed(_NOT_AN_EVENT) from error

@@ -18,6 +18,7 @@ WHOLE = {"id": "resp_1", "object": "response", "model": "gpt-x", "status": "comp
 USAGE = {"input_tokens": 5, "output_tokens": 3, "total_tokens": 8}
 BEGUN = sse("response.created", response={**WHOLE, "status": "in_progress", "output": []})
 TARGET = target("reasoning_effort")
+RESPONSES_ASKED = RESPONSES.decode_request(b'{"model":"m","input":"Hi","stream":true}', "req_1")
 ENDED = sse("response.completed", response={**WHOLE, "output": [], "usage": USAGE})
 
 
@@ -259,3 +260,73 @@ def test_a_call_that_is_done_twice_is_told_once() -> None:
     begun, done = called(0, "f", "", last=ARGUMENTS)
     said = [delta.text for delta in deltas(begun, done, done) if delta.kind == "tool_arguments"]
     assert said == [ARGUMENTS]
+
+
+WORDS = [{"type": "output_text", "text": "All of it."}, {"type": "output_text", "text": " Yes."}]
+SAID = {**MESSAGE, "content": WORDS}
+
+
+def whole(*items: Any, **fields: Any) -> bytes:
+    return sse("response.completed", response={**WHOLE, "output": items, "usage": USAGE, **fields})
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        (sse("response.output_item.done", item=SAID), ENDED),
+        (sse("response.output_item.done", item=SAID), whole(SAID)),
+        (sse(DELTA, delta="All of it. Yes."), whole(SAID)),
+        # The same words in two places of the output are one message that is numbered badly.
+        (
+            sse(DELTA, delta="All of it. Yes."),
+            sse("response.output_item.done", output_index=1, item=SAID),
+            whole({"type": "reasoning", "summary": []}, SAID),
+        ),
+        (whole(SAID),),
+    ],
+)
+def test_words_are_told_once_however_they_come(raw: tuple[bytes, ...]) -> None:
+    said = "".join(d.text for d in deltas(BEGUN, *raw) if d.kind == "text")
+    assert said == "All of it. Yes."
+    told = crossed(messages(stream=True), BEGUN, *raw)
+    pieces = [each["delta"]["text"] for each in told if each["type"] == "content_block_delta"]
+    assert "".join(pieces) == said
+    # A caller of the same dialect has the upstream's bytes, and each of them once.
+    encoder = RESPONSES.stream_encoder(RESPONSES_ASKED, "openai_responses")
+    events = decoded(BEGUN, *raw)
+    sent = encoder.encode(events) + encoder.finish("", charged(events))
+    assert sent.count(b'"response.completed"') == 1
+    assert sent.count(b'"delta"') == b"".join(raw).count(b'"delta"')
+
+
+def test_two_messages_take_turns_and_neither_is_told_twice() -> None:
+    raw = [sse(DELTA, output_index=place, delta=text) for place, text in ((0, "a"), (1, "b"))]
+    for place, text in ((0, "a"), (1, "b"), (2, "c"), (2, "c")):
+        item = {**MESSAGE, "content": [{"type": "output_text", "text": text}]}
+        raw.append(sse("response.output_item.done", output_index=place, item=item))
+    assert [d.text for d in deltas(*raw) if d.kind == "text"] == ["a", "b", "c"]
+
+
+def test_calls_and_refusals_that_only_the_last_event_has_are_told() -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": ARGUMENTS}
+    found = deltas(BEGUN, whole(call, {**call, "call_id": "d"}))
+    starts = [(d.index, d.tool_id) for d in found if d.kind == "tool_start"]
+    assert starts == [(0, "c"), (1, "d")]
+    assert [d.text for d in found if d.kind == "tool_arguments"] == [ARGUMENTS] * 2
+    assert [d.stop_reason for d in found if d.kind == "stop"] == ["tool_use"]
+
+    refused = {**MESSAGE, "content": [{"type": "refusal", "refusal": "No."}]}
+    found = deltas(BEGUN, whole(refused))
+    assert [d.text for d in found if d.kind == "refusal"] == ["No."]
+    assert [d.stop_reason for d in found if d.kind == "stop"] == ["content_filter"]
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled"])
+def test_a_response_that_is_called_complete_and_says_that_it_failed_did(status: str) -> None:
+    (event,) = decoded(whole(SAID, status=status))
+    assert (event.raw, event.deltas, event.is_terminal) == (b"", (Delta("error", status),), False)
+
+
+def test_a_response_that_ends_as_incomplete_is_no_whole_answer_whatever_it_says_of_itself() -> None:
+    end = sse("response.incomplete", response={**WHOLE, "output": [SAID]})
+    assert [d.stop_reason for d in deltas(BEGUN, end) if d.kind == "stop"] == ["length"]

@@ -38,6 +38,7 @@ LATE = ScriptedReply(refusal=UpstreamTimeout("late"))
 JUNK = ScriptedReply(pieces=(b"junk",))
 ROLE = b'data: {"id":"x","choices":[{"index":0,"delta":{"role":"assistant"}}]}\n\n'
 WORD = b'data: {"id":"x","choices":[{"index":0,"delta":{"content":"one"}}]}\n\n'
+STOP = b'data: {"id":"x","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
 DONE = b"data: [DONE]\n\n"
 ERROR = b'data: {"error":{"message":"x"}}\n\n'
 
@@ -267,9 +268,9 @@ async def test_a_stream_without_content_so_far_may_come_from_another_candidate(
 ) -> None:
     stage = Stage()
     stage.providers["a"].add(reply)
-    stage.providers["b"].add(streamed(ROLE, WORD, DONE))
+    stage.providers["b"].add(streamed(ROLE, WORD, STOP, DONE))
 
-    assert await stage.stream() == [ROLE, WORD, DONE]
+    assert await stage.stream() == [ROLE, WORD, STOP, DONE]
     assert (stage.tried, stage.errors) == ("ab", [code, ""])
 
 
@@ -299,9 +300,9 @@ async def test_a_stream_that_breaks_after_content_is_broken(
 
 async def test_nothing_after_the_terminal_event_is_read() -> None:
     stage = Stage()
-    stage.providers["a"].add(streamed(WORD, DONE, ERROR, break_off=UpstreamTimeout("late")))
+    stage.providers["a"].add(streamed(WORD, STOP, DONE, ERROR, break_off=UpstreamTimeout("late")))
 
-    assert await stage.stream() == [WORD, DONE]
+    assert await stage.stream() == [WORD, STOP, DONE]
 
 
 async def test_content_that_came_in_one_read_with_an_error_is_shown_before_it() -> None:
@@ -319,9 +320,9 @@ async def test_content_that_came_in_one_read_with_an_error_is_shown_before_it() 
 async def test_an_error_in_one_read_with_nothing_to_see_may_still_fall_back() -> None:
     stage = Stage()
     stage.providers["a"].add(streamed(ROLE + ERROR))
-    stage.providers["b"].add(streamed(ROLE, WORD, DONE))
+    stage.providers["b"].add(streamed(ROLE, WORD, STOP, DONE))
 
-    assert await stage.stream() == [ROLE, WORD, DONE]
+    assert await stage.stream() == [ROLE, WORD, STOP, DONE]
     assert stage.tried == "ab"
 
 
@@ -332,7 +333,7 @@ async def opened(stage: Stage, *pieces: bytes) -> LiveStream:
 
 async def test_a_stream_that_is_left_is_cut_at_its_upstream() -> None:
     stage = Stage()
-    live = await opened(stage, WORD, WORD, DONE)
+    live = await opened(stage, WORD, WORD, STOP, DONE)
     await live.next_batch()
     await live.close()
     assert stage.providers["a"].cancelled == 1

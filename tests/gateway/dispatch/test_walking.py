@@ -31,6 +31,7 @@ from tests.gateway.dispatch.test_dispatcher import (
     ERROR,
     GONE,
     JUNK,
+    STOP,
     WORD,
     request,
     streamed,
@@ -423,7 +424,7 @@ async def test_a_hedged_stream_that_came_too_late_is_closed() -> None:
     first, second = Held("a"), Held("b")
     world.providers |= {"a": first, "b": second}
     for provider in (first, second):
-        provider.add(streamed(WORD, DONE))
+        provider.add(streamed(WORD, STOP, DONE))
     plan = world.plan("ab", hedge_after_s=0.01)
     opening = asyncio.ensure_future(
         world.dispatcher.open_stream(request(stream=True), plan, world.log)

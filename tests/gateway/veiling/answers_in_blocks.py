@@ -111,8 +111,13 @@ def lifted(shape: str, lift: Lift, blocks: Blocks) -> list[StreamEvent]:
 
 
 def through(dialect: DialectName, lift: Lift, raw: Sequence[bytes]) -> list[StreamEvent]:
+    return [out for batch in each_through(dialect, lift, raw) for out in batch]
+
+
+def each_through(dialect: DialectName, lift: Lift, raw: Sequence[bytes]) -> list[list[StreamEvent]]:
+    """What comes of each event."""
     decoder = DIALECTS[dialect].stream_decoder()
-    return [out for each in raw for found in decoder.feed(each) for out in lift.events([found])]
+    return [[out for found in decoder.feed(each) for out in lift.events([found])] for each in raw]
 
 
 def trees(events: Sequence[StreamEvent]) -> list[Json]:

@@ -18,6 +18,7 @@ from tests.gateway.veiling.answers_in_blocks import (
     CITED,
     STREAMED,
     WHOLE,
+    each_through,
     in_messages,
     lifted,
     message,
@@ -214,10 +215,8 @@ def test_plain_words_wait_for_no_block_but_the_last_of_them(shape: str) -> None:
     dialect, made = STREAMED[shape]
     raw = made([[WORDS], [WORDS], ["And so on."]])
     shown = ""
-    for each in raw:
-        shown += "".join(
-            d.text for e in through(dialect, lift, [each]) for d in e.deltas if d.kind == "text"
-        )
+    for each, seen in zip(raw, each_through(dialect, lift, raw), strict=True):
+        shown += "".join(d.text for e in seen for d in e.deltas if d.kind == "text")
         if each == raw[len(raw) // 2]:
             assert shown.startswith(WORDS)
     assert shown == WORDS * 2 + "And so on."
@@ -227,9 +226,9 @@ def test_no_more_than_a_window_is_held_back_over_any_number_of_blocks() -> None:
     lift = output_scan().lifted()
     raw = in_messages([[f"{n:04}"] for n in range(400)])
     given = shown = 0
-    for each in raw:
+    for each, seen in zip(raw, each_through("anthropic_messages", lift, raw), strict=True):
         given += 4 * (b"text_delta" in each)
-        for found in through("anthropic_messages", lift, [each]):
+        for found in seen:
             shown += sum(len(d.text) for d in found.deltas if d.kind == "text")
         assert given - shown <= 256
     assert given == shown
@@ -239,7 +238,7 @@ def test_a_ping_waits_for_no_block_and_a_citation_for_the_beginning_of_its_own()
     ping = event("ping")
     raw = in_messages([["It is ", CARD[:9]], [CARD[9:], " , he said."]], [ping])
     lift = output_scan().lifted()
-    seen = [through("anthropic_messages", lift, [each]) for each in raw]
+    seen = each_through("anthropic_messages", lift, raw)
 
     assert [each.raw for each in seen[raw.index(ping)]] == [ping]
     events = [each for batch in seen for each in batch]
@@ -343,6 +342,7 @@ def test_what_a_citation_quotes_is_masked_and_counted_like_the_words_beside_it()
 def in_chat(pieces: list[dict[str, object]]) -> list[bytes]:
     head = {"id": "c", "object": "chat.completion.chunk", "model": "m"}
     chunks = [{**head, "choices": [{"index": 0, "delta": piece}]} for piece in pieces]
+    chunks.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
     return [*(b"data: " + msgspec.json.encode(each) + b"\n\n" for each in chunks), DONE]
 
 

@@ -379,15 +379,19 @@ def event(kind: str, **fields: Any) -> bytes:
 
 
 def custom_chunk(**call: Any) -> bytes:
-    delta = {"tool_calls": [{"index": 0, **call}]}
-    body = {"id": "c", "model": "m", "choices": [{"index": 0, "delta": delta}]}
+    return chat_chunk({"tool_calls": [{"index": 0, **call}]})
+
+
+def chat_chunk(delta: Any, **choice: Any) -> bytes:
+    body = {"id": "c", "model": "m", "choices": [{"index": 0, "delta": delta, **choice}]}
     return b"data: " + msgspec.json.encode(body) + b"\n\n"
 
 
 def in_chat(pieces: list[str]) -> list[bytes]:
     start = custom_chunk(id="call_1", type="custom", custom={"name": "note", "input": ""})
     middle = [custom_chunk(custom={"input": each}) for each in pieces]
-    return [start, *middle, b"data: [DONE]\n\n"]
+    end = chat_chunk({}, finish_reason="tool_calls")
+    return [start, *middle, end, b"data: [DONE]\n\n"]
 
 
 def in_responses(pieces: list[str]) -> list[bytes]:
@@ -405,7 +409,9 @@ def in_messages(pieces: list[str]) -> list[bytes]:
     deltas = [{"type": "input_json_delta", "partial_json": each} for each in pieces]
     middle = [event("content_block_delta", index=0, delta=each) for each in deltas]
     start = event("content_block_start", index=0, content_block=block)
-    return [start, *middle, event("content_block_stop", index=0), event("message_stop")]
+    ended = event("message_delta", delta={"stop_reason": "end_turn"})
+    ends = [event("content_block_stop", index=0), ended, event("message_stop")]
+    return [start, *middle, *ends]
 
 
 @pytest.mark.parametrize(

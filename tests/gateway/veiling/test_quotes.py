@@ -115,7 +115,7 @@ def test_what_stands_beside_the_words_of_a_whole_answer_is_masked(tree: dict[str
 def test_what_stands_beside_the_words_of_a_stream_is_masked(
     dialect: DialectName, raw: bytes
 ) -> None:
-    ended = [DONE] if dialect == "openai_chat" else []
+    ended = [chunk({}, finish_reason="stop"), DONE] if dialect == "openai_chat" else []
     events = lifted(dialect, output_scan().lifted(), [raw, *ended])
     told = b"".join(each.raw for each in events)
     assert CARD.encode() not in told
@@ -145,7 +145,9 @@ def test_what_older_and_spoken_answers_say_piece_by_piece_is_masked_across_piece
 def test_words_of_an_unknown_block_are_masked_across_its_pieces() -> None:
     block = event("content_block_start", index=0, content_block={"type": "hologram"})
     pieces = [block_delta(type="hologram_delta", text=letter) for letter in f"It is {CARD} ."]
-    raw = [block, *pieces, event("content_block_stop", index=0), event("message_stop")]
+    ended = event("message_delta", delta={"stop_reason": "end_turn"})
+    ends = [event("content_block_stop", index=0), ended, event("message_stop")]
+    raw = [block, *pieces, *ends]
     events = lifted("anthropic_messages", output_scan().lifted(), raw)
     told = [msgspec.json.decode(e.raw.partition(b"data: ")[2]) for e in events]
     assert "".join(e.get("delta", {}).get("text", "") for e in told) == f"It is {MASK} ."
@@ -190,7 +192,7 @@ def test_names_are_put_back_beside_words_too() -> None:
     veil = veil_of("openai_chat")
     name = veil.names.replacements["Ingrid Halvorsen"]
     cited = {"type": "url_citation", "url_citation": {"title": f"About {name}", "content": name}}
-    raw = [chunk({"content": "Read this. ", "annotations": [cited]}), DONE]
+    raw = [chunk({"content": "Read this. ", "annotations": [cited]}, finish_reason="stop"), DONE]
     told = b"".join(each.raw for each in lifted("openai_chat", veil.lifted(), raw))
     assert told.count(b"Ingrid Halvorsen") == 2
     assert name.encode() not in told
