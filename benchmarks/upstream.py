@@ -28,7 +28,8 @@ STREAM_HEAD = (
 )
 EVENT = b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"fake-model","choices":[{"index":0,"delta":{"content":"word "},"finish_reason":null}]}\n\n'  # noqa: E501
 ERROR_EVENT = b'data: {"error":{"message":"overloaded","type":"server_error"}}\n\n'
-DONE_EVENT = b"data: [DONE]\n\n"
+STOP_EVENT = EVENT.replace(b'{"content":"word "}', b"{}").replace(b"null", b'"stop"')
+DONE_EVENT = STOP_EVENT + b"data: [DONE]\n\n"
 ANSWER = json.dumps(
     {
         "id": "chatcmpl-1",
