@@ -262,6 +262,8 @@ class StreamEvent(Struct, frozen=True):
     that goes on with several."""
     deltas: tuple[Delta, ...]
     is_terminal: bool = False  # `[DONE]`, `message_stop`: a stream without one is broken.
+    is_unexplained: bool = False
+    """Of a terminal event: nobody had said why the answer stopped. Some servers never do."""
     is_usage_only: bool = False
     """An event that exists only because we asked for usage; hidden from clients that did not."""
     has_content: bool = False

@@ -57,8 +57,10 @@ class NotedStream:
             self._events = []
             return
         self._events += events
-        if any(event.is_terminal for event in events):
-            self._keep(tuple(self._events))
+        ends = [event for event in events if event.is_terminal]
+        if ends:
+            if not ends[0].is_unexplained:
+                self._keep(tuple(self._events))
             self._left_bytes = -1
 
 

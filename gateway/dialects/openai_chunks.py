@@ -68,11 +68,8 @@ class ChunkDecoder(ABC, Generic[Choice]):
         """
 
     def _is_short(self) -> bool:
-        """Whether no answer, or one that began, ever said why it ended.
-
-        Programs between a model and us say `[DONE]` when they are cut off, too.
-        """
-        return not self._finished or not self._begun <= self._finished
+        """Whether an answer that began never said why it ended, while another one did."""
+        return bool(self._finished) and not self._begun <= self._finished
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         only = self._splitter.sole(data)
@@ -127,7 +124,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
         self._ended = True
         if self._is_short():
             return StreamEvent(b"", (Delta("error", CUT_SHORT),))
-        return StreamEvent(raw, (), is_terminal=True)
+        return StreamEvent(raw, (), is_terminal=True, is_unexplained=not self._finished)
 
     def _event(
         self, raw: bytes, chunk: Chunk[Choice], choices: Sequence[Choice], usage: Usage | None

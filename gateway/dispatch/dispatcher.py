@@ -62,6 +62,7 @@ class Dispatcher:
         self._providers = providers
         self._dialects = dialects
         self._turns = turns or Turns()
+        self._explaining: set[str] = set()
         self._ground = Ground(
             providers,
             self._dialect_of,
@@ -185,6 +186,7 @@ class Dispatcher:
                 dialect.stream_decoder(answers_of(request)),
                 attempt,
                 rewriting,
+                explaining=self._explaining,
             )
             await live.hold_until_content()
             return live

@@ -7,12 +7,13 @@ from gateway.dispatch.attempts import RunningAttempt
 from gateway.errors import GatewrightError, StreamBroken
 from gateway.ports import StreamDecoder, UpstreamReply
 from gateway.tally import Tally
-from gateway.types import CUT_SHORT, Candidate, DialectName, StreamEvent, Usage
+from gateway.types import CUT_SHORT, Candidate, Delta, DialectName, StreamEvent, Usage
 from gateway.veiling.rewriting import AnswerRewriter
 
 
 HELD_EVENTS_MAX = 64
 HELD_BYTES_MAX = 256 * 1024
+_CUT = StreamEvent(b"", (Delta("error", CUT_SHORT),))
 
 
 class LiveStream:
@@ -26,8 +27,16 @@ class LiveStream:
         decoder: StreamDecoder,
         attempt: RunningAttempt,
         rewriting: AnswerRewriter | None = None,
+        *,
+        explaining: set[str] | None = None,
     ) -> None:
+        """`explaining` are targets whose streams have said why they stopped; this may add its own.
+
+        Programs between a model and us end a stream in good order when it broke behind them; but
+        some servers never say why.
+        """
         self.candidate = candidate
+        self._explaining = set() if explaining is None else explaining
         self._lift = rewriting.lifted() if rewriting is not None else None
         self.source = source
         self.dropped: tuple[str, ...] = ()
@@ -144,7 +153,8 @@ class LiveStream:
 
     def _checked(self, events: list[StreamEvent]) -> list[StreamEvent]:
         """The events, up to an error among them; it is raised at once unless content came first."""
-        for place, event in enumerate(events):
+        for place, found in enumerate(events):
+            event = self._ending(found) if found.is_terminal else found
             if event.is_terminal:
                 self._ended = True
             elif not event.has_content and _is_error(event):
@@ -157,6 +167,15 @@ class LiveStream:
                 return events[:place]
         return events
 
+    def _ending(self, event: StreamEvent) -> StreamEvent:
+        """A terminal event, or an error: who said why once, and does not now, was cut short."""
+        name = self.candidate.target.name
+        if not event.is_unexplained:
+            self._explaining.add(name)
+        elif name in self._explaining:
+            return _CUT
+        return event
+
     async def close(self, cause: BaseException | None = None) -> None:
         """Give the upstream up; if it was still sending, for this cause or the caller has left."""
         self._attempt.end(cause or asyncio.CancelledError())
@@ -165,7 +184,7 @@ class LiveStream:
 
 def _said_of(event: StreamEvent) -> str:
     if any(delta.text == CUT_SHORT for delta in event.deltas):
-        return "The upstream's stream ended before all of its answers had."
+        return "The upstream's stream ended before its answers had."
     return "The upstream reported an error inside its stream."
 
 

@@ -47,13 +47,17 @@ class Ending(Struct, frozen=True):
     outcome: AuditRecord | None = None
 
 
-def relayed(source: DialectName, request: ChatRequest, pieces: Sequence[bytes]) -> Ending:
-    """Raises whatever is no error of ours."""
+def relayed(
+    source: DialectName, request: ChatRequest, pieces: Sequence[bytes], *, explains: bool = False
+) -> Ending:
+    """Of an upstream that `explains` why its streams stop. Raises whatever is no error of ours."""
     asked = structs.replace(request, model="auto", has_tools=False)
-    return asyncio.run(_relayed(source, asked, tuple(pieces)))
+    return asyncio.run(_relayed(source, asked, tuple(pieces), explains=explains))
 
 
-async def _relayed(source: DialectName, request: ChatRequest, pieces: tuple[bytes, ...]) -> Ending:
+async def _relayed(
+    source: DialectName, request: ChatRequest, pieces: tuple[bytes, ...], *, explains: bool
+) -> Ending:
     clock, audit = StoppedClock(), MemoryAuditLog()
     await audit.start()
     ledger = MemoryLedger([Limit(ORG, 10**9)], clock)
@@ -62,7 +66,9 @@ async def _relayed(source: DialectName, request: ChatRequest, pieces: tuple[byte
     candidate, log = passage.ruling.plan.candidates[0], AttemptLog()
     attempt = RunningAttempt(candidate.target, log, TargetHealth(), clock)
     log.answer = attempt.number
-    live = LiveStream(candidate, source, reply, DIALECTS[source].stream_decoder(), attempt)
+    decoder = DIALECTS[source].stream_decoder()
+    explaining = {candidate.target.name} if explains else None
+    live = LiveStream(candidate, source, reply, decoder, attempt, explaining=explaining)
     try:
         await live.hold_until_content()
     except GatewrightError as error:

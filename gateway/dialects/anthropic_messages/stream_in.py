@@ -19,7 +19,7 @@ from gateway.dialects.anthropic_messages.wire import (
 )
 from gateway.dialects.figures import read_figures
 from gateway.errors import UpstreamMalformed
-from gateway.types import CUT_SHORT, Delta, StreamEvent, Usage
+from gateway.types import Delta, StreamEvent, Usage
 
 
 _EVENT = msgspec.json.Decoder(StreamWire)
@@ -43,7 +43,7 @@ class MessageStreamDecoder:
         self._splitter = sse.Splitter()
         self._ended = False
         self._stopped = False
-        """Whether it said why it stopped: a message that only stops was cut short on its way."""
+        """Whether it said why it stopped."""
         self._usage = UsageWire()
         self._is_sound = True
         """Whether every figure until now was one."""
@@ -85,9 +85,7 @@ class MessageStreamDecoder:
             return self._block_end(raw, wire.index) if kind == _BLOCK_END else StreamEvent(raw, ())
         if kind == "message_stop":
             self._ended = True
-            if not self._stopped:
-                return StreamEvent(b"", (Delta("error", CUT_SHORT),))
-            return StreamEvent(raw, (), is_terminal=True)
+            return StreamEvent(raw, (), is_terminal=True, is_unexplained=not self._stopped)
         return self._lifecycle(raw, wire)
 
     def _is_foreign(self, data: bytes) -> bool:

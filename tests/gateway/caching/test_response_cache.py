@@ -171,9 +171,11 @@ async def test_a_stream_is_kept_once_and_whole() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_stream_that_is_long_withheld_or_without_an_end_is_not_kept() -> None:
+async def test_a_stream_that_is_long_withheld_or_not_surely_whole_is_not_kept() -> None:
     long, last = [event(b"x" * 99)], [event(b"yy", is_last=True)]
 
     assert await kept([long, last]) == []
     assert await kept([[event(b"no", reason="content_filter")], last]) == []
     assert await kept([long]) == []
+    unexplained = structs.replace(event(b"end", is_last=True), is_unexplained=True)
+    assert await kept([[event(b"one")], [unexplained]]) == []

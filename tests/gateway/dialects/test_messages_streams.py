@@ -9,7 +9,7 @@ import pytest
 from gateway.dialects.answer_tool import ANSWER_TOOL
 from gateway.dialects.sse import Splitter
 from gateway.errors import UpstreamMalformed
-from gateway.types import CUT_SHORT, Delta, StreamEvent, Usage
+from gateway.types import Delta, StreamEvent, Usage
 from tests.gateway.dialects.samples import (
     ANTHROPIC,
     MESSAGE_START,
@@ -210,13 +210,13 @@ def test_a_start_names_the_message_and_an_end_without_a_reason_gives_none() -> N
 @pytest.mark.parametrize(
     "end", [(), (sse("message_delta", delta={}),), (sse("message_delta", usage={}),)]
 )
-def test_a_message_that_stops_without_a_reason_was_cut_short(end: tuple[bytes, ...]) -> None:
+def test_a_message_that_stops_without_a_reason_is_not_explained(end: tuple[bytes, ...]) -> None:
     text = block_delta(0, type="text_delta", text="Half of ")
     raw = (MESSAGE_START, block_start(0, type="text", text=""), text, block_stop(0), *end)
     event = decoded(*raw, MESSAGE_STOP)[-1]
-    assert (event.raw, event.deltas) == (b"", (Delta("error", CUT_SHORT),))
-    assert not event.is_terminal
-    assert decoded(*raw, message_delta("end_turn"), MESSAGE_STOP)[-1].is_terminal
+    assert (event.raw, event.is_terminal, event.is_unexplained) == (MESSAGE_STOP, True, True)
+    event = decoded(*raw, message_delta("end_turn"), MESSAGE_STOP)[-1]
+    assert (event.is_terminal, event.is_unexplained) == (True, False)
 
 
 def test_what_a_block_of_tomorrow_holds_is_no_thought() -> None:

@@ -305,6 +305,21 @@ async def test_nothing_after_the_terminal_event_is_read() -> None:
     assert await stage.stream() == [WORD, STOP, DONE]
 
 
+async def test_who_said_why_a_stream_stopped_and_does_not_now_was_cut_short() -> None:
+    stage = Stage()
+    stage.providers["a"].add(streamed(ROLE, WORD, DONE))
+    assert await stage.stream() == [ROLE, WORD, DONE], "some servers never say why"
+    stage.providers["a"].add(streamed(ROLE, WORD, STOP, DONE))
+    assert await stage.stream() == [ROLE, WORD, STOP, DONE]
+    stage.providers["a"].add(streamed(ROLE, WORD, DONE))
+    with pytest.raises(StreamBroken, match="before its answers"):
+        await stage.stream()
+
+    stage.providers["a"].add(streamed(ROLE, DONE))
+    stage.providers["b"].add(streamed(ROLE, WORD, DONE))
+    assert await stage.stream() == [ROLE, WORD, DONE], "nothing was shown yet; b is another"
+
+
 async def test_content_that_came_in_one_read_with_an_error_is_shown_before_it() -> None:
     stage = Stage()
     stage.providers["a"].add(streamed(ROLE + WORD + ERROR + WORD))
