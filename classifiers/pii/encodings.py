@@ -8,8 +8,10 @@ import binascii
 import html
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
+from unicodedata import category
 from urllib.parse import unquote_to_bytes
 
 from classifiers.pii.decoded import Change
@@ -20,17 +22,17 @@ _ENTITY = re.compile(r"&(?:#[0-9]{1,9};?|#[xX][0-9a-fA-F]{1,8};?|[A-Za-z]{2,8};)
 _PERCENT = re.compile(r"(?:%[0-9A-Fa-f]{2}){1,4096}")
 # JSON in JSON has several backslashes where a text has one.
 _ESCAPE = re.compile(
-    r"(?:\\{1,8}(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|u\{[0-9a-fA-F]{1,6}\}|U[0-9a-fA-F]{8}|0[0-7]{2})"
+    r"(?:\\{1,8}(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|u\{[0-9a-fA-F]{1,6}\}|U[0-9a-fA-F]{8}|[01][0-7]{2})"
     r"|%u[0-9a-fA-F]{4}){1,4096}"
     r"|(?<=[A-Z0-9])(?:\\{1,8}[nrt]){1,4}(?=[A-Z0-9])"
 )
 _CODE = re.compile(
-    r"u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|u\{([0-9a-fA-F]+)|U([0-9a-fA-F]{8})|\\(0[0-7]{2})"
+    r"u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|u\{([0-9a-fA-F]+)|U([0-9a-fA-F]{8})|\\([01][0-7]{2})"
 )
 _OCTAL: Final = 5
 _LAST_CODE: Final = 0x10FFFF
 ESCAPES: Final = (
-    r"\\u(?:00[2-7]|0[69eE]|[fF][fF]1|[dD]835|\{)|\\x[2-7]|\\U000|\\0[4-7][0-7]\\|%u(?:00|[fF][fF])"
+    r"\\u(?:00[2-7]|0[69eE]|[fF][fF]1|[dD]835|\{)|\\x[2-7]|\\U000|\\(?:0[4-7]|1[0-7])[0-7]\\|%u(?:00|[fF][fF])"
     r"|[0-9]\\[nrt]"
 )
 """How escapes begin that may hide a number, an address or a key; others are how JSON is written."""
@@ -50,7 +52,7 @@ _HEX = re.compile(
 )
 _NOT_HEX = re.compile(r"0[xX]|[^0-9a-fA-F]")
 HEX: Final = (
-    r"(?:[2-7][0-9a-fA-F](?:[:\-]|,?[ ]?(?:0[xX])?)){8}"
+    r"(?:(?:[2-7][0-9a-fA-F]|0[9aAdD])(?:[:\-]|,?[ ]?(?:0[xX])?)){8}"
     r"|(?:[2-7][0-9a-fA-F]00){4}|(?:00[2-7][0-9a-fA-F]){4}"
 )
 _CODES = re.compile(r"(?<![0-9.])(?:[0-9]{2,3}(?:,\s{0,12}|[ ])){9,4096}[0-9]{2,3}(?![0-9.])")
@@ -66,6 +68,9 @@ _LEAST_WIDE: Final = 8
 _LEAST_ASCII: Final = 0.9
 _LAST_ASCII: Final = 0x7E
 _LAYOUT: Final = dict.fromkeys(map(ord, "\t\n\r"))
+_UNSEEN: Final = frozenset({"Zs", "Zl", "Zp", "Cf", "Co"})
+"""Kinds of characters that a text has though they are not printed; `Co` are the icons of fonts."""
+_LEAST_BETWEEN_CONTROLS: Final = 4
 
 
 def entities(text: str) -> Iterator[Change]:
@@ -181,9 +186,21 @@ def as_text(data: bytes) -> str | None:
     if data.startswith(_COMPRESSED):
         data = _inflated(data)
     text = _decoded(data)
-    if text is None or not text.translate(_LAYOUT).isprintable():
+    if text is None or not _can_be_read(text):
         return None
     return text if len(set(text)) > 2 else None  # noqa: PLR2004 - "aaaa" says nothing.
+
+
+def _can_be_read(text: str) -> bool:
+    """Whether it has words: with blanks of any kind and marks that nobody sees, and few controls.
+
+    Pages end in a form feed, files begin with a mark of order, records have lengths before words.
+    """
+    if text.translate(_LAYOUT).isprintable():
+        return True
+    others = {char: count for char, count in Counter(text).items() if not char.isprintable()}
+    strange = sum(count for char, count in others.items() if category(char) not in _UNSEEN)
+    return strange <= len(text) // _LEAST_BETWEEN_CONTROLS
 
 
 def _inflated(data: bytes) -> bytes:

@@ -74,6 +74,13 @@ ENCODED: dict[str, Callable[[str], str]] = {
     "base64 of UTF-16": lambda value: b64(value.encode("utf-16")),
     "base64 of gzip": lambda value: b64(gzip.compress(f"it is {value}".encode(), mtime=0)),
     "base64 of zlib": lambda value: b64(zlib.compress(f"it is {value}".encode())),
+    "base64 of a blank that is kept": lambda value: b64(f"it is\xa0{value}"),
+    "base64 of Japanese": lambda value: b64(f"\u30ab\u30fc\u30c9\u3000{value}"),
+    "base64 of what nobody sees": lambda value: b64("\u200b".join(value)),
+    "base64 of several pages": lambda value: b64(f"page\f{value}\f"),
+    "base64 of a record": lambda value: b64(bytes((10, len(value))) + value.encode() + b"\x10\x01"),
+    "hexadecimal of a blank that is kept": lambda value: f"it is\xa0{value}".encode().hex(),
+    "hexadecimal of columns of four": lambda value: samples.grouped(value, "\t").encode().hex(),
     "base64 in lines of ten": lambda value: wrapped(b64(f"some words, then {value} and more"), 10),
     "base64 in lines of sixty": lambda value: wrapped(
         b64(f"{'long ' * 12}{value} and more"), 60, "\r\n"
@@ -92,6 +99,7 @@ ENCODED: dict[str, Callable[[str], str]] = {
     "escapes of escapes": lambda value: "".join(f"\\\\u{ord(char):04x}" for char in value),
     "escapes in braces": lambda value: "".join(f"\\u{{{ord(char):x}}}" for char in value),
     "long escapes": lambda value: "".join(f"\\U{ord(char):08x}" for char in value),
+    "escapes in octal": lambda value: "".join(f"\\{ord(char):03o}" for char in value),
     "escapes of pairs": lambda value: json.dumps(other_digits(0x1D7CE)(value))[1:-1],
     "quoted-printable": lambda value: "".join(f"={ord(char):02X}" for char in value),
     "tag characters": lambda value: "".join(chr(0xE0000 + ord(char)) for char in value),
