@@ -79,6 +79,9 @@ class EgressReply:
             raise UpstreamMalformed("the upstream answered with a redirect or an unknown status")
         if (headers.get("content-encoding") or "identity") != "identity":
             raise UpstreamMalformed("the upstream compressed its reply although it must not")
+        if headers.get("transfer-encoding", "chunked").lower() != "chunked":
+            # Below the chunks may be gzip, which the parser hands on as the body.
+            raise UpstreamMalformed("the upstream coded its reply although it must not")
         if self.status // 100 != 2:  # noqa: PLR2004
             self.retry_after_s = parse_retry_after(headers)
 

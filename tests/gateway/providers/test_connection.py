@@ -171,6 +171,16 @@ async def test_a_second_content_encoding_counts_too(egress: Egress) -> None:
             await fetch(egress, upstream)
 
 
+@pytest.mark.parametrize("coding", [b"gzip, chunked", b"gzip", b"chunked, identity", b"xchunked"])
+async def test_what_is_coded_below_its_chunks_is_no_body(egress: Egress, coding: bytes) -> None:
+    answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: %b\r\n\r\n5\r\nhello\r\n0\r\n\r\n" % coding
+    async with running([answer]) as upstream:
+        with pytest.raises(UpstreamMalformed):
+            await fetch(egress, upstream)
+    async with running([answer.replace(coding, b"Chunked")]) as upstream:
+        assert await fetch(egress, upstream) == b"hello"
+
+
 async def test_bytes_behind_a_reply_never_answer_the_next_request(egress: Egress) -> None:
     poison = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\npoison"
     async with running([GOOD + poison]) as upstream:
