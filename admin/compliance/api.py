@@ -78,6 +78,8 @@ class RetentionView(Struct, frozen=True):
     days: int
     keys: int
     held: int
+    unsure: int
+    """Past their time by this machine's clock, on a date that the log does not bear out."""
 
 
 class Release(Struct, frozen=True):
@@ -112,8 +114,9 @@ def _reading(office: Office) -> list[Any]:
     async def retention(organisation: FromPath[str]) -> RetentionView:
         due = await office.due(organisation)
         if due is None:
-            return RetentionView("", 0, 0, 0)
-        return RetentionView(due.retention_class, due.days, len(due.due), len(due.held))
+            return RetentionView("", 0, 0, 0, 0)
+        counts = len(due.due), len(due.held), len(due.unsure)
+        return RetentionView(due.retention_class, due.days, *counts)
 
     return [standing, retention]
 

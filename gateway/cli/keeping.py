@@ -1,8 +1,10 @@
 """`gatewright audit …`, how long content is kept and whose it is: retention and subject search."""
 
 import json
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -16,6 +18,12 @@ from gateway.configuration.reading import load_settings
 from gateway.store.custody.keeping import Expired, destroy, expired
 from gateway.store.evidence.recovery import projector_for
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+
+
+_UNSURE: Final = (
+    "note: content is past its time by this machine's clock, but its log was not signed on each of"
+    " the last three days. It stays until the log was; or say --clock-is-right"
+)
 
 
 @click.command("search")
@@ -49,20 +57,38 @@ async def search_subject(config_file: Path, organisation: str, reference: str) -
 @click.command()
 @config_option
 @click.option("--yes", is_flag=True, help="Do it; without this it only says what it would do.")
+@click.option(
+    "--clock-is-right",
+    "is_sure",
+    is_flag=True,
+    help="Also by a date that the log does not bear out; it stands in the record.",
+)
 @asynchronous
 @says_it_records
-async def retain(config_file: Path, *, yes: bool) -> None:
-    """Destroy the keys of content that is older than its retention class; holds go before it."""
+async def retain(config_file: Path, *, yes: bool, is_sure: bool) -> None:
+    """Destroy the keys of content that is older than its retention class; holds go before it.
+
+    A date counts where a log was signed on each of the days before: a clock that is set forth
+    destroys nothing.
+    """
     settings = load_settings(config_file)
     now_us = SystemClock().utc_us()
+    unsure = 0
     async with opened_custody(settings) as (custody, database):
-        async for found in expired(settings, database, custody, now_us // DAY_US):
+        today = now_us // DAY_US
+        async for found in expired(settings, database, custody, today, is_sure=is_sure):
             if yes and found.due:
                 detail = {"class": found.retention_class, "keys": str(len(found.due))}
+                if is_sure:
+                    detail["clock"] = "said to be right"
                 about = found.organisation
                 await custody.record(actor(), "content.retired", about, **detail)
                 await destroy(settings, database, found.due, now_us)
             click.echo(json.dumps(_said(found, done=yes)))
+            unsure += len(found.unsure)
+    if unsure:
+        click.echo(_UNSURE, err=True)
+        sys.exit(1 if yes else 0)
 
 
 def _said(found: Expired, *, done: bool) -> dict[str, object]:
@@ -74,6 +100,7 @@ def _said(found: Expired, *, done: bool) -> dict[str, object]:
         "days": found.days,
         "keys": len(found.due),
         "held": len(found.held),
+        "unsure": len(found.unsure),
         "oldest": str(day) if day else None,
         "done": done,
     }

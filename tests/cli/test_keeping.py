@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from sqlalchemy import delete
 
 from gateway.audit.keys import WrappedKey
 from gateway.audit.memory import MemoryAuditLog
@@ -16,11 +17,14 @@ from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.store.custody import keeping
 from gateway.store.custody.orders import Custody
-from gateway.store.engine import Database
+from gateway.store.engine import Database, open_database
+from gateway.store.evidence.integration import Integration
+from gateway.store.schema.audit import audit_checkpoints
 from gateway.types import AuditRecord
 from tests.cli.operator import Operator
 from tests.cli.test_deeds import deeds
 from tests.gateway.audit.samples import LIMITS
+from tests.signed_days import sign_on
 
 
 DAY_US = 86_400_000_000
@@ -63,9 +67,24 @@ def spoken(operator: Operator, organisation: str, user: str, days_ago: int, work
     asyncio.run(write())
 
 
+def signed(operator: Operator, organisation: str, *days_ago: int) -> None:
+    """Let workers have signed the log of an organisation so many days ago."""
+    settings = load_settings(operator.config_file)
+
+    async def sign() -> None:
+        database = open_database(settings.database_url)
+        parts = Integration(settings, database, SystemClock(), master_key(settings))
+        await parts.projector.catch_up()
+        await parts.sign()
+        await sign_on(database, organisation, SystemClock().utc_us(), days_ago)
+        await database.close()
+
+    asyncio.run(sign())
+
+
 @pytest.fixture
 def talkative(operator: Operator) -> Operator:
-    """Old and new words of two people, in organisations of two classes."""
+    """Old and new words of two people, in organisations of two classes, under a running worker."""
     operator.config_file.write_text(operator.config_file.read_text() + RETENTION)
     spoken(operator, "acme", "ann", 40, "w1")
     spoken(operator, "acme", "bob", 40, "w2")
@@ -73,6 +92,8 @@ def talkative(operator: Operator) -> Operator:
     spoken(operator, "globex", "eve", 40, "w4")
     spoken(operator, "globex", "eve", 400, "w5")
     assert operator.config("audit", "export").status == 0
+    for organisation in ("acme", "globex"):
+        signed(operator, organisation, 1, 2)
     return operator
 
 
@@ -110,6 +131,78 @@ def test_what_is_past_its_class_goes_and_the_rest_stays(
     assert [(each["organisation"], each["class"], each["keys"]) for each in told] == [
         *(("acme", "brief", "2"), ("globex", "standard", "1")),
     ]
+
+
+def unsign(operator: Operator, *days_ago: int) -> None:
+    """Let no worker have run so many days ago."""
+    settings = load_settings(operator.config_file)
+    today = SystemClock().utc_us() // DAY_US
+
+    async def forget() -> None:
+        database = open_database(settings.database_url)
+        async with database.writing() as connection:
+            signed_on = audit_checkpoints.c.signed_us // DAY_US
+            days = [today - days for days in days_ago]
+            await connection.execute(delete(audit_checkpoints).where(signed_on.in_(days)))
+        await database.close()
+
+    asyncio.run(forget())
+
+
+def test_a_clock_that_was_set_forth_destroys_nothing_until_somebody_says_that_it_is_right(
+    talkative: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As far as the log knows it is twenty days ago; what was due then goes."""
+    signed(talkative, "acme", 20, 21, 22)
+    signed(talkative, "globex", 3, 60)
+    unsign(talkative, 1)
+
+    asked = talkative.config("audit", "retain")
+    ran = talkative.config("audit", "retain", "--yes")
+    said = [json.loads(line) for line in ran.output.splitlines()]
+    assert [(each["keys"], each["unsure"]) for each in said] == [(0, 2), (0, 1)]
+    assert (asked.status, ran.status) == (0, 1)
+    for each in (asked, ran):
+        assert "was not signed on each of the last three days" in each.errors
+    assert contents(talkative, monkeypatch, "acme") == ["what ann said"] * 2 + ["what bob said"]
+
+    signed(talkative, "acme", 9, 8, 10)
+    ran = talkative.config("audit", "retain", "--yes")
+    operators, *said = [json.loads(line) for line in ran.output.splitlines()]
+    assert (operators["organisation"], operators["unsure"]) == ("-operators", 0)
+    assert [(each["keys"], each["unsure"]) for each in said] == [(2, 0), (0, 1)]
+
+    assert talkative.config("audit", "retain", "--yes", "--clock-is-right").status == 0
+    gone = "the content's key was destroyed"
+    assert contents(talkative, monkeypatch, "globex") == [gone, "what eve said"]
+    told = [each for each in deeds(talkative) if each["action"] == "content.retired"]
+    assert [each.get("clock") for each in told] == [None, "said to be right"]
+
+
+@pytest.mark.parametrize(
+    ("signed_on", "day"),
+    [
+        ({100, 99, 98}, 100),
+        ({99, 98, 97}, 100),
+        ({98, 97, 96}, 99),
+        ({100, 98, 97, 96}, 99),
+        ({100, 99, 60, 59, 57, 30, 29, 28}, 31),
+        ({101, 100, 99}, 0),
+        (set(), 0),
+    ],
+)
+@pytest.mark.anyio
+async def test_a_day_counts_that_follows_three_on_which_somebody_signed(
+    database_url: str, signed_on: set[int], day: int
+) -> None:
+    database = open_database(database_url)
+    row = {"organisation": "acme", "size": 1, "root": b"", "note": ""}
+    rows = [row | {"signed_us": each * DAY_US + DAY_US - 1} for each in signed_on]
+    rows += [row | {"organisation": "globex", "signed_us": each * DAY_US} for each in range(102)]
+    async with database.writing() as connection:
+        await connection.execute(audit_checkpoints.insert(), rows)
+    assert await keeping.borne_out(database, "acme", 100) == day
+    await database.close()
 
 
 def test_a_hold_goes_before_retention(talkative: Operator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,17 +5,24 @@ Records and proofs stay, because they cover ciphertext. Holds go before retentio
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from typing import Final
 
 from msgspec import Struct
+from sqlalchemy import distinct, func, select
 
 from gateway.audit.disk import Disk
 from gateway.audit.erasure import damaged_keys, destroy_keys, matching_keys
 from gateway.audit.keys import KeyWrapper, WrappedKey
+from gateway.clock import DAY_US
 from gateway.configuration.settings import Settings
 from gateway.store.custody.orders import Custody
 from gateway.store.engine import Database
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.tree import DatabaseAuditTrees
+from gateway.store.schema.audit import audit_checkpoints
+
+
+LIVED_DAYS: Final = 3
 
 
 class Expired(Struct, frozen=True):
@@ -27,6 +34,8 @@ class Expired(Struct, frozen=True):
     due: tuple[WrappedKey, ...]
     held: tuple[WrappedKey, ...]
     """Past their time too, but a hold forbids it."""
+    unsure: tuple[WrappedKey, ...]
+    """Past their time by a clock that the log does not bear out; see `borne_out`."""
 
 
 async def content_keys(
@@ -45,20 +54,32 @@ async def damaged_key_lines(settings: Settings, master: KeyWrapper) -> int:
 
 
 async def expired(
-    settings: Settings, database: Database, custody: Custody, today: int
+    settings: Settings,
+    database: Database,
+    custody: Custody,
+    today: int,
+    *,
+    is_sure: bool = False,
 ) -> AsyncIterator[Expired]:
     """Of every organisation with a limit, one after the other; `today` in days since 1970, UTC.
 
     Each is looked at when its turn comes: what is held since the first one went is spared.
+    `is_sure` where somebody says that it is `today`, whatever the log has.
     """
     for organisation in sorted(await DatabaseAuditTrees(database).trees()):
-        one = await expired_of(settings, database, custody, organisation, today)
+        one = await expired_of(settings, database, custody, organisation, today, is_sure=is_sure)
         if one is not None:
             yield one
 
 
 async def expired_of(
-    settings: Settings, database: Database, custody: Custody, organisation: str, today: int
+    settings: Settings,
+    database: Database,
+    custody: Custody,
+    organisation: str,
+    today: int,
+    *,
+    is_sure: bool = False,
 ) -> Expired | None:
     """Of one organisation; None where its class keeps for ever."""
     name, days = retention_of(settings, organisation)
@@ -69,8 +90,32 @@ async def expired_of(
     # Only now: many keys take a while to read, and a hold that is set meanwhile is one.
     held_for = {hold.subject for hold in await custody.holds(organisation)}
     held = [key for key in old if "" in held_for or key.subject in held_for]
-    due = tuple(key for key in old if key not in held)
-    return Expired(organisation, name, days, due, tuple(held))
+    free = [key for key in old if key not in held]
+    sure = today if is_sure or not free else await borne_out(database, organisation, today)
+    due = tuple(key for key in free if key.day + days < sure)
+    unsure = tuple(key for key in free if key.day + days >= sure)
+    return Expired(organisation, name, days, due, tuple(held), unsure)
+
+
+async def borne_out(database: Database, organisation: str, today: int) -> int:
+    """The day after the last three in a row on which the log was signed, or `today`; else 0.
+
+    A running worker signs also what is idle. A clock that is set forth by a year would destroy a
+    year of content, for good: dates count once somebody has lived through such days. The day after
+    counts too, since just after midnight nobody may have signed.
+    """
+    columns, day = audit_checkpoints.c, today
+    while day > 0:
+        mine = (columns.organisation == organisation) & (columns.signed_us < (day + 1) * DAY_US)
+        recent = mine & (columns.signed_us >= (day - LIVED_DAYS + 1) * DAY_US)
+        days = func.count(distinct(columns.signed_us // DAY_US))
+        async with database.reading() as connection:
+            if (await connection.execute(select(days).where(recent))).scalar_one() == LIVED_DAYS:
+                return min(day + 1, today)
+            last_us = select(func.max(columns.signed_us)).where(mine)
+            last = ((await connection.execute(last_us)).scalar_one() or 0) // DAY_US
+        day = min(day - 1, last)
+    return 0
 
 
 def retention_of(settings: Settings, organisation: str) -> tuple[str, int]:

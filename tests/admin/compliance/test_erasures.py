@@ -24,6 +24,7 @@ from gateway.store.evidence.integration import Integration
 from gateway.store.schema.parcels import parcels
 from tests.admin.compliance.archive import SAID, converse, deeds, log_keys, person, subject
 from tests.admin.listener import Browser, Listener
+from tests.signed_days import sign_on
 
 
 pytestmark = pytest.mark.anyio
@@ -189,6 +190,15 @@ async def test_retention_says_in_numbers_what_the_next_run_destroys(
         await converse(listener, ["ann", "bob"], days_ago=40)
         await converse(listener, ["ann"], days_ago=1)
         async with person(listener, "cora") as cora:
+            _, page = await cora.send("GET", "/o/acme/compliance/retention")
+            assert "2 content keys are older than 30 days by this machine's clock" in page
+            _, _, raw = await cora.fetch("/api/organisations/acme/compliance/retention")
+            told = msgspec.json.decode(raw)
+            assert (told["keys"], told["unsure"]) == (0, 2)
+            async with listener.database() as database:
+                keys = master_key(listener.settings)
+                await Integration(listener.settings, database, listener.clock, keys).sign()
+                await sign_on(database, "acme", listener.clock.utc_us(), (1, 2))
             _, page = await cora.send("GET", "/o/acme/compliance/retention")
             assert "destroys 2 content keys that are older than 30 days" in page
             await cora.send("POST", HOLDS, {"user": "bob", "reason": "r"})
