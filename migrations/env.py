@@ -9,7 +9,6 @@ from gateway.store.custody.regimes import regime_choices
 from gateway.store.custody.reviews import reviews
 from gateway.store.evidence.deliveries import sink_deliveries
 from gateway.store.identity.provided_sessions import heard_logouts
-from gateway.store.identity.setup_links import setup_links
 from gateway.store.identity.teams import team_members
 from gateway.store.kept_answers import kept_answers
 from gateway.store.pool_drains import pool_drains
@@ -41,7 +40,6 @@ tables = (
     regime_choices,
     reviews,
     rollup_cursors,
-    setup_links,
     sink_deliveries,
     team_members,
     unusual_hours,

@@ -15,13 +15,13 @@ from gateway.store.engine import Database
 from gateway.store.evidence.narrowed_again import NarrowedAgain
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.evidence.told_deeds import Ordered, ToldDeeds
-from gateway.store.identity.setup_links import setup_links
 from gateway.store.revisions import bump, revision_in
 from gateway.store.schema.tables import (
     admin_sessions,
     invitations,
     people,
     role_grants,
+    setup_links,
     virtual_keys,
 )
 

@@ -10,7 +10,7 @@ import hmac
 import secrets
 from typing import Final
 
-from sqlalchemy import BigInteger, Column, LargeBinary, Table, delete, func, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -21,7 +21,7 @@ from gateway.secrets.passwords import hash_password
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
 from gateway.store.identity.names import checked_name
-from gateway.store.schema.tables import metadata, people, role_grants
+from gateway.store.schema.tables import people, role_grants, setup_links
 
 
 GOOD_FOR_S: Final = 3600.0
@@ -29,13 +29,6 @@ CODE_BYTES: Final = 32
 FIRST_ROLES: Final[tuple[Role, ...]] = ("platform_admin", "security_admin")
 """Who sets an installation up runs it and gives roles; approving and revealing is for others."""
 REFUSAL: Final = "this link is not good any more: it was used, it is too old, or somebody exists"
-
-setup_links = Table(
-    "setup_links",
-    metadata,
-    Column("digest", LargeBinary(32), primary_key=True),
-    Column("until_us", BigInteger, nullable=False),
-)
 
 
 class SetupLinks:

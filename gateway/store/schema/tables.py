@@ -239,6 +239,14 @@ invitations = Table(
 )
 """Links that wait to be followed; of a person at most one."""
 
+setup_links = Table(
+    "setup_links",
+    metadata,
+    Column("digest", LargeBinary(32), primary_key=True),
+    Column("until_us", BigInteger, nullable=False),
+)
+"""Links that make the first person, while nobody exists."""
+
 admin_sessions = Table(
     "admin_sessions",
     metadata,

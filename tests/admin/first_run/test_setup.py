@@ -12,7 +12,8 @@ from gateway.oversight.access import allows
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
 from gateway.store.identity.people import PeopleStore
-from gateway.store.identity.setup_links import GOOD_FOR_S, SetupLinks, setup_links
+from gateway.store.identity.setup_links import GOOD_FOR_S, SetupLinks
+from gateway.store.schema.tables import setup_links
 from tests.admin.chromium import come_true, window
 from tests.admin.listener import Browser, Listener
 from tests.admin.seeding import HOSTILE, PASSWORD, person
