@@ -6,10 +6,11 @@ says so (`GATEWRIGHT_TEST_SERVERS`), so that what is shared cannot be left out t
 
 import asyncio
 import shutil
-import socket
 import subprocess
 from asyncio.subprocess import DEVNULL, Process
 from pathlib import Path
+
+from tests.free_ports import free_port
 
 
 SERVER = shutil.which("valkey-server") or shutil.which("redis-server")
@@ -29,9 +30,7 @@ class Server:
 
     def __init__(self, folder: Path, certificate: Path | None = None) -> None:
         """With a certificate and its key, in one file, it speaks TLS only."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self._folder = folder
         self._certificate = certificate
         self._process: Process | None = None

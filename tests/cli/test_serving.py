@@ -4,7 +4,6 @@ import asyncio
 import json
 import resource
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ import aiohttp
 import pytest
 
 from tests.cli.operator import Operator
+from tests.free_ports import free_port
 
 
 pytestmark = pytest.mark.anyio
@@ -40,13 +40,6 @@ def run(server, sockets):
 uvicorn.Server.run = run
 main()
 """
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 @asynccontextmanager
@@ -82,7 +75,7 @@ async def _is_ready(http: aiohttp.ClientSession, port: int) -> bool:
 async def test_a_listener_gets_ready_and_ends_on_sigterm_with_json_lines_only(
     operator: Operator, command: tuple[str, ...]
 ) -> None:
-    port = _free_port()
+    port = free_port()
     operator.config_file.write_text(CONFIG.format(port=port))
     async with _running(operator.config_file, port, *command) as process:
         process.send_signal(signal.SIGTERM)
@@ -138,7 +131,7 @@ async def test_a_listener_opens_as_many_files_as_the_machine_lets_it(
 
 async def test_what_is_no_request_leaves_a_line_like_any_other(operator: Operator) -> None:
     """A scanner of ports, or a client that speaks TLS, wrote bare text among the JSON."""
-    port = _free_port()
+    port = free_port()
     operator.config_file.write_text(CONFIG.format(port=port))
     async with _running(operator.config_file, port, "serve") as process:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -158,11 +151,11 @@ async def test_what_is_no_request_leaves_a_line_like_any_other(operator: Operato
 async def test_a_second_worker_of_the_same_name_and_a_taken_port_are_refused_in_a_line(
     operator: Operator,
 ) -> None:
-    port = _free_port()
+    port = free_port()
     operator.config_file.write_text(CONFIG.format(port=port))
     async with _running(operator.config_file, port, "serve"):
         taken = operator.starts("admin", "serve", "--config", operator.config_file)
-        operator.config_file.write_text(CONFIG.format(port=_free_port()))
+        operator.config_file.write_text(CONFIG.format(port=free_port()))
         twin = operator.starts("serve", "--config", operator.config_file)
 
     port_line = f"gatewright: 127.0.0.1:{port} cannot be listened on: address already in use\n"
@@ -175,7 +168,7 @@ def test_a_worker_on_an_old_schema_says_so_and_leaves_the_database_alone(
     operator: Operator,
 ) -> None:
     """What it gave back then was written into the old tables, and its failure said instead."""
-    operator.config_file.write_text(CONFIG.format(port=_free_port()))
+    operator.config_file.write_text(CONFIG.format(port=free_port()))
     issued = operator.config("keys", "issue", *PLACE)
     assert operator.config("database", "migrate", "--revision", "0045").status == 0
     refused = operator.starts("serve", "--config", operator.config_file)
@@ -190,7 +183,7 @@ def test_a_worker_on_an_old_schema_says_so_and_leaves_the_database_alone(
 async def test_what_was_built_at_the_start_is_not_looked_through_for_garbage_again(
     operator: Operator, command: tuple[str, ...]
 ) -> None:
-    operator.config_file.write_text(CONFIG.format(port=_free_port()))
+    operator.config_file.write_text(CONFIG.format(port=free_port()))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", SERVES_NOTHING, *command, "--config", str(operator.config_file)),
         stdout=asyncio.subprocess.PIPE,

@@ -22,7 +22,8 @@ from gateway.store.engine import open_database
 from gateway.store.identity.keys import Place
 from gateway.store.schema.batches import batch_lines, batches
 from tests.conformance.test_batches import ended, line, make, results
-from tests.faults.test_kills import configured, free_port, issued, serving
+from tests.faults.test_kills import configured, issued, serving
+from tests.free_ports import free_port
 from tests.running_gateway import RunningGateway, Upstreams
 from tests.upstreams import Answer
 

@@ -10,8 +10,9 @@ from msgspec import structs
 from gateway.configuration.reading import load_settings
 from tests.conformance.test_batches import make
 from tests.faults.test_gone_workers_batches import HASTY, Killed, check_whole, running
-from tests.faults.test_kills import configured, free_port, issued, serving
+from tests.faults.test_kills import configured, issued, serving
 from tests.faults.test_native_batches import MORE, TOKENS, asking, live_calls, speaking
+from tests.free_ports import free_port
 from tests.running_gateway import Upstreams
 
 

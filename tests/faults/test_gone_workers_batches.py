@@ -24,7 +24,7 @@ from gateway.store.evidence.unended import Unended, UnendedReader
 from gateway.types import AuditRecord
 from tests.conformance.test_batches import ended, make
 from tests.faults.test_erased_at_vendors import Desk, asked
-from tests.faults.test_kills import configured, free_port, issued, serving
+from tests.faults.test_kills import configured, issued, serving
 from tests.faults.test_native_batches import (
     MORE,
     NATIVE,
@@ -35,6 +35,7 @@ from tests.faults.test_native_batches import (
     records_in,
     speaking,
 )
+from tests.free_ports import free_port
 from tests.running_gateway import BRISK_PROCESS, RunningGateway, Upstreams
 
 

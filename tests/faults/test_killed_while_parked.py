@@ -22,8 +22,9 @@ from gateway.store.schema.tables import parked_money
 from gateway.types import AuditRecord
 from tests.conformance.test_batches import ended, make
 from tests.faults.test_erased_at_vendors import Desk, asked, handed_over, until_looked_at
-from tests.faults.test_kills import configured, free_port, issued, serving
+from tests.faults.test_kills import configured, issued, serving
 from tests.faults.test_native_batches import MORE, NATIVE, records_in, speaking
+from tests.free_ports import free_port
 from tests.running_gateway import BRISK_PROCESS, Upstreams
 
 

@@ -9,7 +9,6 @@ import os
 import random
 import re
 import secrets
-import socket
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -36,6 +35,7 @@ from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.identity.keys import KeyStore, NewKey
 from tests.faults.envelopes import PATHS, TERMINALS, ask
+from tests.free_ports import free_port
 from tests.running_gateway import CLAUDE_TARGET, CONFIG, DEMO, Upstreams
 
 
@@ -157,13 +157,6 @@ async def issued(settings: Settings) -> str:
         return (await keys.issue(NewKey(DEMO, "test", "a test"))).reveal()
     finally:
         await database.close()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 async def test_kills_under_64_clients_lose_and_double_nothing(

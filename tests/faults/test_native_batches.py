@@ -19,7 +19,8 @@ from gateway.providers.openai_parcels import OpenAIParcels
 from gateway.providers.scripted_parcels import ParcelFaults
 from gateway.types import AuditRecord, Receipt
 from tests.conformance.test_batches import ended, line, make, results
-from tests.faults.test_kills import configured, free_port, issued, serving
+from tests.faults.test_kills import configured, issued, serving
+from tests.free_ports import free_port
 from tests.running_gateway import (
     CLAUDE_TARGET,
     ENGINE_TARGET,

@@ -18,9 +18,10 @@ from tests.conformance.test_batches import ended, make
 from tests.faults.test_erased_at_vendors import Desk, asked
 from tests.faults.test_gone_workers_batches import running
 from tests.faults.test_killed_while_parked import ACCOUNTS, Books, by_another_worker
-from tests.faults.test_kills import configured, free_port, issued
+from tests.faults.test_kills import configured, issued
 from tests.faults.test_native_batches import MORE, NATIVE, TOKENS, speaking
 from tests.faults.test_stopped_workers import LEADS, stopping
+from tests.free_ports import free_port
 from tests.running_gateway import Upstreams
 
 

@@ -34,7 +34,7 @@ from gateway.types import AuditRecord
 from tests.conformance.test_batches import make
 from tests.faults.test_gone_workers_batches import HASTY, Killed, check_whole, running
 from tests.faults.test_killed_while_parked import Books, by_another_worker
-from tests.faults.test_kills import MAIN, configured, free_port, issued, until_ready
+from tests.faults.test_kills import MAIN, configured, issued, until_ready
 from tests.faults.test_native_batches import (
     MORE,
     NATIVE,
@@ -44,6 +44,7 @@ from tests.faults.test_native_batches import (
     records_in,
     speaking,
 )
+from tests.free_ports import free_port
 from tests.running_gateway import RunningGateway, Upstreams
 
 

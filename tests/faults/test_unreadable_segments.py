@@ -25,8 +25,9 @@ from tests.faults.envelopes import PATHS, ask
 from tests.faults.test_erased_at_vendors import Desk, asked, handed_over, until_looked_at
 from tests.faults.test_erased_at_vendors import running as batching
 from tests.faults.test_killed_while_parked import ACCOUNTS, Books
-from tests.faults.test_kills import configured, free_port, issued, serving
+from tests.faults.test_kills import configured, issued, serving
 from tests.faults.test_native_batches import records_in
+from tests.free_ports import free_port
 from tests.gateway.audit.samples import running
 from tests.gateway.audit.test_reckoning import away
 from tests.running_gateway import BRISK_PROCESS, CLAUDE_TARGET, RunningGateway, Upstreams

@@ -7,7 +7,6 @@ import asyncio
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -22,6 +21,7 @@ import pytest
 from anthropic.types import MessageParam
 from pydantic import BaseModel
 
+from tests.free_ports import free_port
 from tests.identifiers import aadhaar
 
 
@@ -73,18 +73,12 @@ class Demo:
         return process.returncode or 0, output.decode()
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 async def demo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Demo]:
     folder = tmp_path_factory.mktemp("demo")
     template = resources.files("gateway.cli").joinpath("template.toml").read_text("utf-8")
     for port in ("8080", "8081", "8090"):
-        template = template.replace(port, str(_free_port()))
+        template = template.replace(port, str(free_port()))
     (folder / "gatewright.toml").write_text(template)
     environment = {
         name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")

@@ -28,7 +28,8 @@ from gateway.types import AuditRecord
 from tests.admin import seeding
 from tests.admin.chromium import Window, window
 from tests.admin.listener import ON_BOTH, Listener
-from tests.faults.test_kills import free_port, serving
+from tests.faults.test_kills import serving
+from tests.free_ports import free_port
 from tests.running_gateway import BRISK_PROCESS
 from tests.upstreams import Answer, RecordingUpstream
 

@@ -1,0 +1,14 @@
+"""Ports for servers that tests start as processes of their own, and that cannot say theirs."""
+
+import random
+import socket
+from contextlib import suppress
+
+
+def free_port() -> int:
+    """One below those that the system gives out by itself, else somebody has it before its use."""
+    for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("a hundred ports are taken")
