@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
 
 from gateway.caching.response_cache import KeptReply
 from gateway.caching.sealed_replies import ReplySeal
 from gateway.clock import Clock
 from gateway.configuration.sections import ResponseCacheSettings
+from gateway.store.shared_place import shared_place
 from gateway.telemetry import Event, logger
 
 
@@ -39,15 +39,9 @@ class SharedAnswers:
         count: Callable[[str], None],
         password: str = "",
     ) -> None:
-        pool = BlockingConnectionPool.from_url(
-            settings.url,
-            password=password or None,
-            max_connections=UNDER_WAY_MAX,
-            timeout=LATE_S,
-            socket_timeout=LATE_S,
-            socket_connect_timeout=LATE_S,
+        self._redis = shared_place(
+            settings.url, password, connections_max=UNDER_WAY_MAX, timeout_s=LATE_S
         )
-        self._redis: Any = Redis.from_pool(pool)
         self._seal = seal
         self._clock = clock
         self._count = count

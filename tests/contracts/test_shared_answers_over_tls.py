@@ -1,9 +1,12 @@
 """The shared place over TLS: only a server whose certificate is vouched for is told anything."""
 
+import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -33,6 +36,29 @@ async def test_what_is_kept_over_tls_is_found_over_tls(world: World, certificate
 
     assert await found.find("acme", KEY) == WHOLE
     assert found.is_there
+
+
+async def test_what_is_trusted_is_read_once_and_not_while_somebody_waits(
+    world: World, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Mock(side_effect=ssl.create_default_context)
+    monkeypatch.setattr(ssl, "create_default_context", read)
+    worker = world.worker(f"{world.server.url}?ssl_ca_certs={certificate}")
+    assert read.call_count == 1
+    await asyncio.gather(*(worker.find("acme", bytes([number])) for number in range(6)))
+
+    assert worker.is_there
+    assert (await worker._redis.info("clients"))["connected_clients"] > 1
+    assert read.call_count == 1
+
+
+async def test_a_file_that_is_not_there_is_a_place_that_is_not_there(
+    world: World, tmp_path: Path
+) -> None:
+    worker = world.worker(f"{world.server.url}?ssl_ca_certs={tmp_path / 'nowhere.pem'}")
+
+    assert await worker.find("acme", KEY) is None
+    assert not worker.is_there
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import Any
 
 from msgspec import structs
-from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
 
 from gateway.clock import Clock
@@ -29,6 +28,7 @@ from gateway.money.rates import (
     standing_of,
 )
 from gateway.ports import Standing
+from gateway.store.shared_place import shared_place
 from gateway.telemetry import Event, logger
 
 
@@ -154,15 +154,9 @@ class SharedRates:
         permit_lease_s: float = 600.0,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        pool = BlockingConnectionPool.from_url(
-            url,
-            password=password or None,
-            max_connections=_CONNECTIONS_MAX,
-            timeout=timeout_s,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
+        self._redis = shared_place(
+            url, password, connections_max=_CONNECTIONS_MAX, timeout_s=timeout_s
         )
-        self._redis: Any = Redis.from_pool(pool)
         self._timeout_s = timeout_s
         self._admit: Any = self._redis.register_script(_ADMIT)
         self._give_back: Any = self._redis.register_script(_GIVE_BACK)

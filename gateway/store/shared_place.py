@@ -1,0 +1,47 @@
+"""Connections to a Valkey or Redis that workers share; what they trust over TLS is read once."""
+
+import ssl
+from contextlib import suppress
+from typing import Any
+
+from redis.asyncio import BlockingConnectionPool, Redis, SSLConnection
+
+
+class _Connections(BlockingConnectionPool):
+    """redis-py reads all certificates of the machine again for each connection.
+
+    That is a twentieth of a second on the event loop, and on a busy machine more than a connection
+    is waited for: then none is ever made.
+    """
+
+    _trust: Any = None
+
+    def make_connection(self) -> Any:
+        made: Any = self.connection_class(**self.connection_kwargs)
+        if not isinstance(made, SSLConnection):
+            return made
+        if self._trust is None:
+            self._trust = made.ssl_context
+            # What cannot be read is said by the first connection, as a place that is not there.
+            with suppress(OSError, ssl.SSLError):
+                self._trust.get()
+        made.ssl_context = self._trust
+        return made
+
+
+def shared_place(url: str, password: str, *, connections_max: int, timeout_s: float) -> Any:
+    """A client that waits no longer than `timeout_s` for a connection, a place in it or an answer.
+
+    `url` is `redis://host:port/number`, or `rediss://` with TLS. Nothing is opened yet.
+    """
+    pool = _Connections.from_url(
+        url,
+        password=password or None,
+        max_connections=connections_max,
+        timeout=timeout_s,
+        socket_timeout=timeout_s,
+        socket_connect_timeout=timeout_s,
+    )
+    # Now, since nobody waits for it yet; it is not opened.
+    pool.make_connection()
+    return Redis.from_pool(pool)
