@@ -42,7 +42,7 @@ class ResponseStreamDecoder:
 
     __slots__ = (
         *("_begun", "_calls", "_ended", "_is_saying", "_refused", "_said_at", "_splitter"),
-        *("_started", "_summed"),
+        *("_started", "_summed", "_untold"),
     )
 
     def __init__(self) -> None:
@@ -60,15 +60,30 @@ class ResponseStreamDecoder:
         """Places in the output of which words came piece by piece."""
         self._is_saying = False
         """Whether such words came since a message was done last: not all name their place alike."""
+        self._untold: list[Delta] = []
+        """What the event that is being read tells for the first time, and says once more."""
 
     def feed(self, data: bytes) -> list[StreamEvent]:
-        return [self._read(event) for event in self._splitter.feed(data) if not self._ended]
+        return self._read_all(self._splitter.feed(data))
 
     def close(self) -> list[StreamEvent]:
         return sse.last_read(self._splitter, self._read_all)
 
     def _read_all(self, events: list[sse.Event]) -> list[StreamEvent]:
-        return [self._read(event) for event in events if not self._ended]
+        """Events, and before one that says again what nobody had said yet, that by itself.
+
+        It has no bytes: callers of this dialect read it where it stands.
+        """
+        found: list[StreamEvent] = []
+        for event in events:
+            if self._ended:
+                break
+            read = self._read(event)
+            if self._untold:
+                found.append(StreamEvent(b"", tuple(self._untold), has_content=True))
+                self._untold = []
+            found.append(read)
+        return found
 
     def _read(self, event: sse.Event) -> StreamEvent:
         raw = event.raw
@@ -160,17 +175,16 @@ class ResponseStreamDecoder:
         if item.type == "function_call":
             return self._call_done(raw, wire, item)
         if item.type == "message":
-            return self._message_done(raw, wire, item)
+            self._message_done(wire, item)
         return StreamEvent(raw, (), searches=searches_in(wire.item))
 
-    def _message_done(self, raw: bytes, wire: StreamWire, item: Item) -> StreamEvent:
+    def _message_done(self, wire: StreamWire, item: Item) -> None:
         """Words that did not come piece by piece are told here, or lost."""
-        is_told = self._is_saying or wire.output_index in self._said_at
-        self._is_saying = False
-        words = () if is_told else self._whole(item)
-        if words:
+        if not self._is_saying and wire.output_index not in self._said_at:
+            self._untold += self._whole(item)
+        if self._untold:
             self._said_at.add(wire.output_index)
-        return StreamEvent(raw, words, has_content=bool(words))
+        self._is_saying = False
 
     def _whole(self, item: Item) -> tuple[Delta, ...]:
         parts = item.content if isinstance(item.content, list) else []
@@ -196,11 +210,11 @@ class ResponseStreamDecoder:
         self._ended = True
         if reply.status in UNANSWERED:
             return StreamEvent(b"", (Delta("error", reply.status),))
-        deltas = self._never_told(reply)
+        self._untold += self._never_told(reply)
         if kind == "response.incomplete":
             reply.status = "incomplete"
         reason = stop_reason(reply, has_calls=bool(self._calls), is_refused=self._refused)
-        deltas.append(Delta("stop", stop_reason=reason))
+        deltas = [Delta("stop", stop_reason=reason)]
         usage = usage_of(reply)
         if usage is not None:
             deltas.append(Delta("usage", usage=usage))

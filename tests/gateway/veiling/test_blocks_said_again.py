@@ -6,6 +6,7 @@ import pytest
 from gateway.dialects.registry import DIALECTS
 from tests.gateway.veiling.answers_in_blocks import (
     in_messages,
+    item,
     lifted,
     repeated,
     response,
@@ -71,3 +72,24 @@ def test_parts_of_a_summary_stay_apart_where_a_number_is_masked_over_them() -> N
     together = "".join("\n" if kind == "part" else text for kind, text in said)
     assert together == "It is [REDACTED:CREDIT_CARD]\n, he said.\nDone."
     assert CARD[9:].encode() not in b"".join(each.raw for each in events)
+
+
+@pytest.mark.parametrize("has_items", [True, False])
+@pytest.mark.parametrize("texts", [(f"It is {CARD}",), (f"It is {CARD[:10]}", f"{CARD[10:]} .")])
+def test_words_that_only_an_end_has_are_masked_and_no_event_comes_twice(
+    texts: tuple[str, ...], *, has_items: bool
+) -> None:
+    items = [item([text]) for text in texts]
+    done = [
+        event("response.output_item.done", output_index=place, item=each)
+        for place, each in enumerate(items)
+    ]
+    raw = [*(done if has_items else ()), event("response.completed", response=response(items))]
+    events = through("openai_responses", output_scan().lifted(), raw)
+
+    said = "".join(d.text for each in events for d in each.deltas if d.kind == "text")
+    assert said == "".join(texts).replace(CARD, MASK)
+    sent = b"".join(each.raw for each in events)
+    assert sent.count(b"event: ") == len(raw)
+    assert [half.encode() in sent for half in (CARD[:10], CARD[10:])] == [False, False]
+    assert sent.count(b"REDACTED:CREDIT_CARD") == 1 + has_items
