@@ -24,16 +24,12 @@ ADMIN: Final = tuple(
         f"tests/admin/{place.name}"
         for place in (ROOT / "tests" / "admin").iterdir()
         if place.name.startswith("test_") or (place / "__init__.py").exists()
-        # With these elsewhere all parts take about as long.
-        if place.name not in {"compliance", "costs"}
+        if place.name != "compliance"  # with that elsewhere all parts take about as long
     )
 )
 BESIDE: Final = (
     ADMIN,
-    (
-        "tests/admin/costs",
-        *("tests/conformance", "tests/contracts", "tests/faults", "tests/journeys"),
-    ),
+    ("tests/conformance", "tests/contracts", "tests/faults", "tests/journeys"),
 )
 REST: Final = ("tests", *(f"--ignore={folder}" for part in BESIDE for folder in part))
 """The last part is all that is not named above, also what comes new."""
