@@ -12,6 +12,7 @@ from gateway.store.identity.provided_sessions import heard_logouts
 from gateway.store.identity.teams import team_members
 from gateway.store.kept_answers import kept_answers
 from gateway.store.pool_drains import pool_drains
+from gateway.store.schema.audit_indexes import INDEXES
 from gateway.store.schema.batches import batches
 from gateway.store.schema.custody import audit_holds
 from gateway.store.schema.parcels import parcels
@@ -23,7 +24,7 @@ from gateway.store.schema.unusual_hours import unusual_hours
 from gateway.store.workers import workers
 
 
-# Every module that declares tables is imported here, and they all share one schema.
+# Every module that declares tables or indexes is imported here, and they all share one schema.
 tables = (
     audit_holds,
     batches,
@@ -46,6 +47,7 @@ tables = (
     workers,
 )
 assert len({id(table.metadata) for table in tables}) == 1
+assert all(index.table is not None for index in INDEXES)
 
 connection = context.config.attributes["connection"]
 context.configure(

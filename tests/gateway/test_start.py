@@ -13,7 +13,7 @@ from gateway.cli.init import prepare
 UNUSED = {
     *("aiohttp", "alembic", "anthropic", "argon2", "asyncpg", "authlib", "boto3", "hvac"),
     *("httpx", "httpx2", "jinja2", "openai", "pydantic", "redis", "rich", "sklearn"),
-    *("torch", "triton"),
+    *("sqlalchemy.dialects.postgresql", "torch", "triton"),
 }
 
 

@@ -1,6 +1,6 @@
 """The schema of the evidence: what the database holds of the log, its trees and its deliveries."""
 
-from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, String, Table, Text, text
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, String, Table, Text
 
 from gateway.store.schema.tables import metadata
 
@@ -50,45 +50,6 @@ is searched of very long ones is their beginning, which is what an index has roo
 `policy_digest` is added up, not searched; `batch` is the batch that it is a line of. `stage` is the
 record's, but `again` for an outcome of a request that had one: it is added to nothing.
 """
-
-SEARCHED = (
-    *("stage", "status", "jurisdiction", "target", "model_requested", "data_class", "findings"),
-    *("project", "key_id", "workspace", "provider", "error", "actor", "action", "about"),
-    *("http_status", "cost_microusd", "input_tokens", "output_tokens"),
-    *("duration_us", "first_byte_us"),
-)
-"""Columns that a list filters by or counts: indexes in a list's order hold them, so that neither
-has to read the rows themselves, which are ten times as wide."""
-
-for _name, _columns, _where in (
-    ("listed", ("organisation", "utc_us", "sequence", *SEARCHED), ""),
-    (
-        "found",
-        ("organisation", "utc_us", "sequence", *SEARCHED),
-        "stage = 'outcome' AND findings <> ''",
-    ),
-    (
-        "not_ok",
-        ("organisation", "utc_us", "sequence", *SEARCHED),
-        "stage = 'outcome' AND status <> 'ok'",
-    ),
-    (
-        "others",
-        ("organisation", "utc_us", "sequence", *SEARCHED),
-        "stage <> 'intent' AND stage <> 'outcome'",
-    ),
-    ("actor", ("organisation", "actor", "utc_us"), "actor <> ''"),
-    ("about", ("about", "utc_us"), "about <> ''"),
-    ("batch", ("organisation", "batch", "stage", "sequence"), "batch <> ''"),
-    ("deeds", ("organisation", "action", "utc_us", "sequence", "about"), "action <> ''"),
-):
-    Index(
-        f"ix_audit_records_{_name}",
-        *(audit_records.c[_column] for _column in _columns),
-        sqlite_where=text(_where) if _where else None,
-        postgresql_where=text(_where) if _where else None,
-    )
-"""What people look for among very much else has indexes of its own: these rows are few."""
 
 audit_positions = Table(
     "audit_positions",
