@@ -106,7 +106,8 @@ def inspect_extraction(
         reasons = (*reasons, "too-long")
         units = _first_units(units)
     verdicts = [judged(unit) for unit, _ in units]
-    contents = _contents(reasons, extraction.opaque_kinds, tolerated_opaque, verdicts)
+    noted = [verdict for verdict in verdicts if verdict is not CLEAN]
+    contents = _contents(reasons, extraction.opaque_kinds, tolerated_opaque, noted)
     findings = tuple(_located(extraction, units, verdicts)) if contents.counts else ()
     is_torn = any(verdict.is_torn for verdict in verdicts) or any(
         extraction.segments[finding.segment].kind == CODES for finding in findings
@@ -136,17 +137,22 @@ def in_all(seen: Sequence[Seen], tolerated_opaque: frozenset[str] = NO_KINDS) ->
 
     The same as `inspect` says of the request, but for the places.
     """
-    if sum([each.length for each in seen]) > MAX_LENGTH:
-        return None
+    length = segments = 0
     reasons: set[str] = set()
     kinds: set[str] = set()
+    verdicts: list[Verdict] = []
     for each in seen:
+        length += each.length
+        segments += each.segments
         if each.reasons or each.opaque_kinds:
             reasons.update(each.reasons)
             kinds.update(each.opaque_kinds)
-    if sum([each.segments for each in seen]) > MAX_SEGMENTS:
+        if each.verdict is not CLEAN:
+            verdicts.append(each.verdict)
+    if length > MAX_LENGTH:
+        return None
+    if segments > MAX_SEGMENTS:
         reasons.add(TOO_MANY)
-    verdicts = [each.verdict for each in seen]
     return _contents(tuple(sorted(reasons)), tuple(sorted(kinds)), tolerated_opaque, verdicts)
 
 
@@ -154,14 +160,15 @@ def _contents(
     reasons: tuple[str, ...],
     opaque_kinds: tuple[str, ...],
     tolerated_opaque: frozenset[str],
-    verdicts: Sequence[Verdict],
+    noted: Sequence[Verdict],
 ) -> Contents:
-    """`reasons` are those for which the walk was not whole."""
+    """`reasons` are those for which the walk was not whole, `noted` the verdicts not CLEAN.
+
+    Nearly every unit of nearly every request is clean, and then nothing is left to be gathered.
+    """
     if opaque_kinds:
         refused = [kind for kind in opaque_kinds if kind not in tolerated_opaque]
         reasons = (*reasons, *[f"opaque:{kind}" for kind in refused])
-    # Nearly every unit of nearly every request is clean, and then nothing is left to be gathered.
-    noted = [verdict for verdict in verdicts if verdict is not CLEAN]
     counts: dict[str, int] = {}
     found_class = DataClass.S0
     if noted:

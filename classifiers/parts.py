@@ -11,6 +11,8 @@ from msgspec import Struct
 
 
 _MESSAGE_KEYS: Final = frozenset({"messages", "input"})
+_ASKING: Final = ("input", "prompt")
+"""Members that may be a question by themselves."""
 _TOOLS: Final = "tools"
 _USER: Final = "user"
 _TOOL_BLOCKS: Final = frozenset(
@@ -36,9 +38,13 @@ class Part(Struct, frozen=True):
             return is_asking(self.value)
         if self.kind == "document":
             return False
-        prompted = self.kind == "prompted"
+        members, prompted = self.value, self.kind == "prompted"
         return any(
-            asked(key, value, prompted=prompted) is not None for key, value in self.value.items()
+            [
+                asked(key, members[key], prompted=prompted) is not None
+                for key in _ASKING
+                if key in members
+            ]
         )
 
 

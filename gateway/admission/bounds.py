@@ -18,8 +18,9 @@ VALUE_BYTES = 2
 _TURNS = ("messages", "input")
 _TOOLS = ("tools", "functions")
 """Chat completions know both; the second is the older word."""
-CHOICES = ("n", "best_of")
+CHOICES = frozenset({"n", "best_of"})
 """How many answers are made to each prompt; compatible servers know the second one."""
+_COUNTED = CHOICES.union(_TURNS, _TOOLS, ("prompt",))
 _ATTACHED = frozenset(
     {
         *("image", "image_url", "input_image", "computer_screenshot"),
@@ -63,17 +64,13 @@ def check_bounds(request: ChatRequest, limits: Limits) -> None:
         ContextTooLong: no model of today reads that much.
     """
     tree = request.tree
-    for name in _TURNS:
-        _check_length(name, tree.get(name), limits.messages_max)
-    for name in _TOOLS:
-        _check_length(name, tree.get(name), limits.tools_max)
-    _check_length("prompt", tree.get("prompt"), limits.prompts_max)
+    for name, value in tree.items():
+        if name in _COUNTED:
+            _check_count(name, value, limits)
     if request.has_tools and (brought := tools_brought(tree)):
         own = tree.get("tools")
         brought += own if isinstance(own, list) else ()
         _check_length("tools", brought, limits.tools_max)
-    for name in CHOICES:
-        _check_choices(name, tree.get(name), limits.choices_max)
     if request.has_images or request.has_documents:
         _check_attachments(request, limits.attachments_max)
     if len(request.raw) > limits.schema_bytes_max:
@@ -87,8 +84,21 @@ def check_bounds(request: ChatRequest, limits: Limits) -> None:
 
 def answers_of(request: ChatRequest) -> int:
     """How many answers are made, and so paid for: of `best_of` the caller sees but the best."""
+    if CHOICES.isdisjoint(request.tree):
+        return request.prompts
     counts = [request.tree.get(name) for name in CHOICES]
     return request.prompts * max([1, *(count for count in counts if isinstance(count, int))])
+
+
+def _check_count(name: str, value: object, limits: Limits) -> None:
+    if name in CHOICES:
+        _check_choices(name, value, limits.choices_max)
+    elif name in _TURNS:
+        _check_length(name, value, limits.messages_max)
+    elif name in _TOOLS:
+        _check_length(name, value, limits.tools_max)
+    else:
+        _check_length(name, value, limits.prompts_max)
 
 
 def _check_length(place: str, value: object, most: int) -> None:

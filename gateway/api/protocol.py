@@ -11,7 +11,7 @@ import asyncio
 import re
 import socket
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import (
@@ -42,6 +42,16 @@ _UNREAD_MS: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
 _ENCODING = b"transfer-encoding"
 _HEAD_END = b"\r\n\r\n"
 _UPGRADE = re.compile(rb"\r\n[Uu]pgrade:[^\r\n]*")
+
+
+class _Unkept(list[tuple[bytes, bytes]]):
+    """Where trailers go: uvicorn would take them for headers of their request."""
+
+    def append(self, header: tuple[bytes, bytes]) -> None:
+        """Forget it; a stranger may send any number."""
+
+
+_TRAILERS: Final = _Unkept()
 
 
 def not_upgraded(data: bytes) -> bytes:
@@ -154,11 +164,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         super().on_message_begin()
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """As uvicorn's, but for trailers: it would take them for headers of their request."""
-        if not self._is_in_body:
-            super().on_header(name, value)
-
     def on_body(self, body: bytes) -> None:
         self._head_bytes = 0
         super().on_body(body)
@@ -179,6 +184,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._check_form()
         scope: dict[str, object] = self.scope  # type: ignore[assignment]
         super().on_headers_complete()
+        self.headers = _TRAILERS
         # The application's task has been made and not yet run.
         scope[LINE] = CallerLine(self, self.cycle)
 

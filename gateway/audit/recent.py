@@ -20,6 +20,7 @@ class _Group(Struct, frozen=True):
     before: Position
     after: Position
     records: list[ProjectedRecord]
+    length_bytes: int
 
 
 class RecentRecords:
@@ -36,9 +37,10 @@ class RecentRecords:
 
     def add(self, before: Position, after: Position, records: list[ProjectedRecord]) -> None:
         """Keep a group that is durable; `before` is where the one before it ended."""
+        length_bytes = sum([len(record.raw_json) for record in records])
         self._records += len(records)
-        self._bytes += sum([len(record.raw_json) for record in records])
-        self._groups.append(_Group(before, after, records))
+        self._bytes += length_bytes
+        self._groups.append(_Group(before, after, records, length_bytes))
         if self._records > self._records_max or self._bytes > self._bytes_max:
             self._groups.clear()
             self._records = self._bytes = 0
@@ -52,7 +54,7 @@ class RecentRecords:
         while groups and groups[0].after <= here:
             gone = groups.popleft()
             self._records -= len(gone.records)
-            self._bytes -= sum(len(record.raw_json) for record in gone.records)
+            self._bytes -= gone.length_bytes
         if not groups or groups[0].before != here:
             return None
         batch: list[ProjectedRecord] = []

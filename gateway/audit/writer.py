@@ -53,7 +53,6 @@ class _Waiting(Struct, frozen=True):
     record: AuditRecord
     record_json: bytes
     content: SealContent | None
-    length_bytes: int
 
 
 class _Group(Struct, frozen=True):
@@ -61,6 +60,7 @@ class _Group(Struct, frozen=True):
 
     born_s: float
     members: list[_Waiting]
+    length_bytes: int
 
 
 class SegmentedAuditLog:
@@ -87,6 +87,7 @@ class SegmentedAuditLog:
         self._device = SegmentDevice(directory, worker, keys, clock, self._limits, disk or Disk())
         self._queue: SimpleQueue[_Group | None] = SimpleQueue()
         self._forming: list[_Waiting] = []
+        self._forming_bytes = 0
         self._outstanding: deque[_Group] = deque()
         self._pending_records = self._pending_bytes = 0
         self._records_total = self._groups_total = self._failures_total = 0
@@ -176,7 +177,8 @@ class SegmentedAuditLog:
         future: asyncio.Future[Receipt] = self._loop.create_future()
         if not self._forming:
             self._loop.call_soon(self._hand_over)
-        self._forming.append(_Waiting(future, kept, record_json, sealing, length))
+        self._forming.append(_Waiting(future, kept, record_json, sealing))
+        self._forming_bytes += length
         self._pending_records += 1
         self._pending_bytes += length
         # A caller who is cancelled leaves it behind: the record is written all the same.
@@ -184,8 +186,8 @@ class SegmentedAuditLog:
 
     def _hand_over(self) -> None:
         if self._forming:
-            self._put(_Group(self._loop.time(), self._forming))
-            self._forming = []
+            self._put(_Group(self._loop.time(), self._forming, self._forming_bytes))
+            self._forming, self._forming_bytes = [], 0
 
     def _put(self, group: _Group) -> None:
         self._outstanding.append(group)
@@ -205,7 +207,7 @@ class SegmentedAuditLog:
             self._refuse(group)
         is_silent = self._state == "open" and not self._outstanding
         if is_silent and now - self._committed_s >= self._limits.probe_s:
-            self._put(_Group(now, []))
+            self._put(_Group(now, [], 0))
         self._heartbeat = self._loop.call_later(interval, self._beat)
 
     def _refuse(self, group: _Group) -> None:
@@ -221,10 +223,10 @@ class SegmentedAuditLog:
         members = [waiting for group in groups for waiting in group.members]
         for group in groups:
             self._outstanding.popleft()
+            self._pending_bytes -= group.length_bytes
             if written is None:
                 self._refuse(group)
         self._pending_records -= len(members)
-        self._pending_bytes -= sum([waiting.length_bytes for waiting in members])
         if written is None:
             self._failures_total += len(members)
         elif written:
@@ -291,7 +293,7 @@ class SegmentedAuditLog:
         try:
             while first is not None:
                 groups.append(first)
-                length += sum(item.length_bytes for item in first.members)
+                length += first.length_bytes
                 if length >= self._limits.group_max_bytes:
                     return groups, False
                 first = self._queue.get_nowait()

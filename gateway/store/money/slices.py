@@ -278,11 +278,12 @@ class HeldSlice(Pot):
 
         Where a policy decides by it and refuses all who come, nothing else would ever ask.
         """
-        if now_us >= self.valid_until_us:
-            self.is_stale = self.window_start_us != NO_WINDOW or not template_of(self.account)
-            limit = self.limit
-            if now_us >= window_end_us(limit.window, self.left_of_us, limit.time_zone):
-                return limit.limit_microusd
+        if now_us < self.valid_until_us:
+            return self.left + self.amount - self.spent - self.reserved
+        self.is_stale = self.window_start_us != NO_WINDOW or not template_of(self.account)
+        limit = self.limit
+        if now_us >= window_end_us(limit.window, self.left_of_us, limit.time_zone):
+            return limit.limit_microusd
         return self.left + self.free
 
     def count_quiet(self) -> int:
