@@ -50,6 +50,7 @@ class Pipeline:
         self._answers = stages.answers
         self._conclusion = stages.conclusion
         self._threads = stages.threads
+        self._turns = stages.turns
         self._limits = stages.settings.limits
 
     async def serve(
@@ -66,9 +67,9 @@ class Pipeline:
         is_stream = passage.request.stream
         return await (self._stream(passage, begin) if is_stream else self._complete(passage))
 
-    async def _complete(self, passage: Passage) -> WholeAnswer:
+    def _complete(self, passage: Passage) -> Awaitable[WholeAnswer]:
         attempts = AttemptLog()
-        return await self._end(passage, attempts, lambda: self._answers.complete(passage, attempts))
+        return self._end(passage, attempts, lambda: self._answers.complete(passage, attempts))
 
     async def _end(
         self, passage: Passage, attempts: AttemptLog, answer: Callable[[], Awaitable[Answered]]
@@ -76,6 +77,7 @@ class Pipeline:
         """Read an answer and conclude; whatever happens, there is an outcome afterwards."""
         try:
             answered = await answer()
+            await self._turns
             completion, body = self._encoded(passage, answered)
         except GatewrightError as error:
             concluded = await self._conclusion.failed(passage, attempts, error)

@@ -3,7 +3,7 @@
 Every port has one contract suite in `tests/contracts` that runs against both.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -347,9 +347,9 @@ class Ledger(Protocol):
 
 
 class AuditLog(Protocol):
-    """The evidence. A record is durable when `append` returns."""
+    """The evidence. A record is durable when what `append` gives was waited for."""
 
-    async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
+    def append(self, record: AuditRecord, content: bytes | None = None) -> Awaitable[Receipt]:
         """Write a record, with encrypted content if given, and wait until it cannot be lost.
 
         Raises:

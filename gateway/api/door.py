@@ -21,7 +21,7 @@ from gateway.errors import Exhausted, GatewrightError, MethodRefused, Unavailabl
 from gateway.metrics import Metrics
 from gateway.passage import Arrival
 from gateway.pings import Write
-from gateway.pipeline import Pipeline, StreamedAnswer
+from gateway.pipeline import Pipeline, StreamedAnswer, WholeAnswer
 from gateway.ports import Dialect, Standing
 from gateway.snapshot import SnapshotKeeper
 from gateway.telemetry import Event, logger, raised_at
@@ -88,7 +88,11 @@ class Door:
             if exchange.method != "POST":
                 raise MethodRefused("Send a POST request.", allowed="POST")
             with self._load:
-                await self._serve(exchange, request_id, arrived_us, address)
+                begin = partial(_begin, exchange, request_id)
+                read = partial(address.body, exchange.read_body) if address else exchange.read_body
+                arrival = self._arrival(exchange, request_id, arrived_us)
+                answer = await self._pipeline.serve(arrival, read, begin)
+                await _send(exchange, request_id, answer)
         except GatewrightError as error:
             await self._refuse(exchange, request_id, error)
         except asyncio.CancelledError:
@@ -108,10 +112,8 @@ class Door:
         finally:
             exchange.close()
 
-    async def _serve(
-        self, exchange: Exchange, request_id: str, arrived_us: int, address: Address | None
-    ) -> None:
-        arrival = Arrival(
+    def _arrival(self, exchange: Exchange, request_id: str, arrived_us: int) -> Arrival:
+        return Arrival(
             request_id=request_id,
             endpoint=self.endpoint,
             dialect=self._dialect,
@@ -119,25 +121,6 @@ class Door:
             arrived_us=arrived_us,
             snapshot=self._snapshots.current(),
         )
-
-        def begin(headers: Mapping[str, str]) -> Write:
-            exchange.begin_stream({**STREAM_HEADERS, **id_headers(request_id), **headers})
-            return exchange.write
-
-        read = exchange.read_body
-        if address is not None:
-            read = partial(address.body, exchange.read_body)
-        answer = await self._pipeline.serve(arrival, read, begin)
-        if isinstance(answer, StreamedAnswer):
-            if not exchange.started:
-                begin(answer.headers)
-            if await answer.relay(exchange.write, exchange.direct):
-                await exchange.end_stream()
-            else:
-                await exchange.cut_stream()
-        else:
-            headers = {**JSON_HEADERS, **id_headers(request_id), **answer.headers}
-            await exchange.answer(200, headers, answer.body)
 
     async def _refuse(self, exchange: Exchange, request_id: str, error: GatewrightError) -> None:
         """Send an error; if the answer has begun, all that is left is to cut it."""
@@ -159,6 +142,25 @@ class Door:
             # Both SDKs would retry a 429 that no retry can mend.
             headers["x-should-retry"] = "false"
         await exchange.answer(status, headers, body)
+
+
+def _begin(exchange: Exchange, request_id: str, headers: Mapping[str, str]) -> Write:
+    """Make ready for a stream; its head is sent with its first piece."""
+    exchange.begin_stream({**STREAM_HEADERS, **id_headers(request_id), **headers})
+    return exchange.write
+
+
+async def _send(exchange: Exchange, request_id: str, answer: WholeAnswer | StreamedAnswer) -> None:
+    if isinstance(answer, WholeAnswer):
+        headers = {**JSON_HEADERS, **id_headers(request_id), **answer.headers}
+        await exchange.answer(200, headers, answer.body)
+        return
+    if not exchange.started:
+        _begin(exchange, request_id, answer.headers)
+    if await answer.relay(exchange.write, exchange.direct):
+        await exchange.end_stream()
+    else:
+        await exchange.cut_stream()
 
 
 def new_request_id(utc_us: int) -> str:

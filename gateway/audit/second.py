@@ -4,6 +4,7 @@ The first device says within its deadline that it cannot; from then on, until it
 again, it says so at once. A record that neither takes is refused: nothing is done unrecorded.
 """
 
+from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Protocol
 
@@ -70,14 +71,19 @@ class TwoDeviceLog:
         """How many records the first device failed to take."""
         return self._first.stats().failures_total
 
-    async def append(self, record: AuditRecord, content: bytes | None = None) -> Receipt:
+    def append(self, record: AuditRecord, content: bytes | None = None) -> Awaitable[Receipt]:
         if self._second is None:
-            return await self._first.join(record, content)
+            return self._first.join(record, content)
+        return self._append_to_either(self._second, record, content)
+
+    async def _append_to_either(
+        self, second: SecondDevice, record: AuditRecord, content: bytes | None
+    ) -> Receipt:
         is_asked = not self._first.healthy
         if is_asked:
             # It looks every second whether it can again; until then nobody waits for it to fail.
             with suppress(AuditUnavailable):
-                return self._carried(record, await self._second.append(record, content))
+                return self._carried(record, await second.append(record, content))
         try:
             receipt = await self._first.join(record, content)
         except AuditUnavailable:
@@ -85,7 +91,7 @@ class TwoDeviceLog:
                 # There is nobody else to ask: what neither takes is refused.
                 self._note_doubtful(record)
                 raise
-            return await self._carried_at_last(self._second, record, content)
+            return await self._carried_at_last(second, record, content)
         if self.is_carried:
             self._note(carried=False)
         return receipt

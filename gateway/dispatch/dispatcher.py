@@ -61,7 +61,6 @@ class Dispatcher:
     ) -> None:
         self._providers = providers
         self._dialects = dialects
-        self._turns = turns or Turns()
         self._explaining: set[str] = set()
         self._ground = Ground(
             providers,
@@ -70,7 +69,7 @@ class Dispatcher:
             budget or RetryBudget(),
             clock,
             self._encode,
-            self._turns,
+            turns or Turns(),
         )
 
     def prepare(self, request: ChatRequest, plan: Plan, translation: Translation) -> Plan:
@@ -154,7 +153,6 @@ class Dispatcher:
             raw = await reply.read()
             completion = dialect.decode_reply(raw if rewriting is None else rewriting.unveiled(raw))
             attempt.counted = partial(usage_of, completion, request, candidate.target.vendor)
-            await self._turns
             await reply.close()
             attempt.end(None)
             return Answered(candidate, dialect.name, completion, (), attempt.number)

@@ -29,6 +29,7 @@ from gateway.store.identity.keys import KeyStore, NewKey, Place
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
 from gateway.turns import CROWD
+from gateway.types import AuditRecord
 
 
 pytestmark = pytest.mark.anyio
@@ -173,11 +174,11 @@ class InProcess:
                 await asyncio.sleep(0.005)
         assert all(part.reserved == 0 for part in self.plane._ledger._held.by_key.values())
 
-    async def stages(self) -> tuple[set[str], set[str]]:
+    async def stages(self) -> tuple[set[str], dict[str, AuditRecord]]:
         folder = self.settings.path(self.settings.audit.directory)
         rows = [row.projected.record async for row in segment_rows(folder)]
         intents = {record.request_id for record in rows if record.stage == "intent"}
-        return intents, {record.request_id for record in rows if record.stage == "outcome"}
+        return intents, {record.request_id: record for record in rows if record.stage == "outcome"}
 
 
 @pytest.mark.parametrize(("present", "places_least"), [(0, 3), (CROWD + 1, 9)])
@@ -194,4 +195,8 @@ async def test_a_journey_that_is_cancelled_anywhere_leaves_nothing_reserved_and_
 
     assert places >= places_least
     assert intents
-    assert intents <= outcomes
+    assert intents <= outcomes.keys()
+    # Who leaves while the whole answer is there, and waits for its turn, pays for it.
+    paid = [each for each in outcomes.values() if each.status == "cancelled" and each.cost_microusd]
+    has_answer = [each for each in paid if [attempt.error for attempt in each.attempts] == [""]]
+    assert stream or bool(has_answer) is (present > CROWD)

@@ -62,18 +62,6 @@ async def test_who_leaves_at_the_turn_before_the_call_has_asked_nobody() -> None
     assert stage.tried == ""
 
 
-async def test_who_leaves_before_an_answer_is_taken_over_leaves_an_attempt_that_says_so() -> None:
-    stage = crowded_stage()
-    call = asyncio.create_task(stage.complete("a"))
-    while not stage.providers["a"].calls:
-        await asyncio.sleep(0)
-    call.cancel()
-
-    with pytest.raises(asyncio.CancelledError):
-        await call
-    assert stage.errors == ["client_gone"]
-
-
 async def test_a_listener_counts_who_is_present_and_refuses_more_than_it_may_serve() -> None:
     turns, metrics = Turns(), Metrics()
     load = Load(2, metrics, turns)

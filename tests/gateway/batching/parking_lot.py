@@ -52,6 +52,7 @@ from gateway.store.money.late_bookings import LateBookings
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.parked_money import ParkedMoney
 from gateway.store.schema.tables import parked_money
+from gateway.turns import Turns
 from gateway.types import AuditRecord, Inspection, Principal
 from tests.gateway.providers.samples import HOME, make_target
 from tests.gateway.store.money.ledgers import ledger_on
@@ -208,7 +209,7 @@ class Worker:
             conclusion=Conclusion(self.ledger, lot.audit, clock, metrics),
             clock=clock,
             threads=threads,
-            turns=NOBODY,
+            turns=Turns(),
             settings=Settings(source="a test", folder="."),
         )
         pipeline = BatchPipeline(stages, LineIntake(stages, lambda *_: True))

@@ -76,7 +76,7 @@ async def test_a_copy_that_is_projected_while_the_database_takes_the_record_is_l
         disk.goes_on.clear()
         async with database.writing() as held:
             await held.execute(text("SELECT 1 FROM audit_sequences FOR UPDATE"))
-            carried = asyncio.create_task(both.append(record(2)))
+            carried = asyncio.ensure_future(both.append(record(2)))
             await until_waiting(database, 1)
             disk.goes_on.set()
             await until(lambda: log.stats().records_total == 2)
