@@ -39,6 +39,7 @@ from admin.policy_room.routes import policy_routes
 from admin.protection import (
     ALWAYS_ENCRYPTED,
     add_security_headers,
+    require_one_writing,
     require_own_origin,
     require_storable_address,
     require_storable_body,
@@ -148,6 +149,7 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
             *openapi_routes(rooms),
         ],
         guards=[
+            require_one_writing,
             require_own_origin,
             require_storable_address,
             keep_form,

@@ -18,6 +18,8 @@ from litestar.exceptions import (
 from litestar.handlers import BaseRouteHandler
 from litestar.types import Message, Scope
 
+from gateway.paths import is_written_as
+
 
 SECURITY_HEADERS: Final = {
     "content-security-policy": (
@@ -60,6 +62,15 @@ def came_encrypted(connection: ASGIConnection[Any, Any, Any, Any]) -> bool:
     forwarded = connection.headers.get("x-forwarded-proto", "")
     is_always = connection.app.state.get(ALWAYS_ENCRYPTED, False)
     return bool(is_always) or "https" in (connection.url.scheme, forwarded)
+
+
+async def require_one_writing(
+    connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler
+) -> None:
+    """Refuse an address that a proxy before us may have read otherwise, as if there were none."""
+    scope = connection.scope
+    if not is_written_as(scope["raw_path"] or b"", scope["path_template"]):
+        raise NotFoundException
 
 
 async def require_own_origin(

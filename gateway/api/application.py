@@ -6,11 +6,13 @@ Model calls go from the server to their doors; Litestar has the small routes and
 
 from collections.abc import Awaitable, Sequence
 from typing import Any, cast
-from urllib.parse import quote
+from urllib.parse import unquote
 
-from litestar import Litestar, MediaType, Request, Response, asgi, get
+from litestar import Litestar, MediaType, Request, Response, get
+from litestar.connection import ASGIConnection
 from litestar.enums import ScopeType
-from litestar.handlers import ASGIRouteHandler, HTTPRouteHandler
+from litestar.exceptions import NotFoundException
+from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 from litestar.params import FromPath
 from litestar.status_codes import HTTP_204_NO_CONTENT
 from litestar.types import HTTPScope, LifespanHook, Message, Receive, Scope, Send
@@ -21,12 +23,13 @@ from gateway.api.decisions import explain_decision
 from gateway.api.door import Door, id_headers, new_request_id
 from gateway.api.front import Front
 from gateway.api.listing import find_model, list_models
-from gateway.api.methods import HEAD, OPTIONS, Methods, base_url_hint
+from gateway.api.methods import HEAD, OPTIONS, Methods, base_url_hint, writing_hint
 from gateway.api.paging import page_if_asked
 from gateway.api.plain_litestar import PlainLitestar
 from gateway.api.refusals import REQUEST_ID, error_handlers
 from gateway.clock import Clock
 from gateway.errors import NotReady
+from gateway.paths import is_written_as
 
 
 MODELS_MAX = 1000
@@ -45,7 +48,8 @@ class Application:
     def __init__(
         self, doors: Sequence[Door], others: Litestar, methods: Methods, clock: Clock
     ) -> None:
-        self._doors = {door.endpoint: door for door in doors}
+        self._doors = {door.endpoint.encode("ascii"): door for door in doors}
+        """By their paths as they are sent: no other writing of one leads to a door."""
         self._others = others
         self._methods = methods
         self._clock = clock
@@ -53,15 +57,15 @@ class Application:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != ScopeType.HTTP:
             return self._others(scope, receive, send)
-        door = self._doors.get(scope["path"])
+        door = self._doors.get(scope["raw_path"])
         if door is not None:
             return door.call(scope, receive, send)
         if scope["path"].startswith(PREFIX) and (address := address_of(scope)) is not None:
             door = self._doors.get(address.path)
             if door is not None:
                 return door.call(scope, receive, send, address)
-            path = address.path
-            scope = cast("HTTPScope", {**scope, "path": path, "raw_path": quote(path).encode()})
+            path = unquote(address.path.decode("ascii"))
+            scope = cast("HTTPScope", {**scope, "path": path, "raw_path": address.path})
         return self._small(scope, receive, send)
 
     def _small(self, scope: HTTPScope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -106,7 +110,6 @@ def build_application(
     on_shutdown: Sequence[LifespanHook],
 ) -> Application:
     """Wire doors and small routes into one application."""
-    # The doors are routes as well: for their paths in the forms that only a router knows.
     small = [*_small_routes(front), *more_routes]
     methods = Methods(small)
     endpoints = frozenset(door.endpoint for door in doors)
@@ -115,10 +118,11 @@ def build_application(
         return path in endpoints or bool(methods.at(path))
 
     def hint(path: str) -> str:
-        return base_url_hint(is_ours, path) or endpoint_hint(path)
+        return writing_hint(is_ours, path) or base_url_hint(is_ours, path) or endpoint_hint(path)
 
     others = PlainLitestar(
-        route_handlers=[*map(_door_route, doors), *small],
+        route_handlers=small,
+        guards=[_require_one_writing],
         on_startup=on_startup,
         on_shutdown=on_shutdown,
         openapi_config=None,
@@ -130,8 +134,12 @@ def build_application(
     return Application(doors, others, methods, front.clock)
 
 
-def _door_route(door: Door) -> ASGIRouteHandler:
-    return asgi(door.endpoint, copy_scope=False)(door.call)
+async def _require_one_writing(
+    connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler
+) -> None:
+    scope = connection.scope
+    if not is_written_as(scope["raw_path"] or b"", scope["path_template"]):
+        raise NotFoundException
 
 
 def _small_routes(front: Front) -> list[HTTPRouteHandler]:

@@ -37,8 +37,8 @@ VERSION: Final = "api-version"
 class Address(Struct, frozen=True):
     """What a path of Azure OpenAI's means here."""
 
-    path: str
-    """OpenAI's own path of the same operation."""
+    path: bytes
+    """OpenAI's own path of the same operation, a name in it as it was sent."""
     deployment: bytes
     """As it was sent; empty where the body names the model."""
     query: bytes
@@ -72,14 +72,14 @@ def address_of(scope: Scope) -> Address | None:
 
     It is read as it was sent, so that an escaped slash is a letter of a name and not the end of it.
     """
-    raw: bytes = (scope["raw_path"] or b"").rstrip(b"/")
+    raw: bytes = scope["raw_path"] or b""
     query: bytes = scope["query_string"]
     if found := _DEPLOYED.fullmatch(raw):
-        return Address(f"/v1/{found[2].decode('ascii')}", found[1], query)
+        return Address(b"/v1/" + found[2], found[1], query)
     found = _CURRENT.fullmatch(raw) or _DATED.fullmatch(raw)
     if found is None:
         return None
-    return Address("/v1/" + unquote_to_bytes(found[1]).decode("utf-8", "replace"), b"", query)
+    return Address(b"/v1/" + found[1], b"", query)
 
 
 def _check_version(query: bytes) -> None:

@@ -25,11 +25,10 @@ class Methods:
 
     def at(self, path: str) -> str:
         """Those of a path as `allow` says them; empty where nothing is."""
-        plain = path.rstrip("/") or "/"
         found = {
             method
             for pattern, methods in self._taken.items()
-            if pattern.fullmatch(plain)
+            if pattern.fullmatch(path)
             for method in methods
         }
         if "GET" in found:
@@ -38,6 +37,21 @@ class Methods:
 
 
 _VERSION = "/v1"
+_SLASHES = re.compile("//+")
+
+
+def writing_hint(is_ours: Callable[[str], bool], path: str) -> str:
+    """That a path is one of ours in another writing; empty where that is not why it got here.
+
+    `path` is without escapes: where it is ours as it is, it was sent with some.
+    """
+    plain = _SLASHES.sub("/", path).rstrip("/")
+    if not is_ours(plain):
+        return ""
+    return (
+        " A path has one writing only here: no doubled slash, none at its end, and escapes in "
+        "names alone. Does the client's base URL end with a slash?"
+    )
 
 
 def base_url_hint(is_ours: Callable[[str], bool], path: str) -> str:

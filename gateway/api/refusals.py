@@ -63,6 +63,6 @@ def _from_framework(error: HTTPException, allowed: str, hint: str) -> Gatewright
     """Litestar's own refusals: no such route, wrong method, malformed path or query."""
     if error.status_code >= SERVER_ERROR:
         return GatewrightError("The gateway failed to serve this request.")
-    if error.status_code == METHOD_NOT_ALLOWED:
+    if error.status_code == METHOD_NOT_ALLOWED and allowed:
         return MethodRefused("This path does not take this method.", allowed=allowed)
     return RouteUnknown(f"There is nothing at this path.{hint}")

@@ -233,7 +233,6 @@ CHAT = "/openai/deployments/{}/chat/completions?api-version=2024-10-21"
         CHAT.format("meta%2Fllama"): "meta/llama",
         CHAT.format("auto%3Ain-house"): "",
         f"/openai/deployments/{ENGINE_TARGET}/chat/completions": ENGINE_TARGET,
-        f"/openai/deployments/{ENGINE_TARGET}/chat/completions/": ENGINE_TARGET,
         CHAT.format(ENGINE_TARGET).replace("2024-10-21", "2031-01-01-preview"): ENGINE_TARGET,
         CHAT.format(ENGINE_TARGET) + f"&model={GPT_TARGET}&deployment={GPT_TARGET}": ENGINE_TARGET,
     }.items(),

@@ -25,7 +25,6 @@ TAKEN = {
     "/v1/models/a/model/with/slashes": "GET, HEAD",
     "/v1/decisions/req_1": "GET, HEAD",
     "/v1/files": "GET, HEAD, POST",
-    "/v1/files/": "GET, HEAD, POST",
     "/v1/files/file_1": "DELETE, GET, HEAD",
     "/v1/files/file_1/content": "GET, HEAD",
     "/v1/batches": "GET, HEAD, POST",
