@@ -19,18 +19,20 @@ import hashlib
 import hmac
 import secrets
 from typing import Any
-from urllib.parse import quote, urlencode, urljoin, urlsplit
+from urllib.parse import quote, urlencode, urljoin
 
 import aiohttp
 import jwt
 import msgspec
 from msgspec import Struct
 
+from admin.provider_addresses import is_of_provider
 from gateway.clock import Clock
 from gateway.configuration.sections import OidcSettings
 from gateway.errors import Unauthenticated
 from gateway.secrets.secret import Secret
 from gateway.store.identity.provided_sessions import Vouching
+from gateway.telemetry import Event, logger
 
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
@@ -48,6 +50,7 @@ LEAVING_FOR_S = 60.0
 KEYS_WITHIN_S = 10.0
 END_WITHIN_S = 2.0
 """So long a sign-out waits at most for the provider's address."""
+_CALLED = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 _END = "end_session_endpoint"
 _FAILED = "The identity provider did not vouch for this sign-in."
 
@@ -85,6 +88,8 @@ class OpenIdClient:
         self._clock = clock
         self._redirect_url = redirect_url
         self._ends_at: str | None = None
+        self._told: set[str] = set()
+        """Of which addresses the operator was told that they are not called."""
         self._begun: dict[str, _Begun] = {}
         self._leaving: dict[str, tuple[float, Secret[str]]] = {}
         self._session: aiohttp.ClientSession | None = None
@@ -246,20 +251,26 @@ class OpenIdClient:
     async def _discover(self) -> dict[str, str]:
         issuer = self._settings.issuer
         found = await self._ask("GET", f"{issuer.rstrip('/')}/.well-known/openid-configuration")
-        names = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-        is_whole = found.get("issuer") == issuer and all(
-            isinstance(found.get(name), str) and self._may_call(found[name]) for name in names
-        )
-        if not is_whole:
+        if found.get("issuer") != issuer:
             raise Unauthenticated(_FAILED)
-        ends_at = found.get(_END)
-        may_end = isinstance(ends_at, str) and self._may_call(ends_at)
-        self._ends_at = str(ends_at) if may_end and _is_address(str(ends_at)) else ""
-        return {name: str(found[name]) for name in names}
+        self._ends_at = self._address(found, _END) if found.get(_END) else ""
+        addresses = {name: self._address(found, name) for name in _CALLED}
+        if not all(addresses.values()):
+            raise Unauthenticated(_FAILED)
+        return addresses
 
-    def _may_call(self, url: str) -> bool:
-        """TLS, unless the issuer itself was configured without it (on loopback)."""
-        return url.startswith("https://") or self._settings.issuer.startswith("http://")
+    def _address(self, found: dict[str, Any], name: str) -> str:
+        """What the provider names so; empty, and said to the operator, where it is not called."""
+        url = found.get(name)
+        if isinstance(url, str) and is_of_provider(
+            url, self._settings.issuer, self._settings.hosts
+        ):
+            return url
+        reason = f"its {name} is of another host (see oidc.hosts), or no https address"
+        if name not in self._told:  # Anybody may begin, as often as they like.
+            self._told.add(name)
+            logger().warning(Event.ADMIN_PROVIDER_REFUSED, component="admin", reason=reason)
+        return ""
 
     async def _ask(
         self, method: str, url: str, form: dict[str, str] | None = None
@@ -299,15 +310,6 @@ class OpenIdClient:
         }
         while len(self._begun) >= BEGUN_MAX:
             del self._begun[next(iter(self._begun))]
-
-
-def _is_address(url: str) -> bool:
-    """Of a page: a browser is sent there, so neither a script nor a part of ours."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return False
-    return parts.scheme in ("https", "http") and bool(parts.hostname)
 
 
 async def _whole(answer: aiohttp.ClientResponse) -> bytes:

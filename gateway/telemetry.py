@@ -118,6 +118,7 @@ class Event(StrEnum):
     ADMIN_REFUSED = "admin:refused"
     ADMIN_SIGNED_OUT_THERE = "admin:signed_out_there"
     ADMIN_LOGOUT_REFUSED = "admin:logout_refused"
+    ADMIN_PROVIDER_REFUSED = "admin:provider_refused"
 
 
 LOG_KEYS = frozenset(

@@ -112,6 +112,8 @@ class OidcSettings(Struct, frozen=True, forbid_unknown_fields=True):
     client_id: str = ""
     client_secret: SecretReference | None = None
     scope: str = "openid profile email"
+    hosts: tuple[str, ...] = ()
+    """At which else the provider may say that its addresses are; its issuer's own needs no word."""
 
 
 class AlertSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,0 +1,157 @@
+"""What an OpenID provider names as its own is called only where the settings let it be."""
+
+from collections.abc import AsyncIterator, Iterator
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from admin.oidc import OpenIdClient
+from admin.provider_addresses import is_of_provider
+from gateway.clock import StoppedClock
+from gateway.configuration.sections import OidcSettings
+from gateway.errors import Unauthenticated
+from gateway.secrets.secret import Secret
+from tests.admin.provider_of_a_test import CLIENT, Liar
+
+
+pytestmark = pytest.mark.anyio
+
+TLS = "https://idp.example"
+
+
+@pytest.fixture
+def liar() -> Iterator[Liar]:
+    liar = Liar()
+    yield liar
+    liar.stop()
+
+
+@pytest.fixture
+def inner() -> Iterator[Liar]:
+    """Something else on the network, which answers whoever asks."""
+    inner = Liar()
+    yield inner
+    inner.stop()
+
+
+@pytest.fixture
+async def client(liar: Liar) -> AsyncIterator[OpenIdClient]:
+    client = client_of(liar)
+    yield client
+    await client.close()
+
+
+def client_of(liar: Liar, *hosts: str) -> OpenIdClient:
+    settings = OidcSettings(issuer=liar.issuer, client_id=CLIENT, hosts=hosts)
+    return OpenIdClient(settings, Secret("s"), StoppedClock(), "http://127.0.0.1/back")
+
+
+def elsewhere(inner: Liar, path: str) -> str:
+    """An address of it under a host that is not the issuer's."""
+    return f"http://localhost:{urlsplit(inner.issuer).port}{path}"
+
+
+async def test_no_key_is_fetched_and_no_code_taken_to_another_host(
+    liar: Liar, inner: Liar, client: OpenIdClient
+) -> None:
+    """Whoever can change what the provider says of itself made this process ask any address."""
+    url, ticket = await client.begin()
+    state = parse_qs(urlsplit(url).query)["state"][0]
+    liar.more = {"token_endpoint": elsewhere(inner, "/token"), "jwks_uri": f"{liar.issuer}/keys"}
+    with pytest.raises(Unauthenticated):
+        await client.finish(ticket, state, "a code")
+    liar.more = {"jwks_uri": elsewhere(inner, "/keys")}
+    with pytest.raises(Unauthenticated):
+        await client.keys()
+    assert inner.asked == []
+
+
+async def test_no_browser_is_sent_to_another_host(
+    liar: Liar, inner: Liar, client: OpenIdClient
+) -> None:
+    liar.more = {"end_session_endpoint": elsewhere(inner, "/end")}
+    assert await client.leave(Secret("a token")) == ""
+    liar.more = {"authorization_endpoint": elsewhere(inner, "/authorize")}
+    with pytest.raises(Unauthenticated):
+        await client.begin()
+
+
+async def test_the_operator_is_told_which_address_it_was(
+    liar: Liar, inner: Liar, client: OpenIdClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A provider whose keys are at another host of its own is not found by guessing."""
+    liar.more = {"jwks_uri": elsewhere(inner, "/keys")}
+    for _ in range(3):
+        with pytest.raises(Unauthenticated):
+            await client.begin()
+    said = capsys.readouterr().err
+    assert said.count("admin:provider_refused") == 1
+    assert "jwks_uri" in said
+    assert "oidc.hosts" in said
+
+
+async def test_what_a_provider_names_at_a_host_of_the_settings_is_called(
+    liar: Liar,
+) -> None:
+    """Google's keys are at another host than its issuer; it is named, and spoken to over TLS."""
+    liar.more = {"end_session_endpoint": "https://end.example/out"}
+    client = client_of(liar, "end.example")
+    try:
+        ticket = await client.leave(Secret(""))
+        assert client.way_out(ticket).startswith("https://end.example/out?")
+    finally:
+        await client.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://idp.example/token",
+        "https://IDP.example:8443/token?a=b",
+        "https://keys.example/",
+        "https://keys.example",
+    ],
+)
+def test_an_address_is_the_issuers_or_of_a_host_of_the_settings(url: str) -> None:
+    assert is_of_provider(url, TLS, ("Keys.example",))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://idp.example/token",
+        "http://keys.example/",
+        "https://other.example/",
+        "https://idp.example.other.example/",
+        "https://sub.idp.example/",
+        "https://idp.example@other.example/",
+        "https://user:word@idp.example/",
+        "https://idp.example\\@other.example/",
+        "https://other.example\\.idp.example/",
+        "https://other.example#@idp.example/",
+        "https://idp.example:port/",
+        "https://idp.example:99999/",
+        "https://[::1/",
+        "https://169.254.169.254/latest/meta-data/",
+        "https://idp.example/\r\nhost: other.example",
+        "https://idp.example /",
+        "https:idp.example/",
+        "https:///idp.example/",
+        "//idp.example/",
+        "/token",
+        "",
+        "file:///etc/passwd",
+        "https://ıdp.example/",
+    ],
+)
+def test_no_other_address_is_the_providers(url: str) -> None:
+    assert not is_of_provider(url, TLS, ("keys.example",))
+
+
+def test_a_provider_on_this_machine_names_only_itself() -> None:
+    local = "http://127.0.0.1:9000"
+    assert is_of_provider("http://127.0.0.1:9000/keys", local, ())
+    assert is_of_provider("https://keys.example/", local, ("keys.example",))
+    assert not is_of_provider("http://keys.example/", local, ("keys.example",))
+    assert not is_of_provider("http://169.254.169.254/", local, ())
+    assert not is_of_provider("https://idp.example/", local, ())
