@@ -5,6 +5,7 @@ whoever receives tells copies apart by organisation and sequence.
 """
 
 import asyncio
+import ipaddress
 import os
 import socket
 import ssl
@@ -16,6 +17,8 @@ from gateway.audit.disk import Disk
 from gateway.errors import ConfigurationInvalid
 from gateway.oversight.exporting import Line, as_json_lines, as_spans, as_syslog
 from gateway.providers.egress import Egress
+from gateway.providers.endpoint import Endpoint, parse_endpoint
+from gateway.providers.resolver import GuardedResolver
 from gateway.providers.signing import Signer
 from gateway.providers.webhook import WebHook
 from gateway.secrets.secret import Secret
@@ -100,7 +103,9 @@ class SyslogSink:
 
     takes_checkpoints = True
 
-    def __init__(self, name: str, url: str, *, allow_plain: bool) -> None:
+    def __init__(
+        self, name: str, url: str, *, allow_plain: bool, resolver: GuardedResolver | None = None
+    ) -> None:
         """Raises ConfigurationInvalid unless it is `tls://HOST:PORT`, or `tcp://` where allowed."""
         parts, port = urlsplit(""), None
         try:
@@ -113,7 +118,10 @@ class SyslogSink:
         if parts.scheme == "tcp" and not (allow_plain or parts.hostname in _LOOPBACK):
             reason = "is plain tcp beyond loopback; see allow_plain_http"
             raise ConfigurationInvalid(name, "url", reason)
-        self._host, self._port = parts.hostname, port
+        is_near = parts.scheme == "tcp" and not allow_plain
+        self._endpoint = _checked(name, parts.netloc, is_near=is_near)
+        self._resolver = resolver or GuardedResolver()
+        self._resolver.admit(self._endpoint)
         self._tls = ssl.create_default_context() if parts.scheme == "tls" else None
         self._own_name = socket.gethostname() or "-"
         self.problem = ""
@@ -127,13 +135,13 @@ class SyslogSink:
             self.problem = f"it did not end its side within {DEADLINE_S:.0f} s"
             return False
         except OSError as error:
-            self.problem = error.strerror or "the connection was lost"
+            self.problem = error.strerror or str(error) or "the connection was lost"
             return False
         self.problem = ""
         return True
 
     async def _send(self, body: bytes) -> None:
-        reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
+        reader, writer = await self._connect()
         try:
             writer.write(body)
             await writer.drain()
@@ -144,3 +152,33 @@ class SyslogSink:
         finally:
             writer.close()
         await writer.wait_closed()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """To the first address that answers; raises OSError where none does."""
+        host, port = self._endpoint.host, self._endpoint.port
+        name = host if self._tls is not None else None
+        failure = OSError("the host has no address")
+        for address in await self._addresses():
+            try:
+                return await asyncio.open_connection(
+                    address, port, ssl=self._tls, server_hostname=name
+                )
+            except OSError as error:
+                failure = error
+        raise failure
+
+    async def _addresses(self) -> Sequence[str]:
+        """Those of a name are looked at between resolving and connecting, as the egress does."""
+        try:
+            return (str(ipaddress.ip_address(self._endpoint.host)),)
+        except ValueError:
+            return await self._resolver.resolve(self._endpoint.host, self._endpoint.port)
+
+
+def _checked(name: str, place: str, *, is_near: bool) -> Endpoint:
+    """HOST:PORT as the egress would take it, or as it would on this machine alone."""
+    scheme = "http" if is_near else "https"
+    try:
+        return parse_endpoint(name, f"{scheme}://{place}", "operator")
+    except ConfigurationInvalid as error:
+        raise ConfigurationInvalid(name, "url", error.reason) from None
