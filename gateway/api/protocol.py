@@ -209,7 +209,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if is_one and _ENCODING in names:
             codings = [value.lower() for name, value in self.headers if name == _ENCODING]
             is_one = version == "1.1" and codings == [b"chunked"]
-        if not is_one:
+        # A fragment belongs into no request: here the path ends before it, elsewhere it may not.
+        if not is_one or b"#" in self.url:
             raise ValueError("the request's head has no one meaning")
 
     def _stop_timer(self) -> None:

@@ -133,6 +133,16 @@ async def test_no_model_is_called_by_a_path_that_is_written_otherwise(
     assert untouched(upstreams)
 
 
+@pytest.mark.parametrize("target", ["/metrics#a", "/metrics#", "/metrics?a#b", "/health/live#/x"])
+async def test_no_fragment_hides_the_end_of_a_path(
+    gateway: RunningGateway, shared_key: str, target: str
+) -> None:
+    """None belongs into a request (RFC 9112, 3.2.1); the parser leaves it out of the path."""
+    status, told = await sent(gateway, "GET", target, shared_key)
+
+    assert status == 400, told
+
+
 @pytest.mark.parametrize(
     "path",
     ["/v1//chat/completions", "/v1/chat/completions/", "/v1/models/", "//metrics", "/v1%2fmodels"],
