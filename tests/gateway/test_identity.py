@@ -22,6 +22,7 @@ from gateway.identity import (
     issue_key,
     key_id_of,
     key_table,
+    new_key_id,
 )
 from gateway.types import Principal
 
@@ -138,6 +139,13 @@ def test_a_replaced_secret_is_good_until_its_end_and_the_new_one_beyond() -> Non
     assert authenticate(table, PEPPERS, bearer(new.reveal()), NOW_US + 1) is base.principal
     with pytest.raises(Unauthenticated):
         authenticate(table, PEPPERS, bearer(old.reveal()), NOW_US + 1)
+
+
+def test_no_letter_of_a_key_is_likelier_than_another() -> None:
+    """Four alphabets fill a byte but for the last eight: these would fall on the first letters."""
+    key_id = new_key_id(lambda count: (b"\xf8\xff\xf9\xf7" * count)[:count])
+
+    assert set(key_id) == {"z"}
 
 
 def test_a_record_ends_exactly_at_its_expiry() -> None:
