@@ -109,6 +109,20 @@ def test_vault_keeps_what_opens_the_master_key_and_its_rotation_wraps_it_anew(
     assert operator.config("audit", "verify").status == 0
 
 
+def test_a_transit_engine_is_asked_where_it_is_mounted(
+    operator: Operator, vault: VaultStub
+) -> None:
+    text = operator.config_file.read_text()
+    operator.config_file.write_text(f'{text}\ntransit_mount = "team/transit"\n')
+    vault.transit_mount = "team/transit"
+
+    _, wrapped = _wrap(operator)
+    credentials._unwrapped.clear()
+    assert _key_id(operator)
+    assert wrapped.startswith("vault:v1:")
+    assert vault.asked[-1].endswith("/v1/team/transit/decrypt/gatewright")
+
+
 @pytest.mark.usefixtures("vault")
 def test_a_service_that_gives_back_something_else_gets_no_key_to_keep(
     operator: Operator, monkeypatch: pytest.MonkeyPatch

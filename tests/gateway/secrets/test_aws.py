@@ -1,16 +1,20 @@
 """AWS as a place of secrets, by its official client."""
 
+import base64
 import os
+import secrets
 from collections.abc import Callable, Iterator
 
 import pytest
+from botocore.exceptions import ClientError
 from moto.server import ThreadedMotoServer
 
 from gateway.configuration.sections import AwsSettings
 from gateway.errors import ConfigurationInvalid
-from gateway.secrets.aws import AwsPlace, secrets_manager
-from gateway.secrets.aws_kms import AwsKms
+from gateway.secrets.aws import AwsPlace, client_of, secrets_manager
+from gateway.secrets.aws_kms import PREFIX, AwsKms
 from gateway.secrets.keeper import SecretUnavailableError
+from gateway.secrets.key_services import KeyServiceFailed
 
 
 pytestmark = pytest.mark.anyio
@@ -72,3 +76,22 @@ async def test_a_secrets_manager_that_does_not_answer_is_an_outage(
 
     with pytest.raises(SecretUnavailableError, match="failed"):
         await AwsPlace(client, "plain").read()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_kms_wrapped_for_something_else_is_no_master_key(aws: AwsSettings) -> None:
+    """Whoever may use the key for another purpose can neither plant a master key nor open one."""
+    client = client_of(aws, "kms")
+    name = client.create_key()["KeyMetadata"]["KeyId"]
+    service, key = AwsKms(aws, name), secrets.token_bytes(32)
+    wrapped = service.wrap(key)
+    assert service.unwrap(wrapped) == key
+
+    blob = base64.b64decode(wrapped.removeprefix(PREFIX))
+    for context in ({}, {"purpose": "backups"}):
+        with pytest.raises(ClientError):
+            client.decrypt(CiphertextBlob=blob, KeyId=name, EncryptionContext=context)
+        planted = client.encrypt(KeyId=name, Plaintext=key, EncryptionContext=context)
+        text = PREFIX + base64.b64encode(planted["CiphertextBlob"]).decode()
+        with pytest.raises(KeyServiceFailed, match="KMS refused"):
+            service.unwrap(text)

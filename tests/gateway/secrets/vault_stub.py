@@ -25,6 +25,7 @@ class VaultStub:
         self.service_account = secrets.token_hex(8)
         self.transit: dict[str, list[AESGCM]] = {}
         """Versions of each transit key, oldest first."""
+        self.transit_mount = "transit"
         self.kv: dict[str, dict[str, Any]] = {}
         self.now_s = 0.0
         self.lease_s = 60
@@ -70,8 +71,8 @@ class VaultStub:
             return 403, {"errors": ["permission denied"]}
         if path.startswith("/v1/auth/token/"):
             return self._of_itself(token, is_lookup=path.endswith("/lookup-self"))
-        if path.startswith("/v1/transit/"):
-            return self._transit(path.removeprefix("/v1/transit/"), body)
+        if path.startswith(mount := f"/v1/{self.transit_mount}/"):
+            return self._transit(path.removeprefix(mount), body)
         return self._read(path.removeprefix("/v1/secret/data/"))
 
     def _of_itself(self, token: str, *, is_lookup: bool) -> tuple[int, Any]:
