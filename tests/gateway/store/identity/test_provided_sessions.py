@@ -208,6 +208,22 @@ async def test_of_a_sign_in_without_a_name_of_its_session_any_end_of_its_person_
     assert await sessions.begin("bob", vouching(clock, "", f"{ISSUER}|bob")) is not None
 
 
+async def test_a_sign_out_of_one_session_ends_what_may_be_it_and_no_other(
+    database: Database,
+) -> None:
+    """A session that the provider gave no name cannot be told from the one that it ends."""
+    clock = StoppedClock()
+    sessions = made(database, clock)
+    named, nameless = await begun(sessions, clock, "s1"), await begun(sessions, clock, "")
+    other = await begun(sessions, clock, "s2")
+    stranger = await sessions.begin("bob", vouching(clock, "", f"{ISSUER}|bob"))
+    clock.advance(1)
+
+    assert await sessions.end(logout(clock, "s1")) == 2
+    left = [await sessions.id_token(each) for each in (named, nameless, other, stranger or "")]
+    assert [each is not None for each in left] == [False, False, True, True]
+
+
 async def test_whoever_was_disabled_on_the_way_back_has_no_session_when_they_are_enabled(
     database: Database,
 ) -> None:
