@@ -5,6 +5,7 @@ Imported only where AWS is configured: boto3 is an optional package.
 
 import asyncio
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 import msgspec
@@ -37,7 +38,12 @@ def client_of(settings: AwsSettings, service: str) -> Any:
             region_name=settings.region or None,
             endpoint_url=settings.endpoint_url or None,
             config=Config(
-                connect_timeout=TIMEOUT_S, read_timeout=TIMEOUT_S, retries={"max_attempts": 2}
+                connect_timeout=TIMEOUT_S,
+                read_timeout=TIMEOUT_S,
+                retries={"max_attempts": 2},
+                # In plain it is on this machine; the environment's proxy, who would read along, is
+                # not. None asks the environment.
+                proxies={} if urlsplit(settings.endpoint_url).scheme == "http" else None,
             ),
         )
     except (BotoCoreError, ValueError) as error:

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import hvac
+import requests
 from hvac.exceptions import Forbidden, InvalidPath, VaultError
 
 from gateway.clock import Clock
@@ -45,8 +47,12 @@ class VaultSession:
         self._settings = settings
         self._clock = clock
         self._credential = credential
+        session = requests.Session()
+        # In plain it is on this machine; the environment's proxy, who would read along, is not.
+        session.trust_env = urlsplit(settings.url).scheme != "http"
         # A redirect would carry the token to wherever it points.
         self._client: Any = hvac.Client(
+            session=session,
             url=settings.url,
             namespace=settings.namespace or None,
             timeout=TIMEOUT_S,
