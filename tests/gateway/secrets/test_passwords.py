@@ -1,6 +1,7 @@
 """Passwords: long enough and not too long, proved by nobody without a hash, of any characters."""
 
 import pytest
+from argon2 import PasswordHasher, extract_parameters
 
 from gateway.errors import RequestInvalid
 from gateway.secrets.passwords import (
@@ -33,6 +34,24 @@ def test_what_is_too_short_or_too_long_is_none_and_says_which_lengths_are(length
 def test_nobody_has_a_password_not_even_the_one_that_takes_the_time() -> None:
     assert not proves(Secret("nobody has this password"), None)
     assert not proves(Secret("nobody has this password"), "")
+
+
+def test_a_password_for_nobody_costs_what_one_for_somebody_costs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the time that a refusal takes would tell which names there are."""
+    verify, asked = PasswordHasher.verify, []
+
+    def noting(hasher: PasswordHasher, encoded: str, password: str) -> bool:
+        asked.append(extract_parameters(encoded))
+        return verify(hasher, encoded, password)
+
+    monkeypatch.setattr(PasswordHasher, "verify", noting)
+    password = Secret("a password of some length")
+    for encoded in (hash_password(password), None, ""):
+        proves(password, encoded)
+
+    assert asked == [asked[0]] * 3
 
 
 def test_a_hash_that_is_none_and_a_password_beyond_all_length_prove_nothing() -> None:
