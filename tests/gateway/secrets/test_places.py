@@ -238,10 +238,12 @@ async def test_a_row_that_was_moved_changed_or_put_back_does_not_open(
     old = (await rows(database))["cheap"]
     await table.seal("cheap", Secret("newer"), "ann")
     await table.seal("dear", Secret("for the dear one"), "ann")
+    await table.seal("twin", Secret("of the same version as the dear one"), "ann")
     dear = (await rows(database))["dear"]
     flipped = bytes([dear["sealed"][0] ^ 1]) + dear["sealed"][1:]
     wrongs: list[tuple[str, dict[str, object]]] = [
         ("cheap", {"sealed": dear["sealed"], "wrapped_key": dear["wrapped_key"]}),
+        ("twin", {"sealed": dear["sealed"], "wrapped_key": dear["wrapped_key"]}),
         ("cheap", {"sealed": old["sealed"], "wrapped_key": old["wrapped_key"]}),
         ("dear", {"sealed": flipped}),
         ("dear", {"version": 7}),
