@@ -22,6 +22,7 @@ from gateway.secrets.vault_transit import VaultTransit
 from gateway.store.engine import Database
 from gateway.store.schema.tables import sealed_secrets
 from gateway.store.sealed_secrets import DatabasePlace, SealedSecretTable
+from gateway.store.spare_secrets import SpareSecretTable
 from tests.gateway.secrets.vault_stub import VaultStub
 
 
@@ -566,3 +567,14 @@ async def test_the_token_of_vault_follows_no_redirect(vault: VaultStub) -> None:
             await VaultPlace(opened, "openai").read()
 
         assert thief.asked == []
+
+
+async def test_no_number_of_a_version_is_given_twice(
+    database: Database, table: SealedSecretTable
+) -> None:
+    """Name and number are all that a sealed value is bound to: two of one could be swapped."""
+    master = MasterKey(Secret(os.urandom(32)))
+    spares = SpareSecretTable(database, master, StoppedClock())
+    await table.seal("openai", Secret("in use"), "ann")
+    assert await spares.prepare("openai", Secret("next"), "ann", expected=0) == 2
+    assert await table.seal("openai", Secret("set beside it"), "bob") == 3
