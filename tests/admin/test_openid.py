@@ -305,6 +305,26 @@ async def test_of_a_name_that_people_chose_only_what_can_be_kept_and_seen_is_tak
             await vouched(liar)
 
 
+async def test_what_was_begun_is_finished_once_also_when_it_failed(liar: Liar) -> None:
+    """Who guesses at the state, or brings an old address again, has nothing left to try with."""
+    settings = OidcSettings(issuer=liar.issuer, client_id=CLIENT)
+    client = OpenIdClient(settings, None, StoppedClock(), "http://127.0.0.1/back")
+    try:
+        for is_guessed in (False, True):
+            url, ticket = await client.begin()
+            asked = parse_qs(urlsplit(url).query)
+            liar.nonce, state = asked["nonce"][0], asked["state"][0]
+            if is_guessed:
+                with pytest.raises(Unauthenticated):
+                    await client.finish(ticket, "a guess", "a code")
+            else:
+                assert (await client.finish(ticket, state, "a code")).subject
+            with pytest.raises(Unauthenticated):
+                await client.finish(ticket, state, "a code")
+    finally:
+        await client.close()
+
+
 async def test_a_sign_in_that_took_too_long_is_begun_anew(liar: Liar) -> None:
     with pytest.raises(Unauthenticated):
         await vouched(liar, late_s=BEGUN_FOR_S + 1)
