@@ -32,6 +32,8 @@ class Liar:
         """Every path, in order."""
         self.clock: Clock = SystemClock()
         """By which it says when somebody signed in; their sign-outs are told by the same."""
+        self.elsewhere: dict[str, str] = {}
+        """Paths that lead to another address, and to which."""
         self.pieces = 1
         """So many its answers come in."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -85,7 +87,10 @@ class Liar:
                 length = int(self.headers.get("content-length") or 0)
                 form = parse_qs(self.rfile.read(length).decode())
                 raw = msgspec.json.encode(liar._answers(self.path, form))
-                self.send_response(200)
+                onward = liar.elsewhere.get(self.path, "")
+                self.send_response(307 if onward else 200)
+                if onward:
+                    self.send_header("location", onward)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(raw)))
                 self.send_header("connection", "close")

@@ -66,6 +66,41 @@ async def test_no_key_is_fetched_and_no_code_taken_to_another_host(
     assert inner.asked == []
 
 
+async def test_no_address_of_a_provider_leads_on_to_another(
+    liar: Liar, inner: Liar, client: OpenIdClient
+) -> None:
+    """A redirect would carry the code and our client's secret to wherever it points."""
+    url, ticket = await client.begin()
+    state = parse_qs(urlsplit(url).query)["state"][0]
+    for path in ("/token", "/keys", "/.well-known/openid-configuration"):
+        liar.elsewhere[path] = inner.issuer + path
+    with pytest.raises(Unauthenticated):
+        await client.keys()
+    del liar.elsewhere["/.well-known/openid-configuration"]
+    with pytest.raises(Unauthenticated):
+        await client.keys()
+    with pytest.raises(Unauthenticated):
+        await client.finish(ticket, state, "a code")
+    assert inner.asked == []
+
+
+async def test_a_provider_that_says_it_is_another_begins_nothing(
+    liar: Liar, client: OpenIdClient
+) -> None:
+    for issuer in ("https://other.example", f"{liar.issuer}/", None):
+        liar.more = {"issuer": issuer}
+        with pytest.raises(Unauthenticated):
+            await client.begin()
+
+
+async def test_the_way_out_is_told_once(liar: Liar, client: OpenIdClient) -> None:
+    """It names somebody's session by the provider's token for them."""
+    liar.more = {"end_session_endpoint": f"{liar.issuer}/end"}
+    ticket = await client.leave(Secret("a token"))
+    assert "a+token" in client.way_out(ticket)
+    assert client.way_out(ticket) == ""
+
+
 async def test_no_browser_is_sent_to_another_host(
     liar: Liar, inner: Liar, client: OpenIdClient
 ) -> None:
