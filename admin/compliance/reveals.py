@@ -54,6 +54,7 @@ def _reading(services: Services, office: Office) -> list[Any]:
             request,
             "compliance/reveals.html",
             "reveals",
+            by_us=office.custody.ends_by_us(),
             reveals=await office.lists.reveals(organisation, first_of(request), PAGE_ROWS),
             standing=await office.standing(organisation),
         )
@@ -176,7 +177,7 @@ async def showing(
     problem: str = "",
 ) -> Response[str]:
     """One reveal without content; once it is over, instead of a page that still shows some."""
-    reveal = await office.reveal(organisation, reveal_id)
+    reveal, by_us = await office.reveal(organisation, reveal_id), office.custody.ends_by_us()
     answer = await services.shell.page(
         request,
         "compliance/reveal.html",
@@ -184,10 +185,11 @@ async def showing(
         409 if problem else 200,
         reveal=reveal,
         problem=problem,
+        by_us=by_us,
         revealed=None,
         revealed_max=REVEALED_MAX,
     )
-    is_over = not reveal.is_waiting and not reveal.is_open(services.clock.utc_us())
+    is_over = not reveal.is_waiting and not reveal.is_open(by_us)
     if is_over and target_of(request) not in ("", PEEK):
         answer.headers["hx-redirect"] = request.scope["path"]
     return answer
@@ -208,6 +210,7 @@ async def reading(
         "reveals",
         reveal=await office.reveal(organisation, reveal_id),
         problem="",
+        by_us=office.custody.ends_by_us(),
         revealed=revealed,
         revealed_max=REVEALED_MAX,
     )

@@ -11,14 +11,14 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Table, and_, insert, or_, select, update
+from sqlalchemy import ColumnElement, Table, and_, func, insert, or_, select, update
 
-from gateway.clock import MINUTE_US, Clock
+from gateway.clock import MINUTE_US, Clock, SteadyClock
 from gateway.oversight.deeds import Deeds
 from gateway.ports import AuditLog
 from gateway.rollout.versions import same_person
 from gateway.store.engine import Database
-from gateway.store.schema.audit import audit_sequences
+from gateway.store.schema.audit import audit_checkpoints, audit_sequences
 from gateway.store.schema.custody import audit_holds, audit_reveals
 from gateway.store.schema.tables import organisations
 
@@ -86,7 +86,11 @@ class Custody:
     def __init__(self, database: Database, audit: AuditLog, clock: Clock) -> None:
         self._database = database
         self._deeds = Deeds(audit, clock)
-        self._clock = clock
+        self._clock, self._steady = clock, SteadyClock(clock)
+
+    def ends_by_us(self) -> int:
+        """The time by which reveals have ended: a clock that is set back lengthens none."""
+        return max(self._clock.utc_us(), self._steady.utc_us())
 
     async def set_hold(self, actor: str, organisation: str, subject: str, reason: str) -> Hold:
         """Raises AuditUnavailable when it cannot be recorded, as every method that changes does."""
@@ -204,7 +208,7 @@ class Custody:
             CustodyRefused: it is unknown, or over already.
         """
         reveal, now_us = await self._reveal(reveal_id), self._clock.utc_us()
-        if not reveal.is_waiting and not reveal.is_open(now_us):
+        if not reveal.is_waiting and not reveal.is_open(self.ends_by_us()):
             raise CustodyRefused("the reveal is over already")
         action = "reveal.declined" if reveal.is_waiting else "reveal.ended"
         async with self._deeds.doing(actor, action, reveal.organisation, reveal=reveal_id):
@@ -229,10 +233,12 @@ class Custody:
             raise CustodyRefused("content is shown to who asked for the reveal")
         if reveal.ended_by:
             raise CustodyRefused("the reveal was declined or ended")
-        if not reveal.is_open(self._clock.utc_us()):
+        if not reveal.is_open(self.ends_by_us()):
             raise CustodyRefused(
                 "the reveal has expired" if reveal.approved_by else "the reveal is not approved"
             )
+        if await self._was_signed_past(reveal):
+            raise CustodyRefused("the reveal has expired")
         return reveal
 
     async def reveal(self, organisation: str, reveal_id: str) -> Reveal | None:
@@ -264,6 +270,20 @@ class Custody:
         where = audit_reveals.c.id == reveal_id
         found: Reveal = _one(await self._read(audit_reveals, Reveal, where), "reveal")
         return found
+
+    async def _was_signed_past(self, reveal: Reveal) -> bool:
+        """Whether its log was signed while it was open, and again since its end.
+
+        Those moments never go back: a clock that is set back opens it to no later process either.
+        """
+        columns = audit_checkpoints.c
+        is_since = columns.signed_us >= reveal.approved_us
+        query = select(func.min(columns.signed_us), func.max(columns.signed_us)).where(
+            columns.organisation == reveal.organisation, is_since
+        )
+        async with self._database.reading() as connection:
+            first_us, last_us = (await connection.execute(query)).one()
+        return first_us is not None and first_us < reveal.until_us <= last_us
 
     async def _insert(self, table: Table, row: Struct) -> None:
         values = {name: getattr(row, name) for name in row.__struct_fields__}

@@ -81,6 +81,28 @@ async def test_a_page_that_waits_offers_the_content_and_leaves_it_when_its_time_
         assert answer.headers["hx-redirect"] == one, "a page that shows content is left"
 
 
+async def test_no_page_shows_content_longer_because_the_clock_was_set_back(
+    listener: Listener,
+) -> None:
+    (wanted,) = await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora, person(listener, "dan", "approver") as dan:
+        one = await ask(cora, wanted)
+        await dan.send("POST", f"{one}/approve")
+        listener.clock.advance(540)
+        listener.clock.jump(-500)
+        _, page = await cora.send("POST", f"{one}/content")
+        assert SAID in page
+        assert "for another 1 min" in page
+        listener.clock.advance(61)
+        polling: Any = {"hx_target": "div#standing", "hx_request": "true"}
+        answer, piece = await cora.send("GET", one, **polling)
+        assert ("Expired" in piece, answer.headers.get("hx-redirect")) == (True, one)
+        _, listed = await cora.send("GET", AT)
+        assert ("left" in listed, "expired" in listed) == (False, True)
+        late, page = await cora.send("POST", f"{one}/content")
+        assert (late.status, SAID in page) == (409, False)
+
+
 async def test_a_long_reading_says_that_it_is_cut(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:

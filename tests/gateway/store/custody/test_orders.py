@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from gateway.audit.integrator import SignedCheckpoint
 from gateway.audit.memory import MemoryAuditLog
-from gateway.clock import StoppedClock
+from gateway.clock import SECOND_US, StoppedClock
 from gateway.errors import AuditUnavailable
 from gateway.oversight.deeds import OPERATORS
 from gateway.store.custody.orders import Custody, CustodyRefused, Reveal, reveals_between
 from gateway.store.engine import Database, open_database
+from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.types import AuditRecord, Receipt
 
 
@@ -65,6 +67,50 @@ async def test_a_reveal_needs_a_second_person_and_ends(office: Office) -> None:
     ]
     assert {record.organisation for record in office.log.records} == {OPERATORS}
     assert {record.detail["organisation"] for record in office.log.records} == {"acme"}
+
+
+async def test_a_clock_that_is_set_back_keeps_no_reveal_open(office: Office) -> None:
+    custody, clock = office.custody, office.clock
+    reveal = await office.asked()
+    await custody.approve_reveal("bob", reveal.id)
+    clock.advance(29 * 60.0)
+    clock.jump(-28 * 60.0)
+    assert (await custody.use_reveal("ann", reveal.id)).id == reveal.id
+    clock.advance(60.0)
+    with pytest.raises(CustodyRefused, match="expired"):
+        await custody.use_reveal("ann", reveal.id)
+    with pytest.raises(CustodyRefused, match="over already"):
+        await custody.end_reveal("ann", reveal.id)
+
+
+@pytest.mark.parametrize(
+    ("signed_after_s", "is_over"),
+    [
+        ((60, 1799, 1800), True),
+        ((1799, 1800), True),
+        ((0, 1800), True),
+        ((60, 1799), False),
+        # A clock was far ahead before: what was signed since then is after that, and says nothing.
+        ((-1, 1800, 3600), False),
+        ((), False),
+    ],
+)
+async def test_who_starts_after_the_clock_was_set_back_opens_no_reveal_whose_end_was_signed(
+    office: Office, database: Database, signed_after_s: tuple[int, ...], *, is_over: bool
+) -> None:
+    reveal = await office.asked()
+    reveal = await office.custody.approve_reveal("bob", reveal.id)
+    moments = [reveal.approved_us + each * SECOND_US for each in signed_after_s]
+    trees = DatabaseAuditTrees(database)
+    await trees.keep([SignedCheckpoint("acme", at, 7, b"", "") for at in moments])
+    await trees.keep([SignedCheckpoint("globex", at, 7, b"", "") for at in (moments or [1])])
+    office.clock.jump(60.0)
+    started = Custody(database, office.log, office.clock)
+    if is_over:
+        with pytest.raises(CustodyRefused, match="expired"):
+            await started.use_reveal("ann", reveal.id)
+    else:
+        assert (await started.use_reveal("ann", reveal.id)).id == reveal.id
 
 
 async def test_the_report_says_who_why_and_how_often(office: Office) -> None:
