@@ -22,7 +22,8 @@ from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 
 _UNSURE: Final = (
     "note: content is past its time by this machine's clock, but its log was not signed on each of"
-    " the last three days. It stays until the log was; or say --clock-is-right"
+    " the last three days, or a clock that stood far back dated it. It stays until the log was, or"
+    " until its worker made a later key; or say --clock-is-right"
 )
 
 

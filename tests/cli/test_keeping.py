@@ -6,7 +6,7 @@ import json
 import pytest
 from sqlalchemy import delete
 
-from gateway.audit.keys import WrappedKey
+from gateway.audit.key_dates import Dated
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import StoppedClock, SystemClock
@@ -205,6 +205,48 @@ async def test_a_day_counts_that_follows_three_on_which_somebody_signed(
     await database.close()
 
 
+def test_content_that_a_clock_far_back_dated_is_not_destroyed_before_its_time(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine without a battery starts in 1970 until it has asked somebody what time it is."""
+    operator.config_file.write_text(operator.config_file.read_text() + RETENTION)
+    for user, days_ago in (("ann", 40), ("bob", 20_000), ("cleo", 2), ("dan", 20_000)):
+        spoken(operator, "acme", user, days_ago, "w1")
+    assert operator.config("audit", "export").status == 0
+    signed(operator, "acme", 1, 2)
+    done = operator.config("audit", "retain", "--yes")
+    said = json.loads(done.output.splitlines()[0])
+    assert (done.status, said["keys"], said["unsure"]) == (0, 1, 0)
+    assert operator.config("audit", "retain", "--yes").status == 0
+    assert contents(operator, monkeypatch, "acme") == [
+        "the content's key was destroyed",
+        "what bob said",
+        "what cleo said",
+        "what dan said",
+    ]
+
+
+def test_what_a_clock_far_back_dated_last_stays_until_a_later_key_says_how_young_it_is(
+    operator: Operator,
+) -> None:
+    operator.config_file.write_text(operator.config_file.read_text() + RETENTION)
+    spoken(operator, "acme", "ann", 40, "w1")
+    spoken(operator, "acme", "bob", 20_000, "w1")
+    assert operator.config("audit", "export").status == 0
+    signed(operator, "acme", 1, 2)
+
+    def retained(status: int) -> tuple[int, int]:
+        done = operator.config("audit", "retain", "--yes")
+        assert done.status == status
+        assert ("a clock that stood far back dated it" in done.errors) == bool(status)
+        said = json.loads(done.output.splitlines()[0])
+        return said["keys"], said["unsure"]
+
+    assert [retained(1), retained(1)] == [(1, 1), (0, 1)]
+    spoken(operator, "acme", "cleo", 1, "w1")
+    assert retained(0) == (0, 0)
+
+
 def test_a_hold_goes_before_retention(talkative: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     hold = ("audit", "hold", "set", "--organisation", "acme", "--user", "ann", "--reason", "case")
     assert talkative.config(*hold).status == 0
@@ -219,12 +261,12 @@ def test_a_hold_that_is_set_while_retention_reads_or_destroys_goes_before_it(
     talkative: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Holds were read once, before the keys of all organisations, and then each lost its own."""
-    read, held = keeping.content_keys, list[str]()
+    read, held = keeping.dated_content_keys, list[str]()
 
     async def meanwhile(
-        settings: Settings, database: Database, organisation: str, subject: str | None
-    ) -> list[WrappedKey]:
-        found = await read(settings, database, organisation, subject)
+        settings: Settings, database: Database, organisation: str, today: int
+    ) -> list[Dated]:
+        found = await read(settings, database, organisation, today)
         log = MemoryAuditLog()
         await log.start()
         custody = Custody(database, log, SystemClock())
@@ -232,7 +274,7 @@ def test_a_hold_that_is_set_while_retention_reads_or_destroys_goes_before_it(
         held.append(organisation)
         return found
 
-    monkeypatch.setattr(keeping, "content_keys", meanwhile)
+    monkeypatch.setattr(keeping, "dated_content_keys", meanwhile)
     said = talkative.config("audit", "retain", "--yes").output.splitlines()
     told = [(each["keys"], each["held"]) for each in map(json.loads, said)]
     assert (held, told) == (["acme", "globex"], [(0, 2), (0, 1)])

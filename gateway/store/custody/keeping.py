@@ -12,6 +12,7 @@ from sqlalchemy import distinct, func, select
 
 from gateway.audit.disk import Disk
 from gateway.audit.erasure import damaged_keys, destroy_keys, matching_keys
+from gateway.audit.key_dates import Dated, dated_keys
 from gateway.audit.keys import KeyWrapper, WrappedKey
 from gateway.clock import DAY_US
 from gateway.configuration.settings import Settings
@@ -35,7 +36,10 @@ class Expired(Struct, frozen=True):
     held: tuple[WrappedKey, ...]
     """Past their time too, but a hold forbids it."""
     unsure: tuple[WrappedKey, ...]
-    """Past their time by a clock that the log does not bear out; see `borne_out`."""
+    """Past their time by a clock that the log does not bear out; see `borne_out`.
+
+    Or dated by one that stood far back, and no later key says how young they are.
+    """
 
 
 async def content_keys(
@@ -45,6 +49,16 @@ async def content_keys(
     directory = settings.path(settings.audit.directory)
     keys = await asyncio.to_thread(matching_keys, directory, organisation, subject)
     return keys + await SecondContents(database).matching_keys(organisation, subject)
+
+
+async def dated_content_keys(
+    settings: Settings, database: Database, organisation: str, today: int
+) -> list[Dated]:
+    """All keys of an organisation's content, wherever it lies, each with its day."""
+    directory = settings.path(settings.audit.directory)
+    keys = await asyncio.to_thread(dated_keys, directory, organisation, today)
+    second = await SecondContents(database).matching_keys(organisation, None)
+    return keys + [Dated(key, key.day) for key in second]
 
 
 async def damaged_key_lines(settings: Settings, master: KeyWrapper) -> int:
@@ -85,16 +99,18 @@ async def expired_of(
     name, days = retention_of(settings, organisation)
     if not days:
         return None
-    keys = await content_keys(settings, database, organisation, None)
+    keys = await dated_content_keys(settings, database, organisation, today)
     old = [key for key in keys if key.day + days < today]
     # Only now: many keys take a while to read, and a hold that is set meanwhile is one.
     held_for = {hold.subject for hold in await custody.holds(organisation)}
-    held = [key for key in old if "" in held_for or key.subject in held_for]
-    free = [key for key in old if key not in held]
+    held = tuple(key.line for key in old if "" in held_for or key.line.subject in held_for)
+    free = [key for key in old if "" not in held_for and key.line.subject not in held_for]
     sure = today if is_sure or not free else await borne_out(database, organisation, today)
-    due = tuple(key for key in free if key.day + days < sure)
-    unsure = tuple(key for key in free if key.day + days >= sure)
-    return Expired(organisation, name, days, due, tuple(held), unsure)
+    due, unsure = list[WrappedKey](), list[WrappedKey]()
+    for key in free:
+        is_due = (is_sure or key.is_sure) and key.day + days < sure
+        (due if is_due else unsure).append(key.line)
+    return Expired(organisation, name, days, tuple(due), held, tuple(unsure))
 
 
 async def borne_out(database: Database, organisation: str, today: int) -> int:
