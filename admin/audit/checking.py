@@ -7,6 +7,7 @@ records, derives every hash again, and compares with the tree and with what was 
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -18,13 +19,16 @@ from gateway.audit.disk import Disk
 from gateway.audit.fsck import check_log
 from gateway.audit.integrator import CheckpointFiles, SignedCheckpoint
 from gateway.audit.projection import SequencedRecord
+from gateway.audit.projector import ProjectionBroken
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.errors import GatewrightError
 from gateway.oversight.deeds import OPERATORS, Deeds
-from gateway.store.engine import open_database
+from gateway.store.engine import Database, open_database
 from gateway.store.evidence.awaited import AwaitedTable
+from gateway.store.evidence.recovery import projector_for
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.evidence.told_deeds import CALLED_LOST, ToldDeeds
 from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.telemetry import Event, logger
 
@@ -162,11 +166,25 @@ class LogChecker:
             keys = verifier_keys(directory)
             lost = await AwaitedTable(database).lost_leaves(organisation)
             count, bad = await check_log(organisation, rows, chosen, trees, keys, lost)
+            undeclared = await self._undeclared(database, sink) if lost else ""
         finally:
             await database.close()
-        ended = self._end(organisation, count, len(chosen), str(bad) if bad else "")
+        ended = self._end(organisation, count, len(chosen), str(bad) if bad else undeclared)
         gone = sum(number <= count for number in lost)
-        return replace(ended, records=count - gone, checkpoints_all=total, lost=gone)
+        said = 0 if undeclared else gone
+        return replace(ended, records=count - gone, checkpoints_all=total, lost=said)
+
+    async def _undeclared(self, database: Database, sink: DatabaseAuditSink) -> str:
+        """That the database calls more lost than deeds do, of all logs together; else empty.
+
+        A deed says how many, and not whose. One that was just written may have no number yet.
+        """
+        lost, told = (await AwaitedTable(database).lost()).total(), ToldDeeds(sink)
+        if lost > await told.declared_lost():
+            with suppress(ProjectionBroken):
+                await projector_for(self._settings, database, sink, self._clock).catch_up()
+        declared = await told.declared_lost()
+        return CALLED_LOST.format(lost, declared) if lost > declared else ""
 
     def _exported(self, organisation: str) -> list[SignedCheckpoint]:
         """The newest one outside the database: a restored backup does not bring it back."""

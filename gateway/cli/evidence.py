@@ -32,7 +32,7 @@ from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.packing import NOT_YET, PackOrder, make_pack
 from gateway.store.evidence.proofs import proof_of
 from gateway.store.evidence.sink import AuditQuery
-from gateway.store.evidence.told_deeds import ToldDeeds
+from gateway.store.evidence.told_deeds import CALLED_LOST, ToldDeeds
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.schema.version import require_newest_schema
 
@@ -147,9 +147,9 @@ async def fsck(config_file: Path) -> None:
             is_whole = is_whole and bad is None
             lost += gone
         waiting = await parts.projector.waiting()
-        if not waiting and lost > (declared := await _declared_lost(parts)):
+        if not waiting and lost > (declared := await ToldDeeds(parts.sink).declared_lost()):
             is_whole = False
-            click.echo(f"BAD: {lost} records are called lost, and deeds say so of {declared}")
+            click.echo(f"BAD: {CALLED_LOST.format(lost, declared)}")
         for worker, count in waiting.items():
             click.echo(f"note: {count} records of worker {worker} {_NOT_NUMBERED}")
         for left in await parts.unended.read():
@@ -177,12 +177,6 @@ async def _check_log(parts: Integration, signed: SignedRoots) -> tuple[BadLog | 
     if bad is not None:
         click.echo(f"BAD: {bad}")
     return bad, len(lost)
-
-
-async def _declared_lost(parts: Integration) -> int:
-    """How many records people said are lost: the database alone could hide any by its word."""
-    deeds = await ToldDeeds(parts.sink).of("records.lost")
-    return sum(int(deed.ordered["records"]) for deed in deeds)
 
 
 def _spans(numbers: Sequence[int]) -> str:

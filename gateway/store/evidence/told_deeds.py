@@ -4,7 +4,7 @@ Numbers are given as records come in, from one worker after the other; a clock m
 """
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +14,8 @@ from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.types import AuditRecord
 
 
+CALLED_LOST: Final = "{} records are called lost, and deeds say so of {}"
+"""Whoever can write to the database only, can hide a record by calling it lost there."""
 Ordered = Mapping[str, Any]
 
 
@@ -57,6 +59,10 @@ class ToldDeeds:
         """Those that did not fail by number, and again by time."""
         done = [deed for deed in await self.of(*actions) if not deed.is_failed]
         return done, sorted(done, key=lambda deed: deed.record.utc_us)
+
+    async def declared_lost(self) -> int:
+        """How many records people said are lost: the database alone could hide any by its word."""
+        return sum(int(deed.ordered["records"]) for deed in await self.of("records.lost"))
 
     async def _records(
         self, action: str, after: int

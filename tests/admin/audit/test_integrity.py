@@ -11,14 +11,20 @@ from sqlalchemy import delete, select, update
 from admin.audit import checking
 from admin.audit.checking import with_newest
 from gateway.audit.integrator import SignedCheckpoint
+from gateway.audit.merkle import HASH_BYTES
+from gateway.audit.writer import SegmentedAuditLog
+from gateway.credentials import master_key
 from gateway.errors import NotReady
+from gateway.oversight.deeds import Deeds
 from gateway.oversight.workers import WorkerReport
+from gateway.store.evidence.awaited import AwaitedTable, await_records
 from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.schema.audit import audit_records, audit_tiles
 from gateway.store.workers import WorkerTable
 from tests.admin.chromium import window
 from tests.admin.listener import Browser
 from tests.admin.traffic.world import Asked, World
+from tests.gateway.audit.samples import LIMITS
 
 
 pytestmark = pytest.mark.anyio
@@ -137,6 +143,73 @@ async def test_a_log_that_was_tampered_with_is_named_on_every_page(
     assert "log not whole" in page
     _, page = await browser.send("GET", PAGE)
     assert "The log is not whole" in page
+
+
+async def lose(world: World, *numbers: int) -> None:
+    """Take records out of the database, which then awaits them, as where their disk burnt."""
+    columns = audit_records.c
+    async with world.listener.database() as database:
+        raw = await DatabaseAuditTrees(database).leaves("acme", 0, max(numbers))
+        for number in numbers:
+            mine = (columns.organisation == "acme") & (columns.sequence == number)
+            async with database.writing() as connection:
+                await connection.execute(delete(audit_records).where(mine))
+                leaf = raw[HASH_BYTES * (number - 1) : HASH_BYTES * number]
+                await await_records(connection, "acme", number - 1, leaf)
+
+
+async def give_up(world: World, *, declared: int) -> None:
+    """What `gatewright audit lost` does; with 0, what somebody does who has only the database."""
+    settings, clock = world.listener.settings, world.listener.clock
+    keys = master_key(settings)
+    async with world.listener.database() as database:
+        if declared:
+            directory = settings.path(settings.audit.directory)
+            log = SegmentedAuditLog(directory, "cli", keys=keys, clock=clock, limits=LIMITS)
+            await log.start()
+            after = {"reason": "its disk burnt", "workers": "", "records": str(declared)}
+            await Deeds(log, clock).record("os:leo", "records.lost", "", before=None, after=after)
+            await log.close()
+        await AwaitedTable(database).give_up(clock.utc_us())
+
+
+async def test_what_was_declared_lost_is_counted_apart_and_needs_a_deed(
+    world: World, browser: Browser
+) -> None:
+    async def said() -> str:
+        _, page = await browser.send("GET", PAGE)
+        return re.sub(r"<[^>]*>", "", page)
+
+    await world.sign()
+    await checked(browser)
+    assert "declared lost" not in await said()
+    await lose(world, 3)
+    found = await checked(browser)
+    assert (found["lost"], found["reason"]) == (0, "acme, record 3: the record is missing")
+    assert "declared lost" not in await said()
+
+    await give_up(world, declared=1)
+    found = await checked(browser)
+    assert (found["records"], found["lost"], found["reason"]) == (11, 1, "")
+    assert re.search(
+        r"11 records against \d+ checkpoints?; 1 record was declared lost,", await said()
+    )
+
+    await lose(world, 7, 12)
+    await give_up(world, declared=2)
+    found = await checked(browser)
+    assert (found["records"], found["lost"], found["reason"]) == (9, 3, "")
+    assert re.search(
+        r"9 records against \d+ checkpoints?; 3 records were declared lost", await said()
+    )
+
+    await lose(world, 9)
+    await give_up(world, declared=0)
+    found = await checked(browser)
+    assert found["reason"] == "4 records are called lost, and deeds say so of 3"
+    page = await said()
+    assert "The log is not whole" in page
+    assert "were declared lost" not in page
 
 
 async def test_of_a_month_of_checkpoints_the_page_and_the_check_read_some(
