@@ -74,6 +74,14 @@ def test_pages_that_a_power_cut_left_as_zeros_are_torn(kept_bytes: int) -> None:
     assert caught.value.torn == (kept_bytes != 5)
 
 
+def test_a_last_frame_that_was_changed_is_not_torn_because_zeros_follow() -> None:
+    """A device may leave room behind it; only what ends in zeros itself was not written."""
+    whole = encode_frame(RECORD, b"x" * 49 + b"y")
+    with pytest.raises(BadFrame, match="bytes were changed") as caught:
+        read_all(whole.replace(b"xxx", b"zzz", 1) + bytes(4096))
+    assert not caught.value.torn
+
+
 def test_a_frame_larger_than_its_kind_allows_is_refused_unread() -> None:
     frame = encode_frame(RECORD, b"x" * 30_000)
     with pytest.raises(BadFrame, match="no frame of kind 3"):

@@ -327,6 +327,12 @@ def test_a_receipt_of_an_unknown_worker_or_with_another_hash_is_refused(
     bad = verify_directory(directory, expected=[stranger]).first_bad
     assert bad is not None
     assert bad.worker == "w9"
+    bad = verify_directory(directory, expected=[*receipts[1:], other]).first_bad
+    assert bad is not None
+    assert (bad.offset_bytes, bad.reason) == (
+        receipts[0].offset_bytes,
+        "the record is not the one in its receipt",
+    )
 
 
 @pytest.mark.anyio

@@ -56,7 +56,7 @@ def test_leaves_go_on_behind_a_line_that_a_crash_cut_off(tmp_path: Path) -> None
 
     assert b"".join(again.following("acme", 0)) == hashes(1, 710)
     assert b"".join(again.following("acme", 599)) == hashes(600, 710)
-    again.append("acme", 800, hashes(800, 801))
+    again.append("acme", 712, hashes(712, 801))
     assert b"".join(again.following("acme", 700)) == hashes(701, 710)
 
 
