@@ -29,6 +29,9 @@ _P = 2**255 - 19
 _L = 2**252 + 27742317777372353535851937790883648493
 _D = -121665 * pow(121666, _P - 2, _P) % _P
 _ROOT_OF_MINUS_1 = pow(2, (_P - 1) // 4, _P)
+_FILES = ("records.jsonl", "leaves.bin", "checkpoints.jsonl", "keys.txt", "verify.py", "README.txt")
+_OTHERWISE = "the zip file is not as packs are written; unpack it, and check the folder"
+_LINE_BYTES_MAX, _MANIFEST_BYTES_MAX, _PLAIN = 1 << 20, 1 << 24, (0, 8)  # stored, deflated
 _HASH_BYTES, _KEY_BYTES, _SIGNATURE_BYTES, _NOTE_PARTS = 32, 33, 64, 3
 
 Point = tuple[int, int, int, int]
@@ -73,20 +76,25 @@ def root_from_path(leaf: bytes, index: int, size: int, path: Iterable[bytes]) ->
     """RFC 9162 section 2.1.3.2: the root that an inclusion proof leads to; Wrong if it cannot."""
     if not 0 <= index < size:
         raise Wrong("the proof names a leaf outside its tree")
-    node, last, result = index, size - 1, leaf
+    return _climb(index, size - 1, leaf, path)[1]
+
+
+def _climb(node: int, last: int, begin: bytes, path: Iterable[bytes]) -> tuple[bytes, bytes]:
+    """Up a tree whose last leaf is `last`: the root of what ends with `node`, and the whole one."""
+    first = second = begin
     for sibling in path:
         if last == 0:
             raise Wrong("the proof is too long")
         if node & 1 or node == last:
-            result = node_hash(sibling, result)
+            first, second = node_hash(sibling, first), node_hash(sibling, second)
             while not node & 1 and node:
                 node, last = node >> 1, last >> 1
         else:
-            result = node_hash(result, sibling)
+            second = node_hash(second, sibling)
         node, last = node >> 1, last >> 1
     if last:
         raise Wrong("the proof is too short")
-    return result
+    return first, second
 
 
 def check_consistency(
@@ -102,32 +110,13 @@ def check_consistency(
         return
     if old & (old - 1) == 0:
         path.insert(0, old_root)
-    first, second = _walk_consistency(old, new, path)
-    if first != old_root or second != new_root:
-        raise Wrong("the log was rewritten: two checkpoints contradict each other")
-
-
-def _walk_consistency(old: int, new: int, path: list[bytes]) -> tuple[bytes, bytes]:
-    """The two roots that a consistency proof leads to."""
+    if not path:
+        raise Wrong("the consistency proof is empty")
     node, last = old - 1, new - 1
     while node & 1:
         node, last = node >> 1, last >> 1
-    if not path:
-        raise Wrong("the consistency proof is empty")
-    first = second = path[0]
-    for sibling in path[1:]:
-        if last == 0:
-            raise Wrong("the consistency proof is too long")
-        if node & 1 or node == last:
-            first, second = node_hash(sibling, first), node_hash(sibling, second)
-            while not node & 1 and node:
-                node, last = node >> 1, last >> 1
-        else:
-            second = node_hash(second, sibling)
-        node, last = node >> 1, last >> 1
-    if last:
-        raise Wrong("the consistency proof is too short")
-    return first, second
+    if _climb(node, last, path[0], path[1:]) != (old_root, new_root):
+        raise Wrong("the log was rewritten: two checkpoints contradict each other")
 
 
 def _add(one: Point, two: Point) -> Point:
@@ -248,20 +237,39 @@ class Pack:
             self._zip.close()
 
     def names(self) -> list[str]:
-        """All files but the manifest; Wrong where two have one name: each reader sees another."""
-        paths = [] if self._zip else [path for path in self._path.rglob("*") if path.is_file()]
-        found = [path.relative_to(self._path).as_posix() for path in paths]
-        found += self._zip.namelist() if self._zip else ()
+        """All files but the manifest; Wrong where other programs may see what this one does not."""
+        paths = [] if self._zip else list(self._path.rglob("*"))
+        if any(path.is_symlink() or not (path.is_file() or path.is_dir()) for path in paths):
+            raise Wrong("the pack holds what is neither a file nor a folder")
+        found = [path.relative_to(self._path).as_posix() for path in paths if path.is_file()]
+        found += _plain_names(self._zip) if self._zip else ()
         if len(set(found)) < len(found):
             raise Wrong("two files of the pack have one name")
         return sorted({*found} - {"manifest.json"})
 
 
+def _plain_names(archive: Any) -> list[str]:
+    """Wrong where bytes of a zip file are in none of its files, or hashes seem to be compressed."""
+    file, end = archive.fp, 0
+    for info in sorted(archive.infolist(), key=lambda each: each.header_offset):
+        is_bomb = info.filename == "leaves.bin" and info.file_size > 2 * info.compress_size
+        if info.header_offset != end or info.compress_type not in _PLAIN or is_bomb:
+            raise Wrong(_OTHERWISE)
+        file.seek(end + 26)
+        end += 30 + int.from_bytes(file.read(2), "little") + int.from_bytes(file.read(2), "little")
+        end += info.compress_size
+    file.seek(-22, 2)
+    if end != archive.start_dir or file.read(4) != b"PK\x05\x06":
+        raise Wrong(_OTHERWISE)
+    return sorted(info.filename for info in archive.infolist())
+
+
 def check_pack(path: Path, trusted: list[str]) -> dict[str, object]:
     """Check everything in a pack; a dict that says what was found, or Wrong."""
     with closing(Pack(path)) as pack:
+        names = pack.names()
         with pack.open("manifest.json") as file:
-            manifest = json.load(file)
+            manifest = json.loads(file.read(_MANIFEST_BYTES_MAX))
         if manifest.get("format") != FORMAT:
             raise Wrong("this is no evidence pack of a version that this file knows")
         keys = [parse_key(text) for text in trusted or manifest["keys"]]
@@ -272,32 +280,24 @@ def check_pack(path: Path, trusted: list[str]) -> dict[str, object]:
             raise Wrong("leaves.bin does not hold one hash for each record")
         leaves = [raw[at : at + 32] for at in range(0, len(raw), 32)]
         again = _check_records(pack, leaves, first, {*manifest.get("ended_again", [])})
-        _check_files(pack, manifest["files"])
+        _check_files(pack, manifest["files"], names)
         checkpoints = _check_checkpoints(pack, manifest["origin"], keys)
-        size, root, until_us = checkpoints[-1]
+        (*_, since_us), (size, root, until_us) = checkpoints[0], checkpoints[-1]
         if first < 1 or size < last:
             raise Wrong("no checkpoint covers the records of the pack")
         outside = [bytes.fromhex(text) for text in manifest["outside"]]
         if _range_root(0, size, first - 1, last, leaves, outside) != root or outside:
             raise Wrong(f"the records {first} to {last} do not give the signed root")
-    return {
-        "origin": manifest["origin"],
-        "records": last - first + 1,
-        "first_sequence": first,
-        "last_sequence": last,
-        "tree_size": size,
-        "checkpoints": len(checkpoints),
-        "signed_from_us": checkpoints[0][2],
-        "signed_until_us": until_us,
-        "ended_again": again,
-    }
+    found = {"origin": manifest["origin"], "records": last - first + 1, "first_sequence": first}
+    found |= {"last_sequence": last, "tree_size": size, "checkpoints": len(checkpoints)}
+    return found | {"signed_from_us": since_us, "signed_until_us": until_us, "ended_again": again}
 
 
 def _check_records(pack: Pack, leaves: list[bytes], first: int, stated: set[int]) -> list[int]:
     """Outcomes that do not count: a request's first does; it is `stated` where it lies before."""
     sequence, ended, again = first - 1, set[str](), list[int]()
     with pack.open("records.jsonl") as file:
-        for sequence, line in enumerate(file, first):
+        for sequence, line in enumerate(iter(lambda: file.readline(_LINE_BYTES_MAX), b""), first):
             leaf = leaves[sequence - first] if sequence < first + len(leaves) else b""
             if not line.endswith(b"\n") or leaf_hash(line[:-1]) != leaf:
                 raise Wrong(f"record {sequence}: changed, moved, inserted or removed")
@@ -313,23 +313,23 @@ def _check_records(pack: Pack, leaves: list[bytes], first: int, stated: set[int]
     return again
 
 
-def _check_files(pack: Pack, files: dict[str, str]) -> None:
-    if sorted(files) != pack.names():
+def _check_files(pack: Pack, files: dict[str, str], names: list[str]) -> None:
+    if sorted(files) != names:
         raise Wrong("the pack holds other files than its manifest names")
     for name, expected in files.items():
         with pack.open(name) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != expected:
             raise Wrong(f"{name}: not the file that the manifest names")
-        if name.startswith("policies/") and name.endswith(".json") and name[9:-5] != digest:
-            raise Wrong(f"{name}: not the policy that records name by this digest")
+        if name not in (*_FILES, f"policies/{digest}.json"):
+            raise Wrong(f"{name}: no file of a pack, or not the policy of this digest")
 
 
 def _check_checkpoints(pack: Pack, origin: str, keys: list[Key]) -> list[tuple[int, bytes, int]]:
     """Size, root and time of each; every one is signed and extends the one before."""
     checked: list[tuple[int, bytes, int]] = []
     with pack.open("checkpoints.jsonl") as file:
-        for line in file:
+        for line in iter(lambda: file.readline(_LINE_BYTES_MAX), b""):
             entry = json.loads(line)
             stated, size, root, utc_us = open_checkpoint(entry["note"], keys)
             if stated != origin:

@@ -225,7 +225,7 @@ async def test_a_forged_policy_is_found_although_the_manifest_fits(
     (policy,) = (folder / "policies").iterdir()
     policy.write_text(POLICY.replace("a policy", "another"))
     Tampering(folder, random.Random(1))._restate()
-    with pytest.raises(Wrong, match="not the policy that records name"):
+    with pytest.raises(Wrong, match="not the policy of this digest"):
         check_pack(folder, [log.signer.verifier_key])
 
 
