@@ -31,6 +31,7 @@ _README = """Evidence of {origin}, records {first} to {last}
 
 PACK.zip is the file that this stands in, whatever it is called with you.
 Compare KEY with what the operator of the log gave you another way; it should be one of keys.txt.
+Whoever trusts the maker of this pack with nothing takes verify.py from another place, too.
 records.jsonl      one record a line, the very bytes that were hashed (RFC 6962 leaf: 0x00 + line)
 leaves.bin         the leaf hashes, 32 bytes each
 checkpoints.jsonl  signed sizes and roots (C2SP checkpoints), each proved to extend the one before
