@@ -82,6 +82,14 @@ def ungrouped(text: str) -> str:
     return text.replace(",", "") if _GROUPED.fullmatch(text) else text
 
 
+def as_sentence(text: str) -> str:
+    """A reason as a sentence of a page.
+
+    What stands in it stays as it was written: a court's file number in small letters is another.
+    """
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 async def form_of(request: Request[Any, Any, Any], length_max: int = TEXT_LENGTH_MAX) -> Form:
     """The form that a request sends; of each field so many characters at most.
 

@@ -9,6 +9,7 @@ from litestar.response import File
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.bodies import body_of
 from admin.compliance.desk import Wish
 from admin.compliance.office import Office, Revealed, Standing, in_words
 from admin.compliance.packs import file_of
@@ -42,6 +43,12 @@ class HoldOrder(Struct, frozen=True, forbid_unknown_fields=True):
 
     reason: str
     user: str = ""
+
+
+class ReleaseOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """A release; refused where somebody else than `asked_by`, empty for nobody, asks for it."""
+
+    asked_by: str | None = None
 
 
 class CaseOrder(Struct, frozen=True, forbid_unknown_fields=True):
@@ -186,9 +193,11 @@ def _holds(office: Office) -> list[Any]:
 
     @post(AT + "/holds/{hold:str}/release", opt=releases)
     async def release(request: Asked, organisation: FromPath[str], hold: FromPath[str]) -> Release:
+        order = await body_of(request, ReleaseOrder)
         await office.hold(organisation, hold)
         with in_words():
-            return Release(await office.custody.release_hold(_actor(request), hold))
+            released = await office.custody.release_hold(_actor(request), hold, order.asked_by)
+        return Release(released)
 
     return [list_holds, set_hold, release]
 
@@ -205,8 +214,6 @@ def _erasures(office: Office) -> list[Any]:
     async def open_case(
         request: Asked, organisation: FromPath[str], data: JSONBody[CaseOrder]
     ) -> ErasureCase:
-        if data.user and not data.user.strip():
-            raise RequestInvalid("Whose content is it?", parameter="user")  # Not everybody's.
         subject = office.subject_of(organisation, data.user)
         with in_words():
             return await office.erasures.cases.open(

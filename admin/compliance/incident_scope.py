@@ -14,7 +14,7 @@ from admin.access import needs, session_of
 from admin.bodies import body_of
 from admin.compliance.incident_room import IncidentRoom, filter_of
 from admin.compliance.office import Office
-from admin.forms import Form, form_of
+from admin.forms import Form, as_sentence, form_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from gateway.errors import ChangedMeanwhile, RequestInvalid
@@ -109,7 +109,7 @@ class ScopePages:
             if is_typed and not wrong:
                 wanted = desk.wanted(incident, await self.ordered(request, form))
         except RequestInvalid as error:
-            wrong, status = f"{error.message}.".capitalize(), 400
+            wrong, status = as_sentence(error.message), 400
         return await self._services.shell.page(
             request,
             "compliance/incident_scope.html",
@@ -149,7 +149,7 @@ def scope_routes(services: Services, _: Office) -> list[Any]:
         except ChangedMeanwhile as error:
             return await pages.page(request, place, form, MEANWHILE, error.status)
         except RequestInvalid as error:
-            return await pages.page(request, place, form, f"{error.message}.".capitalize(), 400)
+            return await pages.page(request, place, form, as_sentence(error.message), 400)
         return Redirect(f"/o/{organisation}/compliance/incidents/{incident}", status_code=SEE_OTHER)
 
     @post(API, opt=_CHANGES)

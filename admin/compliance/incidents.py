@@ -19,7 +19,7 @@ from admin.compliance.incident_room import (
     Scope,
 )
 from admin.compliance.office import Office
-from admin.forms import Form, form_of
+from admin.forms import Form, as_sentence, form_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from gateway.errors import ChangedMeanwhile, RequestInvalid
@@ -239,7 +239,7 @@ def _leading(services: Services, room: IncidentRoom) -> list[Any]:
                 services, room, request, place, wrong=MEANWHILE, form=form, status=error.status
             )
         except RequestInvalid as error:
-            said = f"{error.message}.".capitalize()
+            said = as_sentence(error.message)
             return await _page(
                 services, room, request, place, wrong=said, form=form, status=error.status
             )

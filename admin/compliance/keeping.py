@@ -1,6 +1,7 @@
 """The home of the compliance room, legal holds, and what retention would destroy next."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, Any, Final
 
 from litestar import MediaType, Request, Response, get, post
@@ -12,6 +13,7 @@ from msgspec import Struct
 from admin.access import needs, session_of
 from admin.compliance.checklist import ChecklistRoom
 from admin.compliance.office import Office, in_words
+from admin.forms import form_of
 from admin.queries import PAGE_ROWS, first_of
 from admin.services import Services
 from admin.sign_in import SEE_OTHER
@@ -89,7 +91,11 @@ def _hold_routes(services: Services, office: Office) -> list[Any]:
         if not data.reason.strip():
             problem = "A hold needs a reason: whoever is to release it reads it."
             return await showing(request, organisation, data, problem, 400)
-        subject, actor = office.subject_of(organisation, data.user), session_of(request).person.name
+        try:
+            subject = office.subject_of(organisation, data.user)
+        except RequestInvalid as error:
+            return await showing(request, organisation, data, error.message, error.status)
+        actor = session_of(request).person.name
         await office.custody.set_hold(actor, organisation, subject, data.reason.strip())
         return Redirect(f"/o/{organisation}/compliance/holds", status_code=SEE_OTHER)
 
@@ -115,7 +121,10 @@ def _release_routes(office: Office, showing: Showing) -> list[Any]:
     async def release(
         request: Asked, organisation: FromPath[str], hold: FromPath[str]
     ) -> Response[Any]:
-        return await done(request, organisation, hold, office.custody.release_hold)
+        # Without it the page said nothing of who asks: it is an older one.
+        seen = next(iter((await form_of(request)).all("asked_by")), None)
+        deed = partial(office.custody.release_hold, seen=seen)
+        return await done(request, organisation, hold, deed)
 
     @post(
         AT + "/holds/{hold:str}/keep",

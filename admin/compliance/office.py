@@ -13,12 +13,13 @@ from msgspec import Struct
 
 from admin.compliance.desk import PackDesk
 from admin.compliance.incident_room import IncidentLine
+from admin.forms import as_sentence
 from admin.services import Services
 from gateway.audit.export import export_records
 from gateway.audit.integrator import SignedCheckpoint
 from gateway.clock import DAY_US, WEEK_US
 from gateway.credentials import master_key, pepper
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.oversight.access import Permission
@@ -28,7 +29,7 @@ from gateway.store.custody.erasing import Consequences, Erasures
 from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.incidents import IncidentStore
 from gateway.store.custody.keeping import Expired, expired_of, retention_of
-from gateway.store.custody.orders import Custody, CustodyRefused, Hold, Reveal
+from gateway.store.custody.orders import Custody, CustodyChanged, CustodyRefused, Hold, Reveal
 from gateway.store.custody.reveal_reports import RevealReport, RevealReports
 from gateway.store.custody.reviews import Review, ReviewStore
 from gateway.store.evidence.integration import Integration
@@ -175,10 +176,16 @@ class Office:
         return subject, found
 
     def subject_of(self, organisation: str, reference: str) -> str:
-        """The keyed digest of an end user, as requests name them; empty for nobody."""
+        """The keyed digest of an end user, as requests name them; empty where none is named.
+
+        Raises:
+            RequestInvalid: it is nothing but blanks, which is neither somebody nor everybody.
+        """
         settings = self._services.settings
-        if not reference.strip():
+        if not reference:
             return ""
+        if not reference.strip():
+            raise RequestInvalid("Whose content is it?", parameter="user")
         peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
         return end_user_subject(organisation, reference.strip(), peppers.keyed)
 
@@ -218,8 +225,10 @@ def in_words() -> Iterator[None]:
     """What custody refuses is said to whoever asked."""
     try:
         yield
+    except CustodyChanged as error:
+        raise ChangedMeanwhile(as_sentence(str(error))) from error
     except CustodyRefused as error:
-        raise RequestInvalid(f"{error}.".capitalize()) from error
+        raise RequestInvalid(as_sentence(str(error))) from error
 
 
 def _revealed(line: dict[str, object]) -> Revealed:

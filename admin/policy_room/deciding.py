@@ -7,6 +7,7 @@ from litestar import Response
 from litestar.exceptions import NotFoundException
 from litestar.response import Redirect
 
+from admin.forms import as_sentence
 from admin.policy_room.desk import VERDICTS, StepOrder
 from admin.policy_room.inbox import KIND, Inbox
 from admin.policy_room.places import place_of
@@ -124,11 +125,8 @@ def _erasure_route(room: PolicyRoom, inbox: Inbox) -> Any:
                 await inbox.erasures.approve(person.name, case, reason)
             else:
                 await inbox.erasures.cases.decline(person.name, case, reason)
-        except RequestInvalid as error:
-            return await inbox_page(room, inbox, request, organisation, error.status, error.message)
-        except CustodyRefused as error:
-            said = f"{error}.".capitalize()
-            return await inbox_page(room, inbox, request, organisation, CONFLICT, said)
+        except (RequestInvalid, CustodyRefused) as error:
+            return await inbox_page(room, inbox, request, organisation, *_refusal(error))
         return _back(request, organisation)
 
     return judge_erasure
@@ -159,7 +157,7 @@ def _custody_routes(room: PolicyRoom, inbox: Inbox) -> list[Any]:
             raise NotFoundException
         try:
             if _is_approval(form):
-                await inbox.custody.release_hold(person.name, wanted)
+                await inbox.custody.release_hold(person.name, wanted, asked.release_by)
             else:
                 await inbox.custody.keep_hold(person.name, wanted)
         except (RequestInvalid, CustodyRefused) as error:
@@ -188,7 +186,7 @@ def _refusal(error: RequestInvalid | CustodyRefused) -> tuple[int, str]:
     """A status, and what to say."""
     if isinstance(error, RequestInvalid):
         return error.status, error.message
-    return CONFLICT, str(error)
+    return CONFLICT, as_sentence(str(error))
 
 
 async def inbox_page(

@@ -7,6 +7,7 @@ from typing import Any, Final
 from litestar import Response
 from litestar.response import Redirect
 
+from admin.forms import as_sentence
 from admin.policy_room.desk import STEPS, VERDICTS, StepOrder
 from admin.policy_room.limits import limit_fields, limits_of
 from admin.policy_room.marks import line_difference, marks_of
@@ -157,7 +158,7 @@ async def _require_unchanged(room: PolicyRoom, place: Place, form: dict[str, str
     if ended is None or ended.number in numbers:
         raise ChangedMeanwhile(MEANWHILE)
     if said := await room.reader.schedules.conflict(ended):
-        raise ChangedMeanwhile(f"{MEANWHILE} {said.capitalize()}.")
+        raise ChangedMeanwhile(f"{MEANWHILE} {as_sentence(said)}")
 
 
 async def _take(

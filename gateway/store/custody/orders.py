@@ -31,6 +31,10 @@ class CustodyRefused(Exception):
     """What was asked for is not allowed; the message says why."""
 
 
+class CustodyChanged(CustodyRefused):
+    """Somebody else was faster than whoever acts on what they saw."""
+
+
 class Hold(Struct, frozen=True):
     """Content that must not be erased: an organisation's, or one subject's of it."""
 
@@ -99,15 +103,23 @@ class Custody:
         await self._insert(audit_holds, hold)
         return hold
 
-    async def release_hold(self, actor: str, hold_id: str) -> bool:
+    async def release_hold(self, actor: str, hold_id: str, seen: str | None = None) -> bool:
         """The first person asks, a second one releases; whether it is released now.
+
+        `seen` is who was seen to ask, empty for nobody: of two who only want to ask, the second
+        would otherwise release. None where nobody says what they saw.
 
         Raises:
             CustodyRefused: there is no such hold, or the same person came twice.
+            CustodyChanged: somebody else asks for the release than was seen.
         """
         hold = _one(await self._read(audit_holds, Hold, audit_holds.c.id == hold_id), "hold")
         if hold.released_by:
             raise CustodyRefused("the hold was released already")
+        if seen is not None and seen != hold.release_by:
+            asks = f"{hold.release_by} asked" if hold.release_by else "nobody asks"
+            when = "meanwhile" if hold.release_by else "any more"
+            raise CustodyChanged(f"{asks} for its release {when}")
         if not hold.release_by:
             async with self._deeds.doing(
                 actor, "hold.release_asked", hold.organisation, hold=hold_id
@@ -295,7 +307,7 @@ class Custody:
         async with self._database.writing() as connection:
             done = await connection.execute(update(table).where(as_was).values(**values))
         if done.rowcount != 1:
-            raise CustodyRefused("somebody else was faster; look at it again")
+            raise CustodyChanged("somebody else was faster; look at it again")
 
     async def _read(self, table: Table, kind: Any, where: ColumnElement[bool]) -> Any:
         async with self._database.reading() as connection:

@@ -130,13 +130,13 @@ async def test_what_is_erased_is_gone_and_the_proofs_hold(listener: Listener) ->
 async def test_a_hold_goes_before_an_erasure_and_is_released_by_two(listener: Listener) -> None:
     (ann,) = await converse(listener, ["ann"])
     async with person(listener, "cora") as cora, person(listener, "dan") as dan:
-        form = {"user": "ann", "reason": "a lawsuit"}
+        form = {"user": "ann", "reason": "a lawsuit, Az. 3 O 12/26"}
         assert (await cora.send("POST", HOLDS, form))[0].status == 303
         one = await opened(cora)
         _, page = await cora.send("GET", one)
         assert "forbids it" in page
         refused, page = await cora.send("POST", f"{one}/ask", {"typed": "T-7"})
-        assert (refused.status, "a lawsuit" in page) == (409, True)
+        assert (refused.status, "forbids it: a lawsuit, Az. 3 O 12/26." in page) == (409, True)
         _, page = await cora.send("GET", HOLDS)
         release = re.search(rf'action="({HOLDS}/[0-9a-f]+/release)', page)
         assert release is not None
@@ -150,6 +150,40 @@ async def test_a_hold_goes_before_an_erasure_and_is_released_by_two(listener: Li
         assert (await decided(dan, one))[0] == 303
 
     assert f"{SAID}ann" not in await content_of(listener, ann)
+
+
+async def test_two_who_each_ask_for_a_release_release_nothing(listener: Listener) -> None:
+    await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora, person(listener, "dan") as dan:
+        for blank in (" ", "\u3000"):
+            form = {"user": blank, "reason": "a lawsuit"}
+            answer, page = await cora.send("POST", HOLDS, form)
+            assert (answer.status, "Whose content" in page) == (400, True), "not everybody's"
+        await cora.send("POST", HOLDS, {"user": "ann", "reason": "a lawsuit"})
+        asking, deed = release_form((await cora.send("GET", HOLDS))[1])
+        assert deed == "Ask for release"
+        assert (await cora.send("POST", *asking))[0].status == 303
+        answer, page = await dan.send("POST", *asking)
+        assert (answer.status, "Cora asked for its release meanwhile" in page) == (409, True)
+        api = asking[0].replace("/o/", "/api/organisations/").partition("?")[0]
+        answer, said = await dan.send("POST", api, body='{"asked_by": ""}')
+        assert (answer.status, "Cora asked" in said) == (409, True)
+        releasing, deed = release_form(page)
+        assert deed == "Release for good"
+        await cora.send("POST", asking[0].replace("/release", "/keep"))
+        answer, page = await dan.send("POST", *releasing)
+        assert (answer.status, "Nobody asks for its release any more" in page) == (409, True)
+        assert (await cora.send("POST", *asking))[0].status == 303
+        assert (await dan.send("POST", *releasing))[0].status == 303
+        assert "No hold is in force" in (await dan.send("GET", HOLDS))[1]
+
+
+def release_form(page: str) -> tuple[tuple[str, dict[str, str]], str]:
+    """Where the form of a page's one release goes and with what, and what its button says."""
+    found = re.search(rf'action="({HOLDS}/[0-9a-f]+/release)[^>]*>(.*?)<button[^>]*>(.*?)<', page)
+    assert found is not None
+    fields = re.findall(r'name="(\w+)" value="([^"]*)"', found[2])
+    return (found[1], dict(fields)), found[3]
 
 
 async def test_a_case_keeps_its_clock_and_no_name(listener: Listener) -> None:
