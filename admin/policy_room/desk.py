@@ -19,7 +19,7 @@ from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission, Person
 from gateway.oversight.deeds import Deeds
 from gateway.rollout.versions import Action, PolicyVersion
-from gateway.store.policies.documents import require_live
+from gateway.store.policies.documents import require_canary, require_live
 from gateway.store.policies.drafts import PolicyDraft
 from gateway.store.policies.schedules import Schedule
 from policies.check import CheckReport, check
@@ -63,6 +63,8 @@ class StepOrder(Struct, frozen=True, forbid_unknown_fields=True):
     """Has to be said to approve limits that are wider than the installation's."""
     live: int | None = None
     """The version that was seen live, 0 for none: it is refused where another one is by then."""
+    canary: int | None = None
+    """The same of the version that was seen as a canary: it may have done harm, or be another's."""
 
 
 class Desk:
@@ -161,7 +163,7 @@ class Desk:
         """Approve, reject or roll out a version.
 
         Raises:
-            ChangedMeanwhile: another one is live by now.
+            ChangedMeanwhile: another one is live, or a canary, by now.
             NotFoundException: there is no such version.
             RequestInvalid, Forbidden: as `PolicyStore.act`, or no reason is given, or a version is
                 approved whose limits are wider than the installation's, and nobody said so.
@@ -174,7 +176,7 @@ class Desk:
         _require(person, permission, organisation, place)
         version = await self._reader.version(place, number)
         reason = _reason(order.reason)
-        await self.require_live(place, order.live)
+        await self.require_live(place, order.live, order.canary)
         if taken == "approve":
             require_seen(version.guard, self._reader.guard, seen=order.accepts_wider)
         after: dict[str, object] = {"level": place.name, "number": number}
@@ -193,6 +195,7 @@ class Desk:
                 percent=order.percent,
                 reason=reason,
                 live=order.live,
+                canary=order.canary,
             )
 
     async def schedule(
@@ -261,14 +264,16 @@ class Desk:
                 place.name, person.name, to=to, reason=reason, live=live
             )
 
-    async def require_live(self, place: Place, seen: int | None) -> None:
+    async def require_live(self, place: Place, seen: int | None, canary: int | None = None) -> None:
         """Before anything is on record; what is done asks again in its own transaction.
 
         Raises:
-            ChangedMeanwhile: another version is live than was seen.
+            ChangedMeanwhile: another version is live, or a canary, than was seen.
         """
         live, _ = await self._reader.live(place)
         require_live(live.number if live else 0, seen)
+        tried = await self._reader.lists.canary(place.name)
+        require_canary(tried.number if tried else 0, canary)
 
     def _guarded(self, guard: GuardRules | None) -> dict[str, object]:
         """What a record says of a version's limits, where it has its own."""

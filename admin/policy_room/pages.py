@@ -157,6 +157,7 @@ async def version_page(
         place=place,
         version=version,
         live=live,
+        canary=await reader.lists.canary(place.name),
         text=text,
         body=document.body,
         changes=()

@@ -38,6 +38,8 @@ from policies.difference import amendments
 
 
 BASE: Final = "/o/{organisation:str}/policies/{level:str}"
+ACTING: Final = ("live", "canary")
+"""States of versions that a form says it has seen."""
 
 
 def publishing_routes(room: PolicyRoom) -> list[Any]:
@@ -95,7 +97,7 @@ def _step_routes(room: PolicyRoom) -> list[Any]:
             to = number_in(form, "to", 1) if form.get("to") else None
             reason = form.get("reason", "")
             version = await room.desk.roll_back(
-                person_of(request), organisation, place, to, reason, _live_in(form)
+                person_of(request), organisation, place, to, reason, _seen_in(form, "live")
             )
         except RequestInvalid as error:
             said: dict[str, Any] = {"status": error.status, "problem": error.message}
@@ -176,9 +178,9 @@ async def _take(
             raise RequestInvalid(f"one of {', '.join(permitted)}", parameter="action")
         percent = _percent(form) if action == "canary" else 0.0
         # Stopping what does harm waits for nobody to look again.
-        live = _live_in(form) if action != "stop" else None
+        live, canary = (_seen_in(form, each) if action != "stop" else None for each in ACTING)
         if form.get("at", "").strip():
-            await room.desk.require_live(place, live)
+            await room.desk.require_live(place, live, canary)
             await _require_unchanged(room, place, form)
             at_us = await _moment(room, request, form)
             await room.desk.schedule(
@@ -192,9 +194,8 @@ async def _take(
                 percent=percent,
             )
             return _to_version(organisation, place, number)
-        order = StepOrder(
-            action, form.get("reason", ""), percent, form.get("accepts_wider") == "yes", live
-        )
+        accepts = form.get("accepts_wider") == "yes"
+        order = StepOrder(action, form.get("reason", ""), percent, accepts, live, canary)
         await room.desk.step(person_of(request), organisation, place, number, order)
     except (RequestInvalid, Forbidden) as error:
         version = await room.reader.version(place, number)
@@ -226,9 +227,9 @@ def _number(form: dict[str, str], name: str) -> int:
         return 0
 
 
-def _live_in(form: dict[str, str]) -> int | None:
-    """The version that was live on the page that a form is of; None where it does not say so."""
-    return number_in(form, "live") if form.get("live") else None
+def _seen_in(form: dict[str, str], state: str) -> int | None:
+    """The version that a form's page showed in this state; None where it does not say so."""
+    return number_in(form, state) if form.get(state) else None
 
 
 def _percent(form: dict[str, str]) -> float:

@@ -27,7 +27,7 @@ from gateway.store.engine import Database
 from gateway.store.policies.boards import TargetBoards
 from gateway.store.policies.canary_figures import CanaryFigures, forget_figures
 from gateway.store.policies.drafts import end_draft
-from gateway.store.policies.schedules import ScheduleTable, call_off, note
+from gateway.store.policies.schedules import ScheduleTable, acting_of, call_off, note
 from gateway.store.policies.version_lists import VersionLists, event_of, version_of
 from gateway.store.revisions import bump
 from gateway.store.schema.policies import (
@@ -65,6 +65,18 @@ def require_live(number: int, seen: int | None) -> None:
     if seen is not None and number != seen:
         now = f"version {number} is live by now" if number else "no version is live any more"
         raise ChangedMeanwhile(f"{now}: look at what this would change", parameter="live")
+
+
+def require_canary(number: int, seen: int | None) -> None:
+    """The same of the canary: one that did harm is taken back by nobody's hand, and another's ends.
+
+    Raises:
+        ChangedMeanwhile: another one is a canary by now, or none any more.
+    """
+    if seen is not None and number != seen:
+        now = f"version {number} is a canary by now" if number else f"version {seen} is a canary no"
+        more = "" if number else " more"
+        raise ChangedMeanwhile(f"{now}{more}: look at how it did", parameter="canary")
 
 
 class PolicyStore:
@@ -138,11 +150,12 @@ class PolicyStore:
         percent: float = 0.0,
         reason: str = "",
         live: int | None = None,
+        canary: int | None = None,
     ) -> PolicyVersion:
-        """Take a version one step further; `live` as `require_live` has it.
+        """Take a version one step further; `live` and `canary` as `require_live` has them.
 
         Raises:
-            ChangedMeanwhile: another version is live than was seen.
+            ChangedMeanwhile: another version is live, or a canary, than was seen.
             Forbidden: the author approves.
             RequestInvalid: there is no such version, or the action does not fit its state.
         """
@@ -150,7 +163,9 @@ class PolicyStore:
             raise RequestInvalid("a canary gets more than 0 and at most 100 percent")
         async with self._database.writing() as connection:
             await bump(connection)
-            require_live(await self._live_within(connection, level), live)
+            acting = await acting_of(connection, level)
+            require_live(acting.get("live", 0), live)
+            require_canary(acting.get("canary", 0), canary)
             version = await self.version_within(connection, level, number)
             return await self.act_within(
                 connection, version, action, actor, percent=percent, reason=reason

@@ -126,8 +126,15 @@ class VersionLists:
 
     async def live(self, level: str) -> PolicyVersion | None:
         """What is live at a level; None for none of its own."""
+        return await self._acting(level, "live")
+
+    async def canary(self, level: str) -> PolicyVersion | None:
+        """What decides for some of a level's keys; None for nothing."""
+        return await self._acting(level, "canary")
+
+    async def _acting(self, level: str, state: State) -> PolicyVersion | None:
         found = await self._versions(
-            select(policy_versions).where(_V.level == level, _V.state == "live")
+            select(policy_versions).where(_V.level == level, _V.state == state)
         )
         return found[0] if found else None
 

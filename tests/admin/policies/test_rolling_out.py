@@ -11,6 +11,7 @@ from admin.policy_room.pages import moment_of
 from gateway.errors import RequestInvalid
 from gateway.rollout.trials import Arm
 from gateway.store.policies.documents import PolicyStore
+from gateway.store.policies.guard import ACTOR
 from policies.loading import load_document
 from tests.admin.listener import Browser, Listener
 from tests.admin.policies.people import APPROVER, WRITER, add_person, signed_in, staff
@@ -296,6 +297,44 @@ async def test_what_was_seen_live_is_asked_for_again_where_it_is_replaced(
         ):
             text = msgspec.json.encode(body).decode()
             assert (await anton.send("POST", path, body=text))[0].status == 409, path
+
+
+async def test_a_page_that_shows_another_canary_than_runs_rolls_nothing_out(
+    listener: Listener,
+) -> None:
+    await staff(listener)
+    async with signed_in(listener, WRITER) as wanda, signed_in(listener, APPROVER) as anton:
+        paths = []
+        for text in (STRICT, STRICT.replace("S2", "S1")):
+            paths.append(await submitted(wanda, text))
+            await stepped(anton, paths[-1], "approve")
+        first, second = paths
+        none, its = {"live": "0", "canary": "0"}, {"live": "0", "canary": "1"}
+        assert '<input type="hidden" name="canary" value="0">' in await shown(anton, first)
+        assert (await stepped(anton, first, "canary", percent="25", **none))[0] == 303
+        page = await shown(anton, first)
+        assert '<input type="hidden" name="canary" value="1">' in page
+        assert 'name="percent" type="number" value="25"' in page, "not another share by itself"
+        said = plain(await shown(anton, second))
+        assert "Version 1 is a canary for 25 % of the keys: it ends when this one" in said
+        for more in ({"percent": "5"}, {"percent": "5", "at": "2027-01-16T00:00", "zone": "UTC"}):
+            status, said = await stepped(anton, second, "canary", **none, **more)
+            assert (status, "version 1 is a canary by now" in said) == (409, True)
+        async with listener.database() as database:
+            store = PolicyStore(database, listener.clock)
+            await store.act("org:acme", 1, "stop", ACTOR, reason="failures: 9 of 20")
+        status, said = await stepped(anton, first, "publish", **its)
+        assert (status, "version 1 is a canary no more" in said) == (409, True)
+        assert "As a canary it did harm and was halted: failures: 9 of 20" in said
+        body = {"action": "publish", "reason": "now", "canary": 1}
+        api = first.replace("/o/", "/api/organisations/")
+        text = msgspec.json.encode(body).decode()
+        assert (await anton.send("POST", f"{api}/rollout", body=text))[0].status == 409
+        assert (await stepped(anton, first, "publish", **none))[0] == 303, "seen, and meant"
+
+
+async def shown(browser: Browser, path: str) -> str:
+    return (await browser.send("GET", path))[1]
 
 
 async def test_history_compares_says_what_was_live_and_brings_a_version_back(
