@@ -1,9 +1,10 @@
 """The compliance room as JSON: the same readers and deeds as its pages, typed in and out."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
-from litestar import Request, get, post
+from litestar import Request, Response, get, post
 from litestar.params import FromPath, JSONBody
 from litestar.response import File
 from msgspec import Struct
@@ -13,6 +14,7 @@ from admin.bodies import body_of
 from admin.compliance.desk import Wish
 from admin.compliance.office import Office, Revealed, Standing, in_words
 from admin.compliance.packs import file_of
+from admin.long_lists import list_of
 from admin.services import Services
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission, allows
@@ -132,8 +134,11 @@ def _reveals(office: Office) -> list[Any]:
     one = AT + "/reveals/{reveal:str}"
 
     @get(AT + "/reveals", opt=_READS)
-    async def list_reveals(organisation: FromPath[str]) -> Sequence[Reveal]:
-        return await office.reveals(organisation)
+    async def list_reveals(
+        request: Asked, organisation: FromPath[str]
+    ) -> Response[Sequence[Reveal]]:
+        whole = partial(office.reveals, organisation)
+        return await list_of(request, whole, partial(office.lists.reveals, organisation))
 
     @post(AT + "/reveals", opt=needs(_P.CONTENT_REVEAL, records="reveal.asked"))
     async def ask(
@@ -179,8 +184,9 @@ def _holds(office: Office) -> list[Any]:
     releases = needs(_P.HOLDS_SET, records="hold.released")
 
     @get(AT + "/holds", opt=_READS)
-    async def list_holds(organisation: FromPath[str]) -> Sequence[Hold]:
-        return await office.custody.holds(organisation)
+    async def list_holds(request: Asked, organisation: FromPath[str]) -> Response[Sequence[Hold]]:
+        whole = partial(office.custody.holds, organisation)
+        return await list_of(request, whole, partial(office.lists.holds, organisation))
 
     @post(AT + "/holds", opt=sets)
     async def set_hold(
@@ -207,8 +213,11 @@ def _erasures(office: Office) -> list[Any]:
     searches = needs(_P.CONTENT_ERASE, records="subject.searched")
 
     @get(AT + "/erasures", opt=_READS)
-    async def list_cases(organisation: FromPath[str]) -> Sequence[ErasureCase]:
-        return await office.erasures.cases.of(organisation)
+    async def list_cases(
+        request: Asked, organisation: FromPath[str]
+    ) -> Response[Sequence[ErasureCase]]:
+        whole = partial(office.erasures.cases.of, organisation)
+        return await list_of(request, whole, partial(office.erasures.cases.page, organisation))
 
     @post(AT + "/erasures", opt=opens)
     async def open_case(

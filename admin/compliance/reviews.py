@@ -1,6 +1,8 @@
 """Reviews in the browser and as JSON: what is due, one span to look at, and its signing off."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from litestar import MediaType, Request, Response, get, post, route
@@ -18,6 +20,7 @@ from admin.compliance.reviewing import (
     SignOrder,
 )
 from admin.forms import Form, form_of
+from admin.long_lists import list_of
 from admin.queries import first_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
@@ -51,8 +54,11 @@ def review_api_routes(services: Services, _: Office) -> list[Any]:
     room = ReviewRoom(services)
 
     @get(API, opt=_READS)
-    async def list_reviews(organisation: FromPath[str]) -> list[ReviewLine]:
-        return await room.lines(organisation)
+    async def list_reviews(
+        request: Asked, organisation: FromPath[str]
+    ) -> Response[Sequence[ReviewLine]]:
+        whole = partial(room.lines, organisation)
+        return await list_of(request, whole, partial(room.page, organisation))
 
     @get(API + "/{review:str}", opt=_READS)
     async def show_review(organisation: FromPath[str], review: FromPath[str]) -> ReviewDetail:

@@ -1,13 +1,16 @@
 """Policies over the JSON API: what the pages show and do, typed in and out."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
-from litestar import get, post
+from litestar import Response, get, post
 from litestar.exceptions import NotFoundException
 from msgspec import Struct
 
 from admin.access import needs, taking
+from admin.long_lists import list_of
 from admin.policy_room.asking import PREFIX
 from admin.policy_room.desk import STEPS, VERDICTS, StepOrder
 from admin.policy_room.marks import Mark, marks_of
@@ -126,9 +129,31 @@ def _reading(room: PolicyRoom) -> list[Any]:
     async def level(organisation: Named, level: Named) -> LevelView:
         return await room.reader.level(organisation, place_of(organisation, level))
 
+    @get(f"{LEVEL}/history", opt=reads)
+    async def history(request: Asking, organisation: Named, level: Named) -> dict[str, Any]:
+        events = await room.reader.store.history(place_of(organisation, level).name)
+        found: dict[str, Any] = {"events": msgspec.to_builtins(events)}
+        if at := MOMENT.of(request):
+            found["acting"] = msgspec.to_builtins(acting_at(events, moment_of(at, "UTC")))
+        return found
+
+    @get(f"{LEVEL}/schedules", opt=reads)
+    async def schedules(organisation: Named, level: Named) -> list[Schedule]:
+        return await room.reader.schedules.of(place_of(organisation, level).name)
+
+    return [levels, vocabulary, level, history, schedules, *_versions(room)]
+
+
+def _versions(room: PolicyRoom) -> list[Any]:
+    reads = needs(_P.POLICIES_READ)
+
     @get(f"{LEVEL}/versions", opt=reads)
-    async def versions(organisation: Named, level: Named) -> list[PolicyVersion]:
-        return await room.reader.store.versions(place_of(organisation, level).name)
+    async def versions(
+        request: Asking, organisation: Named, level: Named
+    ) -> Response[Sequence[PolicyVersion]]:
+        name = place_of(organisation, level).name
+        whole = partial(room.reader.store.versions, name)
+        return await list_of(request, whole, partial(room.reader.lists.page, name))
 
     @get(VERSION, opt=reads)
     async def version(organisation: Named, level: Named, number: Numbered) -> dict[str, Any]:
@@ -148,19 +173,7 @@ def _reading(room: PolicyRoom) -> list[Any]:
             "measured": msgspec.to_builtins(await room.reader.figures.measured(place.name, number)),
         }
 
-    @get(f"{LEVEL}/history", opt=reads)
-    async def history(request: Asking, organisation: Named, level: Named) -> dict[str, Any]:
-        events = await room.reader.store.history(place_of(organisation, level).name)
-        found: dict[str, Any] = {"events": msgspec.to_builtins(events)}
-        if at := MOMENT.of(request):
-            found["acting"] = msgspec.to_builtins(acting_at(events, moment_of(at, "UTC")))
-        return found
-
-    @get(f"{LEVEL}/schedules", opt=reads)
-    async def schedules(organisation: Named, level: Named) -> list[Schedule]:
-        return await room.reader.schedules.of(place_of(organisation, level).name)
-
-    return [levels, vocabulary, level, versions, version, history, schedules]
+    return [versions, version]
 
 
 def _writing(room: PolicyRoom) -> list[Any]:
