@@ -86,7 +86,7 @@ def _changing(services: Services, office: Office) -> list[Any]:
                 asked = await office.custody.ask_reveal(
                     session_of(request).person.name,
                     organisation,
-                    data.request_id.strip(),
+                    data.request_id,
                     reason=data.reason,
                     ticket=data.ticket,
                     minutes=_minutes(data.minutes.strip()),

@@ -176,7 +176,14 @@ class Custody:
         ticket: str,
         minutes: int,
     ) -> Reveal:
-        """Raises CustodyRefused unless it says why and for how long."""
+        """`request_id` empty is all content.
+
+        Raises:
+            CustodyRefused: it does not say why and for how long, or names a request by blanks.
+        """
+        if request_id and not request_id.strip():
+            raise CustodyRefused("which request is it? Without any it is all content")
+        request_id = request_id.strip()
         if not reason.strip() or not ticket.strip():
             raise CustodyRefused("a reveal needs a reason and a ticket")
         if not 1 <= minutes <= REVEAL_MINUTES_MAX:

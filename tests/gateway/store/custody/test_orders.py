@@ -138,6 +138,18 @@ async def test_a_reveal_says_why_and_for_how_long(
     assert office.actions == []
 
 
+@pytest.mark.parametrize("blank", [" ", "\t\n", "\u00a0"])
+async def test_a_reveal_of_a_request_with_a_blank_for_an_id_is_none_of_all_content(
+    office: Office, blank: str
+) -> None:
+    with pytest.raises(CustodyRefused, match="which request"):
+        await office.custody.ask_reveal("ann", "acme", blank, reason="r", ticket="T-1", minutes=5)
+    found = await office.custody.ask_reveal(
+        "ann", "acme", f"{blank}req_1{blank}", reason="r", ticket="T-1", minutes=5
+    )
+    assert found.request_id == "req_1"
+
+
 async def test_a_hold_forbids_erasure_until_two_people_release_it(office: Office) -> None:
     custody = office.custody
     hold = await custody.set_hold("ann", "acme", "s1", "a lawsuit")
