@@ -40,11 +40,9 @@ class Part(Struct, frozen=True):
             return False
         members, prompted = self.value, self.kind == "prompted"
         return any(
-            [
-                asked(key, members[key], prompted=prompted) is not None
-                for key in _ASKING
-                if key in members
-            ]
+            asked(key, members[key], prompted=prompted) is not None
+            for key in _ASKING
+            if key in members
         )
 
 
