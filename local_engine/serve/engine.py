@@ -174,8 +174,6 @@ class Engine:
             # Speculation may bring several tokens at once, and a stop string between them.
             is_end = is_last and reason is FinishReason.STOP
             fresh = "" if is_end else detokenizer.push(token.token_id)
-            if is_last:
-                fresh += detokenizer.finish()
             if not is_end:
                 shown.append(token)
             release = stop_filter.push(fresh)

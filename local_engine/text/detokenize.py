@@ -5,45 +5,63 @@ from dataclasses import dataclass
 
 
 _REPLACEMENT = "\ufffd"
+# A character has four bytes at most: what so many tokens did not make whole is no text at all.
+_MOST_PENDING, _MOST_BYTES = 64, 4
 
 
 class IncrementalDetokenizer:
     """Gives out the text of a growing token list; all parts joined are the text of the whole.
 
-    A token may end in the middle of a UTF-8 character. Only the last character of a decoded text
-    can still change with the next token, so just that one is held back.
+    A token may end in the middle of a UTF-8 character, which reads as U+FFFD until it is whole: as
+    one, or, where bytes are tokens of their own, as one for each byte. So whatever the text ends
+    with of that kind is held back. A character that never becomes whole is not shown.
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
         self._decode = decode
         # The tokens before the pending ones: some decoders treat a text's first token specially.
         self._context: list[int] = []
-        self._context_chars = 0
+        self._context_text = ""
         self._pending: list[int] = []
-        self._released_chars = 0
+        self._num_released = 0
+        """Of the characters that are pending."""
 
     def push(self, token_id: int) -> str:
         """The text that became certain with this token, often one word, sometimes nothing."""
         self._pending.append(token_id)
-        fresh = self._fresh()
-        if fresh.endswith(_REPLACEMENT):
-            certain = fresh[:-1]
-            self._released_chars += len(certain)
-            return certain
-        self._context, self._pending = self._pending, []
-        self._context_chars = len(self._decode(self._context))
-        self._released_chars = 0
+        text = self._pending_text()
+        certain = text.rstrip(_REPLACEMENT)
+        fresh = certain[self._num_released :]
+        self._num_released = max(self._num_released, len(certain))
+        if len(certain) == len(text):
+            self._start_after(self._pending, certain)
+        elif len(self._pending) > _MOST_PENDING:
+            fresh += self._give_up(text)
         return fresh
 
-    def finish(self) -> str:
-        """What is still held back, now that no token follows."""
-        fresh = self._fresh() if self._pending else ""
-        self._pending = []
-        return fresh
-
-    def _fresh(self) -> str:
+    def _pending_text(self) -> str:
         window = self._decode([*self._context, *self._pending])
-        return window[self._context_chars + self._released_chars :]
+        if window.startswith(self._context_text):
+            return window[len(self._context_text) :]
+        # A part of a character right after whole ones of single bytes makes all of them unreadable.
+        return self._decode(self._pending)
+
+    def _give_up(self, text: str) -> str:
+        """Let go of bytes that are no text, but for the last: the cost of a token stays bounded."""
+        size = len(self._pending)
+        for cut in range(size - _MOST_BYTES, size - 2 * _MOST_BYTES, -1):
+            old, rest = self._pending[:cut], self._pending[cut:]
+            old_text = self._decode(old)
+            if old_text + self._decode(rest) == text:
+                fresh = old_text[self._num_released :]
+                self._context, self._context_text = [], ""
+                self._pending, self._num_released = rest, 0
+                return fresh
+        return ""
+
+    def _start_after(self, token_ids: list[int], text: str) -> None:
+        self._context, self._context_text = token_ids, text
+        self._pending, self._num_released = [], 0
 
 
 @dataclass(frozen=True, slots=True)

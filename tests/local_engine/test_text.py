@@ -1,11 +1,12 @@
 """Text: detokenising piece by piece, stop strings, the template's sandbox, control tokens."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders, models
 
 from local_engine.demo_model.chat_format import token_id
 from local_engine.model.errors import ModelRefused
@@ -18,13 +19,38 @@ from tests.local_engine.models import DEMO_MODEL
 
 RAW = Tokenizer.from_file(str(DEMO_MODEL / "tokenizer.json"))
 USER = {"role": "user", "content": "hello"}
+# How tokenizers of bytes write them: those without a look of their own come after the others.
+_SEEN = [*range(33, 127), *range(161, 173), *range(174, 256)]
+_UNSEEN = [byte for byte in range(256) if byte not in _SEEN]
+BYTE_CHARS = {byte: chr(byte) for byte in _SEEN} | {
+    byte: chr(256 + number) for number, byte in enumerate(_UNSEEN)
+}
 SPECIALS = {"bos_token": "<s>", "eos_token": "</s>"}
 
 
 def streamed(tokenizer: ChatTokenizer, token_ids: list[int]) -> str:
     detokenizer = IncrementalDetokenizer(tokenizer.decode)
-    parts = [detokenizer.push(token_id) for token_id in token_ids]
-    return "".join(parts) + detokenizer.finish()
+    return "".join(map(detokenizer.push, token_ids))
+
+
+def of_bytes() -> Tokenizer:
+    """As Gemma's: what has no token of its own is spelt byte by byte, token 1 + byte each."""
+    names = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581a"]
+    vocabulary = {name: number for number, name in enumerate(names)}
+    model = models.BPE(vocab=vocabulary, merges=[], byte_fallback=True, unk_token="<unk>")
+    tokenizer = Tokenizer(model)
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace("\u2581", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    return tokenizer
+
+
+OF_BYTES = ChatTokenizer(of_bytes(), ChatTemplate("", SPECIALS))
 
 
 @given(st.text(max_size=60))
@@ -32,13 +58,50 @@ def test_any_text_survives_the_tokenizer_and_the_stream(text: str) -> None:
     tokenizer = ChatTokenizer(RAW, ChatTemplate("", SPECIALS))
     token_ids = RAW.encode(text, add_special_tokens=False).ids
     assert tokenizer.decode(token_ids) == text
-    assert streamed(tokenizer, token_ids) == tokenizer.decode(token_ids)
+    assert streamed(tokenizer, token_ids) == text.rstrip("\ufffd")
 
 
 @given(st.lists(st.integers(0, RAW.get_vocab_size() - 1), max_size=40))
 def test_any_tokens_stream_to_the_text_of_the_whole(token_ids: list[int]) -> None:
     tokenizer = ChatTokenizer(RAW, ChatTemplate("", SPECIALS))
-    assert streamed(tokenizer, token_ids) == tokenizer.decode(token_ids)
+    assert streamed(tokenizer, token_ids) == tokenizer.decode(token_ids).rstrip("\ufffd")
+
+
+@given(st.text(max_size=20))
+def test_text_that_is_spelt_byte_by_byte_survives_the_stream(text: str) -> None:
+    token_ids = [1 + byte for byte in text.encode()]
+    assert OF_BYTES.decode(token_ids) == text
+    assert streamed(OF_BYTES, token_ids) == text.rstrip("\ufffd")
+
+
+def test_a_byte_that_is_no_text_spoils_nothing_around_it() -> None:
+    token_ids = [257, *(1 + byte for byte in "\u20ac\U0001f98a".encode()), 1 + 0xFF, 257]
+    assert streamed(OF_BYTES, token_ids) == "a\u20ac\U0001f98a\ufffd a"
+
+
+@pytest.mark.parametrize("text", ["\ufffd", "\u20ac", "\U0001f98a"])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_character_that_never_becomes_whole_is_not_shown(text: str, size: int) -> None:
+    token_ids = [257, *(1 + byte for byte in text.encode()[: min(size, len(text.encode()) - 1)])]
+    assert streamed(OF_BYTES, token_ids) == "a"
+
+
+@pytest.mark.parametrize("junk", ["\ufffd".encode(), b"\xff", b"\xe2", b"\xf0\x9f"])
+def test_each_token_of_an_endless_run_that_is_no_text_costs_the_same(junk: bytes) -> None:
+    tokenizer = ChatTokenizer(RAW, ChatTemplate("", SPECIALS))
+    spellings = {bytes([byte]): RAW.token_to_id(char) for byte, char in BYTE_CHARS.items()}
+    run = [spellings[bytes([byte])] for byte in junk * 500]
+    token_ids = [*run, *RAW.encode("end", add_special_tokens=False).ids]
+    longest = 0
+
+    def decode(asked: Sequence[int]) -> str:
+        nonlocal longest
+        longest = max(longest, len(asked))
+        return tokenizer.decode(asked)
+
+    detokenizer = IncrementalDetokenizer(decode)
+    assert "".join(map(detokenizer.push, token_ids)) == tokenizer.decode(token_ids)
+    assert longest < 200
 
 
 def test_half_a_character_is_held_back(demo_tokenizer: ChatTokenizer) -> None:
