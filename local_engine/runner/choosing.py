@@ -20,7 +20,7 @@ from local_engine.runner.drawing import Row, choose_drawing
 from local_engine.runner.retouching import described, is_asked_about, retouched, sending
 from local_engine.runner.sampler import History, SampledToken, describe_token, sample
 from local_engine.runner.timeline import Timeline
-from local_engine.text.grammar import Grammar
+from local_engine.text.grammar import Grammar, GrammarRefused
 
 
 @dataclass(slots=True)
@@ -43,6 +43,8 @@ class Result:
 
     tokens: list[SampledToken] = field(default_factory=list)
     prompt_logprobs: list[SampledToken] = field(default_factory=list)
+    refusal: str | None = None
+    """Why its grammar cannot be followed any further: no fault of the others in the step."""
 
     @property
     def token_ids(self) -> list[int]:
@@ -163,8 +165,12 @@ class Chooser:
         for row, token_id in self._drawn(scores, drawn).items():
             likeliest[row] = token_id
         for item, rows in sampled:
-            accepted = self._accepted(item, logits, likeliest, rows)
-            results[item.sequence.sequence_id].tokens += accepted
+            result = results[item.sequence.sequence_id]
+            try:
+                for token in self._accepted(item, logits, likeliest, rows):
+                    result.tokens.append(token)
+            except GrammarRefused as error:
+                result.refusal = str(error)
         return results
 
     def _likeliest(self, logits: torch.Tensor) -> torch.Tensor:

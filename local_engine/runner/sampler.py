@@ -132,12 +132,24 @@ def adjusted(logits: torch.Tensor, params: SamplingParams, history: History) -> 
         for token_id, bias in params.logit_bias.items():
             scores[token_id] += bias
     forbidden = _forbidden(params, history)
+    if history.allowed is not None:
+        return scores.masked_fill(~_within(history.allowed, forbidden), -torch.inf)
     if forbidden:
         scores = scores.clone()
         scores[forbidden] = -torch.inf
-    if history.allowed is not None:
-        scores = scores.masked_fill(~history.allowed, -torch.inf)
     return scores
+
+
+def _within(allowed: torch.Tensor, forbidden: list[int]) -> torch.Tensor:
+    """What a grammar allows and nobody forbids; all of the former if nothing is left of it.
+
+    Without a token to choose the first of the vocabulary would be chosen, which follows nothing.
+    """
+    if not forbidden:
+        return allowed
+    left = allowed.clone()
+    left[forbidden] = False
+    return left if left.any() else allowed
 
 
 def _penalised(scores: torch.Tensor, params: SamplingParams, history: History) -> torch.Tensor:

@@ -234,6 +234,10 @@ class Worker:
                 self._forget(sequence)
         self._tell_cache()
         self._send(Updates(updates, self.stats()))
+        for item in step.items:
+            refusal = results[item.sequence.sequence_id].refusal
+            if refusal is not None and not item.sequence.is_finished:
+                self._refuse(item.sequence, refusal)
 
     def _tell_cache(self) -> None:
         """What happened to cached blocks since this was last told."""

@@ -29,8 +29,15 @@ class Grammar:
         self._vocab_size = vocab_size
 
     def allowed(self) -> torch.Tensor:
-        """True for each token of the vocabulary that may come next; [vocabulary]."""
-        packed = torch.frombuffer(bytearray(self._matcher.compute_bitmask()), dtype=torch.uint8)
+        """True for each token of the vocabulary that may come next; [vocabulary].
+
+        Raises `GrammarRefused` where the parser has given up: it would allow nothing but the end
+        then, and half a text would look like a whole one.
+        """
+        mask = bytearray(self._matcher.compute_bitmask())
+        if self._matcher.is_error():
+            raise GrammarRefused(_first_line(self._matcher))
+        packed = torch.frombuffer(mask, dtype=torch.uint8)
         bits = packed[:, None] >> torch.arange(8, dtype=torch.uint8)[None, :] & 1
         allowed = torch.zeros(self._vocab_size, dtype=torch.bool)
         known = bits.flatten().bool()[: self._vocab_size]
@@ -61,8 +68,7 @@ class GrammarCompiler:
         if found is None:
             found = LLMatcher(self._tokenizer, grammar, log_level=0)
             if found.is_error():
-                # The parser's message quotes the grammar, which is the caller's own.
-                raise GrammarRefused(str(found.get_error()).splitlines()[0][:300])
+                raise GrammarRefused(_first_line(found))
             first = found.deep_copy()
             # Only who looks for a first token learns that there is none.
             first.compute_bitmask()
@@ -72,6 +78,11 @@ class GrammarCompiler:
             if len(self._compiled) > _MAX_CACHED:
                 self._compiled.popitem(last=False)
         return Grammar(found.deep_copy(), self._vocab_size)
+
+
+def _first_line(matcher: LLMatcher) -> str:
+    """What the parser says; it quotes the grammar, which is the caller's own."""
+    return str(matcher.get_error()).splitlines()[0][:300]
 
 
 def grammar_of_schema(schema: dict[str, Any]) -> str:

@@ -1,0 +1,85 @@
+"""Grammars over HTTP: followed to the end whatever else is asked, or refused by name."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from local_engine.serve.engine import Engine
+from tests.local_engine.models import DEMO_MODEL
+from tests.local_engine.served import client_of, served
+
+
+ENDLESS = {"type": "array", "minItems": 10**9, "items": {"type": "null"}}
+CHOICES = ["y", "n"]
+pytestmark = pytest.mark.anyio
+
+
+async def complete(engine: Engine, **fields: Any) -> tuple[int, dict[str, Any]]:
+    asked = {"model": "tiny", "prompt": "Is it?", "temperature": 0, "max_tokens": 40, **fields}
+    async with client_of(engine) as client:
+        response = await client.post("/v1/completions", json=asked)
+    return response.status_code, response.json()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "wish",
+    [{"min_tokens": 20}, {"bad_words": CHOICES}, {"ignore_eos": True}],
+    ids=lambda wish: next(iter(wish)),
+)
+async def test_a_grammar_is_followed_where_nothing_else_is_left(
+    wish: dict[str, Any], temperature: float
+) -> None:
+    async with served(DEMO_MODEL) as running:
+        status, answer = await complete(
+            running.engine,
+            guided_choice=CHOICES,
+            temperature=temperature,
+            return_token_ids=True,
+            **wish,
+        )
+        assert status == 200
+        (choice,) = answer["choices"]
+        ends = running.engine.ready.eos_token_ids
+        written = [each for each in choice["token_ids"] if each not in ends]
+        assert running.engine.tokenizer.decode_with_special(written) == choice["text"]
+        assert choice["text"] in CHOICES
+
+
+async def test_a_forbidden_word_is_not_written_where_a_grammar_leaves_another() -> None:
+    async with served(DEMO_MODEL) as running:
+        for word, other in (CHOICES, CHOICES[::-1]):
+            fields = {"guided_choice": CHOICES, "bad_words": [word]}
+            _, answer = await complete(running.engine, **fields)
+            assert answer["choices"][0]["text"] == other
+
+
+async def test_a_grammar_that_cannot_be_followed_any_further_is_no_finished_answer() -> None:
+    async with served(DEMO_MODEL) as running:
+        fields = {"guided_json": ENDLESS, "max_tokens": 9}
+        (status, refused), (_, other) = await asyncio.gather(
+            complete(running.engine, **fields), complete(running.engine, max_tokens=30)
+        )
+        assert status == 400
+        assert refused["error"]["code"] == "invalid_grammar"
+        assert refused["error"]["param"] == "guided_json"
+        assert other["choices"][0]["finish_reason"] in {"stop", "length"}
+        assert other == {**(await complete(running.engine, max_tokens=30))[1], **_made(other)}
+        stats = running.engine.stats()
+        assert stats.num_free_blocks == stats.num_blocks
+        assert running.scheduler.num_running == 0
+
+
+def _made(answer: dict[str, Any]) -> dict[str, Any]:
+    return {name: answer[name] for name in ("id", "created")}
+
+
+async def test_a_stream_whose_grammar_fails_ends_with_the_error_and_without_done() -> None:
+    async with served(DEMO_MODEL) as running, client_of(running.engine) as client:
+        asked = {"model": "tiny", "prompt": "x", "guided_json": ENDLESS, "stream": True}
+        response = await client.post("/v1/completions", json=asked)
+    events = [line for line in response.text.split("\n\n") if line]
+    assert json.loads(events[-1].removeprefix("data: "))["error"]["code"] == "invalid_grammar"
+    assert "[DONE]" not in response.text
