@@ -10,6 +10,7 @@ from typing import Protocol
 
 import torch
 
+from local_engine.core.allocation import BlockCopy, CopyKind
 from local_engine.core.sequence import Sequence
 from local_engine.core.step import Item, Step
 from local_engine.kernels.linear import choose_linear
@@ -28,6 +29,9 @@ class Drafter(Protocol):
     """Fills `draft_token_ids` of sequences that are ready for their next token."""
 
     def propose(self, sequences: Many[Sequence]) -> None: ...
+
+    def apply(self, copies: Many[BlockCopy]) -> None:
+        """Follow what a step moves, before it is computed."""
 
     def free(self, sequence_id: str) -> None: ...
 
@@ -61,6 +65,9 @@ class NgramDrafter:
         for sequence in sequences:
             count = min(self._num_drafts, _room(sequence))
             sequence.draft_token_ids = self._guess(sequence, count)
+
+    def apply(self, copies: Many[BlockCopy]) -> None:
+        """Nothing: it keeps no keys and values."""
 
     def free(self, sequence_id: str) -> None:
         self._indices.pop(sequence_id, None)
@@ -116,6 +123,10 @@ class ModelDrafter:
                 sequence = item.sequence
                 sequence.draft_token_ids = [*sequence.draft_token_ids, token_id]
                 self._computed[sequence.sequence_id] = (sequence.epoch, item.end)
+
+    def apply(self, copies: Many[BlockCopy]) -> None:
+        """What must leave no trace leaves none here; nothing else outlives its sequence."""
+        self._pool.apply(tuple(copy for copy in copies if copy.kind is CopyKind.ZERO))
 
     def free(self, sequence_id: str) -> None:
         self._computed.pop(sequence_id, None)

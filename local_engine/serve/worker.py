@@ -170,6 +170,8 @@ class Worker:
         step = self._scheduler.schedule() if self._scheduler.has_work else None
         if step is None:
             return None
+        if self._drafter is not None:
+            self._drafter.apply(step.copies)
         prepared = self._runner.prepare(step)
         if self._lane.is_ahead:
             self._scheduler.expect(step)

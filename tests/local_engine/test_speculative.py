@@ -85,3 +85,26 @@ async def test_a_served_model_speculates_under_grammars_and_penalties(
 
 
 EXPECTED: dict[str, list[str]] = {}
+
+
+@pytest.mark.anyio
+async def test_what_must_leave_no_trace_leaves_none_with_the_model_that_guesses(
+    tiny_model: Path,
+) -> None:
+    options = {"num_drafts": 2, "draft_model": str(tiny_model)}
+    body = {"model": "tiny", "prompt": [7] * 40, "max_tokens": 20, "ignore_eos": True}
+    async with served(tiny_model, **options) as place, client_of(place.engine) as client:
+        drafter, pool = place.worker._drafter, place.runner.pool
+        assert isinstance(drafter, ModelDrafter)
+        before = [side.clone() for side in (*pool.keys, *pool.values)]
+        headers = {"x-gatewright-tenant": "a", "x-gatewright-data-class": "S4"}
+        response = await client.post("/v1/completions", json=body, headers=headers)
+        assert response.status_code == 200
+        assert place.engine.stats().draft_tokens > 0
+        # The worker reads between two steps: one of them is the one that cleans up.
+        await place.engine.embed([1])
+        await place.engine.embed([1])
+        for old, new in zip(before, (*pool.keys, *pool.values), strict=True):
+            changed = new[(new != old).flatten(1).any(dim=1)]
+            assert not changed.any()
+        assert not any(side.any() for side in (*drafter._pool.keys, *drafter._pool.values))
