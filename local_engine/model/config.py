@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from local_engine.model.errors import ModelRefused
+from local_engine.model.json_file import decode_json
 from local_engine.model.manifest import ModelFiles
 from local_engine.model.spec import (
     LinearScaling,
@@ -124,10 +125,7 @@ def _generation_config(files: ModelFiles) -> _GenerationConfig:
 
 
 def _decode(files: ModelFiles, name: str, kind: type[_Config]) -> _Config:
-    try:
-        return msgspec.json.decode(files.read(name, _MAX_CONFIG_BYTES), type=kind)
-    except msgspec.DecodeError as error:
-        raise ModelRefused(f"{name} cannot be read: {error}") from error
+    return decode_json(name, files.read(name, _MAX_CONFIG_BYTES), kind)
 
 
 def _as_ids(value: int | list[int] | None) -> tuple[int, ...]:

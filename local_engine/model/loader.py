@@ -10,6 +10,7 @@ import torch
 from local_engine.model.config import read_spec
 from local_engine.model.decoder import Decoder
 from local_engine.model.errors import ModelRefused
+from local_engine.model.json_file import decode_json
 from local_engine.model.manifest import ModelFiles, open_model
 from local_engine.model.safetensors_file import read_tensors
 from local_engine.model.spec import ModelSpec
@@ -17,6 +18,7 @@ from local_engine.model.spec import ModelSpec
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+_MOST_TOLD = 3
 # Mixtral's checkpoints name their experts' parts by number.
 _MIXTRAL = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
 _MIXTRAL_EXPERT = re.compile(r"\.block_sparse_moe\.experts\.(\d+)\.(w[123])\.")
@@ -74,10 +76,7 @@ def weight_files(files: ModelFiles) -> dict[str, tuple[str, ...] | None]:
 
 
 def _read_index(files: ModelFiles) -> _ShardIndex:
-    try:
-        return msgspec.json.decode(files.read(INDEX_FILE), type=_ShardIndex)
-    except msgspec.DecodeError as error:
-        raise ModelRefused(f"{INDEX_FILE} cannot be read: {error}") from error
+    return decode_json(INDEX_FILE, files.read(INDEX_FILE), _ShardIndex)
 
 
 def _expected_names(decoder: Decoder) -> set[str]:
@@ -98,8 +97,15 @@ def _read_all(files: ModelFiles, expected: set[str], dtype: torch.dtype) -> dict
         tensors.pop("lm_head.weight", None)
     missing, surplus = expected - tensors.keys(), tensors.keys() - expected
     if missing or surplus:
-        raise ModelRefused(f"tensors missing: {sorted(missing)}, not expected: {sorted(surplus)}")
+        told = f"tensors missing: {_some(missing)}, not expected: {_some(surplus)}"
+        raise ModelRefused(told)
     return tensors
+
+
+def _some(names: set[str]) -> str:
+    """A few names, and how many there are: a model of another depth lacks thousands."""
+    listed, num_more = sorted(names)[:_MOST_TOLD], len(names) - _MOST_TOLD
+    return f"{listed}" if num_more <= 0 else f"{listed} and {num_more} more"
 
 
 def _our_name(name: str) -> str:

@@ -19,6 +19,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from local_engine.model.errors import ModelRefused
+from local_engine.model.json_file import decode_json
 
 
 MANIFEST_NAME = "manifest.json"
@@ -189,10 +190,7 @@ def _sha256(descriptor: int) -> str:
 def _read_manifest(files: ModelFiles) -> Manifest | None:
     if MANIFEST_NAME not in files:
         return None
-    try:
-        return msgspec.json.decode(files.read(MANIFEST_NAME, _MAX_MANIFEST_BYTES), type=Manifest)
-    except msgspec.DecodeError as error:
-        raise ModelRefused(f"{MANIFEST_NAME} cannot be read: {error}") from error
+    return decode_json(MANIFEST_NAME, files.read(MANIFEST_NAME, _MAX_MANIFEST_BYTES), Manifest)
 
 
 def _check_signature(files: ModelFiles, public_key: bytes) -> None:

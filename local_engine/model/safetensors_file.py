@@ -5,16 +5,17 @@ or overlaps (https://github.com/huggingface/safetensors, "Format").
 """
 
 import math
-from typing import Any
 
 import msgspec
 import torch
 
 from local_engine.model.errors import ModelRefused
+from local_engine.model.json_file import decode_json
 from local_engine.model.manifest import ModelFiles
 
 
 MAX_HEADER_BYTES = 100_000_000
+_MOST_ELEMENTS = 1 << 48
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -46,13 +47,10 @@ def read_tensors(files: ModelFiles, name: str) -> dict[str, torch.Tensor]:
 
 
 def _header(text: bytes, name: str) -> dict[str, _Entry]:
-    try:
-        raw = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-        raw.pop("__metadata__", None)
-        decode: Any = msgspec.json.Decoder(_Entry).decode
-        return {key: decode(entry) for key, entry in raw.items()}
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ModelRefused(f"{name} cannot be read as safetensors: {error}") from error
+    place = f"the header of {name}"
+    raw = decode_json(place, text, dict[str, msgspec.Raw])
+    raw.pop("__metadata__", None)
+    return {key: decode_json(place, bytes(entry), _Entry) for key, entry in raw.items()}
 
 
 def _check_layout(entries: dict[str, _Entry], num_bytes: int, name: str) -> None:
@@ -63,6 +61,9 @@ def _check_layout(entries: dict[str, _Entry], num_bytes: int, name: str) -> None
         if entry.dtype not in _DTYPES:
             raise ModelRefused(f"{name} holds {entry.dtype} tensors, which are not supported")
         size = math.prod(entry.shape) * _DTYPES[entry.dtype].itemsize
+        # A tensor without elements has an extent of nothing, whatever its others say.
+        if math.prod(max(extent, 1) for extent in entry.shape) > _MOST_ELEMENTS:
+            raise ModelRefused(f"{name} holds a tensor of a size that no model has")
         if any(extent < 0 for extent in entry.shape) or begin != at or end - begin != size:
             raise ModelRefused(f"{name} cannot be read as safetensors: offsets do not fit")
         at = end

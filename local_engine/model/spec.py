@@ -10,6 +10,7 @@ from local_engine.model.errors import ModelRefused
 
 MAX_SIZE: Final = 1 << 24
 MAX_LAYERS: Final = 4_096
+MAX_EXPERTS_OF_ALL_LAYERS: Final = 1 << 17
 """Far beyond any model there is: a mistaken size is refused before anything is made of it."""
 
 
@@ -142,6 +143,8 @@ def check_spec(spec: ModelSpec) -> None:
         raise ModelRefused("eos_token_id lies outside the vocabulary")
     if spec.windows and (len(spec.windows) != spec.num_layers or min(spec.windows) < 0):
         raise ModelRefused("layer_types must name every layer once")
+    if max(spec.windows, default=0) > MAX_SIZE:
+        raise ModelRefused("sliding_window is larger than the context of any model")
     if spec.moe is not None and not 1 <= spec.moe.num_chosen <= spec.moe.num_experts:
         raise ModelRefused("num_experts_per_tok must be between 1 and the number of experts")
     if not 0.0 <= spec.rms_norm_eps < 1.0:
@@ -166,6 +169,9 @@ def _check_sizes(spec: ModelSpec) -> None:
         raise ModelRefused("every size in config.json must be positive")
     if max(sizes) > MAX_SIZE or spec.num_layers > MAX_LAYERS:
         raise ModelRefused("a size in config.json is larger than that of any model")
+    num_experts = 0 if spec.moe is None else spec.moe.num_experts * spec.num_layers
+    if num_experts > MAX_EXPERTS_OF_ALL_LAYERS:
+        raise ModelRefused("config.json names more experts than any model has")
 
 
 def _check_rope(rope: Rope) -> None:

@@ -99,7 +99,7 @@ def load_worker(
         )
         scheduler = Scheduler(_limits(options, budget))
         ready = _ready(files, runner, scheduler, budget, options)
-    grammars = GrammarCompiler(ready.tokenizer_json.decode(), spec.vocab_size, spec.eos_token_ids)
+    grammars = _grammars(ready, spec)
     identity = WorkerIdentity(secrets.token_bytes(32), files.digest, options.shares_nameless)
     drafter = _drafter(options, runner, budget)
     if runner.device.type == "cuda" and options.has_graphs:
@@ -108,6 +108,14 @@ def load_worker(
     is_ahead = _is_overlapping(options, runner)
     worker = Worker(link, runner, scheduler, identity, grammars, drafter, is_overlapping=is_ahead)
     return worker, ready
+
+
+def _grammars(ready: Ready, spec: ModelSpec) -> GrammarCompiler:
+    try:
+        text = ready.tokenizer_json.decode()
+        return GrammarCompiler(text, spec.vocab_size, spec.eos_token_ids)
+    except ValueError as error:
+        raise ModelRefused(f"tokenizer.json cannot be used for grammars: {error}") from error
 
 
 def _is_overlapping(options: WorkerOptions, runner: ModelRunner) -> bool:

@@ -55,7 +55,7 @@ class ChatTemplate:
                 if num_chars > self._max_prompt_chars:
                     raise PromptRefused("the rendered prompt is too long")
                 parts.append(part)
-        except (TemplateError, TypeError, ValueError, ArithmeticError) as error:
+        except (TemplateError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
             if isinstance(error, PromptRefused):
                 raise
             # The message of a template error may quote content, so only its kind is told,
@@ -92,4 +92,6 @@ def _compile(source: str) -> Template:
         template: Template = environment.from_string(source)
     except TemplateError as error:
         raise ModelRefused(f"the chat template cannot be compiled: {error}") from error
+    except RecursionError as error:
+        raise ModelRefused("the chat template cannot be compiled: it nests too deeply") from error
     return template

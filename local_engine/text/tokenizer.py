@@ -5,10 +5,10 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from tokenizers import Tokenizer
 
 from local_engine.model.errors import ModelRefused
+from local_engine.model.json_file import decode_json
 from local_engine.model.manifest import ModelFiles
 from local_engine.text.errors import PromptRefused
 from local_engine.text.output_parser import tool_format_of
@@ -40,7 +40,8 @@ class ChatTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        return int(self._tokenizer.get_vocab_size())
+        """One more than the largest token id: some vocabularies have gaps."""
+        return 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
 
     def encode_chat(
         self, messages: Sequence[TemplateMessage], tools: Sequence[dict[str, Any]] = ()
@@ -139,21 +140,31 @@ def load_chat_tokenizer(files: ModelFiles) -> ChatTokenizer:
 
 def chat_tokenizer(tokenizer: bytes, config: bytes, template: bytes) -> ChatTokenizer:
     """From the contents of the three files; an empty `template` means: the configuration's."""
-    try:
-        values = msgspec.json.decode(config, type=dict[str, Any])
-        source = template.decode() if template else _template_in(values)
-        text = tokenizer.decode()
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ModelRefused("the tokenizer's files cannot be read") from error
+    values = decode_json("tokenizer_config.json", config, dict[str, Any])
+    source = _text_of("chat_template.jinja", template) if template else _template_in(values)
+    text = _text_of("tokenizer.json", tokenizer)
     names = {name: _token_text(values.get(name)) for name in _SPECIAL_NAMES}
     return ChatTokenizer(_read_tokenizer(text), ChatTemplate(source, names), source)
 
 
+def _text_of(name: str, content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ModelRefused(f"{name} cannot be read: {error}") from error
+
+
 def _read_tokenizer(text: str) -> Tokenizer:
     try:
-        return Tokenizer.from_str(text)
-    except Exception as error:  # The library raises nothing narrower.
+        tokenizer = Tokenizer.from_str(text)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # Nothing narrower is raised; some files make it panic.
         raise ModelRefused(f"tokenizer.json cannot be read: {error}") from error
+    # So texts were cut and filled up when it was trained; a prompt is read whole, and as it is.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def _template_in(config: dict[str, Any]) -> str:
