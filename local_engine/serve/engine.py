@@ -176,6 +176,9 @@ class Engine:
             fresh = "" if is_end else detokenizer.push(token.token_id)
             if not is_end:
                 shown.append(token)
+            if len(generation.output_token_ids) <= generation.params.min_tokens:
+                text += fresh  # Too early to end here, by a stop string as by a token.
+                continue
             release = stop_filter.push(fresh)
             text += release.text
             if release.stopped_by is not None:

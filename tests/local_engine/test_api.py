@@ -270,6 +270,26 @@ async def test_sampling_fields_do_what_they_say(client: httpx.AsyncClient) -> No
     assert len(set(spread)) >= len(set(plain))
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_stop_string_ends_no_answer_before_its_fewest_tokens(
+    client: httpx.AsyncClient, stream: bool
+) -> None:
+    body = {"prompt": "one two", "temperature": 0, "max_tokens": 24, "ignore_eos": True}
+    written = (await post(client, "/v1/completions", **body))["choices"][0]["text"]
+    stop = {"stop": [written[0]], "min_tokens": 24, "stream": stream}
+    response = await client.post("/v1/completions", json={"model": "tiny", **body, **stop})
+    if stream:
+        events = [line[6:] for line in response.text.split("\n\n") if line.startswith("data: {")]
+        choices = [json.loads(event)["choices"][0] for event in events]
+    else:
+        choices = response.json()["choices"]
+    assert "".join(choice["text"] for choice in choices) == written
+    assert choices[-1]["finish_reason"] == "length"
+    sooner = await post(client, "/v1/completions", **body, stop=[written[0]], min_tokens=3)
+    assert sooner["choices"][0]["text"].startswith(written[0])
+    assert sooner["usage"]["completion_tokens"] > 3
+
+
 @pytest.mark.parametrize(
     ("path", "body", "code"),
     [
