@@ -51,7 +51,7 @@ class ChatTokenizer:
         Text of a message that spells a control token is read as plain text: it is swapped for a
         random mark while the template runs, and encoded apart.
         """
-        self._refuse_hidden_controls(messages, tools)
+        self._refuse_other_controls(messages, tools)
         hidden: dict[str, str] = {}
         rendered = self._template.render(
             [self._hide(message, hidden) for message in messages], tools
@@ -98,14 +98,14 @@ class ChatTokenizer:
         """One token as text, control tokens included; bytes of a part character show as U+FFFD."""
         return str(self._tokenizer.decode([token_id], skip_special_tokens=False))
 
-    def _refuse_hidden_controls(
+    def _refuse_other_controls(
         self, messages: Sequence[TemplateMessage], tools: Sequence[dict[str, Any]]
     ) -> None:
-        """Templates write tools and calls as JSON, where a control token could not be hidden."""
-        written = [tools, *(message.get("tool_calls") for message in messages)]
-        text = json.dumps([each for each in written if each], ensure_ascii=False)
+        """Only contents can be hidden; templates write tools and calls as JSON, and names bare."""
+        others = [{k: v for k, v in message.items() if k != "content"} for message in messages]
+        text = json.dumps([tools, others], ensure_ascii=False)
         if any(control in text for control in self._control_texts):
-            raise PromptRefused("a tool or a tool call spells a control token")
+            raise PromptRefused("a tool, a call or the head of a message spells a control token")
 
     def _hide(self, message: TemplateMessage, hidden: dict[str, str]) -> dict[str, Any]:
         content = message.get("content")
