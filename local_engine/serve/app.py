@@ -1,14 +1,17 @@
 """The engine's ASGI application: routes, access, readiness, and the edge where errors end."""
 
+import asyncio
 import hmac
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from local_engine.serve.cache_api import answer_cache_chain, answer_cache_events
 from local_engine.serve.caller import read_caller
 from local_engine.serve.chat import answer_chat
+from local_engine.serve.chat_response import as_event
 from local_engine.serve.clock import unix_time_s
 from local_engine.serve.completions import answer_completion
 from local_engine.serve.engine import Engine
@@ -21,6 +24,7 @@ from local_engine.serve.errors import (
     Unavailable,
 )
 from local_engine.serve.http import (
+    EVENT_STREAM,
     ClientGone,
     Receive,
     Scope,
@@ -28,6 +32,7 @@ from local_engine.serve.http import (
     read_body,
     send_body,
     send_error,
+    send_part,
     unless_client_gone,
 )
 from local_engine.serve.log import log_event
@@ -92,16 +97,25 @@ class EngineApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", "the server is configured for HTTP only"
         is_started = False
+        is_stream = False
 
-        async def watched_send(message: dict[str, object]) -> None:
-            nonlocal is_started
-            is_started = True
+        async def watched_send(message: dict[str, Any]) -> None:
+            nonlocal is_started, is_stream
+            if not is_started:
+                is_started, is_stream = True, EVENT_STREAM in message["headers"]
             await send(message)
 
         try:
             await self._handler(scope)(scope, receive, watched_send)  # type: ignore[arg-type]
         except ClientGone:
             return
+        except asyncio.CancelledError:
+            # The server stops and has waited long enough.
+            error = Unavailable("The engine is stopping.", code="stopping", retry_after_s=1)
+            if is_stream:
+                await send_part(send, as_event(error.envelope()), is_last=True)
+            else:
+                await self._refuse(send, error, is_started=is_started)
         except ApiError as error:
             await self._refuse(send, error, is_started=is_started)
         except Exception as error:  # noqa: BLE001 - the ASGI edge: the client gets an envelope

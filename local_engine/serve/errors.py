@@ -8,7 +8,7 @@ ApiError
 ├── MethodNotAllowed      405  method_not_allowed
 ├── BodyTooLarge          413  request_too_large
 ├── EngineFailed          500  engine_failed
-└── Unavailable           503  queue_full, model_loading, worker_gone
+└── Unavailable           503  queue_full, model_loading, worker_gone, draining, stopping
 """
 
 import msgspec

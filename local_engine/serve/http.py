@@ -10,6 +10,7 @@ from local_engine.serve.errors import ApiError, BodyTooLarge
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+EVENT_STREAM = (b"content-type", b"text/event-stream")
 _Result = TypeVar("_Result")
 
 
@@ -78,7 +79,7 @@ async def send_error(send: Send, error: ApiError) -> None:
 
 
 async def start_event_stream(send: Send) -> None:
-    headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
+    headers = [EVENT_STREAM, (b"cache-control", b"no-cache")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 

@@ -6,9 +6,11 @@ import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
 
+import httpx
 import openai
 import psutil
 import pytest
@@ -64,6 +66,33 @@ def test_a_running_generation_does_not_keep_the_process_alive() -> None:
         assert process.process.wait(timeout=20) == 0
         response.close()
         connection.close()
+
+
+def _running(process: EngineProcess) -> str:
+    lines = httpx.get(f"{process.url}/metrics").text.splitlines()
+    return next(line for line in lines if line.startswith("gatewright_engine_num_requests_running"))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_is_still_waiting_when_the_process_ends_is_told_so(stream: bool) -> None:
+    body = {"model": "gatewright-demo", "prompt": "Hello", "max_tokens": 2000, "ignore_eos": True}
+    with EngineProcess.started("--model", str(DEMO_MODEL)) as process:
+        with (
+            httpx.Client(base_url=process.url, timeout=60) as client,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            waiting = pool.submit(client.post, "/v1/completions", json={**body, "stream": stream})
+            while " 1.0" not in _running(process):
+                assert not waiting.done()
+            process.process.send_signal(signal.SIGTERM)
+            response = waiting.result()
+        _, errors = process.process.communicate(timeout=60)
+    answer = response.text
+    told = json.loads(answer.split("\n\n")[-2].removeprefix("data: ") if stream else answer)
+    assert told["error"]["code"] == "stopping"
+    assert response.status_code == (200 if stream else 503)
+    assert "[DONE]" not in answer
+    assert "Traceback" not in errors
 
 
 def test_a_killed_worker_fails_its_requests_by_name_and_is_replaced() -> None:
