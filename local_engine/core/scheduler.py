@@ -8,7 +8,7 @@ lowest tier's least computed sequence starts over, usually from the prefix cache
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from local_engine.core.allocation import BlockAllocation
 from local_engine.core.events import EventLog
@@ -261,10 +261,21 @@ class Scheduler:
         return num_tokens
 
     def _next_waiting(self, tier: Tier) -> Sequence | None:
+        """Who may start next: of its own tier, or whom it has waited long enough to pass."""
+        num_long = sum(s.num_known > self.limits.long_prompt for s in self._prefilling)
+        found = (self._first_of(queue, tier, num_long) for queue in self._waiting.values())
+        candidates = (sequence for sequence in found if sequence is not None)
+        first = next(candidates, None)
+        # Only a better tier's own may push others back for a place; who has aged takes a free one.
+        if first is None or len(self._running) >= self.limits.max_running:
+            return first
+        oldest = min([first, *candidates], key=lambda each: each.arrived_at_step)
+        return oldest if self._fits(oldest) else first
+
+    def _first_of(self, queue: Iterable[Sequence], tier: Tier, num_long: int) -> Sequence | None:
         """The first who may start. While a long prompt is being read, short ones pass the rest."""
         limits, first_long = self.limits, None
-        num_long = sum(s.num_known > limits.long_prompt for s in self._prefilling)
-        for sequence in (s for queue in self._waiting.values() for s in queue):
+        for sequence in queue:
             if (
                 self._rank(sequence) is not tier
                 or not sequence.is_grammar_ready
