@@ -37,6 +37,8 @@ FLAWS_MAX = 100
 """What is told of a file that is no batch; more would help nobody."""
 CUSTOM_ID_LENGTH_MAX = 512
 UNREADABLE = "The gateway cannot read what it kept of this line."
+DAMAGED = "batch_damaged"
+"""Code of a flaw of a batch: what its maker said beside its lines is lost, or all of it."""
 ACTIVE: tuple[BatchState, ...] = ("validating", "in_progress", "finalizing", "cancelling")
 OPEN: tuple[BatchState, ...] = ("validating", "in_progress")
 """States in which a batch can still be cancelled."""
@@ -53,6 +55,8 @@ class KeptFile(Struct, frozen=True):
     size_bytes: int
     created_us: int
     expires_us: int
+    is_damaged: bool = False
+    """Whether its name, or all of it, cannot be opened any more; the name is empty then."""
 
     def __repr__(self) -> str:
         return f"KeptFile({self.file_id})"  # Its name is content.
@@ -200,6 +204,8 @@ class Batch(Struct, frozen=True):
     counts: LineCounts = LineCounts()
     told: Told = Told()
     flaws: tuple[Flaw, ...] = ()
+    is_damaged: bool = False
+    """Whether `told` or `flaws` could not be opened; they are empty then."""
 
     def __repr__(self) -> str:
         return f"Batch({self.batch_id}, {self.state})"

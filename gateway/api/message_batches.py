@@ -188,4 +188,4 @@ def _routes_of_ended(desk: Desk, lines: LineStore, errors: Handlers) -> list[HTT
 
 async def _results(lines: LineStore, batch: Batch, key: ContentKey) -> AsyncIterator[bytes]:
     async for group in lines.ended(batch, key):
-        yield b"".join(map(message_result_line, group))
+        yield b"".join(message_result_line(batch, line) for line in group)

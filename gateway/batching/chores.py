@@ -25,9 +25,9 @@ from gateway.batches import (
 from gateway.clock import SECOND_US, Clock
 from gateway.configuration.settings import Limits
 from gateway.dialects.openai_batches import read_lines, result_line
-from gateway.secrets.content_keys import ContentKey
+from gateway.secrets.content_keys import ContentDamaged, ContentKey, KeyClosed
 from gateway.store.batching.batches import BatchStore
-from gateway.store.batching.files import FileDamaged, FileStore, FileWriter
+from gateway.store.batching.files import FileStore, FileWriter
 from gateway.store.batching.leads import FINISHED, Check, leading
 from gateway.store.batching.lines import LineStore
 
@@ -73,13 +73,16 @@ class BatchChores:
         key = await self._batches.content_key(batch)
         file = await self._files.find(batch.project, batch.input_file_id)
         await self._lines.clear(batch.batch_id, holder)
+        if batch.is_damaged:
+            await self._batches.fail(batch, [], holder)  # Its damage is told by itself.
+            return
         if key is None or file is None:
             gone = Flaw("file_not_found", "The input file was deleted.", None, "input_file_id")
             await self._batches.fail(batch, [gone], holder)
             return
         try:
             flaws = await self._take_in(batch, key, file, holder)
-        except FileDamaged:
+        except (ContentDamaged, KeyClosed):  # This master key has just opened the batch's own key.
             flaws = [Flaw("file_damaged", "The input file was damaged.", None, "input_file_id")]
         if flaws:
             told = sorted(flaws, key=lambda flaw: flaw.line or 0)[:FLAWS_MAX]

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.batches import Batch, LineEnd
+from gateway.batches import DAMAGED, Batch, LineEnd
 from gateway.batching.chores import BatchChores
 from gateway.batching.lines import FAILURES_MAX, Later, LineJourneys, Parked
 from gateway.batching.parked_lines import ParkedLines
@@ -170,6 +170,7 @@ class BatchRunner:
         batch = await self._batches.led(batch_id)
         if batch is None or batch.state != standing.state:
             return
+        await self._batches.content_key(batch)  # Where it is lost, its place is for another.
         chore = self._do.check(batch, self._holder) if is_new else self._finish(batch)
         self._chores.begin(batch_id, batch_id, self._lead(chore))
 
@@ -213,6 +214,12 @@ class BatchRunner:
         known = await self._know(batch_id)
         if known is not None:
             batch, key = known
+            if batch.is_damaged:
+                # Its lines would go on without the headers that mean something to them.
+                await self._batches.wind_up(batch_id, "completed", DAMAGED)
+                self._log.warning(Event.BATCH_STOPPED, batch=batch_id, code=DAMAGED)
+                self.wake.set()
+                return
             for claim in await self._lines.claim(batch, key, self._holder, count):
                 self._begin_sending(claim, self._send(claim, key))
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from gateway.batches import UNREADABLE, Batch, EndedLine, Line
+from gateway.batches import DAMAGED, UNREADABLE, Batch, EndedLine, Line
 from gateway.clock import SECOND_US
 from gateway.dialects.strict_json import decode_object, invalid
 from gateway.errors import RequestInvalid
@@ -16,6 +16,7 @@ from gateway.errors import RequestInvalid
 
 ENDPOINT: Final = "/v1/messages"
 STOPPED: Final = "The key that made this batch is not valid any more; the request was not sent."
+LOST: Final = "The gateway cannot read all that it kept of this batch; the request was not sent."
 _HEAD = re.compile(rb'\s*\{\s*"requests"\s*:\s*(?=\[)')
 _TAIL = re.compile(rb"\]\s*\}\s*\Z")
 _CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -125,19 +126,20 @@ def message_list_object(items: Sequence[dict[str, Any]], *, has_more: bool) -> d
     }
 
 
-def message_result_line(line: EndedLine) -> bytes:
+def message_result_line(batch: Batch, line: EndedLine) -> bytes:
     """A line of a batch's results, with its line feed."""
-    wire: dict[str, Any] = {"custom_id": line.custom_id, "result": _result(line)}
+    wire: dict[str, Any] = {"custom_id": line.custom_id, "result": _result(batch, line)}
     if line.end is not None:
         wire |= line.end.told
     return msgspec.json.encode(wire) + b"\n"
 
 
-def _result(line: EndedLine) -> dict[str, Any]:
+def _result(batch: Batch, line: EndedLine) -> dict[str, Any]:
     if line.is_damaged:
         return _UNREADABLE
     if line.end is None:
-        return _STOPPED if line.state == "errored" else {"type": line.state}
+        why = _LOST if batch.stopped == DAMAGED else _STOPPED
+        return why if line.state == "errored" else {"type": line.state}
     if line.state == "succeeded":
         return {"type": "succeeded", "message": msgspec.Raw(line.end.body)}
     return {"type": "errored", "error": msgspec.Raw(line.end.body)}
@@ -149,6 +151,7 @@ def _errored(kind: str, message: str) -> dict[str, Any]:
 
 
 _STOPPED: Final = _errored("authentication_error", STOPPED)
+_LOST: Final = _errored("api_error", LOST)
 _UNREADABLE: Final = _errored("api_error", UNREADABLE)
 
 

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from gateway.batches import (
     CUSTOM_ID_LENGTH_MAX,
+    DAMAGED,
     UNREADABLE,
     Batch,
     EndedLine,
@@ -29,10 +30,12 @@ METHOD: Final = "POST"
 METADATA_MAX, METADATA_KEY_MAX, METADATA_VALUE_MAX = 16, 64, 512
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 STOPPED: Final = "The key that made this batch is not valid any more; the line was not sent."
+LOST: Final = "The gateway cannot read all that it kept of this batch; the line was not sent."
 UNSENT: Final[Mapping[str, tuple[str, str]]] = {
     "expired": ("batch_expired", "The line was not sent within the batch's window."),
     "canceled": ("batch_cancelled", "The line was not sent before the batch was cancelled."),
 }
+DAMAGED_BATCH: Final = Flaw(DAMAGED, "The gateway cannot read all that it kept of this batch.")
 EXPIRY_S_MIN, EXPIRY_S_MAX = 3600, 2_592_000
 
 
@@ -72,7 +75,7 @@ def file_object(file: KeptFile) -> dict[str, Any]:
         "expires_at": file.expires_us // SECOND_US,
         "filename": file.name,
         "purpose": file.purpose,
-        "status": "processed",
+        "status": "error" if file.is_damaged else "processed",
     }
 
 
@@ -89,7 +92,8 @@ def list_object(items: Sequence[dict[str, Any]], *, has_more: bool) -> dict[str,
 
 def batch_object(batch: Batch) -> dict[str, Any]:
     counts = batch.counts
-    flaws = {"object": "list", "data": [_flaw_object(flaw) for flaw in batch.flaws]}
+    told = (*batch.flaws, DAMAGED_BATCH) if batch.is_damaged else batch.flaws
+    flaws = {"object": "list", "data": [_flaw_object(flaw) for flaw in told]}
     ended = {
         f"{state}_at": _seconds(batch.ended_us if batch.state == state else 0)
         for state in ("completed", "failed", "expired", "cancelled")
@@ -98,7 +102,7 @@ def batch_object(batch: Batch) -> dict[str, Any]:
         "id": batch.batch_id,
         "object": "batch",
         "endpoint": batch.endpoint,
-        "errors": flaws if batch.flaws else None,
+        "errors": flaws if told else None,
         "input_file_id": batch.input_file_id,
         "completion_window": COMPLETION_WINDOW,
         "status": batch.state,
@@ -210,7 +214,8 @@ def unsent(batch: Batch, line: EndedLine) -> dict[str, str]:
     """Why a line was never sent, or what became of its end."""
     if line.is_damaged:
         return {"code": GatewrightError.code, "message": UNREADABLE}
-    code, message = UNSENT.get(line.state, (batch.stopped or "internal_error", STOPPED))
+    why = LOST if batch.stopped == DAMAGED else STOPPED
+    code, message = UNSENT.get(line.state, (batch.stopped or "internal_error", why))
     return {"code": code, "message": message}
 
 

@@ -20,6 +20,14 @@ Label = tuple[str | int, ...]
 """What a piece is: authenticated, not hidden."""
 
 
+class KeyClosed(NotReady):
+    """What wraps a key was damaged, or this master key is another than the one that wrapped it."""
+
+
+class ContentDamaged(NotReady):
+    """A piece does not open under its own key: reading it again helps nobody."""
+
+
 class ContentKey:
     """An AES-256-GCM key of one file or batch; it never leaves this object."""
 
@@ -43,10 +51,10 @@ class ContentKey:
         return nonce + self._cipher.encrypt(nonce, content, _bytes_of((*self._about, *place)))
 
     def open(self, sealed: bytes, *place: str | int) -> bytes:
-        """Raises NotReady where this is not the piece that was sealed for this place."""
+        """Raises ContentDamaged where this is not the piece that was sealed for this place."""
         content = self.opened(sealed, *place)
         if content is None:
-            raise NotReady("kept content was changed or moved and cannot be opened")
+            raise ContentDamaged("kept content was changed or moved and cannot be opened")
         return content
 
     def opened(self, sealed: bytes, *place: str | int) -> bytes | None:
@@ -65,11 +73,16 @@ def fresh_key(master: MasterKey, *about: str | int) -> ContentKey:
 
 
 def opened_key(master: MasterKey, kept_as: bytes, *about: str | int) -> ContentKey:
-    """The key of something kept; raises NotReady where this master key does not open it."""
+    """The key of something kept; raises KeyClosed where this master key does not open it."""
     try:
         return ContentKey(master.unwrap(bytes(kept_as), _bytes_of(about)), about, bytes(kept_as))
     except UnwrapFailed:
-        raise NotReady("kept content cannot be opened with this master key") from None
+        raise KeyClosed("kept content cannot be opened with this master key") from None
+
+
+def lost_key(kept_as: bytes, *about: str | int) -> ContentKey:
+    """In place of a key that was given up: it opens nothing, so each piece is damaged."""
+    return ContentKey(os.urandom(KEY_BYTES), about, bytes(kept_as))
 
 
 def _bytes_of(label: Label) -> bytes:

@@ -34,7 +34,7 @@ from gateway.batches import (
     Told,
 )
 from gateway.clock import Clock
-from gateway.secrets.content_keys import ContentKey, fresh_key, opened_key
+from gateway.secrets.content_keys import ContentKey, KeyClosed, fresh_key, lost_key, opened_key
 from gateway.secrets.envelope import MasterKey
 from gateway.store.batching.leads import FINISHED, RECEIVING, TAKEN_IN, leading
 from gateway.store.engine import Database
@@ -42,9 +42,12 @@ from gateway.store.expired import delete_over
 from gateway.store.held import is_held
 from gateway.store.pages import page_of
 from gateway.store.schema.batches import batch_lines, batches
+from gateway.telemetry import Event, logger
 
 
 UNFINISHED_US = 3_600_000_000
+NAMED_MAX = 1_000
+"""Damaged batches that one process names in its log; with another master key all of them are."""
 _FORGOTTEN_AT_ONCE = 1
 _FLAWS = msgspec.msgpack.Decoder(tuple[Flaw, ...])
 _TOLD = msgspec.msgpack.Decoder(Told)
@@ -64,6 +67,8 @@ class BatchStore:
         self._master = master
         self._clock = clock
         self._random_hex = random_hex
+        self._named: set[str] = set()
+        self._log: Any = logger()
 
     async def make(self, batch: Batch, *, size_bytes: int = 0, is_receiving: bool = False) -> Batch:
         """A new batch, with a name of its own in place of the prefix that it comes with."""
@@ -79,7 +84,10 @@ class BatchStore:
         return batch
 
     async def find(self, project: Project, batch_id: str, kind: BatchKind) -> Batch | None:
-        """None where this project has no such batch, or has it no more."""
+        """None where this project has no such batch, or has it no more.
+
+        One whose row was damaged is found as well, here and in lists: see `Batch.is_damaged`.
+        """
         seen = [batches.c.id == batch_id, *self._seen_by(project, kind)]
         return await self._one(seen)
 
@@ -98,11 +106,22 @@ class BatchStore:
         return [self._batch_of(row, counts.get(row["id"])) for row in rows], has_more
 
     def key_of(self, batch: Batch, kept_as: bytes) -> ContentKey:
-        """What opens the lines of a batch."""
-        return opened_key(self._master, kept_as, *_about(batch.project, batch.batch_id))
+        """What opens the lines of a batch.
+
+        Raises:
+            KeyClosed: that is lost; of a batch that somebody cancelled nobody waits for it, and
+                each of its lines is a damaged one.
+        """
+        about = _about(batch.project, batch.batch_id)
+        try:
+            return opened_key(self._master, kept_as, *about)
+        except KeyClosed:
+            if batch.ending != "cancelled":
+                raise
+            return lost_key(kept_as, *about)
 
     async def content_key(self, batch: Batch) -> ContentKey | None:
-        """Likewise, as it is kept; None where the batch is gone."""
+        """Likewise, as it is kept; None where the batch is gone; raises KeyClosed."""
         query = select(batches.c.wrapped_key).where(batches.c.id == batch.batch_id)
         async with self._database.reading() as connection:
             kept_as = (await connection.execute(query)).scalar_one_or_none()
@@ -260,8 +279,6 @@ class BatchStore:
         ]
 
     def _batch_of(self, row: RowMapping, counts: LineCounts | None) -> Batch:
-        project = (row["organisation"], row["workspace"], row["project"])
-        key = opened_key(self._master, row["wrapped_key"], *_about(project, row["id"]))
         same = {name: row[name] for name in _SAME}
         if counts is None:
             counts = LineCounts(
@@ -270,15 +287,42 @@ class BatchStore:
                 canceled=row["canceled"],
                 expired=row["expired"],
             )
-        flaws = row["sealed_flaws"]
-        return Batch(
+        project = (row["organisation"], row["workspace"], row["project"])
+        told, flaws = self._said_in(row, project)
+        batch = Batch(
             batch_id=row["id"],
             project=project,
             counts=counts,
-            told=_TOLD.decode(key.open(row["sealed_told"], "told")),
-            flaws=_FLAWS.decode(key.open(flaws, "flaws")) if flaws else (),
+            told=told or Told(),
+            flaws=flaws or (),
+            is_damaged=told is None or flaws is None,
             **same,
         )
+        if batch.is_damaged:
+            self._name(batch)
+        return batch
+
+    def _said_in(
+        self, row: RowMapping, project: Project
+    ) -> tuple[Told | None, tuple[Flaw, ...] | None]:
+        """What was sealed in a row; None for what does not open any more."""
+        try:
+            key = opened_key(self._master, row["wrapped_key"], *_about(project, row["id"]))
+        except KeyClosed:
+            return None, None
+        told = key.opened(row["sealed_told"], "told")
+        flaws = key.opened(row["sealed_flaws"], "flaws") if row["sealed_flaws"] else b"\x90"
+        return (
+            _TOLD.decode(told) if told is not None else None,
+            _FLAWS.decode(flaws) if flaws is not None else None,
+        )
+
+    def _name(self, batch: Batch) -> None:
+        """Whoever runs this is told of it once, and not each time that somebody looks."""
+        if batch.batch_id not in self._named and len(self._named) < NAMED_MAX:
+            self._named.add(batch.batch_id)
+            error = "BatchUnreadable"
+            self._log.error(Event.BATCH_FAILED, batch=batch.batch_id, error_class=error)
 
 
 _SAME = (

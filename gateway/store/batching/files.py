@@ -29,7 +29,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.batches import ID_BYTES, FilePurpose, KeptFile, PageOf, Project
 from gateway.clock import Clock
 from gateway.errors import NotReady
-from gateway.secrets.content_keys import ContentKey, fresh_key, opened_key
+from gateway.secrets.content_keys import ContentKey, KeyClosed, fresh_key, opened_key
 from gateway.secrets.envelope import MasterKey
 from gateway.store.engine import Database
 from gateway.store.expired import delete_over
@@ -149,10 +149,6 @@ class FileWriter:
         self._parts += 1
 
 
-class FileDamaged(NotReady):
-    """Reading it again helps nobody."""
-
-
 class FileStore:
     """Files of one database."""
 
@@ -230,7 +226,7 @@ class FileStore:
 
         Raises:
             NotReady: it ends before its end.
-            FileDamaged: a part of it does not open any more.
+            ContentDamaged: a part of it does not open any more.
         """
         query = select(kept_files.c.wrapped_key).where(kept_files.c.id == file.file_id)
         async with self._database.reading() as connection:
@@ -245,9 +241,7 @@ class FileStore:
             if sealed is None:
                 break
             key = opened_key(self._master, wrapped, *about_file(file.project, file.file_id))
-            piece = key.opened(sealed, "part", number)
-            if piece is None:
-                raise FileDamaged("kept content was changed or moved and cannot be opened")
+            piece = key.open(sealed, "part", number)
             read_bytes += len(piece)
             number += 1
             yield piece
@@ -292,16 +286,21 @@ class FileStore:
 
     def _file_of(self, row: RowMapping) -> KeptFile:
         project = (row["organisation"], row["workspace"], row["project"])
-        key = opened_key(self._master, row["wrapped_key"], *about_file(project, row["id"]))
+        try:
+            key = opened_key(self._master, row["wrapped_key"], *about_file(project, row["id"]))
+            name = key.opened(row["sealed_name"], "name")
+        except KeyClosed:
+            name = None
         return KeptFile(
             file_id=row["id"],
             project=project,
             key_id=row["key_id"],
             purpose=row["purpose"],
-            name=key.open(row["sealed_name"], "name").decode(),
+            name=(name or b"").decode(),
             size_bytes=row["size_bytes"],
             created_us=row["created_us"],
             expires_us=row["expires_us"],
+            is_damaged=name is None,
         )
 
 

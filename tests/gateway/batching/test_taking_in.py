@@ -6,16 +6,18 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 import pytest
 from msgspec import structs
-from sqlalchemy import select
+from sqlalchemy import Table, select, update
 
-from gateway.batches import Batch, Ending, LineCounts, LineEnd, Told
+from gateway.batches import DAMAGED, Batch, Ending, LineCounts, LineEnd, Told
 from gateway.batching import chores
 from gateway.batching.chores import BatchChores, split_lines
 from gateway.configuration.settings import Limits
+from gateway.dialects.anthropic_batches import LOST, message_result_line
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
+from gateway.store.batching.files import kept_files
 from gateway.store.engine import Database, open_database
-from gateway.store.schema.batches import batch_lines
+from gateway.store.schema.batches import batch_lines, batches
 from tests.gateway.batching.test_leads import DAY_US, ENDPOINT, PROJECT, Hands, Worker
 
 
@@ -146,6 +148,43 @@ async def test_a_file_that_was_deleted_meanwhile_is_named(worker: Worker) -> Non
     await worker.check(batch)
     (flaw,) = (await seen(worker, batch)).flaws
     assert (flaw.code, flaw.line, flaw.parameter) == ("file_not_found", None, "input_file_id")
+
+
+async def changed(worker: Worker, table: Table, name: str, **values: bytes) -> None:
+    database: Database = worker.lines._database
+    async with database.writing() as connection:
+        is_it = update(table).where(table.c.id == name)
+        assert (await connection.execute(is_it.values(values))).rowcount == 1
+
+
+async def test_a_file_that_lost_its_key_fails_its_batch(worker: Worker) -> None:
+    batch = await made(worker, [wire("a")])
+    await changed(worker, kept_files, batch.input_file_id, wrapped_key=b"damaged")
+    await worker.check(batch)
+    found = await seen(worker, batch)
+    assert (found.state, [flaw.code for flaw in found.flaws]) == ("failed", ["file_damaged"])
+
+
+async def test_a_batch_that_lost_what_its_maker_said_is_not_taken_in(worker: Worker) -> None:
+    batch = await made(worker, [wire("a")])
+    await changed(worker, batches, batch.batch_id, sealed_told=b"damaged")
+    await worker.check(batch)
+    found = await seen(worker, batch)
+    assert (found.state, found.is_damaged, await kept(worker, batch)) == ("failed", True, [])
+
+
+async def test_results_say_of_lines_that_were_not_sent_that_their_batch_was_damaged(
+    worker: Worker,
+) -> None:
+    batch = await made(worker, [wire("a")], kind="messages")
+    await worker.check(batch)
+    assert await worker.batches.wind_up(batch.batch_id, "completed", DAMAGED)
+    await worker.finish(batch)
+    found, key = await seen(worker, batch), await worker.batches.content_key(batch)
+    assert key is not None
+    (group,) = [group async for group in worker.lines.ended(found, key)]
+    told = msgspec.json.decode(message_result_line(found, group[0]))
+    assert told["result"]["error"]["error"] == {"type": "api_error", "message": LOST}
 
 
 ENDINGS: list[tuple[Ending, str, str]] = [
