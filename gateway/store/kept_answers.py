@@ -23,8 +23,8 @@ from sqlalchemy import (
     update,
 )
 
-from gateway.errors import NotReady
 from gateway.kept_answers import KeptAnswer
+from gateway.secrets.content_keys import ContentDamaged, KeyClosed
 from gateway.secrets.envelope import KEY_BYTES, MasterKey, UnwrapFailed
 from gateway.store.engine import Database
 from gateway.store.expired import delete_over
@@ -194,10 +194,13 @@ class DatabaseAnswers:
         about = _about(project, answer_id, data_class)
         try:
             key = self._master.unwrap(bytes(wrapped_key), about)
+        except UnwrapFailed:
+            raise KeyClosed("a kept answer cannot be opened with this master key") from None
+        try:
             nonce, text = bytes(sealed[:_NONCE_BYTES]), bytes(sealed[_NONCE_BYTES:])
             content = AESGCM(key).decrypt(nonce, text, about)
-        except (UnwrapFailed, InvalidTag):
-            raise NotReady("a kept answer cannot be opened with this master key") from None
+        except (InvalidTag, ValueError):
+            raise ContentDamaged("a kept answer was changed and cannot be opened") from None
         return msgspec.msgpack.decode(content, type=tuple[bytes, bytes])
 
 

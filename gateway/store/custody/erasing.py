@@ -213,6 +213,7 @@ class Erasures:
             "all_looked_at": found.is_whole,
             "key_lines_damaged": damaged,
             "kept": most_of(attempts),
+            "kept_all_looked_at": kept.numbers.is_whole,
             "kept_left": left.numbers.things,
             **await self._checked(case.organisation, found.rows),
         }

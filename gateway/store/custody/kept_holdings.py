@@ -12,6 +12,7 @@ from sqlalchemy import func, select
 
 from gateway.batches import Batch, KeptFile
 from gateway.errors import NotReady
+from gateway.secrets.content_keys import ContentDamaged, KeyClosed, lost_key
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import FileStore, kept_files
 from gateway.store.batching.kept_names import (
@@ -97,7 +98,11 @@ class Reader:
         self._length_max = length_max
 
     async def read(self, whose: Whose, bytes_max: int | None = None) -> Holding:
-        """What is kept of one end user."""
+        """What is kept of one end user.
+
+        Raises:
+            KeyClosed: nothing of all that is kept opens: this master key is not its own.
+        """
         search = _Search(whose, bytes_max)
         known = await self._batches_of(whose.organisation)
         for batch in known:
@@ -114,6 +119,8 @@ class Reader:
         for file in (each for each in files if each.purpose != "batch"):
             await self._read_results(search, file)
         await self._read_answers(search)
+        if search.closed and not search.opened:
+            raise KeyClosed("nothing that is kept can be opened with this master key")
         return await self._holding(search, files)
 
     async def everything(self, organisation: str) -> Holding:
@@ -147,7 +154,12 @@ class Reader:
         return [each for each in found if each is not None]
 
     async def _read_lines(self, search: "_Search", batch: Batch) -> None:
-        key = await self._batches.content_key(batch)
+        try:
+            key = await self._batches.content_key(batch)
+            search.opened += key is not None
+        except KeyClosed:
+            search.close(is_key=True)
+            key = lost_key(b"")
         columns, last = batch_lines.c, 0
         while key is not None and search.takes(0):
             query = (
@@ -196,8 +208,13 @@ class Reader:
             async for number, raw, is_whole in cut_lines(
                 self._files.content(file), self._length_max
             ):
+                search.opened += 1
                 if raw.strip():
                     yield number, raw, is_whole
+        except KeyClosed:
+            search.close(is_key=True)
+        except ContentDamaged:
+            search.close(is_key=False)
         except NotReady:
             # It was deleted while it was read, or rewritten: then it was looked at in vain.
             search.is_whole = False
@@ -238,7 +255,13 @@ class Reader:
             rows = (await connection.execute(query)).mappings().all()
         for row in rows:
             project = _project(row)
-            kept = await self._answers.find(project, row["id"], ALSO_HIDDEN_US)
+            try:
+                kept = await self._answers.find(project, row["id"], ALSO_HIDDEN_US)
+            except (KeyClosed, ContentDamaged) as error:
+                search.close(is_key=isinstance(error, KeyClosed))
+                search.unnamed_answers += 1
+                continue
+            search.opened += 1
             if kept is None or not search.takes(len(kept.response)):
                 continue
             named = named_by_body(kept.response)
@@ -318,6 +341,8 @@ class _Search:
         self.running = self.unnamed_lines = self.unnamed_files = self.unnamed_answers = 0
         self.last_expiry_us = 0
         self.is_whole = True
+        self.opened = self.closed = 0
+        """Things whose key this master key opens, and does not."""
         self._left_bytes = bytes_max
 
     def takes(self, length_bytes: int) -> bool:
@@ -328,6 +353,12 @@ class _Search:
         if self._left_bytes is not None:
             self._left_bytes -= length_bytes
         return True
+
+    def close(self, *, is_key: bool) -> None:
+        """Something, or its key, does not open: of whom it is nobody can say."""
+        self.closed += is_key
+        self.opened += not is_key
+        self.is_whole = False
 
     def saw(self, thing: str, number: int, *, is_theirs: bool) -> None:
         known = self.theirs if is_theirs else self.others

@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import insert, update
 
 from gateway.audit import offline
 from gateway.cli.custody import opened_custody
 from gateway.credentials import master_key
+from gateway.kept_answers import KeptAnswer
 from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.custody.erasing import Erasures
 from gateway.store.custody.erasure_cases import CLAIM_US, ErasureCases
@@ -21,6 +22,7 @@ from gateway.store.custody.kept_content import KeptContent
 from gateway.store.custody.kept_holdings import Holding
 from gateway.store.custody.orders import CustodyRefused
 from gateway.store.evidence.integration import Integration
+from gateway.store.kept_answers import DatabaseAnswers, kept_answers
 from gateway.store.schema.parcels import parcels
 from tests.admin.compliance.archive import SAID, converse, deeds, log_keys, person, subject
 from tests.admin.listener import Browser, Listener
@@ -401,6 +403,32 @@ async def test_a_certificate_says_that_damaged_lines_of_key_files_were_not_erase
     assert (said["key_lines_damaged"], len(said["keys_destroyed"])) == (1, 1)
     assert "Damaged key lines, not erased" in page
     assert b"\xff" * len(digest) in path.read_bytes()
+
+
+async def test_a_certificate_says_that_a_damaged_answer_was_not_looked_at(
+    listener: Listener,
+) -> None:
+    await converse(listener, ["ann"])
+    now_us = listener.clock.utc_us()
+    async with opened_custody(listener.settings) as (_, database):
+        answers = DatabaseAnswers(database, master_key(listener.settings))
+        for name in ("lost", "kept"):
+            said = msgspec.json.encode({"id": name, "user": "ann", "output": []})
+            place, until_us = ("acme", "research", "assistant"), now_us + 10**12
+            kept = KeptAnswer(name, place, "key1", "", "S0", now_us, until_us, b"[]", said)
+            await answers.keep(kept)
+        async with database.writing() as connection:
+            lost = update(kept_answers).where(kept_answers.c.id == "lost")
+            await connection.execute(lost.values(sealed=b"damaged"))
+    async with person(listener, "cora") as cora, person(listener, "anton", "approver") as anton:
+        one = await opened(cora)
+        assert await asked(cora, one) == 303
+        assert (await decided(anton, one))[0] == 303
+        _, page = await cora.send("GET", one)
+        told = msgspec.json.decode(await certificate(cora, one))
+    assert (told["kept_all_looked_at"], told["kept"]["answers"]) == (False, 1)
+    assert told["kept"]["unnamed_answers"] == 1
+    assert "0 or more" in page
 
 
 async def test_nothing_is_erased_while_a_segment_cannot_be_read_at_this_moment(

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import Table, select, update
 
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.projector import Projector
@@ -20,16 +20,18 @@ from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
 from gateway.kept_answers import KeptAnswer
 from gateway.money.budgets import end_user_subject
+from gateway.secrets.content_keys import KeyClosed
 from gateway.store.batching.batches import BatchStore
-from gateway.store.batching.files import PART_BYTES, FileStore
+from gateway.store.batching.files import PART_BYTES, FileStore, kept_files
 from gateway.store.batching.lines import LineStore
 from gateway.store.custody.erased_kept import NAME
 from gateway.store.custody.erasing import require_settled
 from gateway.store.custody.kept_content import KeptContent
+from gateway.store.custody.kept_holdings import Holdings
 from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
-from gateway.store.kept_answers import DatabaseAnswers
+from gateway.store.kept_answers import DatabaseAnswers, kept_answers
 from gateway.store.schema.batches import batch_lines, batches
 from gateway.types import AuditRecord
 from tests.gateway.audit.samples import running
@@ -96,6 +98,11 @@ class Archive:
         async with self.database.writing() as connection:
             where = batches.c.id == batch.batch_id
             await connection.execute(update(batches).where(where).values(**values))
+
+    async def damage(self, table: Table, name: str) -> None:
+        async with self.database.writing() as connection:
+            changed = update(table).where(table.c.id == name).values(wrapped_key=b"damaged")
+            assert (await connection.execute(changed)).rowcount == 1
 
     async def answer(self, name: str, user: str, previous: str = "") -> None:
         said = msgspec.json.encode({"id": name, "user": user, "output": []})
@@ -296,6 +303,39 @@ async def test_nothing_is_destroyed_while_lines_are_on_their_way(archive: Archiv
         require_settled(numbers)
     await archive.move(batch, state="completed")
     require_settled((await archive.kept.find("acme", archive.subject("ann"))).numbers)
+
+
+async def test_what_lost_its_key_keeps_nobody_elses_from_being_found(archive: Archive) -> None:
+    """Of whom that is nobody can say, and the numbers say so."""
+    await archive.batch("ann")
+    lost = await archive.batch("ann", "bob")
+    told = await archive.batch("ann", "bob")
+    file, _ = await archive.file(line("ann")), await archive.file(line("ann"))
+    for name in ("first", "second"):
+        await archive.answer(name, "ann")
+    await archive.move(lost, wrapped_key=b"damaged")
+    await archive.move(told, sealed_told=b"damaged")
+    await archive.damage(kept_files, file)
+    await archive.damage(kept_answers, "first")
+    found = (await archive.kept.find("acme", archive.subject("ann"))).numbers
+    assert (found.lines, found.file_lines, found.answers) == (2, 1, 1)
+    assert (found.unnamed_lines, found.unnamed_answers, found.is_whole) == (2, 1, False)
+    everything = await archive.kept.find("acme", None)
+    await archive.kept.destroy(everything, "acme")
+    assert (await archive.kept.find("acme", None)).numbers == Holdings()
+
+
+async def test_nothing_passes_for_looked_at_under_another_master_key(archive: Archive) -> None:
+    """Also of files alone, and of answers alone: whoever erases is told before anything goes."""
+    lost = await archive.file(line("ann"))
+    await archive.damage(kept_files, lost)
+    with pytest.raises(KeyClosed):
+        await archive.kept.find("acme", archive.subject("ann"))
+    await archive.answer("one", "ann")
+    assert (await archive.kept.find("acme", archive.subject("ann"))).numbers.answers == 1
+    await archive.damage(kept_answers, "one")
+    with pytest.raises(KeyClosed):
+        await archive.kept.find("acme", archive.subject("ann"))
 
 
 async def test_a_preview_says_that_it_did_not_look_at_everything(archive: Archive) -> None:
