@@ -149,7 +149,7 @@ def open_row(master: MasterKey, row: RowMapping) -> Secret[str]:
     try:
         key = master.unwrap(bytes(row["wrapped_key"]), bound_to)
         text = AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound_to)
-    except (UnwrapFailed, InvalidTag):
+    except (UnwrapFailed, InvalidTag, ValueError):  # The last where too little is left of it.
         reason = "the secret was changed, moved, or sealed under another master key"
         raise SecretUnavailableError(reason) from None
     return Secret(text.decode())

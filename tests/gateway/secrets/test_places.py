@@ -247,6 +247,8 @@ async def test_a_row_that_was_moved_changed_or_put_back_does_not_open(
         ("twin", {"sealed": dear["sealed"], "wrapped_key": dear["wrapped_key"]}),
         ("cheap", {"sealed": old["sealed"], "wrapped_key": old["wrapped_key"]}),
         ("dear", {"sealed": flipped}),
+        ("dear", {"sealed": b""}),
+        ("dear", {"wrapped_key": b""}),
         ("dear", {"version": 7}),
     ]
     for name, change in wrongs:
