@@ -60,9 +60,16 @@ class Aftermath:
             duration_us=duration_us,
         )
 
-    def lost(self, duration_us: int) -> None:
-        """Of a request of which too little is known."""
-        self._metrics.requests.add(("", "failed", "", ""), duration_us)
+    def lost(self, record: AuditRecord) -> None:
+        """Of a request of which too little is known, with what it costs all the same."""
+        usage = record.usage or NO_USAGE
+        self._metrics.requests.add(
+            (record.target, "failed", "", ""),
+            record.duration_us,
+            usage.input_tokens,
+            usage.output_tokens,
+            record.cost_microusd,
+        )
 
     def ended(
         self,

@@ -318,6 +318,7 @@ class DataPlane:
                 self._providers,
                 self._ledger,
                 self._integration.sink.outcome,
+                self._integration.sink.parked,
                 Deeds(self._audit, self._clock),
                 self._audit,
                 self._evidence,

@@ -15,7 +15,7 @@ from gateway.answers import UNUSUAL
 from gateway.clock import Clock
 from gateway.dispatch.attempts import AttemptLog
 from gateway.errors import ClientGone, GatewrightError
-from gateway.evidence import Ending
+from gateway.evidence import Ending, Loss
 from gateway.floods import Floods
 from gateway.metrics import Metrics
 from gateway.money.bills import charged
@@ -209,12 +209,15 @@ class Conclusion:
         return receipt
 
     async def lost(
-        self, arrival: Arrival, principal: Principal, intent: str, error: GatewrightError
+        self, arrival: Arrival, principal: Principal, loss: Loss, error: GatewrightError
     ) -> Receipt:
-        """Of a request that was let through too little is known to end it; nothing is charged."""
+        """Of a request that was let through too little is known to end it.
+
+        Whoever calls this books what the loss says that it costs.
+        """
         now_us = self._clock.utc_us()
-        record = evidence.lost(arrival, principal, intent, error, utc_us=now_us)
-        self.aftermath.lost(arrival.lasted_us(now_us))
+        record = evidence.lost(arrival, principal, loss, error, utc_us=now_us)
+        self.aftermath.lost(record)
         self._require_lease(arrival)
         return await self._audit.append(record)
 

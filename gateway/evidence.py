@@ -43,6 +43,8 @@ _NOT_INSPECTED = Inspection(
 )
 
 PPM = 1_000_000
+UNKNOWN_COST = "unknown"
+"""In the detail of an outcome that is recorded at nothing, though its upstream answered."""
 
 
 class Ending(Struct, frozen=True):
@@ -164,10 +166,32 @@ def _detail(target: Target | None, ending: Ending) -> dict[str, str]:
     return {**digest, **ending.cascade, **ending.repeats, **counted, **stop}
 
 
+class Loss(Struct, frozen=True):
+    """What is still known of a request that was let through and cannot be ended as it should."""
+
+    intent: str
+    """Leaf hash."""
+    target: str
+    provider: str
+    subject: str = ""
+    cost_microusd: int = 0
+    usage: Usage | None = None
+    """As its upstream counted it; None where the cost is what was set aside, or nothing."""
+
+    is_unknown: bool = False
+    """Whether it cost something, and nobody can tell what."""
+
+    @property
+    def detail(self) -> dict[str, str]:
+        if self.is_unknown:
+            return {"cost": UNKNOWN_COST}
+        return {"cost": "reserved"} if self.cost_microusd and self.usage is None else {}
+
+
 def lost(
-    arrival: Arrival, principal: Principal, intent: str, error: GatewrightError, *, utc_us: int
+    arrival: Arrival, principal: Principal, loss: Loss, error: GatewrightError, *, utc_us: int
 ) -> AuditRecord:
-    """The outcome of a request that was let through, of which only its intent is still known."""
+    """The outcome of a request that was let through, of which too little is still known."""
     return AuditRecord(
         stage="outcome",
         request_id=arrival.request_id,
@@ -177,13 +201,18 @@ def lost(
         project=principal.project,
         key_id=principal.key_id,
         endpoint=arrival.endpoint,
+        target=loss.target,
+        provider=loss.provider,
         decision_reason=error.message,
-        intent=intent,
+        intent=loss.intent,
         status="failed",
         http_status=error.http_status,
         error=error.code,
+        usage=loss.usage,
+        cost_microusd=loss.cost_microusd,
         duration_us=arrival.lasted_us(utc_us),
-        detail=arrival.detail,
+        subject=loss.subject,
+        detail={**arrival.detail, **loss.detail},
     )
 
 

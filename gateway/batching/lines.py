@@ -30,6 +30,7 @@ from gateway.errors import (
     UpstreamFailed,
     UpstreamRefused,
 )
+from gateway.evidence import Loss
 from gateway.parcels import VendorResult
 from gateway.passage import Arrival, Errand, Passage
 from gateway.pipeline import WholeAnswer
@@ -164,9 +165,11 @@ class LineJourneys:
         await self._pipeline.undelivered(passage, error)
 
     async def lost(
-        self, batch: Batch, errand: Errand, remnant: Remnant, *, is_recorded: bool
+        self, batch: Batch, errand: Errand, remnant: Remnant, loss: Loss | None
     ) -> LineEnd:
-        """The end of a line whose ticket this version cannot read; written down unless it was.
+        """The end of a line whose ticket this version cannot read.
+
+        `loss` is what is written down of it; None where it was.
 
         Raises:
             AuditUnavailable, NotReady: it is to be ended again.
@@ -174,12 +177,12 @@ class LineJourneys:
         error = GatewrightError(UNREADABLE)
         arrived_us = remnant.arrived_us or self._clock.utc_us()
         arrival = self._arrival(batch, errand, remnant.request_id, arrived_us)
-        if not is_recorded:
+        if loss is not None:
             organisation, workspace, project = batch.project
             principal = Principal(
                 batch.key_id, "", organisation, workspace, project, (), None, accounts=()
             )
-            await self._pipeline.lost(arrival, principal, remnant.intent.leaf_hash, error)
+            await self._pipeline.lost(arrival, principal, loss, error)
         return _errored(arrival.dialect, error, remnant.request_id)
 
     def _arrival(self, batch: Batch, errand: Errand, request_id: str, arrived_us: int) -> Arrival:

@@ -20,9 +20,10 @@ from gateway.batching.forgetting import (
     rest_s,
     tell_to_end,
 )
-from gateway.batching.parked_lines import ParkedLines, Said
+from gateway.batching.parked_lines import ParkedLines
 from gateway.batching.parked_reservations import ParkedReservations
 from gateway.batching.parking import Ticket
+from gateway.batching.remnants import Said
 from gateway.batching.steps import insisted
 from gateway.batching.unanswered import LOST, UNENDED, UNKNOWN, UNTAKEN, UNWANTED
 from gateway.clock import SECOND_US, Clock

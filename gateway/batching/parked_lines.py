@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
-from msgspec import Struct, structs
+from msgspec import Struct
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.batches import Batch, LineEnd
@@ -18,6 +19,7 @@ from gateway.batching.parking import (
     encode_ticket,
     remnant_of,
 )
+from gateway.batching.remnants import Remnants, Said, loss_of
 from gateway.batching.steps import check_until
 from gateway.clock import Clock
 from gateway.errors import (
@@ -26,17 +28,17 @@ from gateway.errors import (
     RequestInvalid,
 )
 from gateway.metrics import Metrics
-from gateway.parcels import VendorResult
 from gateway.passage import Passage
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batching.lines import Claim
 from gateway.store.batching.parcel_rows import ParcelRow, ParkedLine, TermOver
 from gateway.store.batching.parked_lines import ParkedLineStore
+from gateway.store.money.late_bookings import LateCost
 from gateway.telemetry import Event, logger
 
 
-Said = VendorResult | GatewrightError
-"""What a vendor said of a line, or why it said nothing."""
+NOTHING_SAID: Mapping[int, Said] = MappingProxyType({})
+"""Of lines that their vendor was not asked for."""
 
 
 class _Ending(Struct, frozen=True):
@@ -46,6 +48,14 @@ class _Ending(Struct, frozen=True):
     vendor_id: str
     check_end: Callable[[], None]
     """Raises LeaseOver where their outcomes may not be written any more."""
+
+
+class _Lost(Struct, frozen=True):
+    """A line of which too little can be read, and what its vendor said of it."""
+
+    line: ParkedLine
+    ticket: Ticket | Remnant
+    said: Said | None
 
 
 class ParkedLines:
@@ -60,7 +70,7 @@ class ParkedLines:
         *,
         metrics: Metrics,
         outcome_of: OutcomeOf,
-        new_request_id: Callable[[], str],
+        remnants: Remnants,
     ) -> None:
         self._store = store
         self._journeys = journeys
@@ -68,7 +78,7 @@ class ParkedLines:
         self._clock = clock
         self._metrics = metrics
         self._outcome_of = outcome_of
-        self._new_request_id = new_request_id
+        self._remnants = remnants
         self._log = logger()
 
     async def park(self, claim: Claim, key: ContentKey, parked: Parked) -> None:
@@ -84,11 +94,16 @@ class ParkedLines:
             await self._journeys.undelivered(parked.passage, gone)
 
     async def hold(
-        self, batch: Batch, key: ContentKey, row: ParcelRow, numbers: Sequence[int]
+        self,
+        batch: Batch,
+        key: ContentKey,
+        row: ParcelRow,
+        numbers: Sequence[int],
+        said: Mapping[int, Said] = NOTHING_SAID,
     ) -> list[tuple[ParkedLine, Ticket]]:
         """Lines with their tickets, whose money this worker now has set aside.
 
-        Those of which it cannot read all are left out: they have ended.
+        Those of which it cannot read all are left out: they have ended, for what was `said`.
 
         Raises:
             AuditUnavailable, NotReady: some are still to be ended; they may be given again.
@@ -97,12 +112,11 @@ class ParkedLines:
         held: list[tuple[ParkedLine, Ticket]] = []
         for line in await self._store.lines(batch.batch_id, key, numbers):
             ticket = decode_ticket(line.ticket)
-            if line.line.is_damaged and isinstance(ticket, Ticket):
-                ticket = remnant_of(ticket)
-            if isinstance(ticket, Remnant):
-                await self._lose(batch, key, row, line, ticket)
-                continue
-            held.append((line, ticket))
+            if line.line.is_damaged or isinstance(ticket, Remnant):
+                lost = _Lost(line, ticket, said.get(line.line.number))
+                await self._lose(batch, key, row, lost)
+            else:
+                held.append((line, ticket))
         await self._reservations.hold(batch.batch_id, held)
         return held
 
@@ -118,7 +132,7 @@ class ParkedLines:
         if not said:
             return
         numbers = list(said)
-        held = await self.hold(batch, key, row, numbers)
+        held = await self.hold(batch, key, row, numbers, said)
         requests = [ticket.request_id for _, ticket in held]
         check_end = await self._begin_ending(row, numbers, requests)
         at = _Ending(batch, row.vendor_id, check_end)
@@ -175,7 +189,7 @@ class ParkedLines:
             )
         except RequestInvalid:
             # Its body was understood by the version that parked it, and is not by this one.
-            return await self._lost(at, line, remnant_of(ticket))
+            return await self._lost(at, _Lost(line, ticket, said), remnant_of(ticket))
         if record is None:
             self._reservations.hand_over(ticket.request_id)
         else:
@@ -205,27 +219,29 @@ class ParkedLines:
             raise
         self._reservations.mark_ended(ticket.request_id)
 
-    async def _lose(
-        self, batch: Batch, key: ContentKey, row: ParcelRow, line: ParkedLine, remnant: Remnant
-    ) -> None:
+    async def _lose(self, batch: Batch, key: ContentKey, row: ParcelRow, lost: _Lost) -> None:
         """End a line alone that cannot be read, or whose ticket cannot."""
-        number = line.line.number
+        number = lost.line.line.number
         self._log.warning(Event.BATCH_FAILED, batch=batch.batch_id, error_class="TicketUnreadable")
+        remnant = await self._remnants.of(batch, lost.line, lost.ticket)
         check_end = await self._begin_ending(row, [number], [remnant.request_id])
-        if not remnant.request_id:
-            remnant = structs.replace(remnant, request_id=self._new_request_id())
-        end = await self._lost(_Ending(batch, row.vendor_id, check_end), line, remnant)
+        end = await self._lost(_Ending(batch, row.vendor_id, check_end), lost, remnant)
         await self._store.end(row, key, {number: end})
         await self._reservations.forget([remnant.request_id])
         self._metrics.count_line(end.state)
 
-    async def _lost(self, at: _Ending, line: ParkedLine, remnant: Remnant) -> LineEnd:
-        """Its money is given back, and its outcome is on record."""
-        record = None
-        if line.is_ending:
-            record = await self._outcome_of(at.batch.project[0], remnant.request_id)
+    async def _lost(self, at: _Ending, lost: _Lost, remnant: Remnant) -> LineEnd:
+        """What is owed for it is booked, the rest is given back, and its outcome is on record."""
+        line, request_id = lost.line, remnant.request_id
         errand = errand_of(at.batch, line.line, at.vendor_id, at.check_end)
-        is_recorded = record is not None
-        end = await self._journeys.lost(at.batch, errand, remnant, is_recorded=is_recorded)
-        self._reservations.release(remnant.request_id)
+        if line.is_ending and await self._outcome_of(at.batch.project[0], request_id) is not None:
+            # The process that wrote it has booked it, or is counted as having.
+            self._reservations.release(request_id)
+            return await self._journeys.lost(at.batch, errand, remnant, None)
+        loss = loss_of(line, lost.ticket, remnant, lost.said)
+        accounts, cost_microusd = remnant.reservation.accounts, loss.cost_microusd
+        began_us = remnant.arrived_us or line.parked_us
+        await self._reservations.charge(LateCost(request_id, accounts, cost_microusd, began_us))
+        end = await self._journeys.lost(at.batch, errand, remnant, loss)
+        await self._reservations.give_up(request_id, cost_microusd)
         return end

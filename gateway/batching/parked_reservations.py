@@ -69,6 +69,17 @@ class ParkedReservations:
                 stakes.append(self._stake(ticket.request_id, reservation))
         await self._purse.parked.note(stakes)
 
+    def held_for(self, batch_id: str, number: int) -> tuple[str, Reservation | None]:
+        """The request of a line for which this worker has money set aside; an empty name for none.
+
+        It knows that of lines whose ticket says nothing any more, until it is restarted.
+        """
+        for request_id, held in self._held.items():
+            place = self._places[request_id]
+            if (place.batch_id, place.number) == (batch_id, number):
+                return request_id, held
+        return "", None
+
     def of(self, request_id: str) -> Reservation:
         return self._held[request_id]
 

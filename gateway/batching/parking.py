@@ -90,12 +90,21 @@ class RemnantIntent(Struct, frozen=True):
     leaf_hash: str = ""
 
 
+class RemnantReservation(Struct, frozen=True):
+    """Of what was set aside."""
+
+    accounts: tuple[str, ...] = ()
+    amount_microusd: int = 0
+
+
 class Remnant(Struct, frozen=True):
     """What can be read of a ticket that another version of the gateway wrote."""
 
     request_id: str = ""
     arrived_us: int = 0
     intent: RemnantIntent = RemnantIntent()
+    reservation: RemnantReservation = RemnantReservation()
+    subject: str = ""
 
 
 _TICKET = msgspec.msgpack.Decoder(Ticket)
@@ -115,7 +124,14 @@ def decode_ticket(raw: bytes) -> Ticket | Remnant:
 
 
 def remnant_of(ticket: Ticket) -> Remnant:
-    return Remnant(ticket.request_id, ticket.arrived_us, RemnantIntent(ticket.intent.leaf_hash))
+    kept = ticket.reservation
+    return Remnant(
+        ticket.request_id,
+        ticket.arrived_us,
+        RemnantIntent(ticket.intent.leaf_hash),
+        RemnantReservation(kept.accounts, kept.amount_microusd),
+        ticket.subject,
+    )
 
 
 def _remnant(raw: bytes) -> Remnant:

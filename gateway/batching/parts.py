@@ -30,6 +30,7 @@ from gateway.batching.parcel_runner import ParcelRunner, ParcelShare
 from gateway.batching.parked_lines import ParkedLines
 from gateway.batching.parked_reservations import ParkedReservations
 from gateway.batching.pipeline import BatchPipeline
+from gateway.batching.remnants import IntentOf, Remnants
 from gateway.batching.runner import BatchRunner, Share, Stores
 from gateway.clock import DAY_US, Clock
 from gateway.configuration.settings import Settings
@@ -82,6 +83,7 @@ class Means(Struct, frozen=True):
     providers: Mapping[str, Provider]
     ledger: LeasedLedger
     outcome_of: OutcomeOf
+    intent_of: IntentOf
     deeds: Deeds
     log: SegmentedAuditLog
     """This worker's own segments."""
@@ -145,7 +147,13 @@ class Batches:
             self._shared,
             metrics=means.metrics,
             outcome_of=means.outcome_of,
-            new_request_id=self._new_request_id,
+            remnants=Remnants(
+                self._reservations,
+                self._shared,
+                intent_of=means.intent_of,
+                outcome_of=means.outcome_of,
+                new_request_id=self._new_request_id,
+            ),
         )
 
     @cached_property

@@ -12,6 +12,7 @@ from gateway.dispatch.attempts import AttemptLog, end_code
 from gateway.dispatch.dispatcher import Answered
 from gateway.dispatch.refusals import refusal_of
 from gateway.errors import GatewrightError
+from gateway.evidence import Loss
 from gateway.intake import Stages
 from gateway.money.bills import Bill
 from gateway.money.rates import NO_LIMITS
@@ -109,10 +110,10 @@ class BatchPipeline(Pipeline):
         await self._conclusion.failed(passage, attempts, error)
 
     async def lost(
-        self, arrival: Arrival, principal: Principal, intent: str, error: GatewrightError
+        self, arrival: Arrival, principal: Principal, loss: Loss, error: GatewrightError
     ) -> None:
         """A line whose second half cannot be gone: that is its outcome."""
-        await self._conclusion.lost(arrival, principal, intent, error)
+        await self._conclusion.lost(arrival, principal, loss, error)
 
     def _attempt(self, passage: Passage, status: int, error: str) -> Attempt:
         target = passage.ruling.plan.candidates[0].target

@@ -27,6 +27,7 @@ from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.credentials import master_key
+from gateway.evidence import UNKNOWN_COST
 from gateway.store.engine import open_database
 from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.packing import NOT_YET, PackOrder, make_pack
@@ -38,6 +39,7 @@ from gateway.store.schema.version import require_newest_schema
 
 
 _AT_ONCE = 1_000
+_UNTOLD = f'"cost":"{UNKNOWN_COST}"'.encode()
 _NOT_NUMBERED = "have no number yet: a running worker gives it within seconds, else the next start"
 
 
@@ -165,18 +167,33 @@ async def _check_log(parts: Integration, signed: SignedRoots) -> tuple[BadLog | 
     kept, unread = _add_exported(parts, signed)
     rows = parts.sink.records(AuditQuery(organisation=organisation), strict=True)
     lost = await parts.recovery.awaited.lost_leaves(organisation)
-    count, bad = await check_signed(signed, rows, parts.trees, lost)
+    untold: list[int] = []
+    count, bad = await check_signed(signed, _noting(rows, untold), parts.trees, lost)
     gone = [number for number in lost if number <= count]
     numbers = f"{count - len(gone)} records, {signed.count - kept} checkpoints, {kept} outside"
     click.echo(f"{organisation}: {numbers} of the database")
     if gone:
         click.echo(f"note: {len(gone)} records were declared lost: {_spans(gone)}")
+    if untold:
+        said = "answered at a cost that nobody can tell, and recorded at none"
+        click.echo(f"note: {said}: records {_spans(untold)}")
     if unread:
         # A crash leaves one such line; who changed them left more, or none that is whole.
         click.echo(f"note: {unread} lines of the file with its checkpoints cannot be read")
     if bad is not None:
         click.echo(f"BAD: {bad}")
     return bad, len(lost)
+
+
+async def _noting(
+    rows: AsyncIterator[SequencedRecord], untold: list[int]
+) -> AsyncIterator[SequencedRecord]:
+    """The same rows; `untold` takes the numbers of those that say that their cost is unknown."""
+    async for row in rows:
+        # In the bytes: to decode each would cost more than all the rest, and no text has a quote.
+        if _UNTOLD in row.projected.raw_json:
+            untold.append(row.sequence)
+        yield row
 
 
 def _spans(numbers: Sequence[int]) -> str:

@@ -6,6 +6,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,14 @@ from tests.cli.operator import Ended, Operator
 from tests.gateway.audit.samples import LIMITS
 
 
+NO_DETAIL: Mapping[str, str] = {}
 SAID = "the words of request "
 INTENT = AuditRecord(stage="intent", request_id="", organisation="acme", utc_us=1)
 
 
-async def _record(config_file: Path, count: int) -> list[Receipt]:
+async def _record(
+    config_file: Path, count: int, detail: Mapping[str, str] = NO_DETAIL
+) -> list[Receipt]:
     settings = load_settings(config_file)
     directory = settings.path(settings.audit.directory)
     log = SegmentedAuditLog(
@@ -44,7 +48,7 @@ async def _record(config_file: Path, count: int) -> list[Receipt]:
         said = f"{SAID}{number}".encode()
         receipts.append(await log.append(intent, said))
         leaf = receipts[-1].leaf_hash
-        outcome = replace(intent, stage="outcome", intent=leaf, status="ok")
+        outcome = replace(intent, stage="outcome", intent=leaf, status="ok", detail=detail)
         receipts.append(await log.append(outcome))
     await log.close()
     return receipts
@@ -368,6 +372,17 @@ def test_the_full_check_looks_at_contents_too(operator: Operator, receipts: list
     assert checked.status == 1
     assert "BAD: worker w0, segment 1, offset" in checked.output
     assert checked.last_line == "THE LOG IS NOT WHOLE"
+
+
+def test_the_full_check_names_what_cost_more_than_anybody_can_tell(operator: Operator) -> None:
+    detail = {"batch": "batch_1", "cost": "unknown", "line": "1"}
+    asyncio.run(_record(operator.config_file, 3, detail))
+    operator.config("audit", "export")
+    checked = operator.config("audit", "fsck")
+    said = "note: answered at a cost that nobody can tell, and recorded at none: records"
+    assert f"{said} 2, 4\n" in checked.output
+    assert f"{said} 2\n" in checked.output
+    assert checked.status == 0
 
 
 def _as(monkeypatch: pytest.MonkeyPatch, name: str) -> None:

@@ -20,14 +20,14 @@ from gateway.errors import (
     PolicyDenied,
     Unauthenticated,
 )
-from gateway.evidence import UNKNOWN_ORGANISATION, intent, lost, refusal
+from gateway.evidence import UNKNOWN_ORGANISATION, Loss, intent, lost, refusal
 from gateway.identity import KeyTable
 from gateway.passage import Arrival
 from gateway.recall import Recaller
 from gateway.rollout.versions import PolicySet
 from gateway.routing import decision_digest, gather, rule
 from gateway.snapshot import Snapshot
-from gateway.types import AuditRecord, Inspection, Principal, Reservation
+from gateway.types import AuditRecord, Inspection, Principal, Reservation, Usage
 from policies.decide import decide
 from tests.gateway.providers.samples import make_target
 from tests.identifiers import card
@@ -201,8 +201,24 @@ def test_how_long_the_longest_of_several_prompts_is_is_part_of_the_facts() -> No
     assert Recaller({BOARD.digest: BOARD.facts_for(None)}.get).facts(record) == facts
 
 
+LOSS = Loss("i", "here", "cloud", "ann", 7)
+
+
 def test_a_clock_set_back_gives_no_negative_duration() -> None:
     begun = structs.replace(ARRIVAL, arrived_us=100)
     error = GatewrightError("gone")
-    assert lost(begun, PRINCIPAL, "i", error, utc_us=130).duration_us == 30
-    assert lost(begun, PRINCIPAL, "i", error, utc_us=40).duration_us == 0
+    assert lost(begun, PRINCIPAL, LOSS, error, utc_us=130).duration_us == 30
+    assert lost(begun, PRINCIPAL, LOSS, error, utc_us=40).duration_us == 0
+
+
+def test_a_cost_that_nobody_counted_says_that_it_is_what_was_set_aside() -> None:
+    error = GatewrightError("gone")
+    record = lost(ARRIVAL, PRINCIPAL, LOSS, error, utc_us=130)
+    assert (record.intent, record.subject) == ("i", "ann")
+    assert (record.target, record.provider, record.cost_microusd) == ("here", "cloud", 7)
+    assert (record.usage, record.detail) == (None, {"cost": "reserved"})
+    usage = Usage(input_tokens=3)
+    record = lost(ARRIVAL, PRINCIPAL, structs.replace(LOSS, usage=usage), error, utc_us=130)
+    assert (record.cost_microusd, record.usage, record.detail) == (7, usage, {})
+    free = structs.replace(LOSS, cost_microusd=0)
+    assert lost(ARRIVAL, PRINCIPAL, free, error, utc_us=130).detail == {}

@@ -70,6 +70,9 @@ class ParkedLine(Struct, frozen=True):
     ticket: bytes
     failures: int
     is_ending: bool
+    target: str = ""
+    provider: str = ""
+    parked_us: int = 0
 
     def __repr__(self) -> str:
         return f"ParkedLine({self.line.number})"  # The rest is content.

@@ -82,7 +82,7 @@ class ParkedLineStore:
                 _LINES.number,
                 _LINES.sealed_ticket,
                 _LINES.failures,
-                _LINES.is_ending,
+                *(_LINES.is_ending, _LINES.target, _LINES.provider, _LINES.parked_us),
                 batch_lines.c.sealed_id,
                 batch_lines.c.sealed_body,
             )
@@ -154,4 +154,12 @@ async def _end(
 
 def _parked_line(row: Any, key: ContentKey) -> ParkedLine:
     ticket = key.opened(row.sealed_ticket, "ticket", row.number) or b""
-    return ParkedLine(opened_line(row, key), ticket, row.failures, bool(row.is_ending))
+    return ParkedLine(
+        opened_line(row, key),
+        ticket,
+        row.failures,
+        bool(row.is_ending),
+        row.target,
+        row.provider,
+        row.parked_us,
+    )

@@ -24,8 +24,10 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.audit.projection import Position, ProjectedRecord, SequencedRecord
+from gateway.audit.reckoning import OpenIntent
 from gateway.audit.second import SECOND_SUFFIX
 from gateway.audit.segments import Place, read_entries
+from gateway.passage import NATIVE
 from gateway.store.engine import Database
 from gateway.store.evidence.awaited import recalled
 from gateway.store.evidence.numbering import Before, TakenError, move, take_numbers
@@ -46,6 +48,8 @@ from gateway.types import AuditRecord
 
 
 _PAGE = 500
+_UNREAD = AuditRecord("intent", "", "", 0)
+"""In place of one whose bytes are damaged, or gone with their segment."""
 _Row = tuple[Any, ...]
 Also = Callable[[AsyncConnection], Awaitable[None]]
 _STORED = (
@@ -243,6 +247,19 @@ class DatabaseAuditSink:
         query = AuditQuery(organisation=organisation, stage="outcome", request_id=request_id)
         found = await self.newest(query, 1)
         return found[0].projected.record if found else None
+
+    async def parked(self, organisation: str, batch: str, line: int) -> OpenIntent | None:
+        """The newest intent of a batch's line that was to wait for a vendor; None for none here.
+
+        All of the batch's intents are read: lines by their number are nowhere found at once.
+        """
+        found: OpenIntent | None = None
+        query = AuditQuery(organisation=organisation, stage="intent", batch=batch)
+        async for row in self.records(query):
+            record = row.projected.record if row.projected.raw_json else _UNREAD
+            if record.detail.get("line") == str(line) and record.detail.get("path") == NATIVE:
+                found = OpenIntent(record, row.projected.leaf_hash)
+        return found
 
     async def _records_of(
         self, rows: Sequence[RowMapping], *, strict: bool = False

@@ -8,6 +8,7 @@ import msgspec
 from sqlalchemy import func, select
 
 from gateway.audit.memory import MemoryAuditLog
+from gateway.audit.reckoning import OpenIntent
 from gateway.batches import Batch, Line, Project
 from gateway.batching.forgetting import Forgetting
 from gateway.batching.intake import LineIntake
@@ -20,6 +21,7 @@ from gateway.batching.parked_reservations import ParkedReservations
 from gateway.batching.parking import deferred, ticket_of
 from gateway.batching.parts import stake_of
 from gateway.batching.pipeline import BatchPipeline
+from gateway.batching.remnants import Remnants
 from gateway.board import TargetBoard
 from gateway.clock import StoppedClock
 from gateway.conclusion import Conclusion
@@ -32,7 +34,7 @@ from gateway.metrics import Metrics
 from gateway.money.budgets import Limit
 from gateway.oversight.deeds import Deeds
 from gateway.parcels import ParcelService, VendorBatch
-from gateway.passage import Arrival, Errand, Passage
+from gateway.passage import NATIVE, Arrival, Errand, Passage
 from gateway.ports import UpstreamBody
 from gateway.providers.scripted import ScriptedProvider
 from gateway.providers.scripted_parcels import ScriptedParcels
@@ -162,6 +164,14 @@ class Lot:
     async def outcome_of(self, organisation: str, request_id: str) -> AuditRecord | None:
         return None if self.hides_outcomes else self.outcomes(organisation).get(request_id)
 
+    async def intent_of(self, organisation: str, batch: str, line: int) -> OpenIntent | None:
+        found = None
+        for each in self.audit.records if not self.hides_outcomes else ():
+            detail = {"batch": batch, "line": str(line), "path": NATIVE}
+            if (each.stage, each.organisation, each.detail) == ("intent", organisation, detail):
+                found = OpenIntent(each, f"leaf of {each.request_id}")
+        return found
+
     def outcomes(self, organisation: str = "acme") -> dict[str, AuditRecord]:
         ends = [each for each in self.audit.records if each.stage == "outcome"]
         found = {each.request_id: each for each in ends if each.organisation == organisation}
@@ -227,7 +237,13 @@ class Worker:
             clock,
             metrics=metrics,
             outcome_of=lot.outcome_of,
-            new_request_id=lambda: f"req-{secrets.token_hex(4)}",
+            remnants=Remnants(
+                self.reservations,
+                clock,
+                intent_of=lot.intent_of,
+                outcome_of=lot.outcome_of,
+                new_request_id=lambda: f"req-{secrets.token_hex(4)}",
+            ),
         )
         deeds, copies = Deeds(lot.audit, clock), VendorCopies(lot.database, clock)
         journeys = ParcelJourneys(

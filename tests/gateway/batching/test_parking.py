@@ -11,6 +11,7 @@ from gateway.batching.parking import (
     PLAIN_TIERS,
     Remnant,
     RemnantIntent,
+    RemnantReservation,
     decode_ticket,
     deferred,
     encode_ticket,
@@ -227,7 +228,11 @@ def test_a_ticket_is_read_as_far_as_this_version_can() -> None:
     raw = encode_ticket(ticket)
     assert decode_ticket(raw) == ticket
     assert ticket.facts.targets == ()
-    left = Remnant("req-1", passage.arrival.arrived_us, RemnantIntent("ab"))
+    left = Remnant(
+        *("req-1", passage.arrival.arrived_us, RemnantIntent("ab")),
+        RemnantReservation(("org:acme",), 7),
+        "s",
+    )
     assert remnant_of(ticket) == left
     damaged = msgspec.msgpack.decode(raw)
     del damaged["plan"]

@@ -127,6 +127,26 @@ async def test_a_second_outcome_of_a_line_is_numbered_and_counts_nowhere(
     assert (total.requests, total.cost_microusd) == (2, 14)
 
 
+async def test_the_intent_of_a_parked_line_is_the_newest_of_its_own(
+    sink: DatabaseAuditSink,
+) -> None:
+    line = {"batch": "batch_1", "line": "1", "path": "native_batch"}
+    details = [
+        *(line, line, line | {"line": "11"}, line | {"batch": "batch_2"}),
+        {"batch": "batch_1", "line": "1"},
+    ]
+    begun = [
+        msgspec.structs.replace(outcome(number), stage="intent", detail=detail)
+        for number, detail in enumerate(details, 1)
+    ]
+    theirs = msgspec.structs.replace(begun[0], request_id="r9", organisation="other")
+    stored = batch_of("w1", [*begun, theirs, msgspec.structs.replace(begun[1], stage="outcome")])
+    assert await sink.store(stored, "w1", START, (1, 700))
+    assert await sink.parked("acme", "batch_1", 1) == OpenIntent(begun[1], stored[1].leaf_hash)
+    assert await sink.parked("acme", "batch_1", 2) is None
+    assert await sink.parked("acme", "batch_3", 1) is None
+
+
 @pytest.mark.parametrize("end", [closing, refused])
 @pytest.mark.parametrize("is_apart", [True, False])
 async def test_a_second_end_of_what_was_left_open_counts_nowhere_either(

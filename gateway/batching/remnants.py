@@ -1,0 +1,129 @@
+"""What is left of a parked line that cannot be read any more: whose it is, and what is owed for it.
+
+Its vendor may have been asked, so it is never free where that answered: it costs what the vendor
+counted, by the price that its ticket has, or what was set aside where that cannot be told.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from msgspec import structs
+
+from gateway.audit.reckoning import OpenIntent
+from gateway.batches import Batch
+from gateway.batching.owed import OutcomeOf, late_cost
+from gateway.batching.parked_reservations import ParkedReservations
+from gateway.batching.parking import (
+    Remnant,
+    RemnantIntent,
+    RemnantReservation,
+    Ticket,
+    remnant_of,
+)
+from gateway.batching.pipeline import SERVED_AS
+from gateway.batching.unanswered import UNENDED
+from gateway.clock import MINUTE_US, Clock
+from gateway.dialects.registry import DIALECTS
+from gateway.errors import GatewrightError, NotReady
+from gateway.evidence import Loss
+from gateway.money.bills import Bill, charged
+from gateway.parcels import VendorResult
+from gateway.store.batching.parcel_rows import ParkedLine
+
+
+Said = VendorResult | GatewrightError
+"""What a vendor said of a line, or why it said nothing."""
+IntentOf = Callable[[str, str, int], Awaitable[OpenIntent | None]]
+"""Organisation, batch and line → the newest intent on record of a line that was parked."""
+ON_RECORD_US: Final = 10 * MINUTE_US
+"""So long after a line was parked its intent may still be on its way into the database."""
+
+
+class Remnants:
+    """Says whose a line is whose ticket does not."""
+
+    def __init__(
+        self,
+        reservations: ParkedReservations,
+        clock: Clock,
+        *,
+        intent_of: IntentOf,
+        outcome_of: OutcomeOf,
+        new_request_id: Callable[[], str],
+    ) -> None:
+        self._reservations = reservations
+        self._clock = clock
+        self._intent_of = intent_of
+        self._outcome_of = outcome_of
+        self._new_request_id = new_request_id
+
+    async def of(self, batch: Batch, line: ParkedLine, ticket: Ticket | Remnant) -> Remnant:
+        """What is known of a line, from its ticket, the log, or what is set aside here.
+
+        Where nothing is, it has a new name, and nobody can tell what it costs or whose it was.
+
+        Raises:
+            NotReady: its intent may be in the database in a moment.
+        """
+        remnant = remnant_of(ticket) if isinstance(ticket, Ticket) else ticket
+        if remnant.request_id and remnant.reservation.accounts:
+            return remnant
+        number = line.line.number
+        request_id, held = self._reservations.held_for(batch.batch_id, number)
+        name = remnant.request_id or request_id
+        intent = await self._intent(batch, line)
+        if intent is not None and name in ("", intent.record.request_id):
+            return _remnant_of(intent)
+        if name and held is not None:
+            kept = RemnantReservation(held.accounts, held.amount_microusd)
+            return structs.replace(remnant, request_id=name, reservation=kept)
+        if self._clock.utc_us() - line.parked_us < ON_RECORD_US:
+            raise NotReady("the intent of a line is not in the database yet")
+        return structs.replace(remnant, request_id=name or self._new_request_id())
+
+    async def _intent(self, batch: Batch, line: ParkedLine) -> OpenIntent | None:
+        """Its own: one that has ended before this line began to is of an earlier journey."""
+        organisation = batch.project[0]
+        intent = await self._intent_of(organisation, batch.batch_id, line.line.number)
+        if intent is None or line.is_ending:
+            return intent
+        ended = await self._outcome_of(organisation, intent.record.request_id)
+        return intent if ended is None else None
+
+
+def _remnant_of(intent: OpenIntent) -> Remnant:
+    begun = intent.record
+    late = late_cost(begun, begun.reserved_microusd)
+    return Remnant(
+        begun.request_id,
+        begun.utc_us,
+        RemnantIntent(intent.leaf_hash),
+        RemnantReservation(late.accounts, late.cost_microusd),
+        begun.subject,
+    )
+
+
+def loss_of(
+    line: ParkedLine, ticket: Ticket | Remnant, remnant: Remnant, said: Said | None
+) -> Loss:
+    """What is owed for a line, after what its vendor said of it; None where it was never asked."""
+    loss = Loss(remnant.intent.leaf_hash, line.target, line.provider, remnant.subject)
+    reserved_microusd = remnant.reservation.amount_microusd
+    if isinstance(said, VendorResult) and said.kind == "answered":
+        if isinstance(ticket, Ticket):
+            with suppress(GatewrightError):
+                return _counted(loss, ticket, said)
+    elif said is not UNENDED:
+        return loss
+    is_unknown = not remnant.reservation.accounts
+    return structs.replace(loss, cost_microusd=reserved_microusd, is_unknown=is_unknown)
+
+
+def _counted(loss: Loss, ticket: Ticket, said: VendorResult) -> Loss:
+    """By the vendor's own count; raises GatewrightError where its answer cannot be read."""
+    usage = DIALECTS[ticket.dialect].decode_reply(said.body).usage
+    usage = structs.replace(usage, service_tier=SERVED_AS)
+    bill = Bill(ticket.plan.candidates[0].target, usage)
+    (cost_microusd,) = charged([bill], ticket.plan.worst_cost_microusd)
+    return structs.replace(loss, cost_microusd=cost_microusd, usage=usage)
