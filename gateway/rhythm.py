@@ -10,6 +10,7 @@ HEALTH_S = 1.0
 PROJECTION_S = 1.0
 SINKS_S = 1.0
 ALERTS_S = 5.0
+OLD_ALERTS_S = 3600.0
 PARITY_S = 1.0
 """How often it is asked whether replicas are to be compared; when, `gateway.pool.parity` says."""
 CHECKPOINTS_S = 5.0

@@ -19,6 +19,7 @@ from gateway.ports import AuditLog, Provider
 from gateway.providers.egress import Egress
 from gateway.store.engine import Database
 from gateway.store.evidence.integration import Integration
+from gateway.store.money.alerts import AlertTable
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.guard import CanaryGuard
 from gateway.store.policies.scheduler import Scheduler
@@ -115,12 +116,14 @@ def _keeping(parts: Tended) -> tuple[Duty, ...]:
         parts.cache.forget_before(parts.clock.monotonic_s() - CACHE_S_MAX)
 
     threads = parts.threads
+    forget_alerts = AlertTable(parts.database, parts.clock).forget_old
     return (
         *parts.integration.duties,
         Duty("log", rhythm.LOG_S, write_log, Event.UPKEEP_FAILED),
         Duty("floods", rhythm.FLOODS_S, parts.floods.tell, Event.UPKEEP_FAILED),
         Duty("answers", rhythm.ANSWERS_S, threads.tidy, Event.UPKEEP_FAILED, threads.wake),
         Duty("cache", rhythm.ANSWERS_S, tidy_cache, Event.UPKEEP_FAILED),
+        Duty("old alerts", rhythm.OLD_ALERTS_S, forget_alerts, Event.UPKEEP_FAILED),
     )
 
 

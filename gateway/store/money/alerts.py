@@ -1,21 +1,24 @@
 """Which budget alerts were sent: each budget, window and percentage once, whoever sends it."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, and_, insert, select, update
+from sqlalchemy import ColumnElement, and_, delete, exists, insert, not_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from gateway.clock import Clock
+from gateway.clock import DAY_US, Clock
 from gateway.money.budgets import WindowKind
 from gateway.store.engine import Database
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import Budget
-from gateway.store.schema.tables import budget_alerts
+from gateway.store.schema.tables import budget_alerts, budgets
 
 
 CLAIM_US = 60_000_000
 """Whoever claimed an alert and has not sent it by then gives it up to others."""
+KEPT_US: Final = 400 * DAY_US
+"""So long it is remembered, and shown, that a budget of a window that is over was used up."""
 
 
 class Alert(Struct, frozen=True):
@@ -82,6 +85,19 @@ class AlertTable:
         )
         async with self._database.reading() as connection:
             return [SentAlert(*row) for row in (await connection.execute(query)).all()]
+
+    async def forget_old(self) -> None:
+        """Let old alerts go, but those of windows that still run: they would be due again."""
+        since_us = self._clock.utc_us() - KEPT_US
+        columns = budget_alerts.c
+        runs = exists().where(
+            budgets.c.account == columns.account,
+            budgets.c.window_kind == columns.window_kind,
+            budgets.c.window_start_us <= columns.window_start_us,
+        )
+        old = delete(budget_alerts).where(columns.claimed_us < since_us, not_(runs))
+        async with self._database.writing() as connection:
+            await connection.execute(old)
 
     async def sent(self, alert: Alert) -> None:
         change = update(budget_alerts).where(_is(alert)).values(sent_us=self._clock.utc_us())

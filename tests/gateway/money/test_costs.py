@@ -27,7 +27,7 @@ from gateway.money.costs import (
 from gateway.price import Price
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
-from gateway.store.money.alerts import CLAIM_US, AlertTable
+from gateway.store.money.alerts import CLAIM_US, KEPT_US, AlertTable
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.spending import DIMENSIONS, Period, SpendingReader
@@ -265,6 +265,49 @@ async def test_a_share_that_a_higher_limit_made_less_is_alerted_of_when_it_is_re
 
     assert seen == [[], [], [(*total, 80)], [(*total, 100)]]
     assert await told_after(0, "org:globex") == []
+    await ledger.close()
+
+
+@pytest.mark.anyio
+async def test_old_alerts_are_forgotten_but_for_windows_that_still_run(database: Database) -> None:
+    """A total never ends: its alerts would ring again. Of a limit that was removed none does."""
+    clock = StoppedClock(START_US)
+    table, alerts = LeaseTable(database, clock), AlertTable(database, clock)
+    for limit in (Limit("org:acme", 100), Limit("org:acme", 100, "day"), Limit("org:gone", 100)):
+        await table.set_limit(limit)
+    ledger = LeasedLedger(table, clock, "w1", flush_every_s=3600.0, patience_s=0.0)
+    await ledger.start()
+
+    async def told() -> int:
+        for account in ("org:acme", "org:gone"):
+            ledger.settle(await ledger.reserve((account,), 1), 1)
+        await ledger.flush()
+        due = await alerts.claim(await table.budgets(), (1,))
+        for alert in due:
+            await alerts.sent(alert)
+        return len(due)
+
+    async def kept() -> list[tuple[str, str, int]]:
+        found = await alerts.newest(100)
+        return sorted((each.account, each.window, each.claimed_us) for each in found)
+
+    first_us = clock.utc_us()
+    assert await told() == 3
+    await table.remove_limit("org:gone", "total")
+    await ledger.refresh()
+    clock.advance(KEPT_US / 1e6)
+    await alerts.forget_old()
+    assert len(await kept()) == 3
+    clock.advance(1.0)
+    await alerts.forget_old()
+    # Its window runs on as long as nobody spends in a later one.
+    assert await kept() == [("org:acme", "day", first_us), ("org:acme", "total", first_us)]
+    assert await told() == 1
+    await alerts.forget_old()
+    (day, total) = await kept()
+    assert (day[:2], total) == (("org:acme", "day"), ("org:acme", "total", first_us))
+    assert day[2] == clock.utc_us()
+    assert await told() == 0
     await ledger.close()
 
 
