@@ -24,7 +24,7 @@ from gateway.clock import SECOND_US, Clock
 from gateway.dispatch.attempts import TAKEN_OVER
 from gateway.errors import NotReady, Unauthenticated
 from gateway.metrics import Metrics
-from gateway.secrets.content_keys import ContentKey
+from gateway.secrets.content_keys import ContentKey, KeyClosed
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.leads import LeadOver
 from gateway.store.batching.lines import Claim, LineStore
@@ -202,6 +202,8 @@ class BatchRunner:
         """A batch whose row cannot be opened keeps no other one waiting."""
         try:
             await step
+        except KeyClosed:
+            return  # Whoever read the row has said so, once.
         except NotReady as error:
             self._log.warning(
                 Event.BATCH_FAILED,

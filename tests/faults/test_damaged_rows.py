@@ -8,6 +8,7 @@ from anthropic import AsyncAnthropic
 from openai.types import Batch
 from sqlalchemy import select, update
 
+from gateway.rhythm import BATCHES_S
 from gateway.store.batching.files import kept_files
 from gateway.store.engine import open_database
 from gateway.store.schema.batches import batches
@@ -99,7 +100,10 @@ async def test_a_batch_that_lost_what_its_maker_said_ends_with_what_it_has(
 
 @pytest.mark.either
 async def test_a_batch_whose_key_is_lost_waits_until_somebody_cancels_it(
-    tmp_path: Path, database_url: str, own_upstreams: Upstreams
+    tmp_path: Path,
+    database_url: str,
+    own_upstreams: Upstreams,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """It may be the master key that is the wrong one: nothing is given up by itself."""
     hold = asyncio.Event()
@@ -118,9 +122,14 @@ async def test_a_batch_whose_key_is_lost_waits_until_somebody_cancels_it(
         assert (await ended(client, whole)).status == "completed"
         waiting = await client.batches.retrieve(lost.id)
         assert (waiting.status, codes(waiting)) == ("in_progress", ["batch_damaged"])
+        await asyncio.sleep(4 * BATCHES_S)
         lost = await ended(client, await client.batches.cancel(lost.id))
         assert lost.status == "cancelled"
     assert len(own_upstreams.engine.calls) == 1
+    said = [each for each in capfd.readouterr().err.splitlines() if "batch:failed" in each]
+    assert len(said) == 1, "once, and not each time that it is looked at"
+    assert lost.id in said[0]
+    assert "BatchUnreadable" in said[0]
 
 
 @pytest.mark.either
