@@ -1,0 +1,61 @@
+"""What is charged for a request's calls: what was counted exactly, estimates up to a bound."""
+
+import pytest
+from msgspec import structs
+
+from gateway.money.bills import Bill, charged
+from gateway.types import Usage
+from tests.gateway.providers.samples import make_target
+
+
+SAMPLE = make_target()
+TARGET = structs.replace(
+    SAMPLE,
+    price=structs.replace(SAMPLE.price, input_microusd_per_mtok=1_000_000, batch_percent=50),
+)
+"""Each token of input costs a micro-dollar."""
+
+
+def counted(cost: int) -> Bill:
+    return Bill(TARGET, Usage(input_tokens=cost))
+
+
+def estimated(cost: int) -> Bill:
+    return Bill(TARGET, Usage(input_tokens=cost, estimated=True))
+
+
+NOTHING = Bill(TARGET, None)
+
+
+@pytest.mark.parametrize(
+    ("bills", "reserved", "costs"),
+    [
+        ([], 100, ()),
+        ([NOTHING], 100, (0,)),
+        # What an upstream counted is owed exactly, also beyond what was set aside.
+        ([counted(70)], 100, (70,)),
+        ([counted(170)], 100, (170,)),
+        ([counted(170)], 0, (170,)),
+        # An estimate is not: it takes nobody above that.
+        ([estimated(100)], 100, (100,)),
+        ([estimated(101)], 100, (100,)),
+        ([estimated(1)], 0, (0,)),
+        # Exact ones come first, wherever they stand; estimates share the rest in their order.
+        ([estimated(90), counted(30)], 100, (70, 30)),
+        ([counted(30), estimated(90)], 100, (30, 70)),
+        ([estimated(60), estimated(60)], 100, (60, 40)),
+        ([estimated(20), NOTHING, counted(30), estimated(90)], 100, (20, 0, 30, 50)),
+        ([estimated(70), estimated(70), estimated(70)], 100, (70, 30, 0)),
+        # Nothing is left for estimates where exact ones took more than all; none becomes negative.
+        ([estimated(5), counted(170), estimated(5)], 100, (0, 170, 0)),
+    ],
+)
+def test_estimates_share_what_exact_bills_leave(
+    bills: list[Bill], reserved: int, costs: tuple[int, ...]
+) -> None:
+    assert charged(bills, reserved) == costs
+
+
+def test_the_price_of_a_batch_is_paid_where_it_is_one() -> None:
+    whole = counted(70)
+    assert charged([whole, structs.replace(whole, is_batch=True)], 100) == (70, 35)
