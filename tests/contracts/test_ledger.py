@@ -149,6 +149,7 @@ async def test_a_cost_above_the_reservation_is_booked_and_stops_what_follows(
     ledger.settle(await ledger.reserve(PATH, 10), 130)
     assert ledger.left_microusd(PATH) == -30
     assert await is_refused(ledger, 1)
+    assert not await is_refused(ledger, 0), "what costs nothing needs nothing"
 
 
 async def test_an_overrun_within_the_limit_leaves_exactly_the_rest(
@@ -210,7 +211,7 @@ async def test_a_day_ends_and_the_next_begins_with_its_whole_limit(
     across = await ledger.reserve(PATH, 40)
     ledger.settle(await ledger.reserve(PATH, 60), 60)
     assert await is_refused(ledger, 1)
-    clock.advance(2.0)
+    clock.advance(1.0)  # Midnight is of the new day, to the micro-second.
     reservation = await ledger.reserve(PATH, 100)
     ledger.settle(across, 40)  # It was admitted yesterday and is charged there.
     assert await is_refused(ledger, 1)

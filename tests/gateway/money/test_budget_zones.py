@@ -47,6 +47,17 @@ def test_a_day_is_as_long_as_it_is_there(zone: str, now: str, start: str, hours:
     assert window_end_us("day", began, zone) - began == hours * 3600 * US
 
 
+@pytest.mark.parametrize("fold", [0, 1])
+def test_a_midnight_that_comes_twice_begins_one_day(fold: int) -> None:
+    """In Havana clocks go back from one to midnight: the second gives no second limit."""
+    zone, first = "America/Havana", us("2027-11-07T00:00:00", "America/Havana")
+    twice = datetime(2027, 11, 7, 0, 30, tzinfo=ZoneInfo(zone), fold=fold)
+    moment_us = int(twice.timestamp()) * US
+    assert moment_us - first == (1 + 2 * fold) * 1800 * US
+    assert window_start_us("day", moment_us, zone) == first
+    assert window_end_us("day", moment_us, zone) - first == 25 * 3600 * US
+
+
 @given(
     st.integers(0, 4_000_000_000),
     st.sampled_from(["total", "day", "month"]),

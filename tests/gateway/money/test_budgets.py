@@ -91,9 +91,10 @@ def test_what_expired_can_be_booked_for_another_lease_and_is_forgotten_then() ->
     book.expire(10 * SECOND_US)
     book.expire(20 * SECOND_US)
     book.close(late, 25)
-    assert (held.spent, held.reserved) == (25, 0)
+    assert (held.spent, held.reserved, held.open) == (25, 0, 1)
 
     book.expire(20 * SECOND_US + 1)
+    assert held.open == 0, "what cannot be settled any more keeps no slice leased"
 
     for ended in (late, lost):
         with pytest.raises(ReservationEndedError):

@@ -6,7 +6,14 @@ import pytest
 
 from gateway.clock import StoppedClock
 from gateway.errors import BudgetExhausted
-from gateway.money.budgets import Limit, MemoryLedger, end_user_account, end_user_reference
+from gateway.identity import Peppers
+from gateway.money.budgets import (
+    Limit,
+    MemoryLedger,
+    end_user_account,
+    end_user_reference,
+    end_user_subject,
+)
 from gateway.store.engine import Database
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
@@ -215,3 +222,10 @@ def test_an_account_of_an_end_user_does_not_show_who_that_is() -> None:
     assert account.startswith("user:acme/")
     assert "ann" not in account
     assert account != other
+
+
+def test_nobody_is_followed_from_one_organisation_into_another() -> None:
+    """Records name an end user by this: whoever sees those of both must not see that it is one."""
+    keyed = Peppers({1: b"p" * 32}).keyed
+    subjects = {end_user_subject(name, "ann@example.org", keyed) for name in ("acme", "other")}
+    assert len(subjects) == 2
