@@ -211,5 +211,10 @@ class Batch(Struct, frozen=True):
         return f"Batch({self.batch_id}, {self.state})"
 
     @property
+    def may_be_cancelled(self) -> bool:
+        """One that is damaged also while it is finished: without its key that never ends."""
+        return self.state in OPEN or (self.is_damaged and self.state == "finalizing")
+
+    @property
     def is_over(self) -> bool:
         return self.state not in ACTIVE

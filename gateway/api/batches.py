@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from gateway.api.bodies import whole_body
 from gateway.api.front import Front
 from gateway.api.paging import page_asked
-from gateway.batches import OPEN, Batch, BatchKind, Project, Told
+from gateway.batches import Batch, BatchKind, Project, Told
 from gateway.clock import DAY_US, HOUR_US
 from gateway.configuration.sections import BatchSettings
 from gateway.configuration.settings import Limits
@@ -99,8 +99,8 @@ class Desk(Struct, frozen=True):
             RequestInvalid: it is over, or its last line has ended.
         """
         batch = await self.found(principal, batch_id, kind)
-        if batch.state in OPEN:
-            await self.batches.cancel(batch_id)
+        if batch.may_be_cancelled:
+            await self.batches.cancel(batch)
             batch = await self.found(principal, batch_id, kind)
         if batch.state not in {"cancelling", "cancelled"}:
             raise RequestInvalid(f"A batch that is {batch.state} cannot be cancelled.")

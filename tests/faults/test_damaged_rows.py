@@ -133,6 +133,30 @@ async def test_a_batch_whose_key_is_lost_waits_until_somebody_cancels_it(
 
 
 @pytest.mark.either
+async def test_a_batch_whose_key_is_lost_can_be_cancelled_after_its_window_too(
+    tmp_path: Path, database_url: str, own_upstreams: Upstreams
+) -> None:
+    hold = asyncio.Event()
+    async with (
+        RunningGateway(tmp_path, database_url, own_upstreams, more=ONE_BY_ONE) as gateway,
+        speaking(gateway.url, await gateway.issue_key()) as client,
+    ):
+        own_upstreams.engine.answer_once(Answer(hold=hold))
+        await make(client, marked(1))
+        await calls(own_upstreams, 1)
+        lost = await make(client, marked(1))
+        while (await client.batches.retrieve(lost.id)).status != "in_progress":
+            await asyncio.sleep(0.01)
+        is_lost = update(batches).where(batches.c.id == lost.id)
+        await change(database_url, is_lost.values(wrapped_key=DAMAGE, expires_us=1))
+        while (await client.batches.retrieve(lost.id)).status != "finalizing":
+            await asyncio.sleep(0.01)
+        hold.set()
+        lost = await ended(client, await client.batches.cancel(lost.id))
+        assert lost.status == "cancelled"
+
+
+@pytest.mark.either
 async def test_a_damaged_file_is_listed_as_such_among_the_others(
     tmp_path: Path, database_url: str, own_upstreams: Upstreams
 ) -> None:

@@ -127,11 +127,11 @@ class BatchStore:
             kept_as = (await connection.execute(query)).scalar_one_or_none()
         return self.key_of(batch, kept_as) if kept_as is not None else None
 
-    async def cancel(self, batch_id: str) -> bool:
+    async def cancel(self, batch: Batch) -> bool:
         """Whether it could be cancelled; from now on no line of it begins."""
         return await self._move(
-            batch_id,
-            OPEN,
+            batch.batch_id,
+            (*OPEN, "finalizing") if batch.is_damaged else OPEN,
             state="cancelling",
             ending="cancelled",
             cancelling_us=self._clock.utc_us(),

@@ -199,7 +199,7 @@ async def test_no_line_is_made_of_a_batch_that_was_cancelled_while_it_was_taken_
     batch = await away.batch()
 
     async def cancel() -> None:
-        assert await other.batches.cancel(batch.batch_id)
+        assert await other.batches.cancel(batch)
         await other.finish(batch)
 
     before(away.lines, "add", cancel, 3)

@@ -135,7 +135,7 @@ async def test_a_parcel_that_may_not_go_there_stays_and_its_lines_go_one_by_one(
 
 async def test_a_parcel_that_nobody_wants_any_more_is_not_sent(lot: Lot) -> None:
     worker = await handing_over(lot, ParcelFaults())
-    assert await lot.batches.cancel(lot.batch.batch_id)
+    assert await lot.batches.cancel(lot.batch)
     await worker.tend()
     assert (lot.taken(), await lot.rows()) == ([], [])
     assert {each.error for each in lot.outcomes().values()} == {ClientGone.code}
@@ -246,7 +246,7 @@ async def test_what_cannot_be_told_to_end_is_waited_for_and_no_line_is_sent_twic
 
 async def test_a_vendor_that_does_not_end_what_it_is_told_to_is_not_waited_for(lot: Lot) -> None:
     worker = await slow(lot)
-    assert await lot.batches.cancel(lot.batch.batch_id)
+    assert await lot.batches.cancel(lot.batch)
     lot.vendor.error = UpstreamUnreachable("away")
     times = 0
     while set((await lot.states()).values()) == {"parked"}:
@@ -286,7 +286,7 @@ async def test_a_batch_that_never_ends_is_told_to_so_often_and_not_again(
         lot.clock.advance(OVERDUE_S)
         await worker.ledger.flush()
     else:
-        assert await lot.batches.cancel(lot.batch.batch_id)
+        assert await lot.batches.cancel(lot.batch)
     while set((await lot.states()).values()) == {"parked"}:
         await worker.tend()
     await worker.tend(60)
@@ -319,7 +319,7 @@ async def test_what_never_ended_is_deleted_when_it_does_and_given_up_after_thirt
     async with lot.database.writing() as connection:
         copy = {"parcel": row.parcel_id, "organisation": "acme", "state": "ordered"}
         await connection.execute(filled(vendor_copies, **copy, provider="scripted"))
-    assert await lot.batches.cancel(lot.batch.batch_id)
+    assert await lot.batches.cancel(lot.batch)
     while set((await lot.states()).values()) == {"parked"}:
         await worker.tend()
     if does_end:
