@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gateway.clock import StoppedClock
-from gateway.errors import BudgetExhausted
+from gateway.errors import BudgetExhausted, NotReady
 from gateway.identity import Peppers
 from gateway.money.budgets import (
     Limit,
@@ -102,6 +102,8 @@ async def test_without_a_limit_end_users_leave_no_trace(
     await ledger.refresh()
     assert not await admitted(ledger, "ann", 6)
     await table.remove_limit(EACH)
+    with pytest.raises(NotReady):  # Who comes before that is heard is told to come again.
+        await ledger.reserve(path("bob"), 5)
     await ledger.refresh()
     assert await admitted(ledger, "ann", 10**9)
     await ledger.close()

@@ -90,6 +90,16 @@ async def test_a_window_that_is_over_is_let_be_and_so_is_a_limit_that_came_later
     assert found[ORG, "day"] == found["key:abc", "total"] == 0
 
 
+async def test_a_day_that_nobody_else_began_pays_what_is_booked_on_it(
+    table: LeaseTable, database: Database, clock: StoppedClock
+) -> None:
+    """The row is of an earlier day until then: what was added to that would be forgotten."""
+    await limited(table, "day")
+    clock.advance(2 * DAY_S)
+    assert await LateBookings(database, clock).book(late(clock, ORG))
+    assert (await spent(table))[ORG, "day"] == 70
+
+
 async def test_what_workers_hold_stays_theirs_and_they_hear_of_it(
     table: LeaseTable, database: Database, clock: StoppedClock
 ) -> None:

@@ -60,6 +60,20 @@ async def test_the_morning_after_all_of_a_days_limit_is_left_before_anybody_rese
     await asked.close()
 
 
+async def test_the_morning_after_a_change_the_new_limit_is_left(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    await table.set_limit(Limit(ORG[0], 1000, "day"))
+    ledger = await started(table, clock)
+    await spend(ledger, 400)
+    await table.set_limit(Limit(ORG[0], 500, "day"))
+    await ledger.refresh()
+    assert ledger.left_microusd(ORG) == 100
+    clock.advance(DAY_S)
+    assert ledger.left_microusd(ORG) == 500
+    await ledger.close()
+
+
 async def test_what_others_gave_back_is_heard_of_by_who_only_asks_what_is_left(
     table: LossyTable, clock: StoppedClock
 ) -> None:
