@@ -60,7 +60,7 @@ async def test_the_morning_after_all_of_a_days_limit_is_left_before_anybody_rese
     await asked.close()
 
 
-async def test_the_morning_after_a_change_the_new_limit_is_left(
+async def test_the_morning_after_a_change_the_new_limit_is_left_and_after_its_end_none(
     table: LossyTable, clock: StoppedClock
 ) -> None:
     await table.set_limit(Limit(ORG[0], 1000, "day"))
@@ -71,6 +71,9 @@ async def test_the_morning_after_a_change_the_new_limit_is_left(
     assert ledger.left_microusd(ORG) == 100
     clock.advance(DAY_S)
     assert ledger.left_microusd(ORG) == 500
+    await table.remove_limit(ORG[0])
+    await ledger.refresh()
+    assert ledger.left_microusd(ORG) is None, "policy would go on as if there were a limit"
     await ledger.close()
 
 
