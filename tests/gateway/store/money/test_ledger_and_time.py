@@ -263,6 +263,9 @@ async def test_what_is_remembered_of_callers_and_of_too_many_end_users_has_bound
         await spend(ledger, 10, (ORG[0], f"user:acme/{number}"))
         assert len(ledger._held.paths) <= 3
         assert len(ledger._held.others) <= 3
+    for number in range(8):
+        await spend(ledger, 10, (ORG[0], f"key:{number}"))
+        assert len(ledger._held.paths) <= 3
     await ledger.close()
 
     assert await sums(table, "user:acme/0") == (10, 0)
@@ -306,6 +309,20 @@ async def test_the_reporter_forgets_end_users_of_yesterday_and_who_were_too_many
     await spend(ledger, 100, (ORG[0], "user:acme/bob"))
     assert await accounts() == {"user:acme/bob"}
     await ledger.close()
+
+
+async def test_what_is_under_way_at_a_close_is_spent_when_its_worker_begins_again(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    """Its lease stays until then; without one, what it holds would be nobody's for ever."""
+    await table.set_limit(Limit(ORG[0], 1000))
+    ledger = await started(table, clock)
+    await ledger.reserve(ORG, 40)
+    await ledger.close()
+    assert await sums(table) == (0, 40)
+    again = await started(table, clock)
+    assert await sums(table) == (40, 0)
+    await again.close()
 
 
 async def test_a_close_gives_back_what_comes_for_a_caller_who_left(

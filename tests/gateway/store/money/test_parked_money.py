@@ -98,6 +98,16 @@ async def test_a_line_that_was_about_to_end_counts_as_spent_and_as_paid(world: W
     assert await world.later.begin_ending(["a", "b"]) == set()
 
 
+async def test_whoever_leaves_a_line_to_others_leaves_its_end_to_be_found(world: World) -> None:
+    """It was begun, and may be booked: whoever ends the line then does not charge it again."""
+    await world.park("a")
+    await world.park("b")
+    await world.money.begin_ending(["a"])
+    await world.money.leave(["a", "b"])
+    assert await world.money.known(["a", "b"]) == {"a"}
+    assert await world.later.begin_ending(["a", "b"]) == {"a"}
+
+
 async def test_a_line_that_has_ended_holds_nothing(world: World) -> None:
     reservation = await world.park("a")
     await world.money.begin_ending(["a"])
