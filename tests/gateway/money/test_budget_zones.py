@@ -128,6 +128,26 @@ async def test_every_account_of_an_organisation_follows_its_zone(database: Datab
 
 
 @pytest.mark.anyio
+async def test_an_organisation_that_moves_gets_no_second_day(database: Database) -> None:
+    clock = StoppedClock(us("2027-01-15T20:00:00", "UTC"))  # In India the next day has begun.
+    keys = KeyStore(database, Peppers({1: b"p" * 32}), clock)
+    await keys.issue(NewKey(Place("acme", "research", "bot"), "k", "a test"))
+    table = LeaseTable(database, clock)
+    await table.set_limit(Limit("org:acme", 100, "day"))
+    ledger = LeasedLedger(table, clock, "w1", flush_every_s=3600.0, patience_s=0.0)
+    await ledger.start()
+    ledger.settle(await ledger.reserve(("org:acme",), 70), 70)
+    await ledger.close()
+    await table.set_time_zone("acme", "Asia/Kolkata")
+    clock.advance(HOUR_S)
+    (budget,) = await table.budgets()
+    assert (budget.limit.time_zone, budget.spent_microusd) == ("Asia/Kolkata", 70)
+    clock._utc_us = us("2027-01-17T00:00:00", "Asia/Kolkata")
+    (budget,) = await table.budgets()
+    assert budget.spent_microusd == 0
+
+
+@pytest.mark.anyio
 async def test_clocks_that_jump_give_no_window_twice(database: Database) -> None:
     clock = StoppedClock(us("2027-01-15T12:00:00", "UTC"))
     table = LeaseTable(database, clock)

@@ -122,6 +122,10 @@ async def test_quiet_end_users_are_forgotten_by_the_worker_and_keep_what_they_sp
 
     assert not [account for account, _ in ledger._held.by_key if account.startswith("user:")]
     assert set((await rows(table)).values()) == {(70, 0)}
+    # What holds nothing needs no slice to begin with, and costs something all the same.
+    ledger.settle(await ledger.reserve(path("u49"), 0), 20)
+    await ledger.flush()
+    assert (await rows(table))["user:acme/u49"] == (90, 0)
     assert not await admitted(ledger, "u7", 31)
     assert await admitted(ledger, "u7", 30)
     await ledger.close()
@@ -144,6 +148,20 @@ async def test_rows_of_end_users_go_when_their_day_is_over_unless_somebody_uses_
     assert set(await rows(table)) == {"user:acme/ann"}
     later.settle(held, 10)
     await later.close()
+
+
+async def test_a_clock_that_was_set_forgets_nobodys_day(
+    table: LeaseTable, clock: StoppedClock
+) -> None:
+    """Were it set right again, there would be nothing left of what was spent."""
+    await table.set_limit(Limit(EACH, 100, "day"))
+    ledger = await started(table, clock)
+    assert await admitted(ledger, "ann", 60)
+    await ledger.close()
+    clock.jump(DAY_S)
+    assert await table.forget_past_users() == 0
+    clock.jump(-DAY_S)
+    assert await rows(table) == {"user:acme/ann": (60, 0)}
 
 
 async def test_an_end_user_may_have_a_limit_in_every_kind_of_window(
@@ -188,6 +206,22 @@ async def test_invented_end_users_make_no_rows_without_bound_and_gain_nothing(
     assert await admitted(tomorrow, "invented150", 100)
     await tomorrow.close()
     assert await rows(table) == {"user:acme/invented150": (100, 0)}
+
+
+async def test_so_many_end_users_fit_in_each_kind_of_window(
+    database: Database, clock: StoppedClock
+) -> None:
+    table = LeaseTable(database, clock, end_users_max=2)
+    await table.set_limit(Limit(EACH, 100, "day"))
+    await table.set_limit(Limit(EACH, 100, "month"))
+    ledger = await started(table, clock)
+    for user in ("ann", "bob"):
+        assert await admitted(ledger, user, 100)
+    await ledger.close()
+    kept = [budget.limit for budget in await table.budgets(None)]
+    found = sorted((each.account, each.window) for each in kept if each.account != EACH)
+    users = ("user:acme/ann", "user:acme/bob")
+    assert found == [(user, window) for user in users for window in ("day", "month")]
 
 
 async def test_in_memory_the_same_limit_holds_for_each(clock: StoppedClock) -> None:

@@ -108,6 +108,15 @@ async def test_whoever_leaves_a_line_to_others_leaves_its_end_to_be_found(world:
     assert await world.later.begin_ending(["a", "b"]) == {"a"}
 
 
+async def test_what_a_worker_held_is_not_spent_where_another_ended_its_line_first(
+    world: World,
+) -> None:
+    """That one has booked what it cost: the first one's lease is written off without it."""
+    await world.park("a")
+    await world.later.forget(["a"])
+    assert await world.killed() == (0, 0)
+
+
 async def test_a_line_that_has_ended_holds_nothing(world: World) -> None:
     reservation = await world.park("a")
     await world.money.begin_ending(["a"])
