@@ -31,6 +31,8 @@ from gateway.types import ChatRequest, Target
 INCLUDE_USAGE = b'{"include_usage":true}'
 NEWER, OLDER = "max_completion_tokens", "max_tokens"
 """Names of the limit; reasoning models at OpenAI refuse the older one."""
+_REQUIRED_OF_PART = {"text": "text", "refusal": "refusal", "image_url": "image_url", "file": "file"}
+"""What a part of each kind holds; without it, it would be told of as something that is not text."""
 
 
 def decode_request(raw: bytes, request_id: str) -> ChatRequest:
@@ -101,6 +103,10 @@ def _attachments(
     for index, message in enumerate(messages):
         if isinstance(message.content, list):
             for position, part in enumerate(message.content):
+                required = _REQUIRED_OF_PART.get(part.type)
+                if required is not None and getattr(part, required) is None:
+                    place = f"messages[{index}].content[{position}].{required}"
+                    raise invalid(place, "This field is required")
                 kind, length_bytes = _attachment(part)
                 if kind == "image" and part.image_url is not None and not is_inline(part.image_url):
                     place = f"messages[{index}].content[{position}].image_url"

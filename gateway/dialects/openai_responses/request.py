@@ -57,6 +57,8 @@ _REQUIRED_OF_ITEM = {
     "message": ("role", "content"),
     REFERENCE: ("id",),
 }
+_REQUIRED_OF_PART = {"input_text": "text", "output_text": "text", "refusal": "refusal"}
+"""What a part of words holds; without them it would be refused as a kind of content unknown."""
 
 
 def decode_request(raw: bytes, request_id: str) -> ChatRequest:
@@ -173,10 +175,13 @@ def _attachments(
         for name in ("content", "output"):
             parts = getattr(item, name)
             for position, part in enumerate(parts if isinstance(parts, list) else ()):
+                place = f"input[{index}].{name}[{position}]"
+                required = _REQUIRED_OF_PART.get(part.type)
+                if required is not None and getattr(part, required) is None:
+                    raise invalid(f"{place}.{required}", "This field is required")
                 images += part.type == "input_image"
                 documents += part.type == "input_file"
                 attached_bytes += len(part.file_data or "")
-                place = f"input[{index}].{name}[{position}]"
                 attached_bytes += _image_bytes(part, place, destinations)
     return images, documents, attached_bytes
 

@@ -239,6 +239,29 @@ def test_a_required_field_that_is_missing_is_named_by_its_path(name: str) -> Non
             assert error.parameter == field
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "field"),
+    [
+        *(("chat", each, each) for each in ("text", "refusal", "image_url", "file")),
+        *(("responses", each, "text") for each in ("input_text", "output_text")),
+        ("responses", "refusal", "refusal"),
+        ("messages", "text", "text"),
+        ("messages", "image", "source"),
+    ],
+)
+def test_a_part_without_what_its_kind_holds_is_refused_by_its_path(
+    name: str, kind: str, field: str
+) -> None:
+    dialect, good = GOOD[name]
+    turns = "input" if "input" in good else "messages"
+    raw = json.dumps({**good, turns: [{"role": "user", "content": [{"type": kind}]}]}).encode()
+    error = flaw(dialect, raw)
+
+    assert error is not None
+    assert error.parameter == f"{turns}[0].content[0].{field}"
+    assert error.message == f"{error.parameter}: This field is required."
+
+
 @each_dialect
 def test_json_that_breaks_says_where_by_line_column_and_path(name: str) -> None:
     dialect, good = GOOD[name]
