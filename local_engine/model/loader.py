@@ -48,8 +48,8 @@ def load_decoder(files: ModelFiles, *, dtype: torch.dtype | None = None) -> Deco
     chosen = dtype or getattr(torch, spec.dtype)
     with torch.device("meta"):
         decoder = Decoder(spec)
-    tensors = _read_all(files, _expected_names(decoder), chosen)
-    _check_shapes(decoder, tensors)
+    found = stored_tensors(files, decoder)
+    tensors = {name: tensor.to(chosen) for name, tensor in found.items()}
     # Tied heads are one tensor under two names; the checkpoint holds the embedding only.
     if spec.tie_word_embeddings:
         tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
@@ -59,6 +59,16 @@ def load_decoder(files: ModelFiles, *, dtype: torch.dtype | None = None) -> Deco
         decoder.lm_head.weight = decoder.model.embed_tokens.weight
     decoder.requires_grad_(requires_grad=False)
     return decoder.eval()
+
+
+def stored_tensors(files: ModelFiles, decoder: Decoder) -> dict[str, torch.Tensor]:
+    """All that a decoder needs, as it lies in the files; raises `ModelRefused` for any other set.
+
+    Nothing is copied: the tensors are backed by the pages of the files.
+    """
+    tensors = _read_all(files, _expected_names(decoder))
+    _check_shapes(decoder, tensors)
+    return tensors
 
 
 def weight_files(files: ModelFiles) -> dict[str, tuple[str, ...] | None]:
@@ -84,14 +94,14 @@ def _expected_names(decoder: Decoder) -> set[str]:
     return names - {"lm_head.weight"} if decoder.spec.tie_word_embeddings else names
 
 
-def _read_all(files: ModelFiles, expected: set[str], dtype: torch.dtype) -> dict[str, torch.Tensor]:
+def _read_all(files: ModelFiles, expected: set[str]) -> dict[str, torch.Tensor]:
     tensors: dict[str, torch.Tensor] = {}
     for file, wanted in weight_files(files).items():
         shard = read_tensors(files, file)
         for name in shard if wanted is None else wanted:
             if name not in shard:
                 raise ModelRefused(f"{file} does not hold {name}, which the index says it does")
-            tensors[_our_name(name)] = shard[name].to(dtype)
+            tensors[_our_name(name)] = shard[name]
     tensors = {name: tensor for name, tensor in tensors.items() if not _is_derived(name)}
     if "lm_head.weight" not in expected:
         tensors.pop("lm_head.weight", None)

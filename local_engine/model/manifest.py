@@ -102,9 +102,6 @@ def open_model(directory: Path, public_key: bytes | None = None) -> ModelFiles:
     without one the digest is taken over the files as they are. With `public_key` (32 raw Ed25519
     bytes) the manifest has to be there and be signed by it.
     """
-    if not directory.is_dir():
-        problem = "is no folder" if directory.exists() else "does not exist"
-        raise ModelRefused(f"the model directory {directory} {problem}")
     files = ModelFiles(_opened(directory), "")
     try:
         manifest = _read_manifest(files)
@@ -160,7 +157,7 @@ def model_digest(manifest: Manifest) -> str:
 
 def _opened(directory: Path) -> dict[str, int]:
     descriptors: dict[str, int] = {}
-    for entry in sorted(os.scandir(directory), key=lambda each: each.name):
+    for entry in _entries(directory):
         if entry.name.startswith(".") or entry.is_dir(follow_symlinks=False):
             continue
         try:
@@ -171,6 +168,19 @@ def _opened(directory: Path) -> dict[str, int]:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ModelRefused(f"{entry.name} is not a regular file")
     return descriptors
+
+
+def _entries(directory: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entries, key=lambda each: each.name)
+    except FileNotFoundError:
+        problem = "does not exist"
+    except NotADirectoryError:
+        problem = "is no folder"
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror}"
+    raise ModelRefused(f"the model directory {directory} {problem}")
 
 
 def _chunks(descriptor: int) -> Iterator[bytes]:

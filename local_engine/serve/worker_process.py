@@ -33,7 +33,7 @@ from local_engine.serve.sharing import budget_of, dtype_of, kv_dtype_of, quantis
 from local_engine.serve.wire import Ready, Refused, encode
 from local_engine.serve.worker import Worker, WorkerIdentity
 from local_engine.text.grammar import GrammarCompiler
-from local_engine.text.tokenizer import load_chat_tokenizer
+from local_engine.text.tokenizer import check_tokenizer
 
 
 # Prompt tokens beside decoders until step times are known, and where nothing may depend on them.
@@ -80,9 +80,7 @@ def load_worker(
         if group is not None:
             shard(decoder, 0, options.tensor_parallel)
         spec = decoder.spec
-        tokenizer = load_chat_tokenizer(files)
-        if tokenizer.vocab_size > spec.vocab_size:
-            raise ModelRefused("the tokenizer knows more tokens than the model")
+        check_tokenizer(files, spec.vocab_size)
         budget = budget_of(decoder, device, options)
         if group is not None:
             budget = _shared(budget)

@@ -138,6 +138,12 @@ def load_chat_tokenizer(files: ModelFiles) -> ChatTokenizer:
     )
 
 
+def check_tokenizer(files: ModelFiles, vocab_size: int) -> None:
+    """Raises `ModelRefused` for a tokenizer that is none, or not one of so small a model."""
+    if load_chat_tokenizer(files).vocab_size > vocab_size:
+        raise ModelRefused("the tokenizer knows more tokens than the model")
+
+
 def chat_tokenizer(tokenizer: bytes, config: bytes, template: bytes) -> ChatTokenizer:
     """From the contents of the three files; an empty `template` means: the configuration's."""
     values = decode_json("tokenizer_config.json", config, dict[str, Any])

@@ -18,6 +18,7 @@ import pytest
 from local_engine.__main__ import main
 from local_engine.inspect_model import main as inspect_model
 from local_engine.model.errors import ModelRefused
+from local_engine.model.manifest import MANIFEST_NAME
 from local_engine.runner.model_runner import choose_device
 from local_engine.serve.options import WorkerOptions
 from local_engine.serve.sharing import dtype_of
@@ -187,6 +188,7 @@ def test_a_place_where_nothing_can_listen_has_a_status_of_its_own(
     [
         (["/no/such/model"], "the model directory /no/such/model does not exist"),
         ([__file__], f"the model directory {__file__} is no folder"),
+        (["m" * 300], f"the model directory {'m' * 300} cannot be read: File name too long"),
         (
             [str(DEMO_MODEL), "--model-public-key", "zz"],
             "a public key is 32 bytes in hexadecimal: 64 digits",
@@ -198,6 +200,34 @@ def test_a_model_that_cannot_be_checked_is_refused_in_one_line(
 ) -> None:
     assert inspect_model(arguments) == 2
     assert capsys.readouterr() == ("", f"{reason}\n")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "reason"),
+    [
+        ("model.safetensors", b"\x08" + b"\0" * 7 + b"{}      12", "its length does not fit"),
+        ("model.safetensors", b"\xff" * 8, "its header is too long"),
+        ("tokenizer.json", b"{}", "tokenizer.json cannot be read"),
+        ("tokenizer.json", None, "tokenizer.json is missing"),
+        ("tokenizer_config.json", b"{}", "the model directory has no chat template"),
+    ],
+)
+def test_a_model_that_would_not_be_served_is_not_found_good(
+    file: str, text: bytes | None, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = shutil.copytree(DEMO_MODEL, tmp_path / "model")
+    model.joinpath(MANIFEST_NAME).unlink()
+    assert inspect_model([str(model)]) == 0
+    model.joinpath(file).unlink()
+    if text is not None:
+        model.joinpath(file).write_bytes(text)
+    capsys.readouterr()
+
+    assert inspect_model([str(model)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert reason in said.err
+    assert said.err.count("\n") == 1
 
 
 def test_what_this_machine_or_torch_lacks_is_refused_by_name() -> None:
