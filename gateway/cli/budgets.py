@@ -12,12 +12,12 @@ import msgspec
 
 from gateway.cli.deeds import former_budget, recorded
 from gateway.cli.groups import Commands
+from gateway.cli.known import say_if_nobodys
 from gateway.cli.options import NAME, Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.money.budgets import WINDOWS, Limit, WindowKind
 from gateway.store.engine import Database, open_database
-from gateway.store.money.accounts import missing
 from gateway.store.money.budget_rows import NONE, amount_mark
 from gateway.store.money.leases import LeaseTable
 from gateway.store.schema.version import require_newest_schema
@@ -72,13 +72,6 @@ async def opened_budgets(config_file: Path) -> AsyncIterator[LeaseTable]:
         yield LeaseTable(database, SystemClock())
 
 
-async def say_if_nobodys(database: Database, account: str) -> None:
-    """A limit may be set before its account is there; a name with a slip in it never is."""
-    if what := await missing(database, account):
-        said = f"there is no such {what}: this limits nobody until there is"
-        click.echo(f"gatewright: {account}: {said}", err=True)
-
-
 @click.group(cls=Commands)
 def budgets() -> None:
     """Budgets, in integer micro-dollars.
@@ -107,7 +100,7 @@ async def set_limit(
     async with opened_database(config_file) as database:
         limit = Limit(account, limit_microusd, window)
         await LeaseTable(database, SystemClock()).set_limit(limit, was)
-        await say_if_nobodys(database, account)
+        await say_if_nobodys(database, account, "limits")
     click.echo(f"{account}: {limit_microusd} micro-dollars a {window}")
 
 

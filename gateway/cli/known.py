@@ -1,9 +1,12 @@
 """Names of organisations as people type them: of one that is nobody's, nothing is nothing found."""
 
+import click
+
 from gateway.cli.options import Refused
 from gateway.oversight.deeds import OPERATORS
 from gateway.store.custody.orders import is_known
 from gateway.store.engine import Database
+from gateway.store.money.accounts import missing
 
 
 async def require_organisation(database: Database, organisation: str | None) -> None:
@@ -11,3 +14,10 @@ async def require_organisation(database: Database, organisation: str | None) -> 
     if organisation in {None, OPERATORS} or await is_known(database, str(organisation)):
         return
     raise Refused(f"there is no organisation {organisation}")
+
+
+async def say_if_nobodys(database: Database, account: str, deed: str) -> None:
+    """What is set may come before its account is there; a name with a slip in it never is."""
+    if what := await missing(database, account):
+        said = f"there is no such {what}: this {deed} nobody until there is"
+        click.echo(f"gatewright: {account}: {said}", err=True)

@@ -6,9 +6,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from gateway.cli.budgets import ACCOUNT, WAS, opened_database, say_if_nobodys
+from gateway.cli.budgets import ACCOUNT, WAS, opened_database
 from gateway.cli.deeds import former_rate, recorded
 from gateway.cli.groups import Commands
+from gateway.cli.known import say_if_nobodys
 from gateway.cli.options import asynchronous, config_option
 from gateway.money.rates import RateLimit
 from gateway.store.money.budget_rows import NONE
@@ -63,7 +64,7 @@ async def set_limit(
     """Limit an account; workers obey within a second. What is not named has no limit."""
     async with opened_database(config_file) as database:
         await RateLimitTable(database).set(RateLimit(account, rpm, tpm, concurrent), was)
-        await say_if_nobodys(database, account)
+        await say_if_nobodys(database, account, "limits")
     click.echo(f"{account}: limited")
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from gateway.board import TargetBoard
 from gateway.cli.deeds import former_policy, recorded
+from gateway.cli.known import say_if_nobodys
 from gateway.cli.options import LEVEL, Refused, Within, asynchronous, config_option, read_text
 from gateway.clock import SystemClock
 from gateway.configuration.guarding import (
@@ -23,7 +24,7 @@ from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.errors import RequestInvalid
 from gateway.rollout.versions import Action, PolicyVersion
-from gateway.store.engine import open_database
+from gateway.store.engine import Database, open_database
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.schema.version import require_newest_schema
 from gateway.worker.pricing import configured_targets
@@ -47,14 +48,20 @@ number_argument = click.argument("number", type=_NUMBER)
 
 
 @asynccontextmanager
-async def opened_policies(settings: Settings) -> AsyncIterator[PolicyStore]:
-    """The policy store of a configuration, for the length of one command."""
+async def _opened_database(settings: Settings) -> AsyncIterator[Database]:
     database = open_database(settings.database_url)
     try:
         await require_newest_schema(database)
-        yield PolicyStore(database, SystemClock())
+        yield database
     finally:
         await database.close()
+
+
+@asynccontextmanager
+async def opened_policies(settings: Settings) -> AsyncIterator[PolicyStore]:
+    """The policy store of a configuration, for the length of one command."""
+    async with _opened_database(settings) as database:
+        yield PolicyStore(database, SystemClock())
 
 
 @click.command()
@@ -78,8 +85,11 @@ async def draft(
     settings = load_settings(config_file)
     guard = _guard(limits, settings.policy.guard)
     document = checked(read_text(file), str(file), settings)
-    async with opened_policies(settings) as store:
+    async with _opened_database(settings) as database:
+        store = PolicyStore(database, SystemClock())
         _print(await store.draft(level, document, actor, note, guard=guard))
+        if level:
+            await say_if_nobodys(database, level, "governs")
 
 
 def _guard(limits: tuple[str, ...], usual: GuardRules) -> GuardRules | None:

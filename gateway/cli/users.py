@@ -96,8 +96,18 @@ async def grant(config_file: Path, name: str, role: Role, organisation: str) -> 
 async def revoke(config_file: Path, name: str, role: Role, organisation: str) -> None:
     """Take a role away; it is gone with the next request."""
     async with opened_people(config_file) as store:
-        await store.revoke(name, Grant(role, organisation))
+        if not await store.revoke(name, Grant(role, organisation)):
+            raise Refused(await _not_held(store, name, Grant(role, organisation)))
     click.echo(f"{name}: no longer {role} in {organisation}")
+
+
+async def _not_held(store: PeopleStore, name: str, grant: Grant) -> str:
+    """One who reads that somebody is no longer something in one place may believe it of all."""
+    held = [
+        each for person in await store.listed() if person.name == name for each in person.grants
+    ]
+    said = ", ".join(f"{each.role} in {each.organisation}" for each in held) or "no role"
+    return f"{name} is not {grant.role} in {grant.organisation}; held: {said}"
 
 
 @users.command()

@@ -110,6 +110,23 @@ def test_keys_budgets_limits_people_and_roles_are_on_record(operator: Operator) 
     assert key not in str(found)
 
 
+def test_a_role_that_somebody_holds_elsewhere_is_not_said_to_be_taken(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(secrets.token_hex(20)))
+    operator.config("users", "add", "ann")
+    revoke = ("users", "revoke", "ann", "viewer")
+    nothing = operator.config(*revoke)
+    operator.config("users", "grant", "ann", "viewer")
+    elsewhere = operator.config(*revoke, "--organisation", "acme")
+    taken = operator.config(*revoke)
+
+    assert (nothing.status, elsewhere.status, taken.status) == (2, 2, 0)
+    assert nothing.errors == "gatewright: ann is not viewer in *; held: no role\n"
+    assert elsewhere.errors == "gatewright: ann is not viewer in acme; held: viewer in *\n"
+    assert taken.output == "ann: no longer viewer in *\n"
+
+
 def test_a_secret_and_a_password_are_on_record_without_their_value(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,20 @@ def test_a_draft_whose_own_cases_fail_is_not_kept(operator: Operator) -> None:
     assert operator.config("policy", "versions").output == ""
 
 
+def test_a_draft_for_what_is_not_there_is_kept_and_said_to_govern_nobody(
+    operator: Operator,
+) -> None:
+    draft = ("policy", "draft", SHIPPED, "--by", "ada", "--level")
+    for level, what in (("org:acme", "organisation"), ("ws:acme/lab", "workspace")):
+        said = operator.config(*draft, level)
+        expected = f"there is no such {what}: this governs nobody until there is"
+        assert (said.status, said.errors) == (0, f"gatewright: {level}: {expected}\n")
+    place = ("--organisation", "acme", "--workspace", "lab", "--project", "bot")
+    operator.config("keys", "issue", *place, "--name", "one")
+    for level in ("org:acme", "ws:acme/lab", "proj:acme/lab/bot", ""):
+        assert operator.config(*draft, level).errors == ""
+
+
 @pytest.mark.parametrize("level", ["acme", "org:", "ws:acme", "proj:acme/x", "org:ACME", "key:x"])
 def test_a_misspelt_level_is_refused_because_it_would_govern_nobody(
     operator: Operator, level: str
