@@ -48,14 +48,25 @@ def parse_settings(
     _apply_environment(tree, environment, source)
     tree |= {"source": source, "folder": str(folder)}
     try:
-        settings = msgspec.convert(tree, Settings)
+        settings = _converted(tree, source)
+        check(settings)
+        check_database(settings, environment)
+    except ConfigurationInvalid as error:
+        variable = ENVIRONMENT_PREFIX + error.key.upper().replace(".", "__")
+        if not environment.get(variable):
+            raise
+        # Who looks into the file finds another value there, which is right.
+        raise ConfigurationInvalid(variable, error.key, error.reason) from error
+    return settings
+
+
+def _converted(tree: Mapping[str, Any], source: str) -> Settings:
+    try:
+        return msgspec.convert(tree, Settings)
     except msgspec.ValidationError as error:
         reason, _, where = str(error).partition(" - at `$.")
         key = _key_of(tree, where.rstrip("`"), reason)
         raise ConfigurationInvalid(source, key, reason) from error
-    check(settings)
-    check_database(settings, environment)
-    return settings
 
 
 def _tree_of(text: str, source: str) -> dict[str, Any]:

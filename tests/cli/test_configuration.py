@@ -165,8 +165,11 @@ def test_a_schema_nobody_knows_is_refused_from_any_schema(operator: Operator) ->
 
 @pytest.mark.parametrize("command", [("serve",), ("admin", "serve")])
 def test_a_listener_that_must_not_start_says_why_in_a_line(
-    operator: Operator, command: tuple[str, ...]
+    operator: Operator, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A demo that runs beside the tests has the usual ports.
+    for section in ("DATA_PLANE", "ADMIN"):
+        monkeypatch.setenv(f"GATEWRIGHT_{section}__PORT", "0")
     operator.config("database", "migrate", "--revision", "base")
     ended = operator.starts(*command, "--config", operator.config_file)
 

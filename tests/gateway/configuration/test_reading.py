@@ -196,6 +196,9 @@ def test_the_environment_overrides_the_file() -> None:
     ("variable", "value", "key"),
     [
         ("GATEWRIGHT_DATA_PLANE__PORT", "many", "data_plane.port"),
+        ("GATEWRIGHT_DATA_PLANE__PORT", "99999", "data_plane.port"),
+        ("GATEWRIGHT_LIMITS__STREAM_IDLE_S", "-1", "limits.stream_idle_s"),
+        ("GATEWRIGHT_DATABASE__URL", "mysql://hunter2", "database.url"),
         ("GATEWRIGHT_DATA_PLANE__PROT", "1", "data_plane.prot"),
         ("GATEWRIGHT_NOWHERE__PORT", "1", "nowhere"),
         ("GATEWRIGHT_PROVIDERS__P", "1", "providers"),
@@ -209,6 +212,13 @@ def test_a_wrong_variable_is_named_without_its_value(variable: str, value: str, 
     assert refused.value.source == variable
     assert refused.value.key == key
     assert "hunter2" not in str(refused.value)
+
+
+def test_what_is_wrong_in_the_file_is_said_of_the_file() -> None:
+    with pytest.raises(ConfigurationInvalid) as refused:
+        parse("[admin]\nport = 70000\n", GATEWRIGHT_DATA_PLANE__PORT="9000")
+
+    assert refused.value.source == "x.toml"
 
 
 def test_bounds_themselves_may_be_set() -> None:
