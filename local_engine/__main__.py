@@ -5,6 +5,7 @@ import sys
 from importlib import import_module
 
 
+_REFUSED = 2
 _INTERRUPTED = 130
 """As shells say of what SIGINT ended."""
 _SERVING = "local_engine.serve.command_line"
@@ -22,7 +23,12 @@ def main(arguments: list[str]) -> int:
     program = _PROGRAMS.get(arguments[0]) if arguments else None
     # Torch is imported for seconds, and takes an interruption for an import that failed.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    run = import_module(program or _SERVING).main
+    try:
+        run = import_module(program or _SERVING).main
+    except ModuleNotFoundError as error:
+        # The gateway is installed without torch, and answers by engines that run elsewhere.
+        sys.stderr.write(f"the engine needs {error.name}, which is not installed here\n")
+        return _REFUSED
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         status: int = run(arguments[1:] if program else arguments)

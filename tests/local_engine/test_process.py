@@ -173,6 +173,18 @@ def test_an_option_that_means_nothing_is_refused_in_one_line(
     assert reason in said.err.splitlines()[-1]
 
 
+def test_an_installation_without_torch_says_what_the_engine_needs() -> None:
+    """As after the two lines of docs/deployment.md without constraints/torch.txt."""
+    words = "import sys; sys.modules['torch'] = None; sys.argv = ['-m', 'serve', '--model', 'm']"
+    run = "; import runpy; runpy.run_module('local_engine', run_name='__main__')"
+    ended = subprocess.run(
+        [sys.executable, "-c", words + run], capture_output=True, text=True, check=False
+    )
+
+    assert ended.stderr == "the engine needs torch, which is not installed here\n"
+    assert ended.returncode == 2
+
+
 def test_a_place_where_nothing_can_listen_has_a_status_of_its_own(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
