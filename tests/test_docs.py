@@ -195,6 +195,62 @@ def test_every_command_that_a_text_or_a_message_names_exists() -> None:
     assert unknown == []
 
 
+def _typed() -> list[tuple[str, list[str]]]:
+    """Every `gatewright …` of a block that is to be pasted, with the page it stands on."""
+    return [
+        (file.name, shlex.split(found, comments=True))
+        for file in PAGES
+        for info, block in FENCE.findall(file.read_text(encoding="utf-8"))
+        if info in {"sh", "console", "ini"}
+        for found in re.findall(
+            r"(?:^|[ =/])gatewright ([a-z].*)", block.replace("\\\n", " "), re.MULTILINE
+        )
+    ]
+
+
+def test_what_is_to_be_pasted_has_options_that_exist_and_all_that_are_required() -> None:
+    typed = _typed()
+    assert len(typed) > 10
+    wrong = [(name, words) for name, words in typed if not _can_be_typed(words)]
+
+    assert wrong == []
+
+
+def _can_be_typed(words: list[str]) -> bool:
+    command: click.Command = commands
+    while isinstance(command, click.Group):
+        known = dict(subcommands(command))
+        if not words or words[0] not in known:
+            return False
+        command, words = known[words[0]], words[1:]
+    if command.context_settings.get("ignore_unknown_options"):
+        return True
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    said = {word.partition("=")[0] for word in words if word.startswith("--")}
+    return said <= {
+        name for each in options for name in (*each.opts, *each.secondary_opts)
+    } and all(said & set(each.opts) for each in options if each.required)
+
+
+def test_the_configurations_that_operations_shows_load_beside_the_example(tmp_path: Path) -> None:
+    shown = _fences("docs/operations.md", "toml")
+    assert len(shown) > 1
+    for number, text in enumerate(shown):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(f"{page('gateway/cli/template.toml')}\n{text}")
+        settings = load_settings(file, {})
+        assert {target.name for target in configured_targets(settings)} == set(settings.targets)
+
+
+def test_what_belongs_to_this_machine_goes_into_no_image() -> None:
+    """A checkout with a demo in it has keys and a database in `var`; the pages' scripts belong."""
+    ignored = {line.removeprefix("**/") for line in page(".dockerignore").splitlines()}
+    ours = {line.strip("/") for line in page(".gitignore").splitlines() if line}
+
+    assert ".git" in ignored
+    assert ours - ignored == {"admin/static/built"}
+
+
 def test_the_kinds_of_providers_stand_in_operations() -> None:
     text = page("docs/operations.md")
 
