@@ -21,8 +21,12 @@ def load_policy(settings: Settings) -> PolicyDocument:
             text = settings.path(settings.policy.file).read_text(encoding="utf-8")
         else:
             text = resources.files("policies").joinpath("default.toml").read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationInvalid(settings.source, "policy.file", "cannot be read") from error
+    except OSError as error:
+        reason = f"cannot be read: {error.filename}: {error.strerror}"
+        raise ConfigurationInvalid(settings.source, "policy.file", reason) from error
+    except UnicodeDecodeError as error:
+        reason = f"cannot be read: {settings.path(name)}: is not UTF-8 text"
+        raise ConfigurationInvalid(settings.source, "policy.file", reason) from error
     report = check(text, name)
     if report.document is None or not report.is_ok:
         raise ConfigurationInvalid(name, "", render_report(report))

@@ -326,6 +326,10 @@ async def _open_sqlite(*where: Any, **options: Any) -> aiosqlite.Connection:
     thread.daemon = True
     try:
         return await made
+    except sqlite3.OperationalError as error:
+        await asyncio.to_thread(thread.join)
+        # The driver says that it cannot, and not what; a command run in the wrong folder needs it.
+        raise sqlite3.OperationalError(f"{error}: {where[0]}") from error
     except BaseException:
         await asyncio.to_thread(thread.join)
         raise
