@@ -56,7 +56,12 @@ _INLINE = re.compile(
     re.IGNORECASE,
 )
 _TAG_BASE: Final = 0xE0000
-_TAGS = re.compile("[\U000e0020-\U000e007e]{4,}")
+_TAG = re.compile("[\U000e0020-\U000e007e]")
+# Other marks that nobody sees may stand between them.
+_TAGS = re.compile(
+    "(?:[\U000e0020-\U000e007e]"
+    "[\u00ad\u0300-\u036f\u200b-\u200f\u2060-\u206f\ufe00-\ufe0f\ufeff]*){4,}"
+)
 
 
 def _markup(text: str) -> Iterator[Change]:
@@ -68,12 +73,16 @@ def _markup(text: str) -> Iterator[Change]:
 def _tags(text: str) -> Iterator[Change]:
     """Letters that no reader sees and many models read: tag characters of Unicode."""
     for match in _TAGS.finditer(text):
-        yield match.start(), match.end(), "".join(chr(ord(char) - _TAG_BASE) for char in match[0])
+        yield match.start(), match.end(), _said_by(match[0])
+
+
+def _said_by(tags: str) -> str:
+    return "".join(chr(ord(char) - _TAG_BASE) for char in tags if ord(char) > _TAG_BASE)
 
 
 def has_tags(text: str) -> bool:
     """Whether a text in tag characters occurs; the gate reads ASCII, where they are nothing."""
-    return not text.isascii() and _TAGS.search(text) is not None
+    return not text.isascii() and _TAG.search(text) is not None
 
 
 _AT = r"(?:[ ]?[\[({<][ ]?(?:at|@|arroba)[ ]?[\])}>][ ]?|[ ]+at[ ]+|[ ]*@[ ]*)"
@@ -182,7 +191,7 @@ DISGUISES: Final = (
     Disguise("entity", r"&(?:#[0-9xX]|[a-z]{2,8};)", encodings.entities, hides_words=True),
     Disguise(
         "percent",
-        r"%[2-7][0-9A-Fa-f]|%[CDEcde][0-9A-Fa-f]%|[0-9]%0[0-9A-Da-d]",
+        r"%[2-7][0-9A-Fa-f]|%[C-Fc-f][0-9A-Fa-f]%|[0-9]%0[0-9A-Da-d]",
         encodings.percents,
         hides_words=True,
     ),

@@ -22,18 +22,26 @@ _ENTITY = re.compile(r"&(?:#[0-9]{1,9};?|#[xX][0-9a-fA-F]{1,8};?|[A-Za-z]{2,8};)
 _PERCENT = re.compile(r"(?:%[0-9A-Fa-f]{2}){1,4096}")
 # JSON in JSON has several backslashes where a text has one.
 _ESCAPE = re.compile(
-    r"(?:\\{1,8}(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|u\{[0-9a-fA-F]{1,6}\}|U[0-9a-fA-F]{8}|[01][0-7]{2})"
+    r"(?:\\{1,8}(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|u\{[0-9a-fA-F]{1,6}\}|U[0-9a-fA-F]{8}|[0-3][0-7]{2})"
     r"|%u[0-9a-fA-F]{4}){1,4096}"
     r"|(?<=[A-Z0-9])(?:\\{1,8}[nrt]){1,4}(?=[A-Z0-9])"
 )
 _CODE = re.compile(
-    r"u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|u\{([0-9a-fA-F]+)|U([0-9a-fA-F]{8})|\\([01][0-7]{2})"
+    r"u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|u\{([0-9a-fA-F]+)|U([0-9a-fA-F]{8})|\\([0-3][0-7]{2})"
 )
-_OCTAL: Final = 5
+_BYTE, _OCTAL = 2, 5
 _LAST_CODE: Final = 0x10FFFF
+# Digits of other scripts and in circles; those of China are words, too, and count three in a row.
+_DIGIT_ROWS: Final = (
+    r"0[69eE]|07[cC]|0[a-dA-D][6eE]|0[fF]2|1(?:0[49]|7[eE]|81|94|9[dD]|[aA][89]|[bB][5bB]|[cC][45])"
+    r"|20[78]|24[6-9a-fA-F]|27[78]|[aA](?:62|8[dD]|90|9[dDfF]|[aA]5|[bB][fF])|[fF][fF]1|[dD]8(?:0[0-7]|1[aA]|3[5aA])|[dD][bB]40"
+)
+_HAN_DIGIT: Final = r"(?:3007|4[eE](?:0[039]|8[cC]|94|5[dD])|56[dD][bB]|516[bBdD])"
+_UNSEEN_CODE: Final = r"(?:20[06]|00[aA][dD]|03[0-6]|[fF][eE][0fF])"
 ESCAPES: Final = (
-    r"\\u(?:00[2-7]|0[69eE]|[fF][fF]1|[dD]835|\{)|\\x[2-7]|\\U000|\\(?:0[4-7]|1[0-7])[0-7]\\|%u(?:00|[fF][fF])"
-    r"|[0-9]\\[nrt]"
+    rf"\\u(?:00[2-7]|{_DIGIT_ROWS}|\{{)|(?:\\{{1,4}}u{_HAN_DIGIT}){{3}}|[0-9]\\{{1,4}}u{_UNSEEN_CODE}"
+    r"|\\x(?:[2-7]|[c-fC-F][0-9a-fA-F]\\{1,4}x[89abAB])|\\U000"
+    r"|\\(?:0[4-7]|1[0-7]|3[0-7])[0-7]\\|%u(?:00|[fF][fF])|[0-9]\\[nrt]"
 )
 """How escapes begin that may hide a number, an address or a key; others are how JSON is written."""
 
@@ -50,9 +58,16 @@ _GAP = r"(?:[:\-]|,?[ \n]?(?:0[xX])?)"
 _HEX = re.compile(
     rf"(?<![A-Za-z0-9])(?:\\x|0[xX])?(?:[0-9a-fA-F]{{2}}{_GAP}){{7,32768}}[0-9a-fA-F]{{2,3}}(?![A-Za-z0-9])"
 )
+_BESIDE: Final = r"(?:[:\-]|,?[ ]?(?:0[xX])?)"
 _NOT_HEX = re.compile(r"0[xX]|[^0-9a-fA-F]")
+# A byte of a letter's tail; a letter of ASCII, and one of any other script.
+_TAIL: Final = rf"(?:{_BESIDE}[89abAB][0-9a-fA-F])"
+_LETTER: Final = (
+    rf"(?:[2-7][0-9a-fA-F]|0[9aAdD]|[cdCD][0-9a-fA-F]{_TAIL}|[eE][0-9a-fA-F]{_TAIL}{{2}}"
+    rf"|[fF][0-4]{_TAIL}{{3}})"
+)
 HEX: Final = (
-    r"(?:(?:[2-7][0-9a-fA-F]|0[9aAdD])(?:[:\-]|,?[ ]?(?:0[xX])?)){8}"
+    rf"(?:{_LETTER}{_BESIDE}){{8}}"
     r"|(?:[2-7][0-9a-fA-F]00){4}|(?:00[2-7][0-9a-fA-F]){4}"
 )
 _CODES = re.compile(r"(?<![0-9.])(?:[0-9]{2,3}(?:,\s{0,12}|[ ])){9,4096}[0-9]{2,3}(?![0-9.])")
@@ -87,14 +102,25 @@ def percents(text: str) -> Iterator[Change]:
 
 def escapes(text: str) -> Iterator[Change]:
     for match in _ESCAPE.finditer(text):
-        codes = (
-            int(code[code.lastindex or 0], 8 if code.lastindex == _OCTAL else 16)
-            for code in _CODE.finditer(match[0])
-        )
-        said = "".join(chr(code) for code in codes if code <= _LAST_CODE)
+        found = list(_CODE.finditer(match[0]))
+        codes = [
+            int(code[code.lastindex or 0], 8 if code.lastindex == _OCTAL else 16) for code in found
+        ]
+        if all(code.lastindex in {_BYTE, _OCTAL} for code in found):
+            said = _of_bytes_or_codes(bytes(codes))
+        else:
+            said = "".join(chr(code) for code in codes if code <= _LAST_CODE)
         # Two halves of a pair are one character; without any code it is the end of a line.
         whole = said.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         yield match.start(), match.end(), whole or "\n"
+
+
+def _of_bytes_or_codes(data: bytes) -> str:
+    """What escapes of bytes say: letters in UTF-8 in some languages, one each in others."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
 
 
 def quoted(text: str) -> Iterator[Change]:

@@ -8,6 +8,7 @@ import string
 import zlib
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -101,6 +102,18 @@ ENCODED: dict[str, Callable[[str], str]] = {
     "long escapes": lambda value: "".join(f"\\U{ord(char):08x}" for char in value),
     "escapes in octal": lambda value: "".join(f"\\{ord(char):03o}" for char in value),
     "escapes of pairs": lambda value: json.dumps(other_digits(0x1D7CE)(value))[1:-1],
+    "escapes of bytes": lambda value: repr(other_digits(0x966)(value).encode())[2:-1],
+    "escapes of bytes in octal": lambda value: "".join(
+        f"\\{byte:03o}" for byte in other_digits(0x966)(value).encode()
+    ),
+    "escapes of Gurmukhi": lambda value: json.dumps(other_digits(0xA66)(value))[1:-1],
+    "escapes of Adlam": lambda value: json.dumps(other_digits(0x1E950)(value))[1:-1],
+    "escapes of what nobody sees": lambda value: json.dumps("\u200b".join(value))[1:-1],
+    "percent of Osmanya": lambda value: quote(other_digits(0x104A0)(value)),
+    "hexadecimal of Devanagari": lambda value: other_digits(0x966)(value).encode().hex(),
+    "tag characters with marks between": lambda value: "\u200b".join(
+        chr(0xE0000 + ord(char)) for char in value
+    ),
     "quoted-printable": lambda value: "".join(f"={ord(char):02X}" for char in value),
     "tag characters": lambda value: "".join(chr(0xE0000 + ord(char)) for char in value),
     "digits of Osmanya": other_digits(0x104A0),
