@@ -15,13 +15,14 @@ import re2
 from msgspec import Struct, structs
 
 from classifiers.pii import numbers, validators
-from classifiers.pii.decoded import Decoded, with_changes
+from classifiers.pii.decoded import Decoded
 from classifiers.pii.disguises import DISGUISES, ROUNDS_MAX, TAGS, Disguise, has_tags
 from classifiers.pii.findings import Finding, without_overlaps
 from classifiers.pii.gate import Gate, options, trigger_of
 from classifiers.pii.normalise import View, normalise
 from classifiers.pii.own_forms import without_own_forms
 from classifiers.pii.patterns import PATTERNS
+from classifiers.pii.readings import readings
 from classifiers.pii.rules import Rule
 from classifiers.pii.secrets import PRIVATE_KEY_HEAD, SECRETS
 from classifiers.pii.spoken import says_digits
@@ -167,9 +168,21 @@ def _look(text: str, budget: _Budget, rounds: int) -> Look:
 
 def _look_behind(disguise: Disguise, text: str, view: View, budget: _Budget, rounds: int) -> Look:
     """The findings that only the decoded text shows, at their places in the text itself."""
-    source = view.text if disguise.on_ascii else text
-    if budget.is_spent() or (decoded := with_changes(source, disguise.changes(source))) is None:
+    if budget.is_spent():
         return _EMPTY
+    found: list[Finding] = []
+    views: list[Decoded] = []
+    for decoded in readings(disguise, text, view):
+        if not budget.is_spent():
+            more = _look_at(decoded, disguise, view, budget, rounds)
+            found += more.findings
+            views += more.views
+    return Look(found, complete=True, views=tuple(views)) if found or views else _EMPTY
+
+
+def _look_at(
+    decoded: Decoded, disguise: Disguise, view: View, budget: _Budget, rounds: int
+) -> Look:
     budget.characters -= len(decoded.text)
     if budget.is_spent():
         return _EMPTY

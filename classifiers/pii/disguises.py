@@ -23,6 +23,9 @@ from classifiers.pii.spoken import SPOKEN_TRIGGER, spelled_digits, spelled_out
 ROUNDS_MAX: Final = 3
 TAGS: Final = "tags"
 SCATTERED: Final = "scattered"
+MARKUP: Final = "markup"
+SPELLED: Final = "spelled"
+_READ_INSIDE: Final = frozenset({SCATTERED, MARKUP, SPELLED})
 
 
 def _nothing_more(decoded: Decoded) -> list[Finding]:  # noqa: ARG001 - the shape of `also`.
@@ -47,7 +50,7 @@ class Disguise(Struct, frozen=True):
     @property
     def is_read_inside(self) -> bool:
         """Whether it is looked for in what another disguise was hiding, too."""
-        return self.hides_words or self.name == SCATTERED
+        return self.hides_words or self.name in _READ_INSIDE
 
 
 _INLINE = re.compile(
@@ -207,7 +210,7 @@ DISGUISES: Final = (
     Disguise("codes", encodings.CODES, encodings.codes, hides_words=True, needs_digits=True),
     # The ASCII view of a text has no NUL: `detect` looks for these itself.
     Disguise(TAGS, r"\x00", _tags, hides_words=True),
-    Disguise("markup", r"(?i)[0-9](?:</?[a-z]|<!--)", _markup),
+    Disguise(MARKUP, r"(?i)[0-9](?:</?[a-z]|<!--)", _markup),
     Disguise(SCATTERED, TRIGGER, scattered, on_ascii=True, needs_digits=True, least=0.5),
     Disguise(
         "at-dot",
@@ -224,7 +227,7 @@ DISGUISES: Final = (
         _payment_handles,
     ),
     Disguise(
-        "spelled",
+        SPELLED,
         SPOKEN_TRIGGER,
         spelled_digits,
         also=spelled_out,

@@ -1,0 +1,31 @@
+"""How a text in disguise can be read: as it stands, and as it reads in plain ASCII.
+
+Full-width letters, digits of another script and marks that nobody sees hide an encoding as they
+hide a number: whoever reads a percent sign and two full-width digits reads a character. What is
+read so keeps its place in the text.
+"""
+
+from collections.abc import Iterator
+
+from classifiers.pii.decoded import Decoded, with_changes
+from classifiers.pii.disguises import Disguise
+from classifiers.pii.normalise import View
+
+
+def readings(disguise: Disguise, text: str, view: View) -> Iterator[Decoded]:
+    """What a disguise decodes to; the second reading only where it reads more than the first."""
+    source = view.text if disguise.on_ascii else text
+    changes = list(disguise.changes(source))
+    if (decoded := with_changes(source, changes)) is not None:
+        yield decoded
+    # A view that equals its text is the text.
+    if disguise.on_ascii or view.text == text:
+        return
+    folded = [
+        (view.origin(start), view.origin_end(end), said)
+        for start, end, said in disguise.changes(view.text)
+    ]
+    if not frozenset(changes).issuperset(folded):
+        again = with_changes(text, folded)
+        if again is not None:
+            yield again
