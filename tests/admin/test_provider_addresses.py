@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from structlog.testing import capture_logs
 
 from admin.oidc import OpenIdClient
 from admin.provider_addresses import is_of_provider
@@ -112,17 +113,17 @@ async def test_no_browser_is_sent_to_another_host(
 
 
 async def test_the_operator_is_told_which_address_it_was(
-    liar: Liar, inner: Liar, client: OpenIdClient, capsys: pytest.CaptureFixture[str]
+    liar: Liar, inner: Liar, client: OpenIdClient
 ) -> None:
     """A provider whose keys are at another host of its own is not found by guessing."""
     liar.more = {"jwks_uri": elsewhere(inner, "/keys")}
-    for _ in range(3):
-        with pytest.raises(Unauthenticated):
-            await client.begin()
-    said = capsys.readouterr().err
-    assert said.count("admin:provider_refused") == 1
-    assert "jwks_uri" in said
-    assert "oidc.hosts" in said
+    with capture_logs() as lines:
+        for _ in range(3):
+            with pytest.raises(Unauthenticated):
+                await client.begin()
+    (said,) = [line for line in lines if line["event"] == "admin:provider_refused"]
+    assert "jwks_uri" in said["reason"]
+    assert "oidc.hosts" in said["reason"]
 
 
 async def test_what_a_provider_names_at_a_host_of_the_settings_is_called(

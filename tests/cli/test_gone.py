@@ -23,6 +23,7 @@ from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.workers import WorkerTable
 from gateway.types import AuditRecord
 from tests.cli.operator import Operator
+from tests.free_ports import free_port
 from tests.gateway.audit.samples import LIMITS
 
 
@@ -111,8 +112,9 @@ def test_nothing_is_done_before_it_is_said_to_be_meant(operator: Operator, worke
 
 
 def test_they_are_ended_on_record_and_the_name_is_never_taken_again(
-    operator: Operator, worker: str
+    operator: Operator, worker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("GATEWRIGHT_DATA_PLANE__PORT", str(free_port()))
     ended = operator.config(*END, worker, *WHY, "--yes")
     assert ended.status == 0
     assert json.loads(ended.last_line)["requests"] == 2

@@ -18,6 +18,7 @@ from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.schema.audit import audit_awaited_records, audit_records
 from gateway.store.workers import WorkerTable
 from tests.cli.operator import Ended, Operator
+from tests.free_ports import free_port
 
 
 pytestmark = pytest.mark.anyio
@@ -36,8 +37,9 @@ async def awaits(operator: Operator) -> None:
 
 @pytest.mark.usefixtures("awaits")
 async def test_a_start_that_waits_for_others_says_so_and_ends_when_it_is_told(
-    operator: Operator,
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("GATEWRIGHT_DATA_PLANE__PORT", str(free_port()))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "gateway", "serve", "--config", str(operator.config_file)),
         stderr=asyncio.subprocess.PIPE,

@@ -13,6 +13,7 @@ import anthropic
 import msgspec
 import openai
 import pytest
+from yarl import URL
 
 from tests.faults.envelopes import (
     LEAK,
@@ -372,10 +373,14 @@ async def test_unknown_models_are_not_listed(
     gateway: RunningGateway, shared_key: str, http: aiohttp.ClientSession
 ) -> None:
     headers = {"authorization": f"Bearer {shared_key}"}
-    for name in ("nope", "a/b/c", "%2e%2e%2fetc%2fpasswd", "x" * 2000):
+    for name in ("nope", "a/b/c", "etc%3Fpasswd", "x" * 2000):
         async with http.get(f"{gateway.url}/v1/models/{name}", headers=headers) as response:
             assert response.status == 404
             assert (await response.json())["error"]["code"] == "model_not_found"
+    climbing = URL(f"{gateway.url}/v1/models/%2e%2e%2fetc%2fpasswd", encoded=True)
+    async with http.get(climbing, headers=headers) as response:
+        assert response.status == 404
+        assert (await response.json())["error"]["code"] == "unknown_url"
     async with http.get(f"{gateway.url}/v1/models") as response:
         assert response.status == 401
         assert LEAK.search(await response.text()) is None

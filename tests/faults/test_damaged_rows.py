@@ -1,12 +1,15 @@
 """Rows of batches and files that do not open any more: what is left of each is shown, and ends."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from anthropic import AsyncAnthropic
 from openai.types import Batch
 from sqlalchemy import select, update
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
 
 from gateway.rhythm import BATCHES_S
 from gateway.store.batching.files import kept_files
@@ -23,6 +26,13 @@ from tests.upstreams import Answer
 
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def log() -> Iterator[list[EventDict]]:
+    """What the process says meanwhile."""
+    with capture_logs() as lines:
+        yield lines
 
 
 async def damage(url: str, batch_id: str, **values: bytes) -> None:
@@ -103,7 +113,7 @@ async def test_a_batch_whose_key_is_lost_waits_until_somebody_cancels_it(
     tmp_path: Path,
     database_url: str,
     own_upstreams: Upstreams,
-    capfd: pytest.CaptureFixture[str],
+    log: list[EventDict],
 ) -> None:
     """It may be the master key that is the wrong one: nothing is given up by itself."""
     hold = asyncio.Event()
@@ -126,10 +136,8 @@ async def test_a_batch_whose_key_is_lost_waits_until_somebody_cancels_it(
         lost = await ended(client, await client.batches.cancel(lost.id))
         assert lost.status == "cancelled"
     assert len(own_upstreams.engine.calls) == 1
-    said = [each for each in capfd.readouterr().err.splitlines() if "batch:failed" in each]
-    assert len(said) == 1, "once, and not each time that it is looked at"
-    assert lost.id in said[0]
-    assert "BatchUnreadable" in said[0]
+    said = [(line["batch"], line["error_class"]) for line in log if line["event"] == "batch:failed"]
+    assert said == [(lost.id, "BatchUnreadable")], "once, and not each time that it is looked at"
 
 
 @pytest.mark.either
