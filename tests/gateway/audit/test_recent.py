@@ -105,6 +105,13 @@ async def test_too_many_bytes_are_all_let_go() -> None:
     assert recent.take((1, 20), 9) == ([row(4)], (1, 30))
 
 
+async def test_what_was_let_go_no_longer_counts() -> None:
+    recent = RecentRecords("w0", bytes_max=250)
+    for number in range(10):
+        recent.add((1, number), (1, number + 1), [row(number)])
+        assert recent.take((1, number), 9) == ([row(number)], (1, number + 1))
+
+
 async def test_records_are_found_again_by_their_places(tmp_path: Path) -> None:
     async with running(tmp_path) as log:
         receipts = await journeys(log, 0, 5)

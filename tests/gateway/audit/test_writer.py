@@ -123,6 +123,32 @@ async def test_a_full_queue_refuses_instead_of_growing(tmp_path: Path) -> None:
         assert (stats.pending_records, stats.pending_bytes) == (0, 0)
 
 
+async def test_what_was_written_no_longer_counts_as_waiting(tmp_path: Path) -> None:
+    async with running(tmp_path) as log:
+        for number in range(3):
+            await log.append(record(number), bytes(100))
+            stats = log.stats()
+            assert (stats.pending_records, stats.pending_bytes) == (0, 0)
+
+
+async def test_groups_that_are_too_long_together_are_written_one_by_one(tmp_path: Path) -> None:
+    disk = GatedDisk()
+    limits = msgspec.structs.replace(LIMITS, group_max_bytes=1)
+    async with running(tmp_path, disk=disk, limits=limits) as log:
+        await log.append(record(0))
+        before = disk.syncs
+        disk.gate.clear()
+        waiting = []
+        for number in range(1, 5):
+            waiting.append(asyncio.create_task(log.append(record(number))))
+            while log.stats().pending_records < number:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)  # It is handed over, so the next one is another group.
+        disk.gate.set()
+        await asyncio.gather(*waiting)
+        assert disk.syncs == before + 4
+
+
 async def test_segments_rotate_by_size_and_stay_one_chain(tmp_path: Path) -> None:
     limits = msgspec.structs.replace(LIMITS, segment_max_bytes=1500)
     async with running(tmp_path, limits=limits) as log:
