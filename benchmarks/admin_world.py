@@ -220,10 +220,7 @@ async def _records(database: Database, source: Iterator[AuditRecord], about: int
             ProjectedRecord("w0", 1, at, entry_bytes(encode_record(each)[1]), known_record=each)
             for at, each in enumerate(batch, done)
         ]
-        rows = [
-            row if keeps else (*row[:-1], None)
-            for row in rows_of(projected, following, with_bytes=True)
-        ]
+        rows = [row if keeps else (*row[:-1], None) for row in rows_of(projected, following)]
         done += len(batch)
         async with database.writing() as connection:
             driver: Any = (await connection.get_raw_connection()).driver_connection

@@ -4,9 +4,9 @@ Past SQLAlchemy, whose inserts cost twice (SQLite) and four times (COPY) the tim
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import chain, islice
+from itertools import chain
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.audit.projection import ProjectedRecord
 from gateway.types import AuditRecord
@@ -25,33 +25,27 @@ _TEXTS = (
     "workspace",
     "project",
     "key_id",
-    "actor",
-    "action",
     "target",
     "provider",
     "jurisdiction",
     "data_class",
     "status",
-    "error",
     "model_requested",
 )
 _NUMBERS = ("http_status", "utc_us", "cost_microusd", "duration_us")
-COLUMNS = (
+_USUAL = (
     *_TEXTS,
     *_NUMBERS,
     "input_tokens",
     "output_tokens",
-    "findings",
-    "about",
     "first_byte_us",
     "policy_digest",
-    "batch",
-    "worker",
-    "segment",
     "offset_bytes",
     "sequence",
-    "raw",
 )
+_SELDOM = ("actor", "action", "error", "findings", "about", "batch")
+_NOTHING = ("",) * len(_SELDOM)
+COLUMNS = (*_USUAL, *_SELDOM, "worker", "segment", "raw")
 # PostgreSQL's indexes take entries of some 2,700 bytes. Texts of so many characters together fit,
 # however long each is in bytes; where they are longer, each is searched by its beginning.
 _INDEXED_CHARS = 500
@@ -66,14 +60,11 @@ _numbers_of: Callable[[AuditRecord], tuple[int, ...]] = attrgetter(*_NUMBERS)
 _CHUNK_SIZES = (256, 64, 16, 4, 1)
 
 
-def _inserts(columns: tuple[str, ...]) -> dict[int, str]:
-    row = f"({', '.join('?' * len(columns))})"
-    first = f"INSERT INTO audit_records ({', '.join(columns)}) VALUES {row}"  # noqa: S608 - our own names
-    return {size: first + f", {row}" * (size - 1) for size in _CHUNK_SIZES}
+class Insertion(NamedTuple):
+    """A statement of SQLite, and the values of each of its executions."""
 
-
-INSERTS = _inserts(COLUMNS)
-INSERTS_OF_PLACES = _inserts(COLUMNS[:-1])
+    statement: str
+    values: list[_Row]
 
 
 def rows_of(
@@ -81,25 +72,113 @@ def rows_of(
     following: dict[str, int],
     again: Collection[int] = (),
     numbers: Mapping[int, int] = _NO_NUMBERS,
-    *,
-    with_bytes: bool,
 ) -> Iterator[_Row]:
     """Whole rows in the order of COLUMNS, each with its organisation's next number.
 
     `again` are the places in the batch of outcomes that are not their requests' first, `numbers`
     those of records that had a number before.
     """
+    for usual, seldom, projected in _columns_of(batch, following, again, numbers):
+        yield (*usual, *seldom, projected.worker, projected.segment, projected.raw_json)
+
+
+def insertions_of(
+    batch: list[ProjectedRecord],
+    following: dict[str, int],
+    again: Collection[int] = (),
+    numbers: Mapping[int, int] = _NO_NUMBERS,
+    *,
+    with_bytes: bool,
+) -> list[Insertion]:
+    """The same rows for SQLite, in few statements of many rows.
+
+    Each value that is bound costs as much as a column of an index, so the rows that have nothing in
+    the seldom columns, and are of the first one's segment, name neither; the others follow them.
+    """
+    usual_rows: list[_Row] = []
+    others: list[_Row] = []
+    worker, segment = (batch[0].worker, batch[0].segment) if batch else ("", 0)
+    for usual, seldom, projected in _columns_of(batch, following, again, numbers):
+        if with_bytes:
+            place = (projected.worker, projected.segment, projected.raw_json)
+            others.append((*usual, *seldom, *place))
+        elif seldom is _NOTHING and projected.segment == segment:
+            usual_rows.append(usual)
+        else:
+            others.append((*usual, *seldom, projected.worker, projected.segment))
+    statements = _INSERTS if with_bytes else _INSERTS_OF_PLACES
+    return [
+        *_insertions(_INSERTS_OF_USUAL, (worker, segment), usual_rows),
+        *_insertions(statements, (), others),
+    ]
+
+
+def _insertions(statements: Mapping[int, str], first: _Row, rows: list[_Row]) -> list[Insertion]:
+    """Statements that insert these rows, the largest ones first."""
+    insertions: list[Insertion] = []
+    begin = 0
+    for size, statement in statements.items():
+        end = len(rows) - (len(rows) - begin) % size
+        values = [
+            (*first, *chain.from_iterable(rows[at : at + size])) for at in range(begin, end, size)
+        ]
+        if values:
+            insertions.append(Insertion(statement, values))
+        begin = end
+    return insertions
+
+
+def _statements(columns: tuple[str, ...], row: str) -> dict[int, str]:
+    """By how many rows they insert."""
+    first = f"INSERT INTO audit_records ({', '.join(columns)}) VALUES ({row})"  # noqa: S608 - our own names
+    return {size: first + f", ({row})" * (size - 1) for size in _CHUNK_SIZES}
+
+
+def _marks(count: int) -> str:
+    return ", ".join("?" * count)
+
+
+_INSERTS = _statements(COLUMNS, _marks(len(COLUMNS)))
+_INSERTS_OF_PLACES = _statements(COLUMNS[:-1], _marks(len(COLUMNS) - 1))
+_INSERTS_OF_USUAL = _statements(
+    ("worker", "segment", *_USUAL, *_SELDOM),
+    f"?1, ?2, {_marks(len(_USUAL))}, {', '.join(repr(value) for value in _NOTHING)}",
+)
+
+
+def _columns_of(
+    batch: list[ProjectedRecord],
+    following: dict[str, int],
+    again: Collection[int],
+    numbers: Mapping[int, int],
+) -> Iterator[tuple[_Row, _Row, ProjectedRecord]]:
+    """Each record with the values of its usual and of its seldom columns.
+
+    The latter are `_NOTHING` itself where the record has none of it, which nearly all have not.
+    """
     for place, projected in enumerate(batch):
-        row = _row(projected)
+        record = projected.known_record or projected.record
+        texts, counts = _texts_of(record), _counts_of(record)
+        seldom = _NOTHING
+        if record.detail or record.findings or record.error or record.actor or record.action:
+            seldom = _seldom_of(record)
+        digest = record.policy_digest[:_DIGEST_CHARS]
+        joined = "".join(texts)
+        if "\x00" in joined or "\x00" in digest:
+            texts, digest = tuple(map(clean, texts)), clean(digest)
+        length = len(joined)
+        if seldom is not _NOTHING:
+            length += len("".join(seldom[:-1]))
+        if length > _INDEXED_CHARS:
+            texts, seldom = _shortened(texts, seldom)
         if again and place in again:
-            row = (row[0], AGAIN, *row[2:])
+            texts = (texts[0], AGAIN, *texts[2:])
         if numbers and place in numbers:
             number = numbers[place]
         else:
-            organisation = row[0]
-            number = following[organisation]
-            following[organisation] = number + 1
-        yield (*row, number, projected.raw_json) if with_bytes else (*row, number)
+            number = following[texts[0]]
+            following[texts[0]] = number + 1
+        yield (*texts, *counts, digest, projected.offset_bytes, number), seldom, projected
 
 
 def organisations_of(batch: list[ProjectedRecord]) -> list[str]:
@@ -108,74 +187,54 @@ def organisations_of(batch: list[ProjectedRecord]) -> list[str]:
     return list(map(clean, names)) if "\x00" in "".join(names) else names
 
 
-def _row(projected: ProjectedRecord) -> _Row:
-    """One value per column of the table but the last two.
-
-    It is done twice for each request: what nearly every record passes is one test for all of it.
-    """
-    record = projected.known_record or projected.record
+def _counts_of(record: AuditRecord) -> tuple[int, ...]:
+    """Done twice for each request: what nearly every record passes is one test for all of it."""
     usage = record.usage
     input_tokens = output_tokens = first_byte = 0
     if usage is not None:
         input_tokens, output_tokens = usage.input_tokens, usage.output_tokens
-    texts, numbers = _texts_of(record), _numbers_of(record)
-    status, utc_us, cost, duration = numbers
-    findings = about = batch = ""
-    if record.findings:
-        findings = _findings_of(record)
-    if record.stage == "admin":
-        about = record.detail.get("organisation", "")
-    elif record.detail:
-        batch = record.detail.get("batch", "")[:_BATCH_CHARS]
     if record.attempts:
         first_byte = record.attempts[-1].first_byte_us
-    digest = record.policy_digest[:_DIGEST_CHARS]
-    joined = "".join(texts)
-    if "\x00" in joined or "\x00" in digest or "\x00" in findings or "\x00" in about + batch:
-        texts = tuple(map(clean, texts))
-        findings, about, digest = clean(findings), clean(about), clean(digest)
-        batch = clean(batch)
-    if len(joined) + len(findings) + len(about) > _INDEXED_CHARS:
-        texts, findings, about = _shortened(texts, findings, about)
+    status, utc_us, cost, duration = numbers = _numbers_of(record)
     # A union of bits is negative when one of its numbers is, and not below the largest of them.
     widest = utc_us | cost | duration | input_tokens | output_tokens | first_byte
-    if not (0 <= status <= _INT32_MAX and 0 <= widest <= _INT64_MAX):
-        first_byte = _within(first_byte, _INT64_MAX)
-        numbers = (_within(status, _INT32_MAX), *(_within(n, _INT64_MAX) for n in numbers[1:]))
-        input_tokens = _within(input_tokens, _INT64_MAX)
-        output_tokens = _within(output_tokens, _INT64_MAX)
-    return (
-        *texts,
-        *numbers,
-        input_tokens,
-        output_tokens,
-        findings,
-        about,
-        first_byte,
-        digest,
-        batch,
-        projected.worker,
-        projected.segment,
-        projected.offset_bytes,
-    )
+    if 0 <= status <= _INT32_MAX and 0 <= widest <= _INT64_MAX:
+        return (*numbers, input_tokens, output_tokens, first_byte)
+    others = (*numbers[1:], input_tokens, output_tokens, first_byte)
+    return (_within(status, _INT32_MAX), *(_within(number, _INT64_MAX) for number in others))
+
+
+def _seldom_of(record: AuditRecord) -> tuple[str, ...]:
+    """The values of the columns that are empty in nearly every row; `_NOTHING` where all are."""
+    about = batch = ""
+    if record.stage == "admin":
+        about = record.detail.get("organisation", "")
+    else:
+        batch = record.detail.get("batch", "")[:_BATCH_CHARS]
+    findings = _findings_of(record)
+    found = (record.actor, record.action, record.error, findings, about, batch)
+    return tuple(map(clean, found)) if any(found) else _NOTHING
 
 
 def _shortened(
-    texts: tuple[str, ...], findings: str, about: str
-) -> tuple[tuple[str, ...], str, str]:
+    texts: tuple[str, ...], seldom: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The same texts where they fit into an index entry, otherwise the beginning of each.
 
     What names a request or an organisation stays whole: it is found by all of it.
     """
-    searched = zip(_TEXTS, texts, strict=True)
     shorter = tuple(
         text if name in ("organisation", "request_id") else _beginning(text, _INDEXED_BYTES)
-        for name, text in searched
+        for name, text in zip(_TEXTS, texts, strict=True)
     )
+    if seldom is _NOTHING:
+        return shorter, seldom
+    *others, findings, about, batch = seldom
     whole = _beginning(findings, _FINDINGS_BYTES)
     if whole != findings:
         whole = whole.rpartition(" ")[0]  # A count that was cut would be another count.
-    return shorter, whole, _beginning(about, _INDEXED_BYTES)
+    begun = (_beginning(text, _INDEXED_BYTES) for text in others)
+    return shorter, (*begun, whole, _beginning(about, _INDEXED_BYTES), batch)
 
 
 def _beginning(text: str, limit_bytes: int) -> str:
@@ -187,12 +246,6 @@ def _beginning(text: str, limit_bytes: int) -> str:
 def _findings_of(record: AuditRecord) -> str:
     """Each label with a space before and its count behind, so that one is found by its name."""
     return "".join(f" {label}:{count}" for label, count in sorted(record.findings.items()))
-
-
-def chunks(rows: Iterator[_Row], count: int, size: int) -> Iterator[_Row]:
-    """The values of the next `size` rows together, `count` times."""
-    for _ in range(count):
-        yield tuple(chain.from_iterable(islice(rows, size)))
 
 
 def clean(text: str) -> str:

@@ -131,7 +131,7 @@ class SecondWriter:
                 }
                 growths = await _grown(batch, names, before)
                 following = {name: size + 1 for name, (size, _) in before.items()}
-                rows = list(rows_of(batch, following, with_bytes=True))
+                rows = list(rows_of(batch, following))
                 await driver.execute(_END, *_arrays(growths, rows, *beside))
         except _TakenError:
             return False

@@ -35,9 +35,7 @@ from gateway.store.evidence.repeats import repeats
 from gateway.store.evidence.rows import (
     AGAIN,
     COLUMNS,
-    INSERTS,
-    INSERTS_OF_PLACES,
-    chunks,
+    insertions_of,
     organisations_of,
     rows_of,
 )
@@ -286,19 +284,18 @@ class DatabaseAuditSink:
         names = organisations_of(new)
         await save(connection, await asyncio.to_thread(grow, new, names, before))
         following = {name: size + 1 for name, (size, _) in before.items()}
-        rows = rows_of(batch, following, again, numbers, with_bytes=self._keeps_bytes)
         driver = (await connection.get_raw_connection()).driver_connection
         assert driver is not None
         # Past SQLAlchemy, whose inserts cost twice (SQLite) and four times (COPY) the time.
         if self._database.kind == "postgresql":
+            rows = rows_of(batch, following, again, numbers)
             await driver.copy_records_to_table(audit_records.name, columns=COLUMNS, records=rows)
             return
-        left = len(batch)
-        for size, statement in (INSERTS if self._keeps_bytes else INSERTS_OF_PLACES).items():
-            count, left = divmod(left, size)
-            if count:
-                # The driver's thread draws from the generators.
-                await driver.executemany(statement, chunks(rows, count, size))
+        insertions = await asyncio.to_thread(
+            insertions_of, batch, following, again, numbers, with_bytes=self._keeps_bytes
+        )
+        for statement, values in insertions:
+            await driver.executemany(statement, values)
 
 
 def _matching(query: AuditQuery) -> Select[tuple[object, ...]]:
