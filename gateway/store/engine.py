@@ -359,6 +359,7 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
         f"busy_timeout = {_SQLITE_BUSY_MS}",
         "journal_mode = WAL",
         "synchronous = FULL",
+        "wal_autocheckpoint = 4000",
         "foreign_keys = ON",
     ):
         cursor.execute(f"PRAGMA {pragma}")
