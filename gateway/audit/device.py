@@ -7,17 +7,14 @@ new segment whose header says where the old one's acknowledged part ended.
 
 import math
 from contextlib import suppress
-from hashlib import blake2b, sha256
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import Struct
 
+from gateway.audit.content_digests import faster_digest
 from gateway.audit.disk import Disk, FileState
-from gateway.audit.entries import (
-    ContentReference,
-    encode_reference,
-)
 from gateway.audit.frames import (
     CONTENT,
     CONTENT_MAX_BYTES,
@@ -107,6 +104,7 @@ class SegmentDevice:
         self._limits = limits
         self._disk = disk
         self._keys = DataKeys(self._folder, keys, clock, disk)
+        self._digest = faster_digest()
         self._content_max_bytes = min(limits.content_max_bytes, CONTENT_MAX_BYTES)
         self._lock_descriptor = -1
         self._descriptor = -1
@@ -220,14 +218,11 @@ class SegmentDevice:
         cut = len(plaintext) - limit
         kept = plaintext if cut <= 0 else plaintext[:limit]
         key, sealed = self._keys.seal(sealing.organisation, sealing.subject, sealing.aad, kept)
-        digest = blake2b(sealed, digest_size=32).hexdigest()
-        if cut <= 0:
-            text = f'{{"key":"{key}","length_bytes":{len(sealed)},"blake2b":"{digest}"}}'
-            return sealed, text.encode()
-        reference = ContentReference(
-            key=key, length_bytes=len(sealed), cut_bytes=cut, blake2b=digest
-        )
-        return sealed, encode_reference(reference)
+        digest, length = self._digest.of(sealed), len(sealed)
+        lost = f'"cut_bytes":{cut},' if cut > 0 else ""
+        # An `entries.ContentReference`, written out.
+        text = f'{{"key":"{key}","length_bytes":{length},{lost}"{self._digest.name}":"{digest}"}}'
+        return sealed, text.encode()
 
     def _begin_segment(self) -> None:
         self._abandon_segment()

@@ -30,10 +30,10 @@ class ContentReference(Struct, frozen=True, omit_defaults=True):
     """Id of the data key in the worker's `keys.jsonl`; destroying it erases the content."""
     length_bytes: int
     """Of what is stored: nonce, ciphertext and tag."""
-    sha256: str = ""
-    """Only in records of the first version: `blake2b` costs a third without SHA instructions."""
     cut_bytes: int = 0
     """Bytes of plaintext beyond the limit, which were not kept."""
+    sha256: str = ""
+    """Hex SHA-256 of what is stored, in place of `blake2b`: see `content_digests`."""
     blake2b: str = ""
     """Hex BLAKE2b-256 (RFC 7693) of what is stored, so that proofs outlive the key."""
 

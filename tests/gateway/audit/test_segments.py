@@ -62,7 +62,7 @@ def record_frame(entry: bytes) -> bytes:
 
 
 def with_content(content: bytes) -> bytes:
-    reference = ContentReference("k", len(content), hashlib.sha256(content).hexdigest())
+    reference = ContentReference("k", len(content), sha256=hashlib.sha256(content).hexdigest())
     return entry_bytes(encode_record(record(1))[1], encode_reference(reference))
 
 
