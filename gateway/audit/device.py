@@ -1,8 +1,9 @@
 """The blocking half of the writer: one worker's folder, its open segment, and the end of its chain.
 
-A group of records becomes one write and one fdatasync. After any error the open segment is
-abandoned, never synced again (a second fdatasync may falsely succeed), and the next group goes to a
-new segment whose header says where the old one's acknowledged part ended.
+A group of records becomes one write and one fdatasync, over zeros that are on disk already: what
+does not make its file longer is synced without the file system's journal (decision 0052). After an
+error the open segment is abandoned, never synced again (a second fdatasync may falsely succeed),
+and the next group goes to a new one whose header says where the old one's acknowledged part ended.
 """
 
 import math
@@ -43,6 +44,8 @@ from gateway.types import Receipt
 
 _MIB = 1024 * 1024
 _SPACE_CHECK_EVERY_S = 0.1
+_ROOM_BYTES = 256 * 1024
+_ROOM_AT_FIRST_BYTES = 16 * 1024
 
 
 class AuditLimits(Struct, frozen=True):
@@ -110,6 +113,8 @@ class SegmentDevice:
         self._descriptor = -1
         self._path = self._folder
         self._file_id = (0, 0)
+        self._reach_bytes = 0
+        """How long the open segment's file is, with the zeros that wait to be written over."""
         self._lock_state: FileState | None = None
         self._space_checked_s = -math.inf
         self._space_checked_at = 0
@@ -154,7 +159,7 @@ class SegmentDevice:
 
     def close(self) -> None:
         try:
-            self._abandon_segment()
+            self._finish_segment()
             with suppress(OSError):  # Then the next start removes it.
                 self._discard_draft()
         finally:
@@ -202,14 +207,26 @@ class SegmentDevice:
             written.append((Receipt(worker, segment, offset, leaf.hex()), entry))
             offset += HEAD_BYTES + len(payload)
         if frames:
-            self._disk.write(self._descriptor, b"".join(frames))
+            if offset > self._reach_bytes:
+                room = self._room_after(offset)
+                frames.append(bytes(room))
+                self._reach_bytes = offset + room
+            self._disk.write_at(self._descriptor, b"".join(frames), self.end.offset_bytes)
             self._disk.sync(self._descriptor)
         # Checked after the sync: a file deleted at any moment before is not acknowledged.
         state = self._disk.state(self._path)
-        if state is None or state != (*self._file_id, offset):
+        if state is None or state != (*self._file_id, self._reach_bytes):
             raise OSError("the audit segment was deleted, replaced or cut")
         self.end = ChainEnd(segment, offset, chain)
         return written
+
+    def _room_after(self, offset_bytes: int) -> int:
+        """How many zeros to write behind a group: as much as there is, up to a limit.
+
+        A command that leaves one record needs none, and whoever waits for a group waits for them.
+        """
+        wanted = min(max(offset_bytes, _ROOM_AT_FIRST_BYTES), _ROOM_BYTES)
+        return max(0, min(wanted, self._limits.segment_max_bytes - offset_bytes))
 
     def _seal(self, sealing: SealContent) -> tuple[bytes, bytes]:
         """What is stored of a content, and the JSON of its ContentReference."""
@@ -225,7 +242,7 @@ class SegmentDevice:
         return sealed, text.encode()
 
     def _begin_segment(self) -> None:
-        self._abandon_segment()
+        self._finish_segment()
         self._lock()
         header = SegmentHeader(
             format=FORMAT,
@@ -252,6 +269,7 @@ class SegmentDevice:
             raise
         self._descriptor, self._path = descriptor, path
         self._file_id = (state.device, state.inode)
+        self._reach_bytes = len(frame)
         self.end = ChainEnd(header.segment, len(frame), chain)
 
     def _discard_draft(self) -> None:
@@ -260,6 +278,16 @@ class SegmentDevice:
             self._lock()
             self._disk.remove(segment_path(self._folder, self.end.segment + 1))
             self._is_draft = False
+
+    def _finish_segment(self) -> None:
+        """Leave a segment that was written without an error, and no zeros behind its end.
+
+        Those that cannot be cut off, or are there because the process was killed, do no harm.
+        """
+        if self._descriptor >= 0 and self._reach_bytes > self.end.offset_bytes:
+            with suppress(OSError):
+                self._disk.cut(self._descriptor, self.end.offset_bytes)
+        self._abandon_segment()
 
     def _abandon_segment(self) -> None:
         if self._descriptor >= 0:
@@ -308,7 +336,8 @@ def find_end(folder: Path, disk: Disk) -> ChainEnd:
                     end, chain = record.stored.end_bytes, record.stored.chain
             except BadFrame as error:
                 # Not cut off but changed: service goes on, the verifier will name the place.
-                event = Event.AUDIT_TAIL_CUT if error.torn else Event.AUDIT_SEGMENT_DAMAGED
+                is_cut = error.may_be_unsynced
+                event = Event.AUDIT_TAIL_CUT if is_cut else Event.AUDIT_SEGMENT_DAMAGED
                 log.warning(event, segment=number, offset_bytes=end, reason=error.reason)
         return ChainEnd(number, end, chain)
     return ChainEnd(0, 0, GENESIS)

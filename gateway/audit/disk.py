@@ -49,8 +49,8 @@ class Disk:
         return descriptor
 
     def create(self, path: Path) -> int:
-        """A new file that only its owner can read, open for appending; never an existing one."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        """A new file that only its owner can read, open for writing; never an existing one."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         return os.open(path, flags, 0o600)
 
     def remove(self, path: Path) -> None:
@@ -62,6 +62,16 @@ class Disk:
         while written < len(data):
             data = data[written:]
             written = os.write(descriptor, data)
+
+    def write_at(self, descriptor: int, data: bytes, offset_bytes: int) -> None:
+        """The same from a place of a file on, over what is there."""
+        written = os.pwrite(descriptor, data, offset_bytes)
+        while written < len(data):
+            data, offset_bytes = data[written:], offset_bytes + written
+            written = os.pwrite(descriptor, data, offset_bytes)
+
+    def cut(self, descriptor: int, length_bytes: int) -> None:
+        os.ftruncate(descriptor, length_bytes)
 
     def sync(self, descriptor: int) -> None:
         os.fdatasync(descriptor)

@@ -2,10 +2,12 @@
 
 A frame is `length u32 · kind u8 · crc32(length, kind) u32 · crc32(all) u32 · payload`, big-endian.
 The first checksum covers only the head: when it holds and the payload is missing, the write was cut
-off by a crash; when it does not hold, somebody or something changed the file.
+off by a crash; when it does not hold, somebody or something changed the file, or the power went
+while a write over zeros was under way: then any of its sectors may be as they were before.
 """
 
 import struct
+from itertools import pairwise
 from typing import BinaryIO, NamedTuple
 from zlib import crc32
 
@@ -20,17 +22,23 @@ _LENGTH_LIMITS = {HEADER: 4096, CONTENT: CONTENT_MAX_BYTES + 64, RECORD: 20 * 10
 _HEAD = struct.Struct("!IBII")
 _LENGTH_AND_KIND = struct.Struct("!IB")
 HEAD_BYTES = _HEAD.size
+_SECTOR_BYTES = 512
+"""What a disk writes whole or not at all; those with larger sectors write several of these."""
 
 
 class BadFrame(Exception):
     """What lies at `offset_bytes` is no whole frame."""
 
-    def __init__(self, offset_bytes: int, reason: str, *, torn: bool = False) -> None:
+    def __init__(
+        self, offset_bytes: int, reason: str, *, torn: bool = False, lacks_a_sector: bool = False
+    ) -> None:
         super().__init__(f"offset {offset_bytes}: {reason}")
         self.offset_bytes = offset_bytes
         self.reason = reason
         self.torn = torn
         """Whether it looks like a write that a crash cut off: nothing acknowledged can be in it."""
+        self.may_be_unsynced = torn or lacks_a_sector
+        """Whether a power cut may have left it so, of a write that nobody had been told of."""
 
 
 class Frame(NamedTuple):
@@ -65,28 +73,21 @@ def read_frame(file: BinaryIO, offset_bytes: int, limit_bytes: int) -> Frame | N
         raise BadFrame(offset_bytes, "the frame's head is cut off", torn=True)
     length, kind, head_crc, payload_crc = _HEAD.unpack(head)
     if crc32(head[: _LENGTH_AND_KIND.size]) != head_crc:
-        torn = not any(head) and _is_zero_to(file, left - HEAD_BYTES)
-        reason = "only zero bytes follow" if torn else "the frame's head was changed"
-        raise BadFrame(offset_bytes, reason, torn=torn)
+        lacks = _lacks_a_sector(offset_bytes, head)
+        raise BadFrame(offset_bytes, "the frame's head was changed", lacks_a_sector=lacks)
     if length > _LENGTH_LIMITS.get(kind, -1):
         raise BadFrame(offset_bytes, f"no frame of kind {kind} has {length} bytes")
     payload = file.read(min(length, left - HEAD_BYTES))
     if len(payload) < length:
         raise BadFrame(offset_bytes, "the frame is cut off", torn=True)
     if crc32(payload, head_crc) != payload_crc:
-        unwritten = length > 0 and not any(payload[-8:])
-        torn = unwritten and _is_zero_to(file, left - HEAD_BYTES - length)
-        raise BadFrame(offset_bytes, "the frame's bytes were changed", torn=torn)
+        lacks = _lacks_a_sector(offset_bytes, head + payload)
+        raise BadFrame(offset_bytes, "the frame's bytes were changed", lacks_a_sector=lacks)
     return Frame(offset_bytes, kind, payload, offset_bytes + HEAD_BYTES + length)
 
 
-def _is_zero_to(file: BinaryIO, left: int) -> bool:
-    """Whether a power cut left only zeros: the file had grown, its pages had not been written."""
-    while left > 0:
-        chunk = file.read(min(left, 1 << 20))
-        if not chunk:
-            return True
-        if any(chunk):
-            return False
-        left -= len(chunk)
-    return True
+def _lacks_a_sector(offset_bytes: int, raw: bytes) -> bool:
+    """Whether all that some sector has of these bytes is zeros, as it was before they came."""
+    first = -offset_bytes % _SECTOR_BYTES
+    places = [0, *range(first or _SECTOR_BYTES, len(raw), _SECTOR_BYTES), len(raw)]
+    return any(not any(raw[begin:end]) for begin, end in pairwise(places))

@@ -273,6 +273,6 @@ def _take(
         for stored in islice(reader.records(offset_bytes), count_max):
             records.append(stored)  # noqa: PERF402 - what was read before a torn frame is kept
     except BadFrame as error:
-        if not (error.torn and may_be_torn):
+        if not (error.may_be_unsynced and may_be_torn):
             raise
     return records

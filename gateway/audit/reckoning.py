@@ -22,6 +22,7 @@ from gateway.audit.segments import (
     list_segments,
     read_entries,
     segment_path,
+    written_bytes,
 )
 from gateway.errors import AuditUnavailable
 from gateway.types import AuditRecord, OutcomeStatus
@@ -152,7 +153,7 @@ def _is_inside(folder: Path, mark: OpenMark, below: int) -> bool:
     if mark.segment >= below:
         return False
     try:
-        return segment_path(folder, mark.segment).stat().st_size >= mark.offset_bytes
+        return written_bytes(segment_path(folder, mark.segment)) >= mark.offset_bytes
     except OSError:
         return False
 

@@ -2,7 +2,8 @@
 
 `<audit directory>/<worker>/<number, 8 digits>.log` is a header frame and then, for each record, an
 optional content frame and the record frame (chain hash, then canonical JSON). A header says where
-the segment before ended: what lies behind was never acknowledged and is not part of the log.
+the segment before ended: what lies behind was never acknowledged and is not part of the log. The
+file of the last one goes on with zeros that were put there for what comes next (decision 0052).
 """
 
 import os
@@ -33,6 +34,7 @@ GENESIS = bytes(32)
 HASH_BYTES = 32
 # The default holds ten records; each refill is a system call that gives the interpreter away.
 _BUFFER_BYTES = 64 * 1024
+_BLOCK_BYTES = 4 * 1024
 
 _WORKER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _SEGMENT_NAME = re.compile(r"(\d{8})\.log")
@@ -94,6 +96,27 @@ def list_workers(directory: Path) -> list[str]:
     return sorted(path.name for path in folders if is_worker_name(path.name))
 
 
+def written_bytes(path: Path) -> int:
+    """Where what was written to a segment ends; raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _written(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _written(descriptor: int) -> int:
+    """The length of a file without the zeros that it ends with."""
+    end, step = os.fstat(descriptor).st_size, _BLOCK_BYTES
+    while end > 0:
+        begin = max(0, end - step)
+        written = len(os.pread(descriptor, end - begin, begin).rstrip(b"\x00"))
+        if written:
+            return begin + written
+        end, step = begin, _BUFFER_BYTES
+    return 0
+
+
 def encode_header(header: SegmentHeader) -> tuple[bytes, bytes]:
     """The header's frame, and the chain hash that it starts."""
     raw = msgspec.json.encode(header)
@@ -107,9 +130,10 @@ class SegmentReader:
         """Raises BadFrame when there is no whole header of this format, OSError when unreadable."""
         self._file = path.open("rb", buffering=_BUFFER_BYTES)
         try:
-            size = os.fstat(self._file.fileno()).st_size
-            self.size_bytes = size
-            self.limit_bytes = size if limit_bytes is None else limit_bytes
+            # Before anything is read: what another process writes meanwhile comes after it.
+            self.size_bytes = _written(self._file.fileno())
+            """Up to the last byte that is not zero, which every frame of a record ends with."""
+            self.limit_bytes = self.size_bytes if limit_bytes is None else limit_bytes
             first = self._read(0)
             if first is None:
                 raise BadFrame(0, "the segment is empty", torn=True)

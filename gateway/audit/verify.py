@@ -25,6 +25,7 @@ from gateway.audit.segments import (
     list_segments,
     list_workers,
     segment_path,
+    written_bytes,
 )
 from gateway.types import AuditRecord, Receipt
 
@@ -195,7 +196,10 @@ class _Walk:
         try:
             for number in range(1, (numbers[-1] if numbers else 0) + 1):
                 is_last = number == numbers[-1]
-                chain, end = self._check_segment(folder, worker, number, (chain, end), awaited)
+                before = (chain, end)
+                chain, end = self._check_segment(
+                    folder, worker, number, before, awaited, is_live=is_live
+                )
                 if is_last:
                     self._check_tail(folder, worker, number, end, is_live=is_live)
                 self.segments += 1
@@ -254,6 +258,8 @@ class _Walk:
         number: int,
         before: tuple[bytes, int],
         awaited: dict[tuple[int, int], str],
+        *,
+        is_live: bool,
     ) -> tuple[bytes, int]:
         """The chain hash and offset at the segment's end: where the next header says it is."""
         path = segment_path(folder, number)
@@ -272,7 +278,8 @@ class _Walk:
                     self._count(worker, number, record, awaited)
                     chain, end = record.stored.chain, record.stored.end_bytes
             except BadFrame as error:
-                if limit is not None or not error.torn:
+                # While the power is on, what lies behind was written after what lies before.
+                if limit is not None or not (error.torn if is_live else error.may_be_unsynced):
                     raise
         if limit is not None:
             self._check_rest(path, worker, end, chain)
@@ -288,7 +295,7 @@ class _Walk:
                 for _ in checked_records(reader.records(end), chain):
                     pass
             except BadFrame as error:
-                if not error.torn:
+                if not error.may_be_unsynced:
                     raise
         place = f"worker {worker}, segment {path.stem}, offset {end}"
         self.notes.append(f"{place}: {left} bytes that were never acknowledged")
@@ -297,7 +304,7 @@ class _Walk:
         self, folder: Path, worker: str, number: int, end: int, *, is_live: bool
     ) -> None:
         """The last segment ends with a whole record, unless somebody is writing right now."""
-        size = segment_path(folder, number).stat().st_size
+        size = written_bytes(segment_path(folder, number))
         if size <= end:
             return
         if not is_live:

@@ -1,5 +1,6 @@
 """An old backup is restored: the worker refuses to start, rather than to write history twice."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,13 @@ def _database(folder: Path, backup: Path) -> None:
         shutil.copyfile(path, folder / path.name)
 
 
+def _segments_copied_in_use(folder: Path, backup: Path) -> None:
+    """With the zeros that wait for records: their files are longer than what is in them."""
+    _segments(folder, backup)
+    for path in (folder / "var" / "audit" / "w0").glob("*.log"):
+        os.truncate(path, path.stat().st_size + 256 * 1024)
+
+
 def _both(folder: Path, backup: Path) -> None:
     _segments(folder, backup)
     _database(folder, backup)
@@ -53,6 +61,7 @@ async def _serve(gateway: RunningGateway, http: aiohttp.ClientSession, requests:
     ("restore", "reason"),
     [
         (_segments, "an old backup was restored, or records were removed"),
+        (_segments_copied_in_use, "an old backup was restored, or records were removed"),
         (_nothing_left, "an old backup was restored, or records were removed"),
         (_both, "10 records of acme were signed and are in no log here: an old backup was"),
         (_database, None),

@@ -19,7 +19,13 @@ from gateway.audit.disk import Disk
 from gateway.audit.open_intents import OpenIntents, refused_before
 from gateway.audit.projection import RETIRED
 from gateway.audit.reckoning import GONE, OpenIntent, end_of, open_intents
-from gateway.audit.segments import LOCK_NAME, list_segments, list_workers, segment_path
+from gateway.audit.segments import (
+    LOCK_NAME,
+    list_segments,
+    list_workers,
+    segment_path,
+    written_bytes,
+)
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.errors import AuditUnavailable
@@ -235,6 +241,6 @@ def _end_of(folder: Path) -> tuple[int, int, int] | None:
     numbers = list_segments(folder)
     if not numbers:
         return None
-    found = segment_path(folder, numbers[-1]).stat()
+    length = written_bytes(segment_path(folder, numbers[-1]))
     newest_ns = max((os.stat(path).st_mtime_ns for path in folder.iterdir()), default=0)  # noqa: PTH116
-    return numbers[-1], found.st_size, newest_ns // 1000
+    return numbers[-1], length, newest_ns // 1000

@@ -23,7 +23,7 @@ from gateway.audit.integrator import (
 from gateway.audit.keys import KeyWrapper
 from gateway.audit.projection import RETIRED, START
 from gateway.audit.projector import ProjectionBroken, Projector
-from gateway.audit.segments import list_segments, segment_path
+from gateway.audit.segments import list_segments, segment_path, written_bytes
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
@@ -302,7 +302,7 @@ class Integration:
 def _size_of(folder: Path, segment: int) -> int | None:
     """Bytes of a segment; 0 where the log ends before it, None where only this one is missing."""
     try:
-        return segment_path(folder, segment).stat().st_size
+        return written_bytes(segment_path(folder, segment))
     except FileNotFoundError:
         later = folder.is_dir() and any(known > segment for known in list_segments(folder))
         return None if later else 0

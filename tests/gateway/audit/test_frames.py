@@ -9,6 +9,11 @@ from hypothesis import strategies as st
 from gateway.audit.frames import CONTENT, RECORD, BadFrame, Frame, encode_frame, read_frame
 
 
+_LONG_PAYLOADS = st.lists(
+    st.binary(min_size=1, max_size=900).map(lambda raw: raw.replace(b"\x00", b"z") + b"}"),
+    min_size=1,
+    max_size=4,
+)
 _PAYLOADS = st.lists(st.binary(min_size=1, max_size=200), min_size=1, max_size=5)
 
 
@@ -67,19 +72,60 @@ def test_a_changed_length_is_not_mistaken_for_a_crash() -> None:
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 5, 13, 20])
-def test_pages_that_a_power_cut_left_as_zeros_are_torn(kept_bytes: int) -> None:
+def test_a_frame_whose_only_sector_is_there_was_not_left_so_by_a_power_cut(kept_bytes: int) -> None:
+    """With nothing of it there, no frame was begun: whoever reads a file stops before its zeros."""
     whole = encode_frame(RECORD, b"x" * 50)
-    with pytest.raises(BadFrame) as caught:
+    with pytest.raises(BadFrame, match=r"was changed|were changed") as caught:
         read_all(whole[:kept_bytes] + bytes(4096 - kept_bytes))
-    assert caught.value.torn == (kept_bytes != 5)
-
-
-def test_a_last_frame_that_was_changed_is_not_torn_because_zeros_follow() -> None:
-    """A device may leave room behind it; only what ends in zeros itself was not written."""
-    whole = encode_frame(RECORD, b"x" * 49 + b"y")
-    with pytest.raises(BadFrame, match="bytes were changed") as caught:
-        read_all(whole.replace(b"xxx", b"zzz", 1) + bytes(4096))
     assert not caught.value.torn
+    assert caught.value.may_be_unsynced == (kept_bytes == 0)
+
+
+def read_until_broken(left: bytes, at: int) -> tuple[list[bytes], BadFrame | None]:
+    """Payloads from a place on, as far as they are whole, and what ended them."""
+    file, found = io.BytesIO(left), list[bytes]()
+    file.seek(at)
+    try:
+        while frame := read_frame(file, at, len(left.rstrip(b"\x00"))):
+            found.append(frame.payload)
+            at = frame.end_bytes
+    except BadFrame as error:
+        return found, error
+    return found, None
+
+
+@given(st.integers(0, 1023), _LONG_PAYLOADS, st.data())
+def test_whichever_sectors_a_power_cut_keeps_what_is_lost_may_be_unsynced(
+    at: int, payloads: list[bytes], data: st.DataObject
+) -> None:
+    """Frames that a write puts over zeros behind `at` bytes that were synced before."""
+    written = bytes(at) + joined(payloads)
+    sectors = range(at // 512, -(-len(written) // 512))
+    lost = data.draw(st.sets(st.sampled_from(sectors), min_size=1))
+    left = bytearray(written)
+    for sector in lost:
+        begin, end = max(at, sector * 512), min(len(left), sector * 512 + 512)
+        left[begin:end] = bytes(end - begin)
+    found, broken = read_until_broken(bytes(left), at)
+    assert broken is None or broken.may_be_unsynced
+    assert found == payloads[: len(found)]
+    assert (len(found) == len(payloads)) == (bytes(left) == written)
+
+
+@given(st.integers(4, 508), st.data())
+def test_a_frame_of_which_every_sector_is_there_was_changed_by_somebody(
+    at: int, data: st.DataObject
+) -> None:
+    payload = data.draw(st.binary(min_size=1, max_size=1200)).replace(b"\x00", b"z")
+    raw = bytearray(encode_frame(RECORD, payload))
+    place = data.draw(st.integers(13, len(raw) - 1))
+    raw[place] ^= 0x40 if raw[place] == 0x80 else 0x80
+    file = io.BytesIO(bytes(at) + raw)
+    file.seek(at)
+    with pytest.raises(BadFrame, match="bytes were changed") as caught:
+        read_frame(file, at, at + len(raw))
+    assert not caught.value.torn
+    assert not caught.value.may_be_unsynced
 
 
 def test_a_frame_larger_than_its_kind_allows_is_refused_unread() -> None:

@@ -7,11 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.audit.device import SegmentDevice
 from gateway.audit.disk import Disk
 from gateway.audit.entries import encode_record
 from gateway.audit.export import export_records, segment_rows
+from gateway.audit.memory import MemoryAuditSink
+from gateway.audit.projector import ProjectionBroken, Projector
+from gateway.audit.segments import segment_path, written_bytes
 from gateway.audit.verify import verify_directory
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock
@@ -23,16 +27,20 @@ from tests.gateway.audit.samples import KEYS, LIMITS, journeys, make_log, record
 pytestmark = pytest.mark.anyio
 RUNS = 30
 CALLERS = 16
+SECTOR_BYTES = 512
 
 
 class VolatileDisk(Disk):
-    """A disk whose power goes at some call, and that then keeps only what was synced for sure."""
+    """A disk whose power goes at some call, and that then keeps only what was synced for sure.
+
+    Of what was not, it keeps any sectors: those of a write need not reach it in their order.
+    """
 
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
         self._calls_left = draw.randint(4, 150)
         self._paths: dict[int, Path] = {}
-        self._synced: dict[Path, int] = {}
+        self._synced: dict[Path, bytes] = {}
         self._listed: set[Path] = set()
         self.lost_bytes = 0
 
@@ -40,7 +48,7 @@ class VolatileDisk(Disk):
         self._step()
         descriptor = super().create(path)
         self._paths[descriptor] = path
-        self._synced[path] = 0
+        self._synced[path] = b""
         return descriptor
 
     def open_to_add(self, path: Path) -> int:
@@ -57,12 +65,24 @@ class VolatileDisk(Disk):
             raise
         super().write(descriptor, data)
 
+    def write_at(self, descriptor: int, data: bytes, offset_bytes: int) -> None:
+        try:
+            self._step()
+        except OSError:
+            super().write_at(descriptor, data[: self._draw.randint(0, len(data))], offset_bytes)
+            raise
+        super().write_at(descriptor, data, offset_bytes)
+
+    def cut(self, descriptor: int, length_bytes: int) -> None:
+        self._step()
+        super().cut(descriptor, length_bytes)
+
     def sync(self, descriptor: int) -> None:
         self._step()
         super().sync(descriptor)
         path = self._paths.get(descriptor)
         if path is not None:
-            self._synced[path] = path.stat().st_size
+            self._synced[path] = path.read_bytes()
 
     def sync_folder(self, path: Path) -> None:
         self._step()
@@ -76,11 +96,22 @@ class VolatileDisk(Disk):
                 path.unlink(missing_ok=True)
                 continue
             raw = path.read_bytes()
-            kept = self._draw.randint(synced, len(raw))
-            self.lost_bytes += len(raw) - kept
-            # The file may have grown before its pages were written.
-            zeros = bytes(len(raw) - kept) if self._draw.random() < 0.5 else b""
-            path.write_bytes(raw[:kept] + zeros)
+            left = self._left_of(synced, raw)
+            self.lost_bytes += sum(now != was for now, was in zip(raw, left, strict=False))
+            self.lost_bytes += max(0, len(raw.rstrip(b"\x00")) - len(left))
+            path.write_bytes(left)
+
+    def _left_of(self, synced: bytes, raw: bytes) -> bytes:
+        """Some of the sectors that were written since the last sync, and some new length."""
+        sizes = sorted((len(synced), len(raw)))
+        left = bytearray(self._draw.choice([sizes[0], sizes[1], self._draw.randint(*sizes)]))
+        share = self._draw.random()
+        for begin in range(0, len(left), SECTOR_BYTES):
+            end = min(begin + SECTOR_BYTES, len(left))
+            is_new = self._draw.random() < share
+            piece = (raw if is_new else synced)[begin:end]
+            left[begin : begin + len(piece)] = piece
+        return bytes(left)
 
     def _step(self) -> None:
         self._calls_left -= 1
@@ -170,3 +201,51 @@ async def test_what_a_killed_process_had_only_written_is_synced_before_anything_
     found = [row.projected.record.request_id async for row in segment_rows(tmp_path)]
     report = verify_directory(tmp_path)
     assert (report.bad, found) == ((), ["req_1", "req_2", "req_4"])
+
+
+@pytest.mark.parametrize(
+    ("lost", "told"),
+    [
+        ((2, 3), "audit:tail_cut"),
+        ((5, 6), "audit:tail_cut"),
+        ((4, 5, 6, 7), "audit:tail_cut"),
+        ((), "audit:segment_damaged"),
+    ],
+)
+async def test_sectors_that_a_power_cut_kept_out_of_their_order_are_no_damage(
+    tmp_path: Path, lost: tuple[int, ...], told: str
+) -> None:
+    """A group of which nobody was told, without some sectors; or changed, with all of them."""
+    async with running(tmp_path) as log:
+        receipt = await log.append(record(1))
+        path = segment_path(tmp_path / "w0", 1)
+        synced = written_bytes(path)
+        await asyncio.gather(*(log.append(record(number), b"x" * 900) for number in (2, 4, 5)))
+        left = bytearray(path.read_bytes())
+    assert written_bytes(path) > 8 * SECTOR_BYTES
+    for sector in lost:
+        begin = max(synced, sector * SECTOR_BYTES)
+        left[begin : (sector + 1) * SECTOR_BYTES] = bytes((sector + 1) * SECTOR_BYTES - begin)
+    if not lost:
+        left[written_bytes(path) - 9] ^= 1
+    path.write_bytes(left)
+
+    sink = MemoryAuditSink()
+    if lost:
+        await Projector(tmp_path, sink).catch_up()
+        assert sink.rows[0].projected.offset_bytes == receipt.offset_bytes
+    else:
+        with pytest.raises(ProjectionBroken, match="changed"):
+            await Projector(tmp_path, sink).catch_up()
+    before = verify_directory(tmp_path).first_bad
+    assert before is not None
+    assert before.reason.endswith("cut off; a restart seals them") == bool(lost)
+    with capture_logs() as logged:
+        async with running(tmp_path) as log:
+            await log.append(record(7))
+    assert [line["event"] for line in logged] == [told]
+    report = verify_directory(tmp_path, expected=[receipt])
+    assert report.ok == bool(lost)
+    if lost:
+        assert await Projector(tmp_path, MemoryAuditSink()).catch_up() == report.records
+        assert "never acknowledged" in report.notes[0]

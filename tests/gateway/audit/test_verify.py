@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 
 from gateway.audit.entries import chain_hash, leaf_hash
 from gateway.audit.frames import CONTENT, RECORD, encode_frame
-from gateway.audit.segments import HASH_BYTES, LOCK_NAME, SegmentReader, segment_path
+from gateway.audit.segments import (
+    HASH_BYTES,
+    LOCK_NAME,
+    SegmentReader,
+    segment_path,
+    written_bytes,
+)
 from gateway.audit.verify import VerifyReport, parse_receipt, verify_directory, verify_receipt
 from gateway.types import Receipt
 from tests.gateway.audit.samples import LIMITS, journeys, record, running
@@ -269,12 +275,40 @@ async def test_an_outcome_may_be_written_by_another_worker(tmp_path: Path) -> No
     assert (report.ok, report.open_intents) == (True, 0)
 
 
+def write_over_the_zeros(path: Path, data: bytes) -> None:
+    """What a writer's call has come to; the file is as long as before."""
+    with path.open("r+b") as file:
+        file.seek(written_bytes(path))
+        file.write(data)
+
+
+@pytest.mark.anyio
+async def test_zeros_in_place_of_a_record_are_damage_while_the_log_is_written(
+    tmp_path: Path,
+) -> None:
+    """As after a power cut, but the power is on: what lies behind them was written later."""
+    async with running(tmp_path) as log:
+        receipts = [await log.append(record(number), bytes(900)) for number in range(6)]
+        path = segment_path(tmp_path / "w0", 1)
+        with path.open("r+b") as file:
+            file.seek(receipts[3].offset_bytes)
+            file.write(bytes(1024))
+        bad = verify_directory(tmp_path).first_bad
+        assert bad is not None
+        assert (bad.segment, bad.offset_bytes) == (1, receipts[3].offset_bytes)
+    bad = verify_directory(tmp_path).first_bad
+    assert bad is not None
+    assert receipts[2].offset_bytes < bad.offset_bytes <= receipts[3].offset_bytes
+    assert "cut off" in bad.reason
+    assert not verify_directory(tmp_path, expected=receipts).ok
+
+
 @pytest.mark.anyio
 async def test_a_log_that_is_being_written_verifies(tmp_path: Path) -> None:
     async with running(tmp_path) as log:
         receipts = await journeys(log, 0, 3)
         path = segment_path(tmp_path / "w0", 1)
-        path.write_bytes(path.read_bytes() + encode_frame(RECORD, bytes(HASH_BYTES + 9))[:30])
+        write_over_the_zeros(path, encode_frame(RECORD, b"x" * (HASH_BYTES + 9))[:30])
         segment_path(tmp_path / "w0", 2).write_bytes(b"\x00\x00")
         report = verify_directory(tmp_path, expected=receipts)
         assert (report.ok, report.records) == (True, 6)
@@ -340,8 +374,7 @@ async def test_a_log_whose_lock_cannot_be_looked_at_is_not_called_cut_off(tmp_pa
     """Whether what lies at its end is being written now is not known then."""
     async with running(tmp_path) as log:
         await log.append(record(1))
-        with segment_path(tmp_path / "w0", 1).open("ab") as half:
-            half.write(bytes(5))
+        write_over_the_zeros(segment_path(tmp_path / "w0", 1), b"half ")
         assert verify_directory(tmp_path).ok
         lock = tmp_path / "w0" / LOCK_NAME
         aside = lock.rename(lock.with_name("aside"))
@@ -350,4 +383,6 @@ async def test_a_log_whose_lock_cannot_be_looked_at_is_not_called_cut_off(tmp_pa
             verify_directory(tmp_path)
         lock.unlink()
         aside.rename(lock)
+    assert verify_directory(tmp_path).ok
+    write_over_the_zeros(segment_path(tmp_path / "w0", 1), b"half ")
     assert not verify_directory(tmp_path).ok

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import structs
+from structlog.testing import capture_logs
 
 from gateway.audit.disk import Disk
 from gateway.audit.segments import SegmentReader, list_segments, segment_path
@@ -168,7 +170,7 @@ async def test_a_restart_continues_the_chain_in_a_new_segment(tmp_path: Path) ->
     assert verify_directory(tmp_path, expected=receipts).ok
 
 
-@pytest.mark.parametrize("tail", [b"\x00", b"\x00\x00\x01\x00\x03gar", bytes(5000)])
+@pytest.mark.parametrize("tail", [b"\x00\x00\x01\x00\x03gar", bytes(5000) + b"x", b"x" + bytes(9)])
 async def test_a_torn_tail_is_sealed_at_the_next_start(tmp_path: Path, tail: bytes) -> None:
     async with running(tmp_path) as log:
         receipts = await journeys(log, 0, 2)
@@ -180,6 +182,46 @@ async def test_a_torn_tail_is_sealed_at_the_next_start(tmp_path: Path, tail: byt
     report = verify_directory(tmp_path, expected=receipts)
     assert report.ok
     assert "never acknowledged" in report.notes[0]
+
+
+async def test_zeros_behind_a_log_are_room_that_a_killed_process_left(tmp_path: Path) -> None:
+    """Not a word of them, neither before the next start nor after it."""
+    async with running(tmp_path) as log:
+        receipts = await journeys(log, 0, 2)
+        path = segment_path(tmp_path / "w0", 1)
+        killed = path.read_bytes()
+    end = path.stat().st_size
+    assert (len(killed) > end, killed[:end], any(killed[end:])) == (True, path.read_bytes(), False)
+    path.write_bytes(killed)
+    with capture_logs() as logged:
+        assert verify_directory(tmp_path, expected=receipts).notes == ()
+        async with running(tmp_path) as log:
+            receipts += await journeys(log, 2, 2)
+    report = verify_directory(tmp_path, expected=receipts)
+    assert (report.bad, report.notes, logged) == ((), (), [])
+    assert path.read_bytes() == killed
+
+
+async def test_a_groups_zeros_are_written_over_and_the_file_grows_by_steps(tmp_path: Path) -> None:
+    path = segment_path(tmp_path / "w0", 1)
+    lengths, receipts = [], []
+    async with running(tmp_path) as log:
+        for number in range(12):
+            receipts.append(await log.append(record(number), bytes(9000)))
+            lengths.append(path.stat().st_size)
+            assert lengths[-1] >= log.position[1]
+        assert verify_directory(tmp_path, expected=receipts).ok
+    assert 3 <= len(set(lengths)) <= 6
+    assert path.stat().st_size == log.position[1]
+
+
+async def test_a_segment_is_never_longer_than_it_may_be_for_zeros(tmp_path: Path) -> None:
+    limits = structs.replace(LIMITS, segment_max_bytes=3000)
+    async with running(tmp_path, limits=limits) as log:
+        await log.append(record(1), bytes(500))
+        assert segment_path(tmp_path / "w0", 1).stat().st_size == 3000
+        await log.append(record(2), bytes(5000))
+        assert segment_path(tmp_path / "w0", 1).stat().st_size == log.position[1]
 
 
 async def test_damage_is_sealed_too_but_stays_damage_for_the_verifier(tmp_path: Path) -> None:
