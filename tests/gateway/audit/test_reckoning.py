@@ -1,5 +1,6 @@
 """What a crash left without an outcome is found in the last segments, and nothing else is."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -176,6 +177,14 @@ async def test_without_a_mark_or_with_one_of_another_log_everything_is_read(
         path.write_bytes(torn_or_ahead)
         assert found(tmp_path, below) == ["req_1", "req_40"]
         assert [segment for segment, _ in read] == everything
+    # The zeros behind a segment that was copied in use do not reach a mark.
+    segment = segment_path(tmp_path / "w0", 3)
+    written_to = segment.stat().st_size
+    os.truncate(segment, written_to + 4096)
+    path.write_bytes(b'{"segment":3,"offset_bytes":%d,"open":{}}' % (written_to + 1))
+    read.clear()
+    assert found(tmp_path, below) == ["req_1", "req_40"]
+    assert [segment for segment, _ in read] == everything
 
 
 async def test_nothing_is_marked_before_what_was_left_is_known(tmp_path: Path) -> None:
