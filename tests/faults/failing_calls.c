@@ -62,6 +62,8 @@ OPENING(open64)
     }
 OF_FILE(fdatasync, "fdatasync", (int file), (file))
 OF_FILE(fsync, "fsync", (int file), (file))
+OF_FILE(ftruncate, "ftruncate", (int file, off_t length), (file, length))
+OF_FILE(ftruncate64, "ftruncate", (int file, off64_t length), (file, length))
 OF_FILE(flock, "flock", (int file, int how), (file, how))
 OF_FILE(fstatvfs, "fstatvfs", (int file, struct statvfs *found), (file, found))
 OF_FILE(fstatvfs64, "fstatvfs", (int file, struct statvfs64 *found), (file, found))
@@ -82,6 +84,24 @@ DIR *opendir(const char *path) {
 ssize_t read(int file, void *data, size_t length) {
     return held(file) && fails("read") ? -1 : NEXT(read)(file, data, length);
 }
+
+#define READING_AT(function, place)                                                              \
+    ssize_t function(int file, void *data, size_t length, place from) {                          \
+        return held(file) && fails("pread") ? -1 : NEXT(function)(file, data, length, from);     \
+    }
+READING_AT(pread, off_t)
+READING_AT(pread64, off64_t)
+
+#define WRITING_AT(function, place)                                                              \
+    ssize_t function(int file, const void *data, size_t length, place to) {                      \
+        if (held(file) && fails("pwrite")) {                                                     \
+            if (code != HALF_OF_IT) return -1;                                                   \
+            length /= 2;                                                                         \
+        }                                                                                        \
+        return NEXT(function)(file, data, length, to);                                           \
+    }
+WRITING_AT(pwrite, off_t)
+WRITING_AT(pwrite64, off64_t)
 
 ssize_t write(int file, const void *data, size_t length) {
     if (held(file) && fails("write")) {

@@ -32,7 +32,7 @@ from tests.faults.syscall_victim import CODES, ROTATING
 from tests.gateway.audit.samples import record
 
 
-CALLS = ("open", "read", "stat", "opendir")
+CALLS = ("open", "read", "pread", "stat", "opendir")
 RECORDS = 9
 ENDED = {1, 2, 5, 7}
 CANNOT = "it could not be read"

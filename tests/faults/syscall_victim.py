@@ -25,7 +25,10 @@ from tests.gateway.audit.samples import LIMITS, make_log, record, running
 from tests.gateway.store.ledgered import ledgered
 
 
-CALLS = ("open", "write", "fdatasync", "fsync", "stat", "fstatvfs", "flock", "mkdir", "close")
+CALLS = (
+    *("open", "write", "pwrite", "ftruncate", "fdatasync", "fsync", "stat", "fstatvfs", "flock"),
+    *("mkdir", "close"),
+)
 CODES = {"HALF": -1, "EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EINTR": errno.EINTR}
 ROTATING = msgspec.structs.replace(LIMITS, segment_max_bytes=1500)
 RECORDS = 5
@@ -80,7 +83,7 @@ async def _run(root: Path, shim: ctypes.CDLL, codes: Sequence[str]) -> None:
     template = root / "template.db"
     await migrate(f"sqlite+aiosqlite:///{template}")
     for call in CALLS:
-        for name in (*codes, "HALF") if call == "write" else codes:
+        for name in (*codes, "HALF") if call in {"write", "pwrite"} else codes:
             place, hit = 0, True
             while hit:
                 place += 1
