@@ -1,6 +1,5 @@
 """An old backup is restored: the worker refuses to start, rather than to write history twice."""
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -32,13 +31,6 @@ def _database(folder: Path, backup: Path) -> None:
         shutil.copyfile(path, folder / path.name)
 
 
-def _segments_copied_in_use(folder: Path, backup: Path) -> None:
-    """With the zeros that wait for records: their files are longer than what is in them."""
-    _segments(folder, backup)
-    for path in (folder / "var" / "audit" / "w0").glob("*.log"):
-        os.truncate(path, path.stat().st_size + 256 * 1024)
-
-
 def _both(folder: Path, backup: Path) -> None:
     _segments(folder, backup)
     _database(folder, backup)
@@ -61,7 +53,6 @@ async def _serve(gateway: RunningGateway, http: aiohttp.ClientSession, requests:
     ("restore", "reason"),
     [
         (_segments, "an old backup was restored, or records were removed"),
-        (_segments_copied_in_use, "an old backup was restored, or records were removed"),
         (_nothing_left, "an old backup was restored, or records were removed"),
         (_both, "10 records of acme were signed and are in no log here: an old backup was"),
         (_database, None),
@@ -104,4 +95,25 @@ async def test_what_is_older_than_what_was_numbered_or_signed_is_not_added_to(
         kept = set() if restore is _nothing_left else segments
         begun = [path for path in (folder / "var/audit/w0").glob("*.log") if path.name not in kept]
         assert all(path.stat().st_size < HEADER_BYTES_MAX for path in begun)
+    await again.close()
+
+
+async def test_a_segment_that_was_copied_in_use_is_no_longer_than_what_is_in_it(
+    tmp_path: Path, sqlite_url: str, own_upstreams: Upstreams, http: aiohttp.ClientSession
+) -> None:
+    """Its file goes on with zeros, behind the place that the database knows."""
+    running = RunningGateway(tmp_path, sqlite_url, own_upstreams, more="")
+    segment, copy = tmp_path / "var/audit/w0/00000001.log", tmp_path / "copy"
+    async with running:
+        caller = Caller(running, http, await running.issue_key())
+        for number in range(4):
+            if number == 2:
+                shutil.copyfile(segment, copy)
+            reply = await caller.post("openai", ask("openai", model=GPT_TARGET))
+            assert reply.status == 200
+    assert copy.stat().st_size > segment.stat().st_size
+    shutil.copyfile(copy, segment)
+    again = DataPlane(running.settings)
+    with pytest.raises(StartupRefused, match="an old backup was restored, or records were removed"):
+        await again.start()
     await again.close()
