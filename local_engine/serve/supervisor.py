@@ -1,6 +1,7 @@
 """Starts the worker process, and starts it again when it dies."""
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Callable
 
@@ -14,6 +15,7 @@ from local_engine.serve.wire import socket_pair
 
 
 _RESTART_PAUSE_S = 1.0
+# Of a worker, from being told to: it ends after the step it is in, or is killed.
 _END_WITHIN_S = 5.0
 
 
@@ -43,15 +45,14 @@ class Supervisor:
             self._on_change(None)
             if not self._stopping.is_set():
                 log_event("engine.worker_lost")
-                await asyncio.sleep(_RESTART_PAUSE_S)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), _RESTART_PAUSE_S)
 
     async def stop(self) -> None:
         """End the worker in good order, or by force if it takes too long."""
         self._stopping.set()
-        if self._link is not None:
-            await self._link.stop()
         if self._process is not None:
-            await _ended(self._process)
+            await _ended(self._process, self._link)
 
     async def _serve_once(self) -> None:
         ours, theirs = socket_pair()
@@ -76,9 +77,12 @@ class Supervisor:
             await _ended(self._process)
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
+async def _ended(process: asyncio.subprocess.Process, link: WorkerLink | None = None) -> None:
     try:
         async with asyncio.timeout(_END_WITHIN_S):
+            if link is not None:
+                # A worker that reads nothing takes no last word either.
+                await link.stop()
             await process.wait()
     except TimeoutError:
         process.kill()

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -117,6 +118,27 @@ def test_a_killed_worker_fails_its_requests_by_name_and_is_replaced() -> None:
         assert "PII is personally identifiable" in (
             answer_of(process, "x", "gatewright-demo") or ""
         )
+
+
+def test_a_worker_that_hears_nothing_does_not_keep_the_process_alive() -> None:
+    prompt = {"model": "gatewright-demo", "prompt": [300] * 1900, "max_tokens": 2}
+    with EngineProcess.started("--model", str(DEMO_MODEL)) as process, ExitStack() as stack:
+        (worker,) = psutil.Process(process.process.pid).children()
+        worker.suspend()
+        # More than a socket holds: the rest waits on our side for a reader.
+        for _ in range(300):
+            connection = HTTPConnection("127.0.0.1", process.ready["port"])
+            stack.enter_context(closing(connection))
+            connection.request("POST", "/v1/completions", body=json.dumps(prompt))
+        # Connections are taken in turn: the last request has been read when this is answered.
+        assert httpx.get(f"{process.url}/health/live").status_code == 200
+        process.process.send_signal(signal.SIGTERM)
+        try:
+            assert process.process.wait(timeout=20) == 0
+            assert not worker.is_running()
+        finally:
+            with suppress(psutil.NoSuchProcess):
+                worker.kill()
 
 
 def test_an_altered_model_is_refused_at_the_start(tmp_path: Path) -> None:
