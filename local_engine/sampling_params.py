@@ -1,7 +1,7 @@
 """How the next token is chosen for one request; checked once, then frozen."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 MAX_STOP_STRINGS = 16
@@ -67,6 +67,8 @@ class SamplingParams:
             raise InvalidParameter("repetition_penalty", "repetition_penalty must be in (0, 10]")
         if not 0 <= self.min_tokens <= MAX_TOKENS:
             raise InvalidParameter("min_tokens", f"min_tokens must be 0 to {MAX_TOKENS}")
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise InvalidParameter("min_tokens", "min_tokens must not be more than max_tokens")
         _in_range("prompt_logprobs", self.prompt_logprobs or 0, 0, MAX_TOP_LOGPROBS)
         self._check_stop()
         self._check_logit_bias()
@@ -85,6 +87,13 @@ class SamplingParams:
     def needs_history(self) -> bool:
         """Whether the next token's scores depend on which tokens were written before it."""
         return self.has_penalties or self.grammar is not None or bool(self.bad_token_ids)
+
+    def of_choice(self, index: int) -> "SamplingParams":
+        """For one of several answers: they differ, also where a seed is given."""
+        if self.seed is None or index == 0:
+            return self
+        # The seed after the largest one is the smallest.
+        return replace(self, seed=(self.seed + index + (1 << 63)) % (1 << 64) - (1 << 63))
 
     def _check_stop(self) -> None:
         if len(self.stop_token_ids) > MAX_STOP_TOKENS:

@@ -1,7 +1,6 @@
 """`POST /v1/chat/completions`: one request from its body to its last byte."""
 
 from contextlib import AsyncExitStack
-from dataclasses import replace
 
 from local_engine.core.limits import QueueFull
 from local_engine.core.sequence import PromptTooLong
@@ -73,12 +72,10 @@ def _parser(engine: Engine, request: ChatRequest, generation: Generation) -> Out
 async def _prepare(engine: Engine, request: ChatRequest, caller: Caller) -> list[Generation]:
     try:
         prompt = await engine.encode_chat(request.messages, request.tools)
-        # Answers to one request differ, also where a seed is given.
-        seed = request.params.seed
         return [
             engine.new_generation(
                 prompt,
-                request.params if seed is None else replace(request.params, seed=seed + index),
+                request.params.of_choice(index),
                 caller,
                 keeps_special=request.may_call,
             )

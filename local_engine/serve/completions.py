@@ -1,7 +1,6 @@
 """`POST /v1/completions`: text or token ids in, their continuation out, with log-probabilities."""
 
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -99,11 +98,7 @@ async def _prepare(engine: Engine, request: _Body, caller: Caller) -> list[Gener
     )
     try:
         return [
-            engine.new_generation(
-                prompt,
-                params if params.seed is None else replace(params, seed=params.seed + index),
-                caller,
-            )
+            engine.new_generation(prompt, params.of_choice(index), caller)
             for prompt in prompts
             for index in range(request.num_choices)
         ]

@@ -115,6 +115,9 @@ def read_params(
     if not 1 <= body.num_choices <= MAX_CHOICES:
         message = f"n must be between 1 and {MAX_CHOICES}."
         raise InvalidRequest(message, code="invalid_value", param="n")
+    if body.stream_options is not None and not body.stream:
+        message = "stream_options is only allowed where stream is true."
+        raise InvalidRequest(message, code="invalid_value", param="stream_options")
     stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
     fields = {
         "temperature": _or(body.temperature, defaults.temperature),

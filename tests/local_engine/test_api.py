@@ -66,6 +66,23 @@ async def test_n_choices_differ_and_repeat_with_their_seed(client: httpx.AsyncCl
     assert first["usage"]["completion_tokens"] <= 18
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+async def test_after_the_largest_seed_comes_the_smallest(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    question: Any = {"messages": MESSAGES} if "chat" in path else {"prompt": "one two"}
+    body = {**question, "temperature": 1.5, "max_tokens": 6, "return_token_ids": True}
+
+    async def tokens(seed: int, n: int) -> list[list[int]]:
+        found = await post(client, path, **body, seed=seed, n=n)
+        return [choice["token_ids"] for choice in found["choices"]]
+
+    largest, next_one = await tokens((1 << 63) - 1, 2)
+    assert [largest] == await tokens((1 << 63) - 1, 1)
+    assert [next_one] == await tokens(-(1 << 63), 1)
+    assert largest != next_one
+
+
 async def test_a_stream_of_choices_joins_to_the_whole(client: httpx.AsyncClient) -> None:
     body = {"n": 2, "seed": 5, "temperature": 1.5, "max_tokens": 6, "messages": MESSAGES}
     whole = await chat(client, **{k: v for k, v in body.items() if k != "messages"})
