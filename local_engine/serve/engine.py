@@ -28,7 +28,7 @@ from local_engine.serve.wire import (
     Token,
     Update,
 )
-from local_engine.text.detokenize import IncrementalDetokenizer, StopStringFilter
+from local_engine.text.detokenize import IncrementalDetokenizer, Release, StopStringFilter
 from local_engine.text.tokenizer import ChatTokenizer, chat_tokenizer
 
 
@@ -143,7 +143,7 @@ class Engine:
         tokenizer = self.tokenizer
         keeps_special = generation.keeps_special
         decode = tokenizer.decode_with_special if keeps_special else tokenizer.decode
-        detokenizer = IncrementalDetokenizer(decode)
+        detokenizer = IncrementalDetokenizer(decode, tokenizer.encode_plain)
         stop_filter = StopStringFilter(generation.params.stop)
         while True:
             item = await inbox.get()
@@ -176,14 +176,15 @@ class Engine:
             fresh = "" if is_end else detokenizer.push(token.token_id)
             if not is_end:
                 shown.append(token)
-            if len(generation.output_token_ids) <= generation.params.min_tokens:
-                text += fresh  # Too early to end here, by a stop string as by a token.
-                continue
-            release = stop_filter.push(fresh)
+            release = _release(generation, fresh, stop_filter)
             text += release.text
             if release.stopped_by is not None:
                 return Output(text, tuple(shown), FinishReason.STOP, release.stopped_by)
         if reason is not None:
+            release = _release(generation, detokenizer.finish(), stop_filter)
+            text += release.text
+            if release.stopped_by is not None:
+                return Output(text, tuple(shown), FinishReason.STOP, release.stopped_by)
             text += stop_filter.finish()
         return Output(text, tuple(shown), reason)
 
@@ -192,3 +193,10 @@ class Engine:
         self.metrics.count_sequence(
             reason.value, len(generation.prompt_token_ids), len(generation.output_token_ids)
         )
+
+
+def _release(generation: Generation, fresh: str, stop_filter: StopStringFilter) -> Release:
+    """What may be shown; all of it where it is too early to end, by a stop string as by a token."""
+    if len(generation.output_token_ids) <= generation.params.min_tokens:
+        return Release(fresh)
+    return stop_filter.push(fresh)

@@ -14,11 +14,15 @@ class IncrementalDetokenizer:
 
     A token may end in the middle of a UTF-8 character, which reads as U+FFFD until it is whole: as
     one, or, where bytes are tokens of their own, as one for each byte. So whatever the text ends
-    with of that kind is held back. A character that never becomes whole is not shown.
+    with of that kind is held back. A character that never becomes whole is not shown; a U+FFFD that
+    was meant is, and `encode` tells the two apart.
     """
 
-    def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
+    def __init__(
+        self, decode: Callable[[Sequence[int]], str], encode: Callable[[str], list[int]]
+    ) -> None:
         self._decode = decode
+        self._encode = encode
         # The tokens before the pending ones: some decoders treat a text's first token specially.
         self._context: list[int] = []
         self._context_text = ""
@@ -38,6 +42,13 @@ class IncrementalDetokenizer:
         elif len(self._pending) > _MOST_PENDING:
             fresh += self._give_up(text)
         return fresh
+
+    def finish(self) -> str:
+        """The held back text, now that nothing follows, if its tokens are those of just this."""
+        pending, text = self._pending, self._pending_text()
+        # Some tokenizers put a space before any text, so only the end is compared.
+        is_meant = bool(pending) and self._encode(text)[-len(pending) :] == pending
+        return text[self._num_released :] if is_meant else ""
 
     def _pending_text(self) -> str:
         window = self._decode([*self._context, *self._pending])
@@ -60,7 +71,10 @@ class IncrementalDetokenizer:
         return ""
 
     def _start_after(self, token_ids: list[int], text: str) -> None:
-        self._context, self._context_text = token_ids, text
+        # What these tokens read as where they come first: some decoders drop a space there.
+        is_told_apart = text.startswith(" ")
+        self._context_text = self._decode(token_ids) if is_told_apart else text
+        self._context = token_ids
         self._pending, self._num_released = [], 0
 
 

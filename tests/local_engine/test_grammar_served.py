@@ -56,6 +56,17 @@ async def test_a_forbidden_word_is_not_written_where_a_grammar_leaves_another() 
             assert answer["choices"][0]["text"] == other
 
 
+async def test_a_replacement_character_that_was_meant_is_written_and_stops() -> None:
+    async with served(DEMO_MODEL) as running:
+        text = "n\ufffd\ufffd"
+        _, answer = await complete(running.engine, guided_choice=[text])
+        assert answer["choices"][0]["text"] == text
+        _, answer = await complete(running.engine, guided_choice=[text], stop=["\ufffd"])
+        (choice,) = answer["choices"]
+        assert (choice["text"], choice["finish_reason"]) == ("n", "stop")
+        assert choice["stop_reason"] == "\ufffd"
+
+
 async def test_a_grammar_that_cannot_be_followed_any_further_is_no_finished_answer() -> None:
     async with served(DEMO_MODEL) as running:
         fields = {"guided_json": ENDLESS, "max_tokens": 9}
