@@ -7,7 +7,7 @@ from local_engine.core.sequence import PromptTooLong
 from local_engine.sampling_params import InvalidParameter
 from local_engine.serve.chat_request import ChatRequest, read_chat_request
 from local_engine.serve.chat_response import DONE, ChatResponse, Choice, as_event
-from local_engine.serve.choices import Choices, gathered
+from local_engine.serve.choices import Choices, written
 from local_engine.serve.clock import unix_time_s
 from local_engine.serve.engine import Engine
 from local_engine.serve.errors import InvalidRequest, NotFound, queue_full
@@ -54,7 +54,7 @@ async def answer_chat(
         if request.is_stream:
             await _send_stream(send, choices, response)
         else:
-            await send_body(send, 200, response.whole(await gathered(choices)))
+            await send_body(send, 200, await written(choices, response.whole))
 
 
 def _parser(engine: Engine, request: ChatRequest, generation: Generation) -> OutputParser:

@@ -1,7 +1,7 @@
 """Several generations of one request as one stream of outputs, in the order they come."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from collections.abc import Sequence as Many
 
 from local_engine.serve.engine import Output, Running
@@ -62,12 +62,15 @@ class Choices:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def gathered(choices: Choices) -> list[list[Output]]:
-    """All outputs by choice; raises `ApiError`."""
+async def written(choices: Choices, write: Callable[[list[list[Output]]], bytes]) -> bytes:
+    """All outputs by choice, written as one answer; raises `ApiError`."""
     found: list[list[Output]] = [[] for _ in choices.running]
     try:
         async for index, output in choices.outputs():
             found[index].append(output)
     except StepFailed as error:
         raise choices.as_api_error(error) from error
-    return found
+    if not choices.running[0].generation.params.logprobs:
+        return write(found)
+    # Twenty tokens are named for each one: too long for everybody else to wait.
+    return await asyncio.to_thread(write, found)

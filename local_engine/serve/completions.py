@@ -10,7 +10,7 @@ from local_engine.core.sequence import PromptTooLong
 from local_engine.sampling_params import InvalidParameter
 from local_engine.serve.chat_request import decode_body, unsupported_parameter
 from local_engine.serve.chat_response import DONE, as_event
-from local_engine.serve.choices import Choices, gathered
+from local_engine.serve.choices import Choices, written
 from local_engine.serve.clock import unix_time_s
 from local_engine.serve.engine import Engine, Output
 from local_engine.serve.errors import InvalidRequest, NotFound, queue_full
@@ -81,7 +81,7 @@ async def answer_completion(
         if request.stream:
             await _send_stream(send, choices, writer)
         else:
-            await send_body(send, 200, writer.whole(await gathered(choices)))
+            await send_body(send, 200, await written(choices, writer.whole))
 
 
 async def _prepare(engine: Engine, request: _Body, caller: Caller) -> list[Generation]:

@@ -6,7 +6,7 @@ flight fails with a typed error and nobody is ready until a new one has loaded.
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from collections.abc import Sequence as Many
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -89,16 +89,16 @@ class Engine:
         keeps_special: bool = False,
     ) -> Generation:
         """Check what can be known now; raises `PromptTooLong`, `InvalidParameter`."""
-        named = {
+        if len(prompt_token_ids) >= self.ready.context_window:
+            raise PromptTooLong(len(prompt_token_ids), self.ready.context_window)
+        named: dict[str, Collection[int]] = {
             "logit_bias": params.logit_bias,
             "stop_token_ids": params.stop_token_ids,
             "prompt": prompt_token_ids,
         }
         for param, token_ids in named.items():
-            if any(not 0 <= token_id < self.ready.vocab_size for token_id in token_ids):
+            if token_ids and not 0 <= min(token_ids) <= max(token_ids) < self.ready.vocab_size:
                 raise InvalidParameter(param, f"{param} names a token that does not exist")
-        if len(prompt_token_ids) >= self.ready.context_window:
-            raise PromptTooLong(len(prompt_token_ids), self.ready.context_window)
         return Generation(uuid.uuid4().hex, prompt_token_ids, params, caller, keeps_special)
 
     async def encode_chat(

@@ -6,7 +6,11 @@ from typing import Any
 import msgspec
 
 from local_engine.model.config import SamplingDefaults
-from local_engine.sampling_params import InvalidParameter, SamplingParams
+from local_engine.sampling_params import (
+    MAX_STOP_STRING_CHARS,
+    InvalidParameter,
+    SamplingParams,
+)
 from local_engine.serve.errors import InvalidRequest
 from local_engine.text.grammar import (
     GrammarRefused,
@@ -218,8 +222,9 @@ def _bad_words(words: list[str], tokenizer: ChatTokenizer) -> tuple[tuple[int, .
     """A word is written with and without a space before it; both spellings are forbidden."""
     if len(words) > _MAX_BAD_WORDS:
         raise InvalidParameter("bad_words", f"at most {_MAX_BAD_WORDS} bad words are allowed")
-    if any(not word for word in words):
-        raise InvalidParameter("bad_words", "a bad word cannot be empty")
+    if any(not 1 <= len(word) <= MAX_STOP_STRING_CHARS for word in words):
+        message = f"a bad word has 1 to {MAX_STOP_STRING_CHARS} characters"
+        raise InvalidParameter("bad_words", message)
     spellings = [spelling for word in words for spelling in (word, f" {word}")]
     encoded = (tuple(tokenizer.encode_plain(spelling)) for spelling in spellings)
     return tuple(dict.fromkeys(tokens for tokens in encoded if tokens))

@@ -29,6 +29,8 @@ class ChatTokenizer:
         self.may_reason = _THINK in source
         self._tokenizer = tokenizer
         self._template = template
+        # No more than the vocabulary: answers with log-probabilities name a token twenty times.
+        self._token_texts: dict[int, str] = {}
         # A second reader that knows no special tokens: what users write stays text.
         self._plain_tokenizer = Tokenizer.from_str(tokenizer.to_str())
         self._plain_tokenizer.encode_special_tokens = True
@@ -96,7 +98,11 @@ class ChatTokenizer:
 
     def token_text(self, token_id: int) -> str:
         """One token as text, control tokens included; bytes of a part character show as U+FFFD."""
-        return str(self._tokenizer.decode([token_id], skip_special_tokens=False))
+        found = self._token_texts.get(token_id)
+        if found is None:
+            found = str(self._tokenizer.decode([token_id], skip_special_tokens=False))
+            self._token_texts[token_id] = found
+        return found
 
     def _refuse_other_controls(
         self, messages: Sequence[TemplateMessage], tools: Sequence[dict[str, Any]]

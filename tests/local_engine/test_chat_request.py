@@ -122,6 +122,7 @@ BAD_REQUESTS: list[tuple[dict[str, Any], str, str | None]] = [
     ({"top_p": 0}, "invalid_value", "top_p"),
     ({"max_tokens": 0}, "invalid_value", "max_tokens"),
     ({"max_tokens": 1.5}, "invalid_type", "max_tokens"),
+    ({"bad_words": ["x" * 257]}, "invalid_value", "bad_words"),
     ({"max_tokens": 5, "min_tokens": 6}, "invalid_value", "min_tokens"),
     ({"stream_options": {"include_usage": True}}, "invalid_value", "stream_options"),
     ({"stream": False, "stream_options": {}}, "invalid_value", "stream_options"),

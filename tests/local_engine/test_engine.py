@@ -1,6 +1,7 @@
 """The engine over its socket: streams, early leaving, failing steps, lost workers."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,32 @@ async def test_leaving_early_stops_the_sequence_and_frees_its_blocks(place: Serv
         assert len([output async for output in running.outputs]) == 1
     assert one.finish_reason is None
     assert place.runner._chooser._kept == {}
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+async def test_health_is_told_while_a_long_answer_is_written(
+    place: Served, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_writing, is_told = threading.Event(), threading.Event()
+    token_text = place.engine.tokenizer.token_text
+
+    def slowly(token_id: int) -> str:
+        is_writing.set()
+        assert is_told.wait(10), "nobody else was served meanwhile"
+        return token_text(token_id)
+
+    monkeypatch.setattr(place.engine.tokenizer, "token_text", slowly)
+    asked: dict[str, Any] = {"model": "tiny", "max_tokens": 2, "ignore_eos": True}
+    if "chat" in path:
+        asked |= {"messages": MESSAGES, "logprobs": True}
+    else:
+        asked |= {"prompt": "hello", "logprobs": 0}
+    async with client_of(place.engine) as client:
+        answering = asyncio.create_task(client.post(path, json=asked))
+        assert await asyncio.to_thread(is_writing.wait, 20)
+        assert (await client.get("/health/ready")).status_code == 200
+        is_told.set()
+        assert (await answering).status_code == 200
 
 
 async def test_a_full_house_refuses_and_a_place_left_can_be_taken(place: Served) -> None:
