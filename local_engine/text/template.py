@@ -1,20 +1,24 @@
 """Chat templates: the jinja2 text in a model directory, rendered in a sandbox with limits."""
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from jinja2 import Template, TemplateError
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from local_engine.model.errors import ModelRefused
 from local_engine.text.errors import PromptRefused
+from local_engine.text.sandbox import BoundedEnvironment, RaisedByTemplate, TooDear
 
 
 MAX_TEMPLATE_CHARS = 256 * 1024
 MAX_PROMPT_CHARS = 4 * 1024 * 1024
+MAX_RENDER_S = 5.0
+"""Of one thread's work for one prompt; a template of thousands of messages takes a tenth."""
 
+_OWN_FAULTS = (
+    *(TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError),
+    *(RecursionError, MemoryError),
+)
 TemplateMessage = Mapping[str, Any]
 
 
@@ -31,12 +35,24 @@ class ChatTemplate:
         special_tokens: Mapping[str, str],
         *,
         max_prompt_chars: int = MAX_PROMPT_CHARS,
+        max_render_s: float = MAX_RENDER_S,
     ) -> None:
         if len(source) > MAX_TEMPLATE_CHARS:
             raise ModelRefused(f"the chat template is longer than {MAX_TEMPLATE_CHARS} characters")
         self._special_tokens = dict(special_tokens)
         self._max_prompt_chars = max_prompt_chars
-        self._template = _compile(source)
+        self._max_render_s = max_render_s
+        self._environment = BoundedEnvironment()
+        self._template = _compile(self._environment, source)
+
+    def try_out(self) -> None:
+        """Raises `ModelRefused` for a template that is too dear for a single word."""
+        try:
+            self.render([{"role": "user", "content": "hello"}])
+        except PromptRefused as error:
+            # Other refusals may be right: some models want a system message first.
+            if isinstance(error.__cause__, TooDear):
+                raise ModelRefused(f"the chat template cannot be used: {error}") from error
 
     def render(
         self, messages: Sequence[TemplateMessage], tools: Sequence[Mapping[str, Any]] = ()
@@ -44,6 +60,7 @@ class ChatTemplate:
         """The prompt up to where the assistant begins; raises `PromptRefused`."""
         parts: list[str] = []
         num_chars = 0
+        self._environment.start(self._max_render_s)
         try:
             for part in self._template.generate(
                 messages=[dict(message) for message in messages],
@@ -53,41 +70,21 @@ class ChatTemplate:
             ):
                 num_chars += len(part)
                 if num_chars > self._max_prompt_chars:
-                    raise PromptRefused("the rendered prompt is too long")
+                    raise TooDear("the rendered prompt is too long")
                 parts.append(part)
-        except (TemplateError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
-            if isinstance(error, PromptRefused):
-                raise
+        except _OWN_FAULTS as error:
             # The message of a template error may quote content, so only its kind is told,
             # except where the template's author speaks through raise_exception.
-            reason = str(error) if isinstance(error, _RaisedByTemplate) else type(error).__name__
+            reason = (
+                str(error)
+                if isinstance(error, RaisedByTemplate | TooDear)
+                else type(error).__name__
+            )
             raise PromptRefused(f"the chat template refused the messages: {reason}") from error
         return "".join(parts)
 
 
-class _RaisedByTemplate(TemplateError):
-    """The template called `raise_exception`."""
-
-
-def _raise_exception(message: str) -> NoReturn:
-    raise _RaisedByTemplate(message)
-
-
-def _to_json(value: object, indent: int | None = None) -> str:
-    """Like `tojson`, without the escapes that jinja2 makes for HTML."""
-    return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
-def _compile(source: str) -> Template:
-    environment: Any = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols], autoescape=False
-    )
-    environment.globals = {
-        "raise_exception": _raise_exception,
-        "range": environment.globals["range"],
-        "namespace": environment.globals["namespace"],
-    }
-    environment.filters["tojson"] = _to_json
+def _compile(environment: BoundedEnvironment, source: str) -> Template:
     try:
         template: Template = environment.from_string(source)
     except TemplateError as error:

@@ -156,7 +156,9 @@ def chat_tokenizer(tokenizer: bytes, config: bytes, template: bytes) -> ChatToke
     source = _text_of("chat_template.jinja", template) if template else _template_in(values)
     text = _text_of("tokenizer.json", tokenizer)
     names = {name: _token_text(values.get(name)) for name in _SPECIAL_NAMES}
-    return ChatTokenizer(_read_tokenizer(text), ChatTemplate(source, names), source)
+    chat_template = ChatTemplate(source, names)
+    chat_template.try_out()
+    return ChatTokenizer(_read_tokenizer(text), chat_template, source)
 
 
 def _text_of(name: str, content: bytes) -> str:

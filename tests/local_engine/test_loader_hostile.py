@@ -113,6 +113,10 @@ BROKEN: dict[str, tuple[Change, str]] = {
         written("chat_template.jinja", b"{{" + b"(" * 5000 + b")" * 5000 + b"}}"),
         "chat template",
     ),
+    "boundless template": (
+        written("chat_template.jinja", b"{{ 'x' * 9999999999 }}"),
+        "the chat template cannot be used",
+    ),
     "empty beyond count": (with_empty([1 << 63, 0]), "model.safetensors"),
     "empty beyond strides": (with_empty([0, 1 << 62, 1 << 62]), "model.safetensors"),
     "window beyond count": (

@@ -178,6 +178,68 @@ def test_a_template_that_reaches_out_is_stopped(source: str) -> None:
         template.render([USER])
 
 
+BIG = "{% set ns = namespace(x='xx', l=[1]) %}{% for i in range(99) %}"
+WITHOUT_END = [
+    "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}",
+    "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+    "{% for a in range(90000) %}{{ range(90000) | map('string') | list | first }}{% endfor %}",
+]
+WITHOUT_BOUND = [
+    BIG + "{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+    BIG + "{% set ns.x = ns.x + ns.x %}{% endfor %}",
+    BIG + "{% set ns.x = ns.x * 9 %}{% endfor %}",
+    BIG + "{% set ns.l = ns.l + ns.l %}{% endfor %}",
+    BIG + "{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}",
+    BIG + "{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l | tojson }}",
+    BIG + "{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l ~ 'x' }}",
+    BIG + "{% set ns.x %}{{ ns.x }}{{ ns.x }}{% endset %}{% endfor %}",
+    BIG + "{% set ns.x = ns.x.replace('x', ns.x) %}{% endfor %}",
+    BIG + "{% set ns.x = ns.x | replace('x', ns.x) %}{% endfor %}",
+    BIG + "{% set ns.x = '%s%s' % (ns.x, ns.x) %}{% endfor %}",
+    BIG + "{% set ns.x = '%s%s' | format(ns.x, ns.x) %}{% endfor %}",
+    BIG + "{% set ns.x = '{0}{0}'.format(ns.x) %}{% endfor %}",
+    BIG + "{% set ns.x = ns.x.join([ns.x, ns.x, ns.x]) %}{% endfor %}",
+    BIG + "{% set ns.x = [ns.x, ns.x] | map('upper') | join(ns.x) %}{% endfor %}",
+    "{{ 'x' * 9999999999 }}",
+    "{{ 9 ** 9999999999 }}",
+    "{{ 'x' | center(9999999999) }}",
+    "{{ 'x'.ljust(9999999999) }}",
+    "{{ 'x\nx' | indent(9999999999) }}",
+    "{{ '%9999999999d' % 1 }}",
+    "{{ '%*d' % (9999999999, 1) }}",
+    "{{ '{:9999999999}'.format(1) }}",
+    "{{ '{:{}}'.format(1, 9999999999) }}",
+    "{{ [1] | batch(9999999999, 1) | list }}",
+    "{{ [1] | tojson(9999999999) }}",
+    "{{ namespace(a=1) }}",
+]
+
+
+@pytest.mark.parametrize("source", [*WITHOUT_END, *WITHOUT_BOUND])
+def test_a_template_that_never_ends_or_writes_without_bound_is_stopped(source: str) -> None:
+    template = ChatTemplate(source, SPECIALS, max_render_s=0.2)
+    with pytest.raises(PromptRefused, match="too l"):
+        template.render([USER])
+    with pytest.raises(ModelRefused, match="template cannot be used"):
+        template.try_out()
+
+
+def test_what_templates_do_with_texts_lists_and_loops_is_as_it_was() -> None:
+    source = (
+        "{% for m in messages %}{{ loop.index }}/{{ loop.length }}{{ loop.last }}"
+        "{{ ' ' ~ m.role ~ m.content[::-1] + '!' }}{{ '%s=%d' % ('a', 1700000000) }}"
+        "{{ '{}:{:>3}'.format(m.role, 7) }}{{ ['a', 'b'] | join(', ') }}"
+        "{{ {'k': [1]} | tojson }}{{ 'a\nb' | indent(2) }}{{ messages | map(attribute='role')"
+        " | list }}{{ m.content.replace('l', 'L').split('L') | join('-') | trim }}{% endfor %}"
+    )
+    found = ChatTemplate(source, SPECIALS).render([USER])
+    assert found == ("1/1True userolleh!a=1700000000user:  7a, b{\"k\": [1]}a\n  b['user']he--o")
+
+
+def test_a_template_that_asks_for_other_messages_is_no_broken_one() -> None:
+    ChatTemplate("{{ raise_exception('system first') }}", SPECIALS).try_out()
+
+
 def test_the_template_author_may_explain_a_refusal() -> None:
     template = ChatTemplate("{{ raise_exception('roles must alternate') }}", SPECIALS)
     with pytest.raises(PromptRefused, match="roles must alternate"):
