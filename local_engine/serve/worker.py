@@ -63,9 +63,13 @@ class WorkerIdentity:
     shares_nameless: bool = False
     """Whether requests without a tenant are one group: right where there is only one tenant."""
 
+    def has_group(self, tenant: str) -> bool:
+        """Whether others may meet what a request leaves; not if nobody says whose it is."""
+        return bool(tenant) or self.shares_nameless
+
     def salt(self, tenant: str, data_class: str) -> bytes:
-        """Where a request's prefixes may be met again; nowhere, if nobody says whose it is."""
-        if not tenant and not self.shares_nameless:
+        """Where a request's prefixes may be met again; nowhere, if it has no group."""
+        if not self.has_group(tenant):
             return secrets.token_bytes(32)
         return group_salt(self.server_key, tenant, self.model_digest, data_class)
 
@@ -254,7 +258,7 @@ class Worker:
     def _chain(self, message: Chain) -> None:
         size = self._scheduler.limits.block_size
         hashes: list[bytes] = []
-        if message.tenant or self._identity.shares_nameless:
+        if self._identity.has_group(message.tenant):
             salt = self._identity.salt(message.tenant, message.data_class)
             extend_hashes(hashes, salt, message.token_ids, len(message.token_ids), size)
         chain = b"".join(each[:HASH_BYTES] for each in hashes)
@@ -317,7 +321,9 @@ class Worker:
         if self._grammars is None:
             self._refuse(sequence, "grammars are not available")
             return
-        future = self._compilers.submit(self._grammars.compile, text)
+        is_kept = self._identity.has_group(sequence.tenant) and not sequence.is_zeroed
+        group = sequence.salt if is_kept else None
+        future = self._compilers.submit(self._grammars.compile, text, group)
         self._compiling[sequence.sequence_id] = future
 
     def _attach_grammars(self) -> None:

@@ -60,11 +60,15 @@ class GrammarCompiler:
         self._tokenizer = LLTokenizer(
             tokenizer_json, eos_token=list(eos_token_ids) or None, slices=[]
         )
-        self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
+        self._compiled: OrderedDict[tuple[bytes, str], LLMatcher] = OrderedDict()
 
-    def compile(self, grammar: str) -> Grammar:
-        """A fresh start in `grammar`; raises `GrammarRefused`."""
-        found = self._compiled.get(grammar)
+    def compile(self, grammar: str, group: bytes | None = None) -> Grammar:
+        """A fresh start in `grammar`; raises `GrammarRefused`.
+
+        It is kept for others of `group`, who alone may notice that it was there, or for nobody.
+        """
+        key = (group or b"", grammar)
+        found = self._compiled.get(key)
         if found is None:
             found = LLMatcher(self._tokenizer, grammar, log_level=0)
             if found.is_error():
@@ -74,7 +78,10 @@ class GrammarCompiler:
             first.compute_bitmask()
             if first.is_error():
                 raise GrammarRefused("no text at all fulfils it")
-            self._compiled[grammar] = found
+            if group is not None:
+                self._compiled[key] = found
+        if group is not None:
+            self._compiled.move_to_end(key)
             if len(self._compiled) > _MAX_CACHED:
                 self._compiled.popitem(last=False)
         return Grammar(found.deep_copy(), self._vocab_size)

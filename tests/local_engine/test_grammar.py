@@ -113,3 +113,13 @@ def test_what_is_no_grammar_is_refused() -> None:
         COMPILER.compile(grammar_of_schema({"type": "string", "minLength": 5, "maxLength": 2}))
     with pytest.raises(GrammarRefused):
         grammar_of_choices([])
+
+
+def test_the_grammar_that_was_not_met_for_longest_is_given_up() -> None:
+    compiler = GrammarCompiler(RAW.to_str(), VOCABULARY, (EOS,))
+    often = grammar_of_choices(["often"])
+    for number in range(100):
+        compiler.compile(grammar_of_choices([str(number)]), b"group")
+        compiler.compile(often, b"group")
+    assert len(compiler._compiled) == 64
+    assert (b"group", often) in compiler._compiled

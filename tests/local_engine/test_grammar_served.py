@@ -5,8 +5,10 @@ import json
 from typing import Any
 
 import pytest
+from llguidance import LLMatcher
 
 from local_engine.serve.engine import Engine
+from local_engine.text import grammar
 from tests.local_engine.models import DEMO_MODEL
 from tests.local_engine.served import client_of, served
 
@@ -16,10 +18,12 @@ CHOICES = ["y", "n"]
 pytestmark = pytest.mark.anyio
 
 
-async def complete(engine: Engine, **fields: Any) -> tuple[int, dict[str, Any]]:
+async def complete(
+    engine: Engine, headers: Any = None, **fields: Any
+) -> tuple[int, dict[str, Any]]:
     asked = {"model": "tiny", "prompt": "Is it?", "temperature": 0, "max_tokens": 40, **fields}
     async with client_of(engine) as client:
-        response = await client.post("/v1/completions", json=asked)
+        response = await client.post("/v1/completions", json=asked, headers=headers)
     return response.status_code, response.json()
 
 
@@ -94,3 +98,32 @@ async def test_a_stream_whose_grammar_fails_ends_with_the_error_and_without_done
     events = [line for line in response.text.split("\n\n") if line]
     assert json.loads(events[-1].removeprefix("data: "))["error"]["code"] == "invalid_grammar"
     assert "[DONE]" not in response.text
+
+
+async def test_a_compiled_grammar_is_met_again_in_its_own_group_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    num_compiled = 0
+
+    def counting(*arguments: Any, **fields: Any) -> LLMatcher:
+        nonlocal num_compiled
+        num_compiled += 1
+        return LLMatcher(*arguments, **fields)
+
+    async with served(DEMO_MODEL) as running:
+        counting.grammar_from_lark = LLMatcher.grammar_from_lark  # type: ignore[attr-defined]
+        monkeypatch.setattr(grammar, "LLMatcher", counting)
+
+        async def compiles(tenant: str = "", data_class: str = "") -> int:
+            before = num_compiled
+            headers = {"x-gatewright-tenant": tenant, "x-gatewright-data-class": data_class}
+            status, _ = await complete(running.engine, headers, guided_choice=CHOICES)
+            assert status == 200
+            return num_compiled - before
+
+        assert [await compiles("acme"), await compiles("acme")] == [1, 0]
+        assert [await compiles("globex"), await compiles("acme", "S2")] == [1, 1]
+        # Nobody says whose it is, or it must leave no trace: it is kept for nobody.
+        assert [await compiles(), await compiles()] == [1, 1]
+        assert [await compiles("acme", "S4"), await compiles("acme", "S4")] == [1, 1]
+        assert await compiles("acme") == 0
