@@ -307,9 +307,19 @@ async def test_a_stop_string_ends_no_answer_before_its_fewest_tokens(
     assert sooner["usage"]["completion_tokens"] > 3
 
 
+async def test_a_prompt_that_leaves_room_for_one_token_gets_one(client: httpx.AsyncClient) -> None:
+    answer = await post(client, "/v1/completions", prompt=[5] * 511, ignore_eos=True)
+    assert answer["choices"][0]["finish_reason"] == "length"
+    assert answer["usage"]["completion_tokens"] == 1
+    assert answer["usage"]["total_tokens"] == 512
+
+
 @pytest.mark.parametrize(
     ("path", "body", "code"),
     [
+        ("/v1/completions", {"prompt": "a", "logprobs": 21}, "invalid_value"),
+        ("/v1/completions", {"prompt": "a", "logprobs": -1}, "invalid_value"),
+        ("/v1/completions", {"prompt": "a", "best_of": 1, "n": 2}, "unsupported_parameter"),
         ("/v1/chat/completions", {"n": 0}, "invalid_value"),
         ("/v1/chat/completions", {"n": 99}, "invalid_value"),
         ("/v1/chat/completions", {"tool_choice": "required"}, "invalid_value"),

@@ -64,6 +64,14 @@ def test_the_newer_name_of_the_length_cap_wins() -> None:
     assert read(max_tokens=5, max_completion_tokens=7).params.max_tokens == 7
 
 
+def test_a_bad_word_is_forbidden_with_and_without_a_space_before_it(
+    demo_tokenizer: ChatTokenizer,
+) -> None:
+    forbidden = read(bad_words=["cat", "two words"]).params.bad_token_ids
+    texts = [demo_tokenizer.decode(tokens) for tokens in forbidden]
+    assert texts == ["cat", " cat", "two words", " two words"]
+
+
 def test_harmless_fields_are_ignored() -> None:
     harmless = {
         "user": "u",
@@ -130,6 +138,8 @@ BAD_REQUESTS: list[tuple[dict[str, Any], str, str | None]] = [
     ({"stop": [""]}, "invalid_value", "stop"),
     ({"logit_bias": {"five": 1}}, "invalid_value", "logit_bias"),
     ({"top_logprobs": 3}, "invalid_value", "top_logprobs"),
+    ({"logprobs": True, "top_logprobs": 21}, "invalid_value", "top_logprobs"),
+    ({"logprobs": True, "top_logprobs": -1}, "invalid_value", "top_logprobs"),
     ({"seed": "x"}, "invalid_type", "seed"),
     ({"typical_p": 0.9}, "unsupported_parameter", "typical_p"),
     ({"use_beam_search": True}, "unsupported_parameter", "use_beam_search"),

@@ -60,6 +60,26 @@ async def test_a_forbidden_word_is_not_written_where_a_grammar_leaves_another() 
             assert answer["choices"][0]["text"] == other
 
 
+@pytest.mark.parametrize(
+    ("stop", "shown", "stopped_by"),
+    [
+        (["\U0001f98a"], "n", "\U0001f98a"),
+        (["\u00e9"], "n\U0001f98a\U0001f98a", "\u00e9"),
+        (["\u00e9", "\U0001f98a\U0001f98a"], "n", "\U0001f98a\U0001f98a"),
+        (["\U0001f98a\u00e9", "n\U0001f98a\U0001f98a\u00e9"], "", "n\U0001f98a\U0001f98a\u00e9"),
+        (["\U0001f98a\U0001f98a\U0001f98a"], "n\U0001f98a\U0001f98a\u00e9", None),
+    ],
+)
+async def test_a_stop_string_of_many_tokens_ends_before_its_first_character(
+    stop: list[str], shown: str, stopped_by: str | None
+) -> None:
+    async with served(DEMO_MODEL) as running:
+        text = "n\U0001f98a\U0001f98a\u00e9"
+        _, answer = await complete(running.engine, guided_choice=[text], stop=stop)
+    (choice,) = answer["choices"]
+    assert (choice["text"], choice["stop_reason"]) == (shown, stopped_by)
+
+
 async def test_a_replacement_character_that_was_meant_is_written_and_stops() -> None:
     async with served(DEMO_MODEL) as running:
         text = "n\ufffd\ufffd"

@@ -99,3 +99,13 @@ def test_logprobs_are_those_of_the_untouched_distribution() -> None:
         (0, float(expected[0])),
         (1, float(expected[1])),
     ]
+
+
+def test_of_a_bad_word_only_the_last_token_is_forbidden_and_only_after_the_others() -> None:
+    logits = torch.tensor([3.0, 2.0, 1.0])
+    params = SamplingParams(temperature=0.0, bad_token_ids=((2, 1, 0),))
+    written = {(): 0, (1,): 0, (2,): 0, (1, 2): 0, (2, 1): 1, (0, 2, 1): 1, (2, 1, 0): 0}
+    for before, chosen in written.items():
+        assert sample(logits, params, History(written=before), 0).token_id == chosen
+    single = SamplingParams(temperature=0.0, bad_token_ids=((0,), (1,)))
+    assert sample(logits, single, History(), 0).token_id == 2

@@ -25,6 +25,7 @@ _UNSEEN = [byte for byte in range(256) if byte not in _SEEN]
 BYTE_CHARS = {byte: chr(byte) for byte in _SEEN} | {
     byte: chr(256 + number) for number, byte in enumerate(_UNSEEN)
 }
+_STOPPING = "ab\u00e9\U0001f98a"
 SPECIALS = {"bos_token": "<s>", "eos_token": "</s>"}
 
 
@@ -128,8 +129,8 @@ def test_half_a_character_is_held_back(demo_tokenizer: ChatTokenizer) -> None:
 
 
 @given(
-    st.text(alphabet="abc", max_size=30),
-    st.lists(st.text(alphabet="abc", min_size=1, max_size=4), min_size=1, max_size=3),
+    st.text(alphabet=_STOPPING, max_size=30),
+    st.lists(st.text(alphabet=_STOPPING, min_size=1, max_size=4), min_size=1, max_size=3),
     st.lists(st.integers(0, 30), max_size=8),
 )
 def test_a_stop_string_cuts_the_same_wherever_the_text_is_split(
