@@ -3,18 +3,15 @@
 Both speak msgpack in their answers: hashes are bytes. Neither says anything of a text.
 """
 
-from typing import Any
-
 import msgspec
 
 from local_engine.serve.chat_request import decode_body
 from local_engine.serve.engine import Engine
-from local_engine.serve.errors import InvalidRequest, api_error_of
+from local_engine.serve.errors import api_error_of
 from local_engine.serve.generation import Caller
 from local_engine.serve.http import Send, send_body
 from local_engine.serve.link import StepFailed
-from local_engine.serve.prompts import read_prompts
-from local_engine.text.errors import PromptRefused
+from local_engine.serve.prompts import AskedPrompt, tokens_of
 
 
 WAIT_S_MAX = 20.0
@@ -27,13 +24,6 @@ class _Since(msgspec.Struct):
     wait_s: float = 0.0
 
 
-class _Asked(msgspec.Struct):
-    messages: list[dict[str, Any]] | None = None
-    prompt: str | None = None
-    tools: list[dict[str, Any]] = []
-    model: str | None = None
-
-
 async def answer_cache_events(body: bytes, send: Send, engine: Engine) -> None:
     """What happened to cached blocks since the reader's last news; see `CacheReport`."""
     asked: _Since = decode_body(body, _Since, ())
@@ -42,23 +32,10 @@ async def answer_cache_events(body: bytes, send: Send, engine: Engine) -> None:
     await send_body(send, 200, msgspec.msgpack.encode(report), content_type=_MSGPACK)
 
 
-async def _tokens_of(asked: _Asked, engine: Engine) -> list[int]:
-    if (asked.prompt is None) == (asked.messages is None):
-        message = "Either prompt or messages is needed."
-        raise InvalidRequest(message, code="invalid_value", param="prompt")
-    if asked.messages is None:
-        (tokens,) = await read_prompts(engine.tokenizer, asked.prompt or "")
-        return tokens
-    try:
-        return await engine.encode_chat(asked.messages, asked.tools)
-    except PromptRefused as error:
-        raise InvalidRequest(str(error), code="invalid_value", param="messages") from error
-
-
 async def answer_cache_chain(body: bytes, send: Send, engine: Engine, caller: Caller) -> None:
     """Under which hashes a conversation's blocks are cached for this caller's group."""
-    asked: _Asked = decode_body(body, _Asked, ())
-    tokens = await _tokens_of(asked, engine)
+    asked: AskedPrompt = decode_body(body, AskedPrompt, ())
+    tokens = await tokens_of(asked, engine)
     try:
         found = await engine.chain(tokens, caller)
     except StepFailed as error:

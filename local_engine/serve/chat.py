@@ -28,7 +28,12 @@ async def answer_chat(
     generations = await _prepare(engine, request, caller)
     response = ChatResponse(
         [
-            Choice(index, generation, _parser(engine, request, generation))
+            Choice(
+                index,
+                generation,
+                _parser(engine, request, generation),
+                has_one_call=request.has_one_call,
+            )
             for index, generation in enumerate(generations)
         ],
         engine.tokenizer,
@@ -71,7 +76,7 @@ def _parser(engine: Engine, request: ChatRequest, generation: Generation) -> Out
 
 async def _prepare(engine: Engine, request: ChatRequest, caller: Caller) -> list[Generation]:
     try:
-        prompt = await engine.encode_chat(request.messages, request.tools)
+        prompt = await engine.encode_chat(request.messages, request.tools, request.variables)
         return [
             engine.new_generation(
                 prompt,

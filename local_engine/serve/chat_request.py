@@ -54,7 +54,7 @@ class _ToolCall(msgspec.Struct):
     type: str = "function"
 
 
-class _Message(msgspec.Struct):
+class Message(msgspec.Struct):
     role: str
     content: str | list[_Part] | None = None
     tool_calls: list[_ToolCall] | None = None
@@ -70,20 +70,21 @@ class _Function(msgspec.Struct):
     strict: bool | None = None
 
 
-class _Tool(msgspec.Struct):
+class Tool(msgspec.Struct):
     type: str
     function: _Function
 
 
 class _Body(SamplingFields, kw_only=True):
-    messages: list[_Message]
+    messages: list[Message]
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
     modalities: list[str] | None = None
-    tools: list[_Tool] | None = None
+    tools: list[Tool] | None = None
     tool_choice: str | Json | None = None
     parallel_tool_calls: bool | None = None
+    chat_template_kwargs: Json | None = None
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +93,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     messages: tuple[Json, ...]
     tools: tuple[Json, ...]
+    variables: Json
+    """What a caller sets in the template, such as Qwen's `enable_thinking`."""
     params: SamplingParams
     num_choices: int
     is_stream: bool
@@ -100,6 +103,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A grammar makes the whole answer one tool call."""
     grammar_field: str
     may_call: bool
+    has_one_call: bool
+    """A second call of an answer is not passed on."""
     wants_token_ids: bool
 
 
@@ -127,8 +132,8 @@ def read_chat_request(
         raise unsupported_parameter("modalities")
     if parsed.max_completion_tokens is not None:
         parsed.max_tokens = parsed.max_completion_tokens
-    messages = _messages(parsed.messages)
-    tools = _tools(parsed)
+    messages = messages_of(parsed.messages)
+    tools = tools_of(parsed.tools or [])
     grammar = _forced_call(parsed, tools)
     params = read_params(
         parsed,
@@ -141,7 +146,8 @@ def read_chat_request(
     return ChatRequest(
         model=parsed.model,
         messages=messages,
-        tools=tools if parsed.tool_choice != "none" else (),
+        tools=() if parsed.tool_choice == "none" else tools,
+        variables=parsed.chat_template_kwargs or {},
         params=params,
         num_choices=parsed.num_choices,
         is_stream=bool(parsed.stream),
@@ -149,6 +155,7 @@ def read_chat_request(
         is_call_forced=grammar is not None,
         grammar_field="tools" if grammar is not None else grammar_field(parsed),
         may_call=bool(tools) and parsed.tool_choice != "none",
+        has_one_call=parsed.parallel_tool_calls is False,
         wants_token_ids=bool(parsed.return_token_ids),
     )
 
@@ -171,8 +178,8 @@ def _invalid(message: str, param: str) -> InvalidRequest:
     return InvalidRequest(message, code="invalid_value", param=param)
 
 
-def _tools(body: _Body) -> tuple[Json, ...]:
-    tools = body.tools or []
+def tools_of(tools: list[Tool]) -> tuple[Json, ...]:
+    """As templates know them; raises `InvalidRequest`."""
     if len(tools) > MAX_TOOLS:
         raise _invalid(f"tools has more than {MAX_TOOLS} entries.", "tools")
     if any(tool.type != "function" for tool in tools):
@@ -217,7 +224,8 @@ def _forced_call(body: _Body, tools: tuple[Json, ...]) -> str | None:
         raise InvalidRequest(message, code="invalid_grammar", param="tools") from error
 
 
-def _messages(messages: list[_Message]) -> tuple[Json, ...]:
+def messages_of(messages: list[Message]) -> tuple[Json, ...]:
+    """As templates know them: contents are texts; raises `InvalidRequest`."""
     if not messages:
         raise _invalid("messages is empty.", "messages")
     if len(messages) > MAX_MESSAGES:
@@ -225,7 +233,7 @@ def _messages(messages: list[_Message]) -> tuple[Json, ...]:
     return tuple(_message(message, index) for index, message in enumerate(messages))
 
 
-def _message(message: _Message, index: int) -> Json:
+def _message(message: Message, index: int) -> Json:
     param = f"messages[{index}]"
     if message.function_call or message.role == "function":
         raise unsupported_parameter(param, "Functions are called tools now: use tool_calls.")
@@ -252,7 +260,7 @@ def _call(call: _ToolCall, param: str) -> Json:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _text(message: _Message, param: str) -> str:
+def _text(message: Message, param: str) -> str:
     if isinstance(message.content, str):
         return message.content
     if message.content is None:

@@ -22,8 +22,16 @@ _FIELDS = {Content: "content", Reasoning: "reasoning_content"}
 class Choice:
     """One of a request's answers: its generation, and the parser of what it writes."""
 
-    def __init__(self, index: int, generation: Generation, parser: OutputParser) -> None:
+    def __init__(
+        self,
+        index: int,
+        generation: Generation,
+        parser: OutputParser,
+        *,
+        has_one_call: bool = False,
+    ) -> None:
         self.index = index
+        self._has_one_call = has_one_call
         self.generation = generation
         self._parser = parser
         self.num_calls = 0
@@ -32,8 +40,14 @@ class Choice:
         parts = self._parser.push(output.text) if output.text else []
         if output.finish_reason is not None:
             parts += self._parser.finish()
-        self.num_calls += sum(isinstance(part, ToolCall) for part in parts)
-        return parts
+        kept: list[Part] = []
+        for part in parts:
+            if isinstance(part, ToolCall):
+                if self._has_one_call and self.num_calls:
+                    continue
+                self.num_calls += 1
+            kept.append(part)
+        return kept
 
     def finish_reason(self, reason: FinishReason | None) -> str | None:
         """What OpenAI calls an end that was a tool call."""

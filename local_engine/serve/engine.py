@@ -6,10 +6,11 @@ flight fails with a typed error and nobody is ready until a new one has loaded.
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
 from collections.abc import Sequence as Many
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from local_engine.core.limits import QueueFull
@@ -102,10 +103,13 @@ class Engine:
         return Generation(uuid.uuid4().hex, prompt_token_ids, params, caller, keeps_special)
 
     async def encode_chat(
-        self, messages: Many[dict[str, Any]], tools: Many[dict[str, Any]] = ()
+        self,
+        messages: Many[dict[str, Any]],
+        tools: Many[dict[str, Any]] = (),
+        variables: Mapping[str, Any] = MappingProxyType({}),
     ) -> list[int]:
         """Prompt tokens of a conversation; raises `PromptRefused`."""
-        return await asyncio.to_thread(self.tokenizer.encode_chat, messages, tools)
+        return await asyncio.to_thread(self.tokenizer.encode_chat, messages, tools, variables)
 
     @asynccontextmanager
     async def generate(self, generation: Generation) -> AsyncIterator[Running]:

@@ -2,13 +2,44 @@
 
 import asyncio
 
+import msgspec
+
+from local_engine.serve.chat_request import Json, Message, Tool, messages_of, tools_of
+from local_engine.serve.engine import Engine
 from local_engine.serve.errors import InvalidRequest
+from local_engine.text.errors import PromptRefused
 from local_engine.text.tokenizer import ChatTokenizer
 
 
 MAX_PROMPTS = 64
 # msgspec cannot tell lists apart by their content, so the check is ours.
 Prompt = str | list[str | int | list[int]]
+
+
+class AskedPrompt(msgspec.Struct):
+    """A text, or what of a chat makes its prompt: to be read, not answered."""
+
+    prompt: str | None = None
+    messages: list[Message] | None = None
+    tools: list[Tool] | None = None
+    tool_choice: str | Json | None = None
+    chat_template_kwargs: Json | None = None
+    model: str | None = None
+
+
+async def tokens_of(asked: AskedPrompt, engine: Engine) -> list[int]:
+    """The tokens that the same text or chat is answered from; raises `InvalidRequest`."""
+    if (asked.prompt is None) == (asked.messages is None):
+        raise _invalid("Either prompt or messages is needed.", "prompt")
+    if asked.messages is None:
+        (tokens,) = await read_prompts(engine.tokenizer, asked.prompt or "")
+        return tokens
+    messages = messages_of(asked.messages)
+    tools = () if asked.tool_choice == "none" else tools_of(asked.tools or [])
+    try:
+        return await engine.encode_chat(messages, tools, asked.chat_template_kwargs or {})
+    except PromptRefused as error:
+        raise _invalid(str(error), "messages") from error
 
 
 async def read_prompts(

@@ -12,8 +12,7 @@ from local_engine.serve.engine import Engine
 from local_engine.serve.errors import InvalidRequest, NotFound, api_error_of
 from local_engine.serve.http import Send, send_body
 from local_engine.serve.link import StepFailed
-from local_engine.serve.prompts import Prompt, read_prompts
-from local_engine.text.errors import PromptRefused
+from local_engine.serve.prompts import AskedPrompt, Prompt, read_prompts, tokens_of
 
 
 class _Embeddings(msgspec.Struct):
@@ -21,12 +20,6 @@ class _Embeddings(msgspec.Struct):
     input: Prompt
     encoding_format: str | None = None
     dimensions: int | None = None
-
-
-class _Tokenize(msgspec.Struct):
-    prompt: str | None = None
-    messages: list[dict[str, Any]] | None = None
-    model: str | None = None
 
 
 class _Detokenize(msgspec.Struct):
@@ -72,17 +65,7 @@ async def _embed(engine: Engine, prompt: list[int]) -> list[float]:
 
 
 async def answer_tokenize(body: bytes, send: Send, engine: Engine) -> None:
-    request: _Tokenize = decode_body(body, _Tokenize, ())
-    if (request.prompt is None) == (request.messages is None):
-        message = "Either prompt or messages is needed."
-        raise InvalidRequest(message, code="invalid_value", param="prompt")
-    if request.messages is not None:
-        try:
-            tokens = await engine.encode_chat(request.messages)
-        except PromptRefused as error:
-            raise InvalidRequest(str(error), code="invalid_value", param="messages") from error
-    else:
-        (tokens,) = await read_prompts(engine.tokenizer, request.prompt or "")
+    tokens = await tokens_of(decode_body(body, AskedPrompt, ()), engine)
     answer = {"tokens": tokens, "count": len(tokens), "max_model_len": engine.context_window}
     await send_body(send, 200, msgspec.json.encode(answer))
 

@@ -1,6 +1,7 @@
 """Chat templates: the jinja2 text in a model directory, rendered in a sandbox with limits."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import Template, TemplateError
@@ -19,6 +20,8 @@ _OWN_FAULTS = (
     *(TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError),
     *(RecursionError, MemoryError),
 )
+# Also what names of templates stand for without being given.
+_OURS = ("messages", "tools", "add_generation_prompt", "raise_exception", "range", "namespace")
 TemplateMessage = Mapping[str, Any]
 
 
@@ -55,14 +58,26 @@ class ChatTemplate:
                 raise ModelRefused(f"the chat template cannot be used: {error}") from error
 
     def render(
-        self, messages: Sequence[TemplateMessage], tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        messages: Sequence[TemplateMessage],
+        tools: Sequence[Mapping[str, Any]] = (),
+        variables: Mapping[str, Any] = MappingProxyType({}),
     ) -> str:
-        """The prompt up to where the assistant begins; raises `PromptRefused`."""
+        """The prompt up to where the assistant begins; raises `PromptRefused`.
+
+        `variables` are the caller's, and stand for nothing that is ours.
+        """
+        ours = {*_OURS, *self._special_tokens}
+        if not ours.isdisjoint(variables):
+            raise PromptRefused(
+                f"no variable of a template may be called {min(ours & set(variables))}"
+            )
         parts: list[str] = []
         num_chars = 0
         self._environment.start(self._max_render_s)
         try:
             for part in self._template.generate(
+                **variables,
                 messages=[dict(message) for message in messages],
                 add_generation_prompt=True,
                 tools=list(tools) or None,

@@ -2,7 +2,8 @@
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -46,17 +47,20 @@ class ChatTokenizer:
         return 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
 
     def encode_chat(
-        self, messages: Sequence[TemplateMessage], tools: Sequence[dict[str, Any]] = ()
+        self,
+        messages: Sequence[TemplateMessage],
+        tools: Sequence[dict[str, Any]] = (),
+        variables: Mapping[str, Any] = MappingProxyType({}),
     ) -> list[int]:
         """Prompt tokens of a conversation; control tokens come from the template only.
 
         Text of a message that spells a control token is read as plain text: it is swapped for a
         random mark while the template runs, and encoded apart.
         """
-        self._refuse_other_controls(messages, tools)
+        self._refuse_other_controls(messages, [*tools, dict(variables)])
         hidden: dict[str, str] = {}
         rendered = self._template.render(
-            [self._hide(message, hidden) for message in messages], tools
+            [self._hide(message, hidden) for message in messages], tools, variables
         )
         token_ids: list[int] = []
         for mark, text in hidden.items():

@@ -41,6 +41,7 @@ TOOL_TEMPLATE = (
     "{% if tools %}<tool_call>{{ tools | tojson }}{% endif %}"
     "{% for m in messages %}{{ m.role }}: {{ m.content }}"
     "{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}{% endfor %}"
+    "{% if mood is defined %}{{ mood }}{% endif %}"
 )
 ONE_AT_A_TIME = ("--max-running", "1", "--max-waiting", "1")
 

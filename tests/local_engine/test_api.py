@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from tests.local_engine.served import client_of, served
@@ -270,6 +271,36 @@ async def test_tokens_and_text_turn_into_each_other(client: httpx.AsyncClient) -
     assert (await post(client, "/detokenize", tokens=found["tokens"]))["prompt"] == "hello world"
     by_chat = await post(client, "/tokenize", messages=MESSAGES)
     assert by_chat["count"] > 1
+
+
+CALLED = {"id": "1", "type": "function", "function": {"name": "lamp", "arguments": '{"on":true}'}}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "hello"}] * 2}]},
+        {"tools": [TOOL]},
+        {"tools": [TOOL], "tool_choice": "none"},
+        {"tools": [TOOL], "tool_choice": "auto", "chat_template_kwargs": {"mood": "calm"}},
+        {
+            "messages": [
+                *MESSAGES,
+                {"role": "assistant", "content": None, "tool_calls": [CALLED]},
+                {"role": "tool", "tool_call_id": "1", "content": "done"},
+            ]
+        },
+    ],
+)
+async def test_a_chat_is_counted_and_found_again_as_it_is_answered(
+    client: httpx.AsyncClient, asked: dict[str, Any]
+) -> None:
+    body = {"messages": MESSAGES, **asked}
+    answer = await post(client, "/v1/chat/completions", **body, max_tokens=1, return_token_ids=True)
+    assert (await post(client, "/tokenize", **body))["tokens"] == answer["prompt_token_ids"]
+    chain = await client.post("/cache/chain", json=body)
+    found = msgspec.msgpack.decode(chain.content)
+    assert found["num_tokens"] == answer["usage"]["prompt_tokens"]
 
 
 async def test_sampling_fields_do_what_they_say(client: httpx.AsyncClient) -> None:

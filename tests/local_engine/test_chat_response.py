@@ -28,9 +28,9 @@ ENDS = [
 ]
 
 
-def response_of(tokenizer: ChatTokenizer) -> ChatResponse:
+def response_of(tokenizer: ChatTokenizer, *, has_one_call: bool = False) -> ChatResponse:
     generation = Generation("1", [5, 6], SamplingParams(), Caller())
-    choice = Choice(0, generation, OutputParser(ToolFormat.HERMES))
+    choice = Choice(0, generation, OutputParser(ToolFormat.HERMES), has_one_call=has_one_call)
     return ChatResponse([choice], tokenizer, head={}, include_usage=False, wants_token_ids=False)
 
 
@@ -71,3 +71,15 @@ def test_calls_of_a_stream_are_numbered_one_after_the_other(
     calls = [call for each in choices for call in each["delta"].get("tool_calls", [])]
     assert [call["index"] for call in calls] == [0, 1, 2]
     assert len({call["id"] for call in calls}) == 3
+
+
+@pytest.mark.parametrize("size", [7, 1000])
+def test_where_one_call_is_asked_for_the_others_are_not_passed_on(
+    demo_tokenizer: ChatTokenizer, size: int
+) -> None:
+    response = response_of(demo_tokenizer, has_one_call=True)
+    outputs = outputs_of("Now: " + CALL * 3, FinishReason.STOP, size)
+    (choice,) = json.loads(response.whole([outputs]))["choices"]
+    assert len(choice["message"]["tool_calls"]) == 1
+    assert choice["message"]["content"] == "Now:"
+    assert choice["finish_reason"] == "tool_calls"
