@@ -42,6 +42,7 @@ from local_engine.text.output_parser import ToolFormat
 
 DEFAULT_MAX_BODY_BYTES = 4 << 20
 # What supervisors and scrapers may ask without a key; everything else shows the model's answers.
+_MODELS = "/v1/models/"
 _OPEN_PATHS = frozenset({"/health/live", "/health/ready", "/metrics"})
 _Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -80,6 +81,7 @@ class EngineApp:
             ("POST", "/cache/chain"): self._cache_chain,
             ("POST", "/drain"): self._drain,
             ("GET", "/v1/models"): self._models,
+            ("GET", _MODELS): self._one_model,
             ("GET", "/health/live"): self._live,
             ("GET", "/health/ready"): self._ready,
             ("GET", "/metrics"): self._metrics,
@@ -133,6 +135,8 @@ class EngineApp:
 
     def _handler(self, scope: Scope) -> _Handler:
         method, path = str(scope["method"]), str(scope["path"])
+        if path.startswith(_MODELS):
+            path = _MODELS  # A model's name may have slashes of its own.
         if path not in self._paths:
             raise NotFound("Unknown URL.", code="unknown_url")
         if (method, path) not in self._routes:
@@ -205,8 +209,16 @@ class EngineApp:
         await answer_cache_chain(body, send, self._model().engine, caller)
 
     async def _models(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        await send_body(send, 200, msgspec.json.encode({"object": "list", "data": [self._card()]}))
+
+    async def _one_model(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        if str(scope["path"]).removeprefix(_MODELS) != self._model().name:
+            raise NotFound("The model does not exist.", code="model_not_found", param="model")
+        await send_body(send, 200, msgspec.json.encode(self._card()))
+
+    def _card(self) -> dict[str, Any]:
         model = self._model()
-        card = {
+        return {
             "id": model.name,
             "object": "model",
             "created": model.loaded_at,
@@ -214,9 +226,9 @@ class EngineApp:
             "digest": model.engine.digest,
             "precision": model.engine.ready.precision,
             "context_window_tokens": model.engine.context_window,
+            "max_model_len": model.engine.context_window,  # vLLM's word, for its clients.
             "capabilities": _capabilities(model.engine),
         }
-        await send_body(send, 200, msgspec.json.encode({"object": "list", "data": [card]}))
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         await send_body(send, 200, b'{"status":"live"}')

@@ -10,6 +10,7 @@ from local_engine.model.config import SamplingDefaults
 from local_engine.sampling_params import SamplingParams
 from local_engine.serve.errors import InvalidRequest
 from local_engine.serve.sampling_fields import (
+    ALWAYS_ON,
     OTHERS_SAMPLING,
     SamplingFields,
     grammar_field,
@@ -32,6 +33,11 @@ _UNSUPPORTED = (
     "best_of",
     "echo",
     "prompt_logprobs",
+    "chat_template",
+    "documents",
+    "continue_final_message",
+    "add_special_tokens",
+    "mm_processor_kwargs",
     *OTHERS_SAMPLING,
 )
 _PARAM_IN_ERROR = re.compile(r" - at `\$\.?([^`]*)`$")
@@ -114,6 +120,9 @@ def decode_body(body: bytes, kind: Any, unsupported: tuple[str, ...]) -> Any:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         for param in unsupported:
             if param in fields and bytes(fields[param]) not in {b"null", b"[]", b"false"}:
+                raise unsupported_parameter(param)
+        for param in ALWAYS_ON:
+            if bytes(fields.get(param, b"")) == b"false":
                 raise unsupported_parameter(param)
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:

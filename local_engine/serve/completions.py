@@ -28,7 +28,7 @@ from local_engine.serve.wire import Token
 from local_engine.text.tokenizer import ChatTokenizer
 
 
-_UNSUPPORTED = ("suffix", *OTHERS_SAMPLING)
+_UNSUPPORTED = ("suffix", "prompt_logprobs", "prompt_embeds", *OTHERS_SAMPLING)
 _NOTHING_WRITTEN: dict[str, Any] = {
     "max_tokens": 1,
     "ignore_eos": True,

@@ -42,7 +42,13 @@ OTHERS_SAMPLING = (
     "length_penalty",
     "logits_processors",
     "allowed_token_ids",
+    "truncate_prompt_tokens",
+    "include_stop_str_in_output",
+    "return_tokens_as_token_ids",
+    "thinking_token_budget",
 )
+# What they do unless they are told not to, as this one always does.
+ALWAYS_ON = ("skip_special_tokens", "add_generation_prompt")
 
 
 class JsonSchema(msgspec.Struct):

@@ -83,6 +83,11 @@ def test_harmless_fields_are_ignored() -> None:
         "tool_choice": "none",
         "parallel_tool_calls": True,
         "something_new": {"deep": [1]},
+        "skip_special_tokens": True,
+        "add_generation_prompt": True,
+        "add_special_tokens": False,
+        "documents": [],
+        "continue_final_message": False,
     }
     assert read(**harmless) == read()
 
@@ -142,6 +147,13 @@ BAD_REQUESTS: list[tuple[dict[str, Any], str, str | None]] = [
     ({"logprobs": True, "top_logprobs": -1}, "invalid_value", "top_logprobs"),
     ({"seed": "x"}, "invalid_type", "seed"),
     ({"typical_p": 0.9}, "unsupported_parameter", "typical_p"),
+    ({"truncate_prompt_tokens": 5}, "unsupported_parameter", "truncate_prompt_tokens"),
+    ({"include_stop_str_in_output": True}, "unsupported_parameter", "include_stop_str_in_output"),
+    ({"continue_final_message": True}, "unsupported_parameter", "continue_final_message"),
+    ({"chat_template": "{{ 1 }}"}, "unsupported_parameter", "chat_template"),
+    ({"documents": [{"text": "x"}]}, "unsupported_parameter", "documents"),
+    ({"skip_special_tokens": False}, "unsupported_parameter", "skip_special_tokens"),
+    ({"add_generation_prompt": False}, "unsupported_parameter", "add_generation_prompt"),
     ({"use_beam_search": True}, "unsupported_parameter", "use_beam_search"),
     ({"stream": "yes"}, "invalid_type", "stream"),
 ]

@@ -178,7 +178,12 @@ def test_the_model_list_names_digest_and_context_window(
     assert model.id == "gatewright-demo"
     assert extra["digest"] == engine_process.ready["digest"]
     assert extra["context_window_tokens"] == 2048
+    assert extra["max_model_len"] == 2048
     assert extra["capabilities"] == [], "the demo model's template knows no tools"
+    assert client.models.retrieve("gatewright-demo") == model
+    with pytest.raises(openai.NotFoundError) as refusal:
+        client.models.retrieve("some/other")
+    assert refusal.value.code == "model_not_found"
 
 
 @pytest.mark.parametrize("index", range(0, len(BAD_REQUESTS), 4))
