@@ -122,6 +122,8 @@ class WorkerLink:
             return await future
         finally:
             self._asked.pop(request_id, None)
+            if future.cancelled():
+                self._send(Abort(request_id))
 
     async def stop(self) -> None:
         """Ask the worker to end, and hang up."""

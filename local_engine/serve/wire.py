@@ -31,7 +31,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
-    """Nobody wants the rest of a sequence."""
+    """Nobody wants the rest of a sequence, or a text's embedding."""
 
     sequence_id: str
 

@@ -5,7 +5,6 @@ overlap the next step is planned while this one is computed. An abort is read be
 its blocks are back in the pool before the next one is planned.
 """
 
-import secrets
 import select
 import socket
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from local_engine.core.limits import NeverFits, QueueFull
-from local_engine.core.prefix_cache import extend_hashes, group_salt
+from local_engine.core.prefix_cache import extend_hashes
 from local_engine.core.scheduler import Scheduler
 from local_engine.core.sequence import PromptTooLong, Sequence
 from local_engine.core.step import Step
@@ -25,6 +24,7 @@ from local_engine.runner.overlap import Computed, choose_lane
 from local_engine.runner.sampler import SampledToken
 from local_engine.runner.speculative import MAX_SPECULATING, Drafter, may_speculate
 from local_engine.serve.cache_log import HASH_BYTES, encode_news
+from local_engine.serve.identity import WorkerIdentity
 from local_engine.serve.log import log_event
 from local_engine.serve.wire import (
     Abort,
@@ -52,26 +52,6 @@ _READ_BYTES = 1 << 20
 _GRAMMAR_POLL_S = 0.005
 # After so many steps an idle moment is used to count all blocks.
 _CHECK_EVERY_STEPS = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerIdentity:
-    """What a group's salt is made of beside its names."""
-
-    server_key: bytes
-    model_digest: str
-    shares_nameless: bool = False
-    """Whether requests without a tenant are one group: right where there is only one tenant."""
-
-    def has_group(self, tenant: str) -> bool:
-        """Whether others may meet what a request leaves; not if nobody says whose it is."""
-        return bool(tenant) or self.shares_nameless
-
-    def salt(self, tenant: str, data_class: str) -> bytes:
-        """Where a request's prefixes may be met again; nowhere, if it has no group."""
-        if not self.has_group(tenant):
-            return secrets.token_bytes(32)
-        return group_salt(self.server_key, tenant, self.model_digest, data_class)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +86,8 @@ class Worker:
         self._frames = Frames.for_worker()
         self._occupancy = Gauge(runner.device)
         self._sequences: dict[str, Sequence] = {}
+        self._texts: dict[str, list[int]] = {}
+        """To be embedded, in the order they came."""
         self._compiling: dict[str, Future[Grammar]] = {}
         self._compilers = ThreadPoolExecutor(1, thread_name_prefix="grammar")
         self._lane = choose_lane(runner, is_ahead=is_overlapping)
@@ -130,7 +112,8 @@ class Worker:
                 Updates([], self.stats())
             )  # An engine that nobody asked yet has figures too.
             while not self._is_stopping:
-                self._drain(is_idle=not self._advance())
+                is_idle = not self._advance()
+                self._drain(is_idle=not self._embed_next() and is_idle)
         except (BrokenPipeError, ConnectionResetError):
             return
         finally:
@@ -344,6 +327,7 @@ class Worker:
         self._send(Failed(sequence.sequence_id, "invalid_grammar", reason))
 
     def _abort(self, message: Abort) -> None:
+        self._texts.pop(message.sequence_id, None)
         sequence = self._sequences.get(message.sequence_id)
         if sequence is not None:
             self._scheduler.end(sequence)
@@ -351,13 +335,24 @@ class Worker:
             self._send(Updates([], self.stats()))
 
     def _embed(self, message: Embed) -> None:
+        if len(self._texts) >= self._scheduler.limits.max_waiting:
+            self._send(Failed(message.request_id, "queue_full"))
+        else:
+            self._texts[message.request_id] = message.token_ids
+
+    def _embed_next(self) -> bool:
+        """One text between two steps, whatever waits: nobody's answer stops for a pile of them."""
+        if not self._texts:
+            return False
+        request_id = next(iter(self._texts))
         try:
-            embedding = self._runner.embed(message.token_ids)
+            embedding = self._runner.embed(self._texts.pop(request_id))
         except Exception as error:  # noqa: BLE001 - the worker loop outlives one bad text
             log_event("engine.embedding_failed", error_type=type(error).__name__)
-            self._send(Failed(message.request_id, "engine_failed"))
+            self._send(Failed(request_id, "engine_failed"))
         else:
-            self._send(Embedded(message.request_id, embedding))
+            self._send(Embedded(request_id, embedding))
+        return True
 
     def _stop(self, _: Stop) -> None:
         self._is_stopping = True

@@ -64,6 +64,35 @@ async def test_leaving_early_stops_the_sequence_and_frees_its_blocks(place: Serv
     assert place.runner._chooser._kept == {}
 
 
+async def test_texts_to_embed_take_turns_with_steps_and_are_let_go_with_their_caller(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(tiny_model, max_waiting=5) as place:
+        worker, embed, steps = place.worker, place.runner.embed, []
+
+        def counted(token_ids: list[int]) -> list[float]:
+            steps.append(worker._num_steps)
+            return embed(token_ids)
+
+        monkeypatch.setattr(place.runner, "embed", counted)
+        running = await generation(place.engine, logit_bias=NEVER_END)
+        place.fragile.may_run.clear()
+        async with place.engine.generate(running):
+            while not place.scheduler.num_running:
+                await asyncio.sleep(0.001)
+            # The first step is under way, and nothing is read before it ends.
+            asking = [asyncio.create_task(place.engine.embed([5, 6])) for _ in range(6)]
+            await asyncio.sleep(0)
+            asking[4].cancel()
+            await asyncio.wait(asking[4:5])
+            place.fragile.may_run.set()
+            *found, refused = await asyncio.gather(*asking[:4], asking[5], return_exceptions=True)
+    assert [isinstance(each, list) for each in found] == [True] * 4
+    assert isinstance(refused, StepFailed)
+    assert refused.code == "queue_full"
+    assert len(steps) == len(set(steps)) == 4, "a step lies between two, and one was let go"
+
+
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 async def test_health_is_told_while_a_long_answer_is_written(
     place: Served, path: str, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,26 @@
+"""Whose requests may meet what others left: cached prefixes and compiled grammars."""
+
+import secrets
+from dataclasses import dataclass
+
+from local_engine.core.prefix_cache import group_salt
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerIdentity:
+    """What a group's salt is made of beside its names."""
+
+    server_key: bytes
+    model_digest: str
+    shares_nameless: bool = False
+    """Whether requests without a tenant are one group: right where there is only one tenant."""
+
+    def has_group(self, tenant: str) -> bool:
+        """Whether others may meet what a request leaves; not if nobody says whose it is."""
+        return bool(tenant) or self.shares_nameless
+
+    def salt(self, tenant: str, data_class: str) -> bytes:
+        """Where a request's prefixes may be met again; nowhere, if it has no group."""
+        if not self.has_group(tenant):
+            return secrets.token_bytes(32)
+        return group_salt(self.server_key, tenant, self.model_digest, data_class)
