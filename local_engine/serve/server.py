@@ -7,7 +7,9 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator
+from types import FrameType
 
 import uvicorn
 import uvloop
@@ -18,15 +20,25 @@ from local_engine.serve.engine import Engine
 from local_engine.serve.link import WorkerRefused
 from local_engine.serve.log import log_event
 from local_engine.serve.options import ServeOptions
-from local_engine.serve.supervisor import Supervisor
+from local_engine.serve.supervisor import WORKER_ENDS_WITHIN_S, Supervisor
 
 
 EXIT_MODEL_REFUSED, EXIT_NO_LISTENER = 2, 3
 _GRACE_S = 1
+# After a signal: the grace, the worker's own bound, and a second for the rest.
+_END_WITHIN_S = _GRACE_S + WORKER_ENDS_WITHIN_S + 1
 
 
 class _Server(uvicorn.Server):
     """Ends with status 0 on SIGTERM and SIGINT instead of dying of the re-raised signal."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if not self.should_exit:
+            # A prompt may be read for longer than anybody waits, and a thread cannot be told.
+            last = threading.Timer(_END_WITHIN_S, _end_now)
+            last.daemon = True
+            last.start()
+        super().handle_exit(sig, frame)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -75,6 +87,11 @@ async def _serve(options: ServeOptions, listener: socket.socket) -> int:
         return EXIT_MODEL_REFUSED
     log_event("engine.stopped")
     return 0
+
+
+def _end_now() -> None:
+    log_event("engine.stopped_by_force")
+    os._exit(0)
 
 
 def _exit_with(server: uvicorn.Server, supervising: "asyncio.Task[None]") -> None:

@@ -15,8 +15,8 @@ from local_engine.serve.wire import socket_pair
 
 
 _RESTART_PAUSE_S = 1.0
-# Of a worker, from being told to: it ends after the step it is in, or is killed.
-_END_WITHIN_S = 5.0
+WORKER_ENDS_WITHIN_S = 5.0
+"""From being told to: it ends after the step it is in, or is killed."""
 
 
 class Supervisor:
@@ -79,7 +79,7 @@ class Supervisor:
 
 async def _ended(process: asyncio.subprocess.Process, link: WorkerLink | None = None) -> None:
     try:
-        async with asyncio.timeout(_END_WITHIN_S):
+        async with asyncio.timeout(WORKER_ENDS_WITHIN_S):
             if link is not None:
                 # A worker that reads nothing takes no last word either.
                 await link.stop()

@@ -141,6 +141,30 @@ def test_a_worker_that_hears_nothing_does_not_keep_the_process_alive() -> None:
                 worker.kill()
 
 
+BESIDE_A_THREAD = """
+import sys, threading, time
+from local_engine.__main__ import main
+threading.Thread(target=time.sleep, args=(600,)).start()
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_thread_that_reads_on_does_not_keep_the_process_alive() -> None:
+    arguments = ("serve", "--port", "0", "--device", "cpu", "--model", str(DEMO_MODEL))
+    with subprocess.Popen(
+        [sys.executable, "-c", BESIDE_A_THREAD, *arguments], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            assert json.loads(process.stdout.readline())["event"] == "engine.ready"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=20) == 0
+        finally:
+            process.kill()
+        events = [json.loads(line)["event"] for line in process.stdout]
+    assert events == ["engine.stopped", "engine.stopped_by_force"]
+
+
 def test_an_altered_model_is_refused_at_the_start(tmp_path: Path) -> None:
     shutil.copytree(DEMO_MODEL, tmp_path / "m")
     with (tmp_path / "m" / "model.safetensors").open("r+b") as file:
