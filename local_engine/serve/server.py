@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 
 import uvicorn
@@ -62,6 +63,9 @@ def serve(options: ServeOptions) -> int:
 
 
 async def _serve(options: ServeOptions, listener: socket.socket) -> int:
+    # Prompts are read on as many threads as can run: more of them only hold up the loop.
+    readers = ThreadPoolExecutor(max(2, min(32, os.cpu_count() or 2)), "prompt")
+    asyncio.get_running_loop().set_default_executor(readers)
     app = EngineApp(api_key=options.api_key, max_body_bytes=options.max_body_bytes)
     config = uvicorn.Config(
         app,
