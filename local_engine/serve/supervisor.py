@@ -85,5 +85,7 @@ async def _ended(process: asyncio.subprocess.Process, link: WorkerLink | None = 
                 await link.stop()
             await process.wait()
     except TimeoutError:
-        process.kill()
+        # Two may wait for one worker, and both for as long; what has ended cannot be killed.
+        if process.returncode is None:
+            process.kill()
         await process.wait()
