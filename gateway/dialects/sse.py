@@ -21,6 +21,7 @@ Read = TypeVar("Read")
 
 _LINE_END = rb"(?:\r\n|\n|\r(?!\n))"
 _LINES = re.compile(rb"\r\n|\n|\r")
+_LONE_CR = re.compile(rb"\r(?!\n)")
 _BLANK_LINE = re.compile(_LINE_END + _LINE_END)
 _BOM = b"\xef\xbb\xbf"
 
@@ -36,9 +37,10 @@ class Event(Struct, frozen=True):
 class Splitter:
     """Feed it what arrives; it keeps the unfinished rest.
 
-    `raw` is the event's exact bytes. Two exceptions, both with the same meaning to every reader:
-    events ended by lone CRs get a plain blank line, and comments are emptied, so that an upstream
-    cannot write lines that look like ours.
+    `raw` is the event's exact bytes. Three exceptions, all with the same meaning to every reader:
+    events ended by lone CRs get a plain blank line; comments are emptied, so that an upstream
+    cannot write lines that look like ours; and data in several lines, or behind a lone CR, comes in
+    one, where whoever blackens or retells an event looks for its JSON.
     """
 
     __slots__ = ("_rest", "_searched")
@@ -133,10 +135,15 @@ def _parsed(block: bytes, ending: bytes) -> Event:
             name = value
         elif not field and line:
             has_comment = True
+    said = b"\n".join(data) if data else None
+    if said is not None and (len(data) > 1 or _LONE_CR.search(block) is not None):
+        # The data is JSON, in which a line end is a blank like any other.
+        head = b"event: %b\n" % name if name else b""
+        return Event(b"%bdata: %b\n\n" % (head, said.replace(b"\n", b" ")), name, said)
     if has_comment:
         block = b"\n".join(b":" if line.startswith(b":") else line for line in lines)
         ending = b"\n\n"
-    return Event(block + ending, name, b"\n".join(data) if data else None)
+    return Event(block + ending, name, said)
 
 
 def comment(text: str) -> bytes:

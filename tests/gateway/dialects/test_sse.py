@@ -42,9 +42,18 @@ def test_any_cut_gives_the_same_events(
 
 def test_events_of_each_line_ending_keep_their_bytes_and_meaning() -> None:
     for end in (b"\n", b"\r\n"):
-        raw = b"event: e" + end + b"data: 1" + end + b"data: 2" + end + end
-        assert split(raw) == [Event(raw, b"e", b"1\n2")]
+        raw = b"event: e" + end + b"data: 1" + end + end
+        assert split(raw) == [Event(raw, b"e", b"1")]
     assert [event.data for event in split(b"data: 1\r\rdata: 2\r\r")] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_data_in_several_lines_or_behind_a_lone_cr_comes_in_one(end: bytes) -> None:
+    """Its JSON is looked for there, by those who blacken words in it."""
+    several = end.join([b"event: e", b'data: {"a":', b"data: 2}", b"", b""])
+    assert split(several) == [Event(b'event: e\ndata: {"a": 2}\n\n', b"e", b'{"a":\n2}')]
+    (one,) = split(end.join([b"id: 7", b"data: 1", b"", b""]))
+    assert (one.data, b"\ndata: 1" in one.raw or one.raw == b"data: 1\n\n") == (b"1", True)
 
 
 def test_an_event_with_crlf_is_ready_as_soon_as_its_blank_line_is_whole() -> None:
