@@ -168,9 +168,15 @@ def _one_by_one(data: bytes) -> Iterator[bytes]:
 
     Most upstreams send them so. Whoever holds an answer's words back, or changes them, would else
     tell those of the others with them. What was counted comes with the last.
+
+    Raises:
+        UpstreamMalformed: what stands beside the choices would be told more often than is sane.
     """
     fields = body.split(data)
     choices = msgspec.json.decode(fields["choices"], type=list[msgspec.Raw])
+    if len(choices) * (len(data) - len(bytes(fields["choices"]))) > sse.EVENT_BYTES_MAX:
+        # Half a megabyte of anything beside twenty thousand empty choices would be ten gigabytes.
+        raise UpstreamMalformed("The upstream sent an event that is too large.")
     counted = fields.pop("usage", None)
     for number, choice in enumerate(choices, start=1):
         said = fields | {"choices": b"[" + bytes(choice) + b"]"}

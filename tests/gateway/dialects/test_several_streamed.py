@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.dialects.registry import DIALECTS
+from gateway.errors import UpstreamMalformed
 from gateway.types import CUT_SHORT, DialectName, StreamEvent, Usage
 from tests.gateway.dialects.samples import chat
 
@@ -42,6 +43,17 @@ def is_short(event: StreamEvent) -> bool:
     assert event.is_terminal == (not told)
     assert told in ([], [("error", CUT_SHORT)])
     return bool(told)
+
+
+@pytest.mark.parametrize("dialect", [CHAT, BARE])
+def test_what_stands_beside_many_choices_is_not_told_once_for_each(dialect: DialectName) -> None:
+    """Twenty thousand choices beside half a megabyte of anything would be ten gigabytes."""
+    decoder = DIALECTS[dialect].stream_decoder(2)
+    choices = [piece(dialect, 0, "a")] * 200
+    with pytest.raises(UpstreamMalformed):
+        decoder.feed(chunk(*choices, beside="x" * 500_000))
+    several = DIALECTS[dialect].stream_decoder(2).feed(chunk(*choices[:2], beside="x" * 400_000))
+    assert [event.raw.count(b"x" * 400_000) for event in several] == [1, 1]
 
 
 @pytest.mark.parametrize("dialect", [CHAT, BARE])
