@@ -23,6 +23,9 @@ PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 _TEXT_BLOCK = b'{"type":"text","text":""}'
 _THINKING_BLOCK = b'{"type":"thinking","thinking":"","signature":""}'
 
+_BLANKS = " \t\n\r"
+"""What JSON may begin with that is no part of it."""
+
 _encode = msgspec.json.encode
 
 
@@ -96,7 +99,7 @@ class _Waiting(Struct):
     call: int
     """Index of the tool call; -1 for text and thinking."""
     pieces: list[bytes]
-    arguments: str = ""
+    arguments: list[str] = []
     """Of a call: they are told whole."""
 
 
@@ -118,11 +121,12 @@ class MessageStreamEncoder:
         self._open = b""
         """How the open block began; empty when none is open."""
         self._open_call = -1
-        self._unsure: str | None = None
+        self._unsure: list[str] | None = None
         """Arguments of the open call that have not begun to be an object; None once they have."""
         self._waiting: list[_Waiting] = []
+        self._waiting_calls: dict[int, _Waiting] = {}
         self._stop = Delta("stop", stop_reason="end")
-        self._refusal = ""
+        self._refusal: list[str] = []
         self._names = renamed_tools(request.tree)
 
     def encode(self, events: list[StreamEvent]) -> bytes:
@@ -142,7 +146,7 @@ class MessageStreamEncoder:
 
     def _rare(self, delta: Delta) -> bytes:
         if delta.kind == "refusal":
-            self._refusal += delta.text
+            self._refusal.append(delta.text)
             return self._said(_TEXT_BLOCK, b'{"type":"text_delta","text":%b}', delta.text)
         if delta.kind == "part":
             delta = Delta("thinking", PART_SEAM)
@@ -199,7 +203,8 @@ class MessageStreamEncoder:
             _encode(self._names.get(delta.name, delta.name)),
         )
         if self._open_call >= 0:
-            self._waiting.append(_Waiting(block, delta.index, []))
+            waiting = self._waiting_calls[delta.index] = _Waiting(block, delta.index, [])
+            self._waiting.append(waiting)
             return b""
         return self._close_block() + self._open_block(block, delta.index)
 
@@ -208,20 +213,23 @@ class MessageStreamEncoder:
         if call == self._open_call:
             if self._unsure is None:
                 return self._piece(_arguments(text))
-            text, self._unsure = self._unsure + text, None
-            if text.lstrip().startswith("{"):
-                return self._piece(_arguments(text))
-            self._unsure = text
+            if not self._unsure:
+                # A model may go on with blanks for as long as it is let, and they say nothing.
+                text = text.lstrip(_BLANKS)
+                if text.startswith("{"):
+                    self._unsure = None
+                    return self._piece(_arguments(text))
+            if text:
+                self._unsure.append(text)
             return b""
-        for waiting in self._waiting:
-            if waiting.call == call:
-                waiting.arguments += text
+        if (waiting := self._waiting_calls.get(call)) is not None:
+            waiting.arguments.append(text)
         return b""
 
     def _open_block(self, block: bytes, call: int) -> bytes:
         self._index += 1
         self._open, self._open_call = block, call
-        self._unsure = "" if call >= 0 else None
+        self._unsure = [] if call >= 0 else None
         data = b'{"type":"content_block_start","index":%d,"content_block":%b}'
         opening = _event(b"content_block_start", data % (self._index, block))
         return self._start(Delta("start")) + opening
@@ -235,7 +243,8 @@ class MessageStreamEncoder:
     def _close_block(self) -> bytes:
         if not self._open:
             return b""
-        rest = self._piece(_arguments(as_object(self._unsure))) if self._unsure else b""
+        unsure = "".join(self._unsure or ())
+        rest = self._piece(_arguments(as_object(unsure))) if unsure else b""
         self._open, self._open_call = b"", -1
         data = b'{"type":"content_block_stop","index":%d}' % self._index
         return rest + _event(b"content_block_stop", data)
@@ -248,10 +257,10 @@ class MessageStreamEncoder:
         for waiting in self._waiting:
             pieces.append(self._open_block(waiting.start, waiting.call))
             pieces += [self._piece(piece) for piece in waiting.pieces]
-            if waiting.arguments:
-                pieces.append(self._piece(_arguments(as_object(waiting.arguments))))
+            if arguments := "".join(waiting.arguments):
+                pieces.append(self._piece(_arguments(as_object(arguments))))
             pieces.append(self._close_block())
-        self._waiting = []
+        self._waiting, self._waiting_calls = [], {}
         pieces += (self._message_delta(usage), sse.comment(comment), STOP)
         return b"".join(pieces)
 
@@ -262,7 +271,7 @@ class MessageStreamEncoder:
         delta = {
             "stop_reason": STOPPED_BY.get(reason, "end_turn"),
             "stop_sequence": self._stop.stop_sequence,
-            "stop_details": stop_details(reason, self._refusal),
+            "stop_details": stop_details(reason, "".join(self._refusal)),
         }
         data = {"type": "message_delta", "delta": delta, "usage": counted}
         return _event(b"message_delta", _encode(data))

@@ -108,7 +108,7 @@ class ChatStreamEncoder:
         self._model = request.model
         self._names = renamed_tools(request.tree)
         self._head = b""
-        self._thinking = ""
+        self._thinking: list[str] = []
         self._blocks_count = 0
         self._bare: dict[int, None] = {}
         """Calls without arguments until now, in their order."""
@@ -162,15 +162,16 @@ class ChatStreamEncoder:
     def _thought(self, delta: Delta) -> bytes:
         """Thinking as text, and once signed as the block that has to be sent back unchanged."""
         if delta.text:
-            self._thinking += delta.text
+            self._thinking.append(delta.text)
             return self._chunk(b'{"reasoning_content":' + _encode(delta.text) + b"}")
         if not delta.signature and not delta.redacted:
             return b""
+        thought = "" if delta.redacted else "".join(self._thinking)
         block = thinking_block(
-            Delta("thinking", self._thinking, signature=delta.signature, redacted=delta.redacted)
+            Delta("thinking", thought, signature=delta.signature, redacted=delta.redacted)
         )
         if delta.signature:
-            self._thinking = ""
+            self._thinking = []
         # Official clients put lists together by their entries' numbers, and fail at one without.
         numbered = {"index": self._blocks_count} | block
         self._blocks_count += 1

@@ -95,9 +95,13 @@ class _Open(Struct):
 
     index: int
     kind: str
-    text: str = ""
+    said: list[str] = []
     tool_id: str = ""
     called: Called = Called("")
+
+    @property
+    def text(self) -> str:
+        return "".join(self.said)
 
 
 class ResponseStreamEncoder:
@@ -176,7 +180,7 @@ class ResponseStreamEncoder:
             opening = self._begin() + self._close(item)
             self._open = item = self._next(kind)
             opening += self._opened(item)
-        item.text += text
+        item.said.append(text)
         self._sequence += 1
         return opening + _PIECES[kind] % (
             self._sequence,
@@ -264,7 +268,7 @@ class ResponseStreamEncoder:
         item = self._calls.get(delta.index)
         if item is None:
             return b""
-        item.text += delta.text
+        item.said.append(delta.text)
         if item.kind != "call":
             # What it says here stands in JSON there, and is known when that is whole.
             return b""
