@@ -41,7 +41,8 @@ class ResponseStreamDecoder:
     """See `ports.StreamDecoder`. Nothing is reported after the terminal event."""
 
     __slots__ = (
-        *("_begun", "_calls", "_ended", "_is_saying", "_refused", "_said_at", "_splitter"),
+        *("_begun", "_calls", "_calls_count", "_ended", "_is_saying", "_refused", "_said_at"),
+        "_splitter",
         *("_started", "_summed", "_untold"),
     )
 
@@ -51,7 +52,8 @@ class ResponseStreamDecoder:
         self._ended = False
         self._refused = False
         self._calls: dict[int, int] = {}
-        """Place in the output → ordinal of the tool call there."""
+        """Place in the output → ordinal of the tool call there, the last where several are."""
+        self._calls_count = 0
         self._begun: set[int] = set()
         """Calls whose arguments have begun to arrive."""
         self._summed = -1
@@ -151,7 +153,8 @@ class ResponseStreamDecoder:
     def _call_begun(self, place: int, item: Item) -> tuple[Delta, ...]:
         if not item.call_id or not item.name:
             raise UpstreamMalformed("The upstream called a tool without a name or an id.")
-        ordinal = len(self._calls)
+        ordinal = self._calls_count
+        self._calls_count += 1
         self._calls[place] = ordinal
         start = Delta("tool_start", index=ordinal, tool_id=item.call_id, name=item.name)
         if not item.arguments:

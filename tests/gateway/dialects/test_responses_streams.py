@@ -51,6 +51,24 @@ def called(index: int, name: str, first: str, *pieces: str, last: str = "") -> l
     ]
 
 
+def test_calls_that_name_no_place_or_all_the_same_are_calls_of_their_own() -> None:
+    """Clients join what has one index: a third call became part of the second."""
+    stream = [
+        each for name in ("a", "b", "c") for each in called(0, name, "", f'{{"of":"{name}"}}')
+    ]
+    told = crossed(chat(stream=True), BEGUN, *stream, ENDED)
+    calls: dict[int, list[str]] = {}
+    for each in told:
+        for call in each["choices"][0]["delta"].get("tool_calls", ()) if each["choices"] else ():
+            said = call["function"]
+            calls.setdefault(call["index"], []).append(said.get("name", "") + said["arguments"])
+    assert ["".join(said) for _, said in sorted(calls.items())] == [
+        'a{"of":"a"}',
+        'b{"of":"b"}',
+        'c{"of":"c"}',
+    ]
+
+
 def thought(index: int, sealed: str) -> list[bytes]:
     item = {"type": "reasoning", "id": f"rs_{index}", "summary": []}
     done = {**item, "encrypted_content": sealed}
