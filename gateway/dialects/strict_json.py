@@ -1,7 +1,8 @@
 """Request bodies → trees with exactly one meaning, checked against typed wire structs.
 
-Duplicate keys, `NaN`, numbers beyond a float, lone surrogates and deep nesting are refused: two
-readers of the same bytes (ours and the upstream's) must not see two different requests.
+Duplicate keys, `NaN`, numbers beyond a float, lone surrogates, deep nesting and fields' names in
+other letters are refused: two readers of the same bytes (ours and the upstream's) must not see two
+different requests.
 """
 
 import json
@@ -18,6 +19,7 @@ from gateway.dialects.flaws import (
     path_of_half_pair,
     path_to,
 )
+from gateway.dialects.other_letters import check_letters
 from gateway.errors import RequestInvalid
 
 
@@ -84,6 +86,7 @@ def decode_object(raw: bytes) -> dict[str, object]:
             _check_surrogates(tree)
     if _opens_more(raw, DEPTH_MAX):
         _check_depth(tree)
+    check_letters(tree)
     return tree
 
 

@@ -1,0 +1,43 @@
+"""Names of fields in other letters: readers that do not mind capitals take them for the field.
+
+Go's `encoding/json`, in which many compatible servers and proxies are written, is one: of `model`
+and `Model` it takes whichever comes last, and `N` for `n`. What decides here must not be something
+else there.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from gateway.errors import RequestInvalid
+
+
+WORDS: Final = frozenset(
+    {
+        *("model", "models", "provider", "messages", "input", "prompt", "suffix", "system"),
+        *("instructions", "previous_response_id", "conversation", "store", "background"),
+        *("stream", "stream_options", "n", "best_of", "echo", "truncation", "include"),
+        *("max_tokens", "max_completion_tokens", "max_output_tokens", "max_tokens_to_sample"),
+        *("max_tool_calls", "tools", "tool_choice", "parallel_tool_calls", "functions"),
+        *("function_call", "web_search_options", "mcp_servers", "container", "data_sources"),
+        *("kv_transfer_params", "context_management", "service_tier", "speed", "thinking"),
+        *("reasoning", "reasoning_effort", "output_config", "response_format", "text"),
+        *("modalities", "audio", "prediction", "user", "safety_identifier", "metadata"),
+        *("prompt_cache_key", "dimensions", "encoding_format"),
+    }
+)
+"""What a request is judged, routed, reserved or recorded by, in any dialect."""
+
+
+def check_letters(names: Iterable[str]) -> None:
+    """Refuse a body in which one of its own fields has such a name.
+
+    Raises:
+        RequestInvalid: with the name as it is to be written.
+    """
+    for name in names:
+        if not (name.islower() and name.isascii()):
+            # U+017F is a small letter too, and another form of the S.
+            word = name.casefold()
+            if word in WORDS and word != name:
+                reason = "Some readers take a name in other letters for this field; write it so"
+                raise RequestInvalid(f"{word}: {reason}.", parameter=word)
