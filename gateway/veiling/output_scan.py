@@ -32,6 +32,7 @@ from gateway.veiling.rewriting import (
     Lift,
     StreamRewriter,
     channel_of,
+    check_room,
     goes_on_with,
     is_ping,
 )
@@ -273,6 +274,7 @@ class _StreamScan:
                 self._last[channel] = event
                 window = self._windows.get(channel)
                 if window is None:
+                    check_room(self._windows)
                     window = self._windows[channel] = self._owner.window()
                 window.feed(delta.text)
         if not is_ping(event):

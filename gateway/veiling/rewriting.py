@@ -4,11 +4,12 @@ It knows no dialect: an event's JSON says other texts where its deltas do. What 
 the veil puts values back, an output scan blackens them.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sized
+from typing import Final, Protocol
 
 import msgspec
 
+from gateway.errors import UpstreamMalformed
 from gateway.types import Delta, StreamEvent
 from gateway.veiling.blocks import PROSE, Piecewise, joined
 from gateway.veiling.retelling import gone_on, retold, told_beside, with_texts, with_texts_in
@@ -16,6 +17,9 @@ from gateway.veiling.retelling import gone_on, retold, told_beside, with_texts, 
 
 CONTENT = frozenset({"text", "thinking", "refusal", "tool_arguments", "opaque"})
 MAX_DEPTH = 64
+CHANNELS_MAX: Final = 1024
+"""Texts and calls of one stream: as many answers as may be asked for at once. All of them are
+looked at with every event."""
 _INPUT, _ITEM = b'"input"', b'"item"'
 
 
@@ -223,6 +227,7 @@ class StreamRewriter:
         name = channel_of(delta)
         channel = self._channels.get(name)
         if channel is None:
+            check_room(self._channels)
             channel = self._channels[name] = _Channel(name, self._opened(delta.kind), event)
         channel.last = event
         channel.is_open = True
@@ -345,6 +350,16 @@ def goes_on_with(event: StreamEvent, earlier: StreamEvent) -> bool:
 def is_ping(event: StreamEvent) -> bool:
     """Something that says nothing and may come in the middle of a word."""
     return not event.deltas and (b"ping" in event.raw[:32] or event.raw[:1] == b":")
+
+
+def check_room(channels: Sized) -> None:
+    """Refuse a stream that begins one text or call more than `CHANNELS_MAX`.
+
+    Raises:
+        UpstreamMalformed
+    """
+    if len(channels) >= CHANNELS_MAX:
+        raise UpstreamMalformed("The upstream's answer has too many parts to be looked at.")
 
 
 def channel_of(delta: Delta) -> tuple[str, int]:
