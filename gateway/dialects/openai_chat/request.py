@@ -1,6 +1,7 @@
 """Chat requests in, and same-dialect requests out by patching bytes."""
 
 from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -12,7 +13,8 @@ from gateway.dialects.loss import (
     check_tier_priced,
     unsupported,
 )
-from gateway.dialects.openai_chat.wire import ChatBody, ChatMessage, ContentPart, Link
+from gateway.dialects.openai_chat.addresses import in_part, in_tools
+from gateway.dialects.openai_chat.wire import ChatBody, ChatMessage, ContentPart
 from gateway.dialects.parameters import (
     CHAT_WORDS,
     FITS,
@@ -31,6 +33,7 @@ from gateway.types import ChatRequest, Target
 INCLUDE_USAGE = b'{"include_usage":true}'
 NEWER, OLDER = "max_completion_tokens", "max_tokens"
 """Names of the limit; reasoning models at OpenAI refuse the older one."""
+_WORDS: Final = frozenset({"text", "refusal"})
 _REQUIRED_OF_PART = {"text": "text", "refusal": "refusal", "image_url": "image_url", "file": "file"}
 """What a part of each kind holds; without it, it would be told of as something that is not text."""
 
@@ -46,7 +49,9 @@ def decode_request(raw: bytes, request_id: str) -> ChatRequest:
     wire = checked(tree, ChatBody)
     _check(wire)
     destinations: list[tuple[str, str]] = []
-    images, documents, attached_bytes = _attachments(wire.messages, destinations)
+    images, documents, attached_bytes = _attachments(wire.messages, tree, destinations)
+    if wire.tools:
+        destinations += in_tools(tree)
     stream_options, response_format = wire.stream_options, wire.response_format
     about, most = estimate_input_tokens(raw, images, documents, attached_bytes)
     return ChatRequest(
@@ -96,7 +101,7 @@ def _check_message(message: ChatMessage, place: str) -> None:
 
 
 def _attachments(
-    messages: list[ChatMessage], destinations: list[tuple[str, str]]
+    messages: list[ChatMessage], tree: Mapping[str, Any], destinations: list[tuple[str, str]]
 ) -> tuple[int, int, int]:
     """Images, documents, and the bytes of both that lie inline; appends addresses named."""
     images = documents = attached_bytes = 0
@@ -108,18 +113,13 @@ def _attachments(
                     place = f"messages[{index}].content[{position}].{required}"
                     raise invalid(place, "This field is required")
                 kind, length_bytes = _attachment(part)
-                if kind == "image" and part.image_url is not None and not is_inline(part.image_url):
-                    place = f"messages[{index}].content[{position}].image_url"
-                    destinations.append((place, part.image_url.url))
+                if part.type not in _WORDS:
+                    told = tree["messages"][index]["content"][position]
+                    destinations += in_part(told, f"messages[{index}].content[{position}]")
                 images += kind == "image"
                 documents += kind == "document"
                 attached_bytes += length_bytes
     return images, documents, attached_bytes
-
-
-def is_inline(link: Link) -> bool:
-    """Whether a link brings its content along."""
-    return link.url[:5].lower() == "data:"
 
 
 def _attachment(part: ContentPart) -> tuple[str, int]:
