@@ -31,8 +31,12 @@ _OPAQUE = re.compile(r"\A[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12,44}
 _PLACES: Mapping[str, str] = {
     "data_sources": "A request cannot name a place for an upstream to search",
     "kv_transfer_params": "A request cannot name a place for an upstream to read its cache from",
+    "mcp_servers": "A request cannot name servers for an upstream to call",
+    "models": "A request cannot name other models for an upstream to ask: policy says which may",
+    "fallbacks": "A request cannot name other models for an upstream to ask: policy says which may",
 }
-"""Azure's own data, and what vLLM's replicas tell each other: hosts, ports and credentials."""
+"""Azure's own data, what vLLM's replicas tell each other (hosts, ports and credentials), and what
+routers behind us (OpenRouter, LiteLLM) ask in the place of the model that was decided on."""
 
 
 class Losses:
@@ -143,8 +147,10 @@ def check_no_places(tree: Mapping[str, object]) -> None:
     Raises:
         FeatureUnsupported
     """
+    if _PLACES.keys().isdisjoint(tree):
+        return
     for name, reason in _PLACES.items():
-        if name in tree:
+        if tree.get(name) is not None:
             raise unsupported(name, reason, 56)
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from gateway.dialects.registry import DIALECTS
+from gateway.errors import FeatureUnsupported
 from tests.gateway.dialects.samples import chat
 
 
@@ -68,3 +70,17 @@ def test_a_server_of_a_tool_is_seen_and_a_function_s_schema_is_its_own(
     ((place, address),) = chat(tools=[own, tool]).destinations
     assert place.startswith("tools[1]")
     assert address == ADDRESS
+
+
+@pytest.mark.parametrize("dialect", ["openai_chat", "openai_completions"])
+@pytest.mark.parametrize("name", ["models", "fallbacks", "mcp_servers", "data_sources"])
+def test_no_other_model_and_no_server_is_asked_in_the_place_of_the_target(
+    dialect: Any, name: str
+) -> None:
+    said = {"messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi"}
+    body = {"model": "m", name: ["another-model"]} | said
+    with pytest.raises(FeatureUnsupported) as refusal:
+        DIALECTS[dialect].decode_request(json.dumps(body).encode(), "req_1", [])
+    assert refusal.value.parameter == name
+    unsaid = json.dumps(body | {name: None}).encode()
+    assert DIALECTS[dialect].decode_request(unsaid, "req_1", []).model == "m"
