@@ -25,6 +25,8 @@ from gateway.clock import Clock
 from gateway.remembered import Remembered
 
 
+TEXT_COSTS_LENGTH: Final = 128
+"""Characters that take about as long as a text of none: two thousand of a word each take long."""
 _NONCE: Final = bytes(12)
 _JSON: Final = msgspec.json.Encoder()
 """Different trees have different bytes, as long as all numbers in them are finite."""
@@ -62,8 +64,8 @@ class Reading:
         self.left = unread_max
 
     def spend(self, text: str) -> None:
-        """Raises `TooMuchUnread` where this text is one too many."""
-        self.left -= len(text)
+        """Raises `TooMuchUnread` where this text is one too many, by its length or their number."""
+        self.left -= len(text) + TEXT_COSTS_LENGTH
         if self.left < 0:
             raise TooMuchUnread
 

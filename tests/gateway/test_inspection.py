@@ -230,6 +230,20 @@ async def test_a_long_text_behind_a_known_history_is_read_in_the_thread() -> Non
     assert seen.data_class >= "S3"
 
 
+async def test_very_many_texts_of_a_word_each_are_not_read_on_the_loop() -> None:
+    """A word takes as long as a line: a thousand of them held up everybody for 0.2 s."""
+    scanner = Counting()
+    inspector = Inspector(InspectionSettings(deadline_s=30.0), load(), SystemClock(), scanner)
+    words = [f"w{number}" for number in range(1000)]
+
+    seen = await inspector.inspect(conversation(*words, card(3)), ORG)
+    inspector.close()
+
+    assert len(scanner.read) > len(words)
+    assert sum(scanner.on_loop) < len(words) // 10
+    assert seen.findings == {"CREDIT_CARD": 1}
+
+
 async def test_the_question_before_an_answer_still_counts() -> None:
     inspector = make()
     answer = "021000021"
