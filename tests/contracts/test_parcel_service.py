@@ -109,6 +109,27 @@ async def openai_service(vendor: RecordingUpstream) -> AsyncIterator[ParcelServi
     await egress.close()
 
 
+def line_of(body: bytes) -> Parcel:
+    call = structs.replace(make_call(), dialect="openai_chat", body=body, stream=False)
+    return Parcel("gwp-a", 0, (ParcelLine("gwp-a-1", call),))
+
+
+async def test_no_line_end_of_any_kind_makes_another_request_of_a_part_of_one(
+    vendor: RecordingUpstream, openai_service: ParcelService
+) -> None:
+    inner = {"model": "other", "messages": [{"role": "user", "content": "Hi"}]}
+    wire = {"custom_id": "x", "method": "POST", "url": "/v1/chat/completions", "body": inner}
+    text = "a\u2028b\u2029c\x85d"
+    body = {"model": "m", "messages": [{"role": "user", "content": text}], "more": ["HERE"]}
+    raw = msgspec.json.encode(body).replace(b'"HERE"', b"\r%b\r" % msgspec.json.encode(wire))
+
+    await openai_service.submit(line_of(raw), IN_S)
+
+    ((_, content),) = vendor.batches.files.values()
+    (line,) = content.decode().splitlines()
+    assert msgspec.json.decode(line)["body"] == body | {"more": [wire]}
+
+
 def parcel_of(stage: Stage, count: int = 3, name: str = "gwp-a", **more: Any) -> Parcel:
     body: dict[str, object] = {"model": "m", "messages": [{"role": "user", "content": "Hi\n"}]}
     raw = msgspec.json.format(msgspec.json.encode(body))  # With line breaks of its own.
