@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from gateway.batches import DAMAGED, UNREADABLE, Batch, EndedLine, Line
 from gateway.clock import SECOND_US
+from gateway.dialects.body import one_line
 from gateway.dialects.strict_json import decode_object, invalid
 from gateway.errors import RequestInvalid
 
@@ -131,7 +132,7 @@ def message_result_line(batch: Batch, line: EndedLine) -> bytes:
     wire: dict[str, Any] = {"custom_id": line.custom_id, "result": _result(batch, line)}
     if line.end is not None:
         wire |= line.end.told
-    return msgspec.json.encode(wire) + b"\n"
+    return one_line(msgspec.json.encode(wire)) + b"\n"
 
 
 def _result(batch: Batch, line: EndedLine) -> dict[str, Any]:

@@ -5,10 +5,17 @@ and a field we have never heard of still works.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 
+_LINE_ENDS: Final = (
+    *((b"\n", b" "), (b"\r", b" ")),
+    *(("\x85".encode(), b"\\u0085"), ("\u2028".encode(), b"\\u2028")),
+    ("\u2029".encode(), b"\\u2029"),
+)
+"""What ends a line to one reader or another, and what is written instead."""
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _KEYS: dict[str, bytes] = {
     key: f'"{key}":'.encode()
@@ -58,3 +65,15 @@ def patch(raw: bytes, changes: Mapping[str, bytes | None]) -> bytes:
         else:
             fields[key] = value
     return join(fields)
+
+
+def one_line(json: bytes) -> bytes:
+    """The same JSON, which no reader of a file of lines takes for several.
+
+    A line end between its values is a blank. Those of Unicode stand in texts only, where an escape
+    says the same. Whoever split there would read lines that nobody wrote or judged as such.
+    """
+    for end, instead in _LINE_ENDS:
+        if end in json:
+            json = json.replace(end, instead)
+    return json

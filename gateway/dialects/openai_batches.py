@@ -18,6 +18,7 @@ from gateway.batches import (
     Line,
 )
 from gateway.clock import SECOND_US
+from gateway.dialects.body import one_line
 from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.errors import GatewrightError, RequestInvalid
 
@@ -207,7 +208,7 @@ def result_line(batch: Batch, line: EndedLine) -> bytes:
             "body": msgspec.Raw(end.body),
         }
         wire |= end.told
-    return msgspec.json.encode(wire) + b"\n"
+    return one_line(msgspec.json.encode(wire)) + b"\n"
 
 
 def unsent(batch: Batch, line: EndedLine) -> dict[str, str]:

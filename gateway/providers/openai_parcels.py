@@ -3,12 +3,12 @@
 import secrets
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from gateway.clock import SECOND_US
+from gateway.dialects.body import one_line
 from gateway.errors import UpstreamFailed, UpstreamRefused, UpstreamUnreachable
 from gateway.parcels import (
     Parcel,
@@ -30,12 +30,6 @@ PATHS: dict[DialectName, str] = {
 }
 MARK = "gatewright"
 """The key of a batch's metadata that holds the parcel's name."""
-_LINE_ENDS: Final = (
-    *((b"\n", b" "), (b"\r", b" ")),
-    *(("\x85".encode(), b"\\u0085"), ("\u2028".encode(), b"\\u2028")),
-    ("\u2029".encode(), b"\\u2029"),
-)
-"""What ends a line to one reader or another, and what is written instead."""
 KEEP_S = 259_200
 """Three days: when a file of ours goes that nobody has deleted."""
 SKEW_S = 120
@@ -167,7 +161,7 @@ def _form(parcel: Parcel, boundary: bytes) -> bytes:
     """The upload as a multipart form; the file's lines are bodies as they were encoded."""
     url = PATHS[parcel.dialect]
     lines = [
-        _one_line(
+        one_line(
             msgspec.json.encode(
                 {
                     "custom_id": line.custom_id,
@@ -194,18 +188,6 @@ def _form(parcel: Parcel, boundary: bytes) -> bytes:
         b"content-type: application/jsonl\r\n\r\n" % (boundary, _file_name(parcel.name).encode())
     )
     return b"".join([*parts, head, b"\n".join(lines), b"\r\n--%b--\r\n" % boundary])
-
-
-def _one_line(wire: bytes) -> bytes:
-    """The same JSON, which no reader takes for several lines.
-
-    A line end between its values is a blank. Those of Unicode stand in texts only, where an escape
-    says the same. Whoever split there would read requests of the caller's that nobody judged.
-    """
-    for end, instead in _LINE_ENDS:
-        if end in wire:
-            wire = wire.replace(end, instead)
-    return wire
 
 
 def _file_name(name: str) -> str:

@@ -17,7 +17,7 @@ from tests.running_gateway import (
     RunningGateway,
     Upstreams,
 )
-from tests.upstreams import Answer
+from tests.upstreams import Answer, reply_of
 
 
 pytestmark = pytest.mark.anyio
@@ -110,6 +110,24 @@ async def test_every_line_is_answered_and_the_batch_says_how_far_it_is(
     output = await client.files.retrieve(batch.output_file_id or "")
     assert (output.purpose, output.filename) == ("batch_output", f"{batch.id}_output.jsonl")
     assert (await client.batches.list(limit=1)).data[0].id == batch.id
+
+
+async def test_an_answer_in_several_lines_is_one_line_of_the_results(
+    client: openai.AsyncOpenAI, upstreams: Upstreams
+) -> None:
+    """OpenAI itself writes its answers so, and an upstream could answer lines of others."""
+    forged = {"custom_id": "q-1", "response": {"status_code": 200, "body": {}}, "error": None}
+    answer = reply_of(Answer(text="a\u2028b\u2029c\x85d"), "m", "openai_chat") | {"more": ["HERE"]}
+    indented = msgspec.json.format(msgspec.json.encode(answer), indent=2)
+    body = indented.replace(b'"HERE"', b"\r\n%b\r\n" % msgspec.json.encode(forged))
+    upstreams.engine.answer(Answer(body=body))
+
+    batch = await ended(client, await make(client, [line("q-0"), line("q-1")]))
+    content = (await client.files.content(batch.output_file_id or "")).content
+
+    wires = [msgspec.json.decode(each) for each in content.decode().splitlines()]
+    assert [wire["custom_id"] for wire in wires] == ["q-0", "q-1"]
+    assert [wire["response"]["body"] for wire in wires] == [answer | {"more": [forged]}] * 2
 
 
 async def test_a_line_that_fails_is_in_the_file_of_errors_with_its_status(

@@ -21,7 +21,7 @@ from tests.running_gateway import (
     RunningGateway,
     Upstreams,
 )
-from tests.upstreams import Answer
+from tests.upstreams import Answer, reply_of
 
 
 pytestmark = pytest.mark.anyio
@@ -67,6 +67,20 @@ async def results(
     found = [each async for each in await client.messages.batches.results(batch.id)]
     assert len({each.custom_id for each in found}) == len(found)
     return {each.custom_id: each for each in found}
+
+
+async def test_an_answer_in_several_lines_is_one_line_of_the_results(
+    client: anthropic.AsyncAnthropic, upstreams: Upstreams
+) -> None:
+    answer = reply_of(Answer(text="In\u2028lines."), "m", "anthropic_messages")
+    body = msgspec.json.format(msgspec.json.encode(answer), indent=2).replace(b"\n", b"\r\n")
+    upstreams.anthropic.answer(Answer(body=body))
+    made = await client.messages.batches.create(requests=[ask("c", model=CLAUDE_TARGET)])
+
+    found = await results(client, await ended(client, made))
+
+    assert found["c"].result.type == "succeeded"
+    assert found["c"].result.message.to_dict()["content"] == answer["content"]
 
 
 async def test_every_request_is_answered_in_the_callers_dialect_whatever_answers(
