@@ -46,6 +46,7 @@ from gateway.store.money.rate_limits import RateLimitTable
 from gateway.store.money.spending import SpendingReader
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.scheduler import Scheduler
+from gateway.store.right_keys import require_right_keys
 from gateway.store.schema.version import require_newest_schema
 from gateway.store.spare_secrets import Retirement, SpareSecretTable
 from gateway.store.traffic.figures import TrafficFigures
@@ -101,6 +102,7 @@ class Services(Struct, frozen=True):
 
     async def start(self, _: Litestar) -> None:
         await require_newest_schema(self.database)
+        await require_right_keys(self.settings, self.database, self.clock)
         await self.log.start()
         self.upkeep.start()
 

@@ -62,6 +62,7 @@ from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.guard import CanaryGuard
 from gateway.store.pool_drains import DrainKeeper, DrainTable
 from gateway.store.revisions import RevisionWatcher
+from gateway.store.right_keys import require_right_keys
 from gateway.store.schema.version import require_newest_schema
 from gateway.store.traffic.archive import DecisionArchive
 from gateway.store.workers import WorkerTable
@@ -172,9 +173,11 @@ class DataPlane:
         """Open what must be open before the first request.
 
         Raises:
-            StartupRefused: the schema is old, or another worker writes to the same audit folder.
+            StartupRefused: the schema is old, a key is another than the database's own, or another
+                worker writes to the same audit folder.
         """
         await require_newest_schema(self._database)
+        await require_right_keys(self._settings, self._database, self._clock)
         await self._prices.start()
         await self._audit.start()
         with patience():

@@ -34,6 +34,7 @@ from gateway.credentials import (
 from gateway.errors import ConfigurationInvalid, GatewrightError
 from gateway.store.engine import Database
 from gateway.store.money.price_files import PriceFiles
+from gateway.store.right_keys import require_right_keys
 from gateway.store.schema.version import require_newest_schema
 
 
@@ -52,7 +53,12 @@ class Check(Struct, frozen=True):
 async def start_checks(settings: Settings, database: Database) -> list[Check]:
     """All of them, in the order of a start."""
     found = await asyncio.to_thread(lambda: list(_local(settings)))
-    return [*found, await _prices(settings, database), await _schema(database)]
+    return [
+        *found,
+        await _prices(settings, database),
+        await _schema(database),
+        await _keys(settings, database),
+    ]
 
 
 def _local(settings: Settings) -> Iterator[Check]:
@@ -161,6 +167,15 @@ def _folder(settings: Settings) -> Check:
     least_bytes = settings.audit.free_bytes_min
     said = f"{free_bytes // 2**20:,} MiB free, at least {least_bytes // 2**20:,} are needed"
     return Check(name, "good" if free_bytes >= least_bytes else "refused", said)
+
+
+async def _keys(settings: Settings, database: Database) -> Check:
+    name = "Keys of the database"
+    try:
+        await require_right_keys(settings, database, SystemClock())
+    except GatewrightError as error:
+        return Check(name, "refused", error.message)
+    return Check(name, "good", "master key and pepper are its own")
 
 
 async def _schema(database: Database) -> Check:

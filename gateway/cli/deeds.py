@@ -33,6 +33,7 @@ from gateway.store.money.leases import LeaseTable
 from gateway.store.money.rate_limits import RateLimitTable
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.pool_drains import DrainTable
+from gateway.store.right_keys import require_right_master
 from gateway.store.schema.version import require_newest_schema
 from gateway.store.sealed_secrets import SealedSecretTable
 
@@ -150,6 +151,7 @@ async def _before(settings: Settings, former: Former | None, ordered: Ordered) -
     database = open_database(settings.database_url, pooled=False)
     try:
         await require_newest_schema(database)
+        await require_right_master(settings, database, SystemClock())
         return await former(settings, database, ordered) if former else None
     finally:
         await database.close()

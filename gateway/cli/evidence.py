@@ -35,6 +35,7 @@ from gateway.store.evidence.proofs import proof_of
 from gateway.store.evidence.sink import AuditQuery
 from gateway.store.evidence.told_deeds import CALLED_LOST, ToldDeeds
 from gateway.store.policies.documents import PolicyStore
+from gateway.store.right_keys import require_right_master
 from gateway.store.schema.version import require_newest_schema
 
 
@@ -49,6 +50,7 @@ async def _opened(settings: Settings) -> AsyncIterator[Integration]:
     database = open_database(settings.database_url, pooled=False)
     try:
         await require_newest_schema(database)
+        await require_right_master(settings, database, clock)
         with refusing_damage():
             yield Integration(settings, database, clock, master_key(settings))
     except (LogForked, TreeDamaged, PackRefused) as error:

@@ -25,6 +25,7 @@ from gateway.identity import Peppers, key_id_for, new_key_id
 from gateway.oversight.key_scope import check_labels, check_models
 from gateway.store.engine import open_database
 from gateway.store.identity.keys import KeyStore, NewKey, Place, secrets_mark
+from gateway.store.right_keys import require_right_pepper
 from gateway.store.schema.version import require_newest_schema
 from gateway.types import Translation
 
@@ -54,6 +55,7 @@ async def opened_keys(
     peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
     try:
         await require_newest_schema(database)
+        await require_right_pepper(settings, database, SystemClock())
         await require_organisation(database, organisation)
         yield KeyStore(database, peppers, SystemClock())
     finally:

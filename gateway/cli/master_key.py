@@ -1,20 +1,26 @@
-"""`gatewright secrets wrap`: lets Vault or KMS keep what opens the master key."""
+"""`gatewright secrets wrap` and `adopt`: a master key in Vault or KMS, and one after a lost one."""
 
 import os
 import secrets as random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import click
 
 from gateway.cli.deeds import actor, opened_log, says_it_records
-from gateway.cli.options import Refused, asynchronous, config_option
+from gateway.cli.options import SAID, Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
 from gateway.credentials import key_service, master_key_bytes
 from gateway.oversight.deeds import Deeds
 from gateway.secrets.envelope import MasterKey, sync_folder
 from gateway.secrets.key_services import KeyServiceFailed
 from gateway.secrets.secret import Secret
+from gateway.store.engine import Database, open_database
+from gateway.store.right_keys import adopt_key, require_right_master
+from gateway.store.schema.version import require_newest_schema
 
 
 @click.command("wrap")
@@ -40,6 +46,9 @@ async def wrap_master_key(config_file: Path) -> None:
     except KeyServiceFailed as error:
         raise Refused(str(error)) from error
     keys = MasterKey(Secret(raw))
+    async with _opened(settings) as database:
+        # The old file goes for good: what takes its place must open what it opened.
+        await require_right_master(settings, database, SystemClock(), keys)
     async with opened_log(settings, keys) as log:
         deeds = Deeds(log, SystemClock())
         after = {"service": settings.secrets.key_service, "master_key_id": keys.key_id}
@@ -50,6 +59,36 @@ async def wrap_master_key(config_file: Path) -> None:
             except OSError as error:
                 raise Refused(f"{path}: {error.strerror}") from error
     click.echo(f"{keys.key_id}: wrapped by {settings.secrets.key_service}")
+
+
+@click.command("adopt")
+@config_option
+@click.argument("key", type=click.Choice(["master_key", "pepper"]))
+@click.option("--reason", type=SAID, required=True, help="It stands in the record.")
+@asynchronous
+@says_it_records
+async def adopt(config_file: Path, key: str, reason: str) -> None:
+    """Begin anew with the master key, or the pepper, that the settings name: the old one is lost.
+
+    What the old one sealed is never opened again; digests of an old pepper fit no key. Stop every
+    process before: a running one goes on with the old one.
+    """
+    settings = load_settings(config_file)
+    async with _opened(settings) as database, opened_log(settings) as log:
+        deeds = Deeds(log, SystemClock())
+        async with deeds.doing(actor(), f"{key}.adopted", "", reason=reason):
+            key_id = await adopt_key(settings, database, SystemClock(), key)
+    click.echo(f"{key}: {key_id} is this database's own from now on")
+
+
+@asynccontextmanager
+async def _opened(settings: Settings) -> AsyncIterator[Database]:
+    database = open_database(settings.database_url, pooled=False)
+    try:
+        await require_newest_schema(database)
+        yield database
+    finally:
+        await database.close()
 
 
 def _replace(path: Path, text: str) -> None:

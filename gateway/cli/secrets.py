@@ -10,12 +10,13 @@ import msgspec
 
 from gateway.cli.deeds import actor, deed, former_secret, recorded, says_it_records
 from gateway.cli.groups import Commands
-from gateway.cli.master_key import wrap_master_key
+from gateway.cli.master_key import adopt, wrap_master_key
 from gateway.cli.options import asynchronous, config_option, read_secret
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.credentials import master_key
 from gateway.store.engine import open_database
+from gateway.store.right_keys import require_right_master
 from gateway.store.schema.version import require_newest_schema
 from gateway.store.sealed_secrets import SealedSecretTable
 
@@ -27,6 +28,7 @@ async def opened_secrets(config_file: Path) -> AsyncIterator[SealedSecretTable]:
     database = open_database(settings.database_url)
     try:
         await require_newest_schema(database)
+        await require_right_master(settings, database, SystemClock())
         yield SealedSecretTable(database, master_key(settings), SystemClock())
     finally:
         await database.close()
@@ -77,3 +79,4 @@ async def remove(config_file: Path, name: str) -> None:
 
 
 secrets.add_command(wrap_master_key)
+secrets.add_command(adopt)

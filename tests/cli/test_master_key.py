@@ -254,3 +254,40 @@ def test_a_changed_file_another_key_and_an_unknown_service_are_refused(
     operator.config_file.write_text(text.replace("vault:gatewright", "hsm:1"))
     with pytest.raises(ConfigurationInvalid, match="must be vault:NAME or aws-kms:KEY"):
         _key_id(operator)
+
+
+def test_wrapping_it_anew_leaves_the_database_its_key_and_a_service_away_is_no_wrong_key(
+    operator: Operator, vault: VaultStub
+) -> None:
+    _wrap(operator)
+    assert operator.config("secrets", "list").status == 0
+    vault.transit["gatewright"].append(AESGCM(secrets.token_bytes(32)))
+    credentials._unwrapped.clear()
+    _wrap(operator)
+    credentials._unwrapped.clear()
+    assert operator.config("secrets", "list").status == 0
+    credentials._unwrapped.clear()
+    vault.is_sealed = True
+    away = operator.config("secrets", "list")
+    assert (away.status, "secrets.key_service: Vault failed" in away.errors) == (2, True)
+    assert "master_key" not in away.errors
+
+
+def test_another_key_is_not_wrapped_over_the_file_of_the_databases_own(
+    operator: Operator, vault: VaultStub
+) -> None:
+    service = key_service(load_settings(operator.config_file))
+    assert service is not None
+    _wrap(operator)
+    for text in (service.wrap(secrets.token_bytes(32)), _base64(secrets.token_bytes(32))):
+        credentials._unwrapped.clear()
+        _key_file(operator).write_text(text)
+        refused = operator.config("secrets", "wrap")
+        assert (refused.status, refused.output) == (2, "")
+        said = f"{operator.config_file}: secrets.master_key: {_key_file(operator)} is key "
+        assert said in refused.errors
+        assert _key_file(operator).read_text() == text
+
+
+def _base64(key: bytes) -> str:
+    return base64.b64encode(key).decode() + "\n"

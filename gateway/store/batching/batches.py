@@ -40,6 +40,7 @@ from gateway.store.batching.leads import FINISHED, RECEIVING, TAKEN_IN, leading
 from gateway.store.engine import Database
 from gateway.store.expired import delete_over
 from gateway.store.held import is_held
+from gateway.store.key_checks import is_contradicted
 from gateway.store.pages import page_of
 from gateway.store.schema.batches import batch_lines, batches
 from gateway.telemetry import Event, logger
@@ -75,7 +76,7 @@ class BatchStore:
         batch = msgspec.structs.replace(
             batch, batch_id=f"{batch.batch_id}{self._random_hex(ID_BYTES)}"
         )
-        key = fresh_key(self._master, *_about(batch.project, batch.batch_id))
+        key = fresh_key(self._master, *about_batch(batch.project, batch.batch_id))
         row = _row_of(batch, key) | {"size_bytes": size_bytes, "is_cost_kept": True}
         if is_receiving:
             row |= {"state": RECEIVING, "keep_until_us": batch.created_us + UNFINISHED_US}
@@ -105,27 +106,26 @@ class BatchStore:
             counts = await _counts(connection, [row for row in rows if row["state"] in ACTIVE])
         return [self._batch_of(row, counts.get(row["id"])) for row in rows], has_more
 
-    def key_of(self, batch: Batch, kept_as: bytes) -> ContentKey:
-        """What opens the lines of a batch.
+    async def content_key(self, batch: Batch) -> ContentKey | None:
+        """What opens the lines of a batch; None where it is gone.
 
         Raises:
             KeyClosed: that is lost; of a batch that somebody cancelled nobody waits for it, and
-                each of its lines is a damaged one.
+                each of its lines is a damaged one. But for a master key that is not the
+                database's own nothing is lost, whoever cancels it.
         """
-        about = _about(batch.project, batch.batch_id)
-        try:
-            return opened_key(self._master, kept_as, *about)
-        except KeyClosed:
-            if batch.ending != "cancelled":
-                raise
-            return lost_key(kept_as, *about)
-
-    async def content_key(self, batch: Batch) -> ContentKey | None:
-        """Likewise, as it is kept; None where the batch is gone; raises KeyClosed."""
         query = select(batches.c.wrapped_key).where(batches.c.id == batch.batch_id)
+        about = about_batch(batch.project, batch.batch_id)
         async with self._database.reading() as connection:
             kept_as = (await connection.execute(query)).scalar_one_or_none()
-        return self.key_of(batch, kept_as) if kept_as is not None else None
+            if kept_as is None:
+                return None
+            try:
+                return opened_key(self._master, kept_as, *about)
+            except KeyClosed:
+                if batch.ending != "cancelled" or await is_contradicted(connection, self._master):
+                    raise
+                return lost_key(kept_as, *about)
 
     async def cancel(self, batch: Batch) -> bool:
         """Whether it could be cancelled; from now on no line of it begins."""
@@ -307,7 +307,7 @@ class BatchStore:
     ) -> tuple[Told | None, tuple[Flaw, ...] | None]:
         """What was sealed in a row; None for what does not open any more."""
         try:
-            key = opened_key(self._master, row["wrapped_key"], *_about(project, row["id"]))
+            key = opened_key(self._master, row["wrapped_key"], *about_batch(project, row["id"]))
         except KeyClosed:
             return None, None
         told = key.opened(row["sealed_told"], "told")
@@ -374,5 +374,6 @@ async def _counts(connection: AsyncConnection, rows: Sequence[RowMapping]) -> di
     return {batch_id: LineCounts(**states) for batch_id, states in found.items()}
 
 
-def _about(project: Project, batch_id: str) -> tuple[str, ...]:
+def about_batch(project: Project, batch_id: str) -> tuple[str, ...]:
+    """What the key of a batch is bound to."""
     return ("batch", *project, batch_id)

@@ -206,6 +206,16 @@ spare_secrets = Table(
 )
 """The `next` version of a secret, not used yet, and its `former` one, which may come back."""
 
+key_checks = Table(
+    "key_checks",
+    metadata,
+    Column("name", String(40), primary_key=True),
+    Column("key_id", String(32), nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("made_us", BigInteger, nullable=False),
+)
+"""A known text under each key that lies outside of the database: what tells a wrong one."""
+
 people = Table(
     "people",
     metadata,

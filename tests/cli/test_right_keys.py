@@ -1,0 +1,85 @@
+"""A master key or a pepper that is not the database's own starts nothing, and says which it is."""
+
+import base64
+import secrets
+from pathlib import Path
+
+import pytest
+
+from tests.cli.operator import Operator
+
+
+KEYS = [
+    ("master.key", "master_key", ("secrets", "list")),
+    ("master.key", "master_key", ("audit", "hold", "list")),
+    ("master.key", "master_key", ("audit", "fsck")),
+    ("master.key", "master_key", ("users", "disable", "ann")),
+    ("pepper.key", "pepper", ("keys", "list")),
+    ("pepper.key", "pepper", ("serve",)),
+    ("master.key", "master_key", ("serve",)),
+    ("master.key", "master_key", ("admin", "serve", "--no-setup-link")),
+]
+
+
+def _replaced(file: Path) -> bytes:
+    """Another key lies in the place of a file's own from now on; the own one."""
+    own = file.read_bytes()
+    file.write_bytes(base64.b64encode(secrets.token_bytes(32)) + b"\n")
+    return own
+
+
+@pytest.mark.parametrize(("name", "setting", "command"), KEYS)
+def test_with_another_key_nothing_starts_and_one_line_says_why(
+    operator: Operator, name: str, setting: str, command: tuple[str, ...]
+) -> None:
+    for begun in (("secrets", "list"), ("keys", "list")):
+        assert operator.config(*begun).status == 0
+    file = operator.folder / "var" / name
+    own = _replaced(file)
+    refused = operator.starts(*command, "--config", operator.config_file)
+    assert refused.status != 0
+    (line,) = [each for each in refused.errors.splitlines() if "secrets." in each]
+    assert f"{operator.config_file}: secrets.{setting}: {file} is key " in line
+    assert "but this database was begun with " in line
+    file.write_bytes(own)
+    assert operator.config("secrets", "list").status == 0
+    assert operator.config("keys", "list").status == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "command"),
+    [("master.key", "master_key", ("secrets", "list")), ("pepper.key", "pepper", ("keys", "list"))],
+)
+def test_a_key_that_is_lost_for_good_has_an_heir_when_somebody_says_so(
+    operator: Operator, name: str, key: str, command: tuple[str, ...]
+) -> None:
+    assert operator.config(*command).status == 0
+    _replaced(operator.folder / "var" / name)
+    assert operator.config(*command).status == 2
+    adopted = operator.config("secrets", "adopt", key, "--reason", "the disk burned")
+    assert (adopted.status, adopted.errors) == (0, "")
+    assert operator.config(*command).status == 0
+    records = operator.config("audit", "export").output
+    assert f"{key}.adopted" in records
+    assert "the disk burned" in records
+
+
+def test_a_pepper_of_another_version_is_a_key_of_its_own(operator: Operator) -> None:
+    assert operator.config("keys", "list").status == 0
+    file = operator.folder / "var" / "pepper.key"
+    first = _replaced(file)
+    _versioned(operator, 2)
+    assert operator.config("keys", "list").status == 0
+    file.write_bytes(first)
+    assert operator.config("keys", "list").status == 2
+    _versioned(operator, 1)
+    assert operator.config("keys", "list").status == 0
+
+
+def _versioned(operator: Operator, version: int) -> None:
+    text = operator.config_file.read_text()
+    lines = [each for each in text.splitlines() if not each.startswith("pepper_version")]
+    at = lines.index("[secrets]") + 1
+    operator.config_file.write_text(
+        "\n".join([*lines[:at], f"pepper_version = {version}", *lines[at:]]) + "\n"
+    )
