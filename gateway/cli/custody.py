@@ -22,7 +22,7 @@ from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.oversight.deeds import OPERATORS
-from gateway.store.custody.orders import Custody, CustodyRefused, is_known
+from gateway.store.custody.orders import Custody, CustodyChanged, CustodyRefused, is_known
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.recovery import projector_for
 from gateway.store.evidence.second_rows import SecondContents
@@ -103,11 +103,19 @@ async def hold_set(
 @hold.command("release")
 @config_option
 @click.argument("hold_id")
+@click.option("--asked-by", default="", help="Agree with this person, who asked for it.")
 @asynchronous
-async def hold_release(config_file: Path, hold_id: str) -> None:
-    """Ask for the release of a hold; it is released when a second person does the same."""
+async def hold_release(config_file: Path, hold_id: str, asked_by: str) -> None:
+    """Ask for the release of a hold, or agree with who asked: then it is released.
+
+    Of two who each only want to ask, the second does not release it: whoever agrees says with whom.
+    """
     async with opened_custody(load_settings(config_file)) as (custody, _):
-        is_released = await custody.release_hold(actor(), hold_id)
+        try:
+            is_released = await custody.release_hold(actor(), hold_id, asked_by)
+        except CustodyChanged as error:
+            said = "look at `gatewright audit hold list`, and agree with --asked-by WHO"
+            raise Refused(f"{error}: {said}") from error
     click.echo("released" if is_released else "a second person must release it too")
 
 
@@ -142,10 +150,28 @@ async def reveal_ask(
     settings = load_settings(config_file)
     async with opened_custody(settings) as (custody, database):
         await require_known(settings, database, organisation)
+        if request_id.strip():
+            await _require_request(settings, database, organisation, request_id.strip())
         asked = await custody.ask_reveal(
             actor(), organisation, request_id, reason=reason, ticket=ticket, minutes=minutes
         )
     click.echo(asked.id)
+
+
+async def _require_request(
+    settings: Settings, database: Database, organisation: str, request_id: str
+) -> None:
+    """Refuse an id that no record of the organisation has: it would be approved and show nothing.
+
+    A log that is damaged may have held it.
+    """
+    sink = DatabaseAuditSink(database, settings.path(settings.audit.directory))
+    query = AuditQuery(organisation=organisation, request_id=request_id)
+    if await sink.newest(query, 1):
+        return
+    damage = await catch_up(projector_for(settings, database, sink, SystemClock()))
+    if not damage and not await sink.newest(query, 1):
+        raise Refused(f"there is no request {request_id} of {organisation}")
 
 
 @reveal.command("approve")

@@ -9,6 +9,7 @@ import click
 
 from gateway.cli.deeds import deed, former_person, recorded, says_it_records
 from gateway.cli.groups import Commands
+from gateway.cli.known import say_if_nobodys
 from gateway.cli.options import Refused, asynchronous, config_option, read_secret
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
@@ -83,6 +84,12 @@ async def grant(config_file: Path, name: str, role: Role, organisation: str) -> 
     """Give a role; it holds with the next request."""
     async with opened_people(config_file) as store:
         await store.grant(name, Grant(role, organisation))
+    if organisation != EVERYWHERE:
+        database = open_database(load_settings(config_file).database_url)
+        try:
+            await say_if_nobodys(database, f"org:{organisation}", "role reaches")
+        finally:
+            await database.close()
     click.echo(f"{name}: {role} in {organisation}")
 
 

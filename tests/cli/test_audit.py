@@ -433,15 +433,19 @@ def test_content_is_shown_once_a_second_person_agreed_and_every_step_is_recorded
 
 
 @pytest.mark.usefixtures("receipts")
-def test_a_reveal_with_another_master_key_says_why_content_is_missing(
+def test_nothing_is_revealed_with_another_master_key_which_is_no_use_of_the_reveal(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reveal = _reveal(operator, monkeypatch, "req_1")
     key_file = operator.folder / "var" / "master.key"
+    own = key_file.read_text()
     key_file.write_text(operator.folder.joinpath("var", "pepper.key").read_text())
-    line, _ = _lines(operator.config("audit", "reveal", "show", reveal))
-    assert "another master key" in line["content_error"]
-    assert SAID not in str(line)
+    refused = operator.config("audit", "reveal", "show", reveal)
+    assert (refused.status, refused.output) == (2, "")
+    assert f"secrets.master_key: {key_file} is key " in refused.errors
+    key_file.write_text(own)
+    (told,) = _lines(operator.config("audit", "reveal", "report"))
+    assert told["used"] == 0
 
 
 def test_erasure_waits_for_holds_and_then_leaves_proofs_but_no_words(
@@ -457,7 +461,8 @@ def test_erasure_waits_for_holds_and_then_leaves_proofs_but_no_words(
     asked = operator.config("audit", "hold", "release", held.last_line)
     assert asked.last_line == "a second person must release it too"
     _as(monkeypatch, "bob")
-    assert operator.config("audit", "hold", "release", held.last_line).last_line == "released"
+    agreed = operator.config("audit", "hold", "release", held.last_line, "--asked-by", "os:ann")
+    assert agreed.last_line == "released"
 
     assert "nothing was done" in operator.config(*erase).output
     case = operator.config(*erase, "--yes").last_line

@@ -116,6 +116,8 @@ class Custody:
         hold = _one(await self._read(audit_holds, Hold, audit_holds.c.id == hold_id), "hold")
         if hold.released_by:
             raise CustodyRefused("the hold was released already")
+        if hold.release_by and same_person(actor, hold.release_by):
+            raise CustodyRefused("a hold is released by a second person")
         if seen is not None and seen != hold.release_by:
             asks = f"{hold.release_by} asked" if hold.release_by else "nobody asks"
             when = "meanwhile" if hold.release_by else "any more"
@@ -126,8 +128,6 @@ class Custody:
             ):
                 await self._change(audit_holds, _as_was(hold), release_by=actor)
             return False
-        if same_person(actor, hold.release_by):
-            raise CustodyRefused("a hold is released by a second person")
         async with self._deeds.doing(actor, "hold.released", hold.organisation, hold=hold_id):
             await self._change(audit_holds, _as_was(hold), released_by=actor)
         return True
