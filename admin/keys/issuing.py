@@ -18,6 +18,7 @@ from gateway.money.rates import RATE_MAX, RateLimit
 from gateway.oversight.access import Permission, Person, allows
 from gateway.oversight.key_scope import check_labels, check_models
 from gateway.store.identity.keys import NewKey, Place
+from gateway.store.identity.names import visible
 from gateway.store.identity.teams import KeyDefaults, TeamStore
 from gateway.types import Translation
 
@@ -159,8 +160,7 @@ class KeyIssuer:
         days = order.expires_days
         if days is not None and not 0 < days <= EXPIRES_DAYS_MAX:
             raise RequestInvalid(f"1 to {EXPIRES_DAYS_MAX} days", parameter="expires_days")
-        if not order.name.isprintable():
-            raise RequestInvalid("only characters that can be seen", parameter="name")
+        visible(order.name, "name")
         check_labels(order.labels)
         if order.key_id and _KEY_ID.fullmatch(order.key_id) is None:
             raise RequestInvalid("use 12 letters and digits", parameter="key_id")

@@ -10,7 +10,7 @@ from admin.services import Services
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.oversight.access import EVERYWHERE, ROLES, Grant, Person, Role, may_grant
 from gateway.store.identity.invitations import GOOD_FOR_S, Invitations
-from gateway.store.identity.names import check_place_of, checked_name
+from gateway.store.identity.names import check_place_of, checked_name, visible
 
 
 GOOD_FOR_HOURS: Final = round(GOOD_FOR_S / 3600)
@@ -28,7 +28,11 @@ class PeopleDesk:
         self, by: Person, name: str, title: str = "", grant: Grant | None = None
     ) -> str:
         """Make somebody known, with a role if one is named; the code of their link, told once."""
-        after = {"name": checked_name(name), "title": title[:200], "link_hours": GOOD_FOR_HOURS}
+        after = {
+            "name": checked_name(name),
+            "title": visible(title, "title")[:200],
+            "link_hours": GOOD_FOR_HOURS,
+        }
         if grant is not None:
             check_place_of(grant)
             if not may_grant(by, grant):

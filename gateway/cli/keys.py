@@ -25,6 +25,7 @@ from gateway.identity import Peppers, key_id_for, new_key_id
 from gateway.oversight.key_scope import check_labels, check_models
 from gateway.store.engine import open_database
 from gateway.store.identity.keys import KeyStore, NewKey, Place, secrets_mark
+from gateway.store.identity.names import visible
 from gateway.store.right_keys import require_right_pepper
 from gateway.store.schema.version import require_newest_schema
 from gateway.types import Translation
@@ -107,8 +108,7 @@ async def issue(
     What is not said is what new keys of its team get: days to live, a budget, rate limits.
     """
     settings = load_settings(config_file)
-    if not name.isprintable():
-        raise Refused("--name: only characters that can be seen")
+    visible(name, "name")
     check_labels(labels)
     check_models(models, settings.targets)
     defaults = await defaults_of(settings, organisation, workspace)

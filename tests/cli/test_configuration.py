@@ -189,7 +189,7 @@ def test_engine_options_are_explained_by_the_engine_itself(newcomer: Operator) -
 
 @pytest.mark.parametrize(
     ("option", "told"),
-    [("--name", "--name: only characters that can be seen"),
+    [("--name", "name: only characters that can be seen"),
      ("--organisation", "this holds what no database keeps")],
 )  # fmt: skip
 def test_an_argument_that_is_no_text_is_refused_in_a_line(

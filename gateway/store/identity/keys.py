@@ -22,6 +22,7 @@ from gateway.identity import (
     key_table,
 )
 from gateway.store.engine import Database
+from gateway.store.identity.names import visible
 from gateway.store.revisions import bump, revision_in
 from gateway.store.schema.tables import organisations, projects, virtual_keys, workspaces
 from gateway.store.speech import insert_into
@@ -94,6 +95,7 @@ class KeyStore:
         check_place(new.place)
         if not 0 < len(new.name) <= _TITLE_LENGTH:
             raise RequestInvalid("a key needs a name of 1 to 200 characters", parameter="name")
+        visible(new.name, "name")
         key = issue_key(self._random_bytes, new.key_id)
         version = self._peppers.newest
         row = {

@@ -7,6 +7,8 @@ from gateway.oversight.access import EVERYWHERE, NAMES_OF_PARTS, PROVIDED, Grant
 
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,62}")
+_JOINERS = dict.fromkeys((0x200C, 0x200D))
+"""Scripts of India and Persia are spelled with them; alone they do nothing."""
 _ORGANISATION = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
@@ -30,3 +32,14 @@ def checked_name(name: str, *, is_provided: bool = False) -> str:
         reason = "this is what the gateway itself is called in the log: choose another"
         raise RequestInvalid(f"name: {reason}", parameter="name")
     return name
+
+
+def visible(text: str, parameter: str) -> str:
+    """What people call somebody or something, as it will stand on terminals, pages and in logs.
+
+    Raises:
+        RequestInvalid: it holds what steers a terminal, or turns around what stands beside it.
+    """
+    if not text.translate(_JOINERS).isprintable():
+        raise RequestInvalid(f"{parameter}: only characters that can be seen", parameter=parameter)
+    return text

@@ -29,7 +29,7 @@ from gateway.secrets.passwords import hash_password, proves
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
 from gateway.store.identity.last_admin import FIRST_ROLE, require_another_admin
-from gateway.store.identity.names import check_place_of, checked_name
+from gateway.store.identity.names import check_place_of, checked_name, visible
 from gateway.store.identity.person_rows import grants_in, grants_of, person_of
 from gateway.store.identity.sessions import (
     ABSOLUTE_S,
@@ -102,7 +102,7 @@ class PeopleStore:
         hashed = None if password is None else await asyncio.to_thread(hash_password, password)
         row = {
             "name": name,
-            "title": title[:200],
+            "title": visible(title, "title")[:200],
             "password_hash": hashed,
             "subject": subject or None,
             "created_us": self._clock.utc_us(),

@@ -20,7 +20,7 @@ from gateway.oversight.access import EVERYWHERE, Role
 from gateway.secrets.passwords import hash_password
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
-from gateway.store.identity.names import checked_name
+from gateway.store.identity.names import checked_name, visible
 from gateway.store.schema.tables import people, role_grants, setup_links
 
 
@@ -73,7 +73,7 @@ class SetupLinks:
         hashed = await asyncio.to_thread(hash_password, password)
         row = {
             "name": name,
-            "title": title[:200],
+            "title": visible(title, "title")[:200],
             "password_hash": hashed,
             "subject": None,
             "created_us": self._clock.utc_us(),

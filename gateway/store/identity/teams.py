@@ -31,6 +31,7 @@ from gateway.money.budgets import WINDOWS, WindowKind
 from gateway.oversight.access import EVERYWHERE
 from gateway.store.engine import Database
 from gateway.store.identity.keys import Place, check_place
+from gateway.store.identity.names import visible
 from gateway.store.schema.tables import metadata, organisations, people, role_grants, workspaces
 
 
@@ -224,10 +225,10 @@ class TeamStore:
 def checked_title(title: str) -> str:
     """Raises RequestInvalid when it cannot be a title."""
     said = title.strip()
-    if not 0 < len(said) <= TITLE_CHARS_MAX or not said.isprintable():
+    if not 0 < len(said) <= TITLE_CHARS_MAX:
         reason = f"a title has 1 to {TITLE_CHARS_MAX} characters that can be seen"
         raise RequestInvalid(reason, parameter="title")
-    return said
+    return visible(said, "title")
 
 
 def checked_defaults(defaults: KeyDefaults) -> None:

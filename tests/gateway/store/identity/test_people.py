@@ -146,3 +146,18 @@ async def test_who_is_vouched_for_twice_at_once_is_one_person(store: PeopleStore
     (ann,) = await store.listed()
     assert found == [ann] * 3
     assert (ann.title, ann.grants) == ("Ann", frozenset())
+
+
+@pytest.mark.parametrize("title", ["Ann\x1b[2J", "Ann\nroot", "Ann\u202egnp", "Ann\x7f"])
+async def test_a_title_steers_no_terminal_and_turns_nothing_around(
+    store: PeopleStore, title: str
+) -> None:
+    with pytest.raises(RequestInvalid, match="title: only characters that can be seen"):
+        await store.add("ann", title=title)
+    assert await store.listed() == []
+
+
+async def test_a_title_may_be_spelled_with_joiners(store: PeopleStore) -> None:
+    spelled = "\u0d05\u0d28\u0d4d\u200d \u06cc\u200c"
+    await store.add("ann", title=spelled)
+    assert [each.title for each in await store.listed()] == [spelled]
