@@ -20,7 +20,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 
 from gateway.errors import ConfigurationInvalid, NotReady, RequestInvalid
 from gateway.patience import may_wait
-from gateway.store.speech import DatabaseKind, Faults, away, cut_off
+from gateway.store.speech import DatabaseKind, Faults, away, cut_off, name_the_file
 
 
 _DRIVERS = {
@@ -308,6 +308,7 @@ def open_database(
         event.listen(engine.sync_engine, "do_connect", _make_private)
         event.listen(engine.sync_engine, "connect", prepare)
         event.listen(engine.sync_engine, "begin", _begin_sqlite)
+        event.listen(engine.sync_engine, "handle_error", name_the_file)
     else:
         event.listen(engine.sync_engine, "handle_error", _note_lost_connection)
         if pooled:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Table
 from sqlalchemy.dialects import sqlite
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -48,3 +49,12 @@ def cut_off(kind: DatabaseKind) -> Faults:
     # The last is what a connection says that was told to end, while it ends.
     own = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
     return (DBAPIError, OSError, TimeoutError, *own)
+
+
+def name_the_file(context: ExceptionContext) -> None:
+    """SQLite says that a file is damaged or no database, and not which one."""
+    error = context.original_exception
+    file = (context.engine.url.database if context.engine else None) or ""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT) and file not in str(error):
+        error.args = (f"{error}: {file}",)
