@@ -13,7 +13,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from gateway.audit.checkpoints import SIGNERS_NAME
 from gateway.audit.frames import BadFrame
+from gateway.audit.keys import KEYS_NAME
 from gateway.audit.reckoning import OF_WORKER
 from gateway.audit.segments import (
     GENESIS,
@@ -183,13 +185,20 @@ class _Walk:
         self._workers: set[str] = set()
         self._unresolved: list[tuple[BadRecord, AuditRecord]] = []
 
+    def _miss_all(self, folder: Path, worker: str) -> None:
+        """A worker without a segment never got to one, or had some: it makes its keys after one."""
+        if any((folder / name).exists() for name in (KEYS_NAME, SIGNERS_NAME)):
+            self.bad.append(BadRecord(worker, 1, 0, "all its segments are gone"))
+        else:
+            self.notes.append(f"worker {worker} has no segments")
+
     def check_worker(self, folder: Path, worker: str, awaited: dict[tuple[int, int], str]) -> None:
         """Walk a worker's chain to its end or to the first bad record, whichever comes first."""
         self._workers.add(worker)
         is_live = _is_being_written(folder)
         numbers = list_segments(folder)
         if not numbers and not awaited:
-            self.notes.append(f"worker {worker} has no segments")
+            self._miss_all(folder, worker)
         if is_live and numbers and _is_begun(segment_path(folder, numbers[-1])):
             numbers.pop()
         chain, end, number = GENESIS, 0, 0

@@ -47,11 +47,19 @@ def test_a_folder_without_segments_does_not_pass_for_a_whole_log(
 
 @pytest.mark.usefixtures("receipts")
 def test_a_worker_whose_segments_are_all_gone_is_told_of(operator: Operator) -> None:
-    _worker(operator).with_name("w1").mkdir()
+    other = _worker(operator).with_name("w1")
+    other.mkdir()
     ended = operator.config("audit", "verify")
     assert (ended.status, "note: worker w1 has no segments" in ended.output) == (0, True)
+    for left in ("keys.jsonl", "signers.jsonl"):
+        (other / left).touch()
+        ended = operator.config("audit", "verify")
+        assert (ended.status, ended.last_line) == (1, "THE CHAIN IS BROKEN")
+        assert "BAD: worker w1, segment 1, offset 0: all its segments are gone" in ended.output
+        (other / left).unlink()
     _segment(operator).unlink()
-    _refused(operator.config("audit", "verify"), "there are no audit segments")
+    ended = operator.config("audit", "verify")
+    assert (ended.status, "w0, segment 1, offset 0: all its segments" in ended.output) == (1, True)
 
 
 def _half(segment: Path) -> None:
