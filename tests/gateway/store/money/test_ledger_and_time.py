@@ -40,6 +40,23 @@ async def sums(table: LeaseTable, account: str = ORG[0]) -> tuple[int, int]:
     return budget.spent_microusd, budget.leased_microusd
 
 
+async def test_what_is_left_of_several_budgets_is_left_of_the_tightest(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    """A policy that spares whom little is left to looks at it, and a request pays at each level."""
+    ledger = await started(table, clock)
+    assert ledger.left_microusd(("org:acme", "key:abc")) is None
+    for account, limit in (("org:acme", 9_000), ("key:abc", 400), ("ws:acme/research", 5_000)):
+        await table.set_limit(Limit(account, limit))
+    await ledger.refresh()
+    for path in (("org:acme", "key:abc", "ws:acme/research"), ("key:abc", "org:acme")):
+        assert ledger.left_microusd(path) == 400
+    await spend(ledger, 300, ("org:acme", "key:abc"))
+    assert ledger.left_microusd(("org:acme", "key:abc")) == 100
+    assert ledger.left_microusd(("org:acme",)) == 8_700
+    await ledger.close()
+
+
 @pytest.mark.parametrize("is_new_here", [False, True])
 async def test_the_morning_after_all_of_a_days_limit_is_left_before_anybody_reserves(
     table: LossyTable, clock: StoppedClock, *, is_new_here: bool
