@@ -1,7 +1,10 @@
 """A master key or a pepper that is not the database's own starts nothing, and says which it is."""
 
 import base64
+import io
 import secrets
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -83,3 +86,43 @@ def _versioned(operator: Operator, version: int) -> None:
     operator.config_file.write_text(
         "\n".join([*lines[:at], f"pepper_version = {version}", *lines[at:]]) + "\n"
     )
+
+
+def _changed(operator: Operator, statement: str) -> None:
+    with closing(sqlite3.connect(operator.folder / "var" / "gatewright.db")) as database, database:
+        database.execute(statement)
+
+
+def test_an_upgraded_database_refuses_a_key_that_opens_nothing_of_it(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("a value"))
+    assert operator.config("secrets", "set", "upstream").status == 0
+    _changed(operator, "DELETE FROM key_checks")
+    own = _replaced(operator.folder / "var" / "master.key")
+    refused = operator.config("secrets", "list")
+    assert (refused.status, refused.output) == (2, "")
+    assert "master.key opens nothing of what lies sealed in this database" in refused.errors
+    operator.folder.joinpath("var", "master.key").write_bytes(own)
+    assert operator.config("secrets", "list").status == 0
+
+
+def test_a_check_that_was_changed_is_not_said_to_be_another_key(operator: Operator) -> None:
+    assert operator.config("secrets", "list").status == 0
+    _changed(operator, "UPDATE key_checks SET sealed = x'00'")
+    refused = operator.config("secrets", "list")
+    assert (refused.status, refused.output) == (2, "")
+    assert "is this database's own, but the check that lies there was changed" in refused.errors
+
+
+def test_a_key_of_the_environment_is_named_by_its_variable(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert operator.config("secrets", "list").status == 0
+    text = operator.config_file.read_text()
+    told = 'master_key = { file = "var/master.key" }'
+    assert told in text
+    operator.config_file.write_text(text.replace(told, 'master_key = { env = "MASTER" }'))
+    monkeypatch.setenv("MASTER", base64.b64encode(secrets.token_bytes(32)).decode())
+    refused = operator.config("secrets", "list")
+    assert (refused.status, "secrets.master_key: MASTER is key " in refused.errors) == (2, True)
