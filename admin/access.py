@@ -91,6 +91,16 @@ class StepUpRequired(PermissionDeniedException):
         self.to = to
 
 
+class EarlierPage(PermissionDeniedException):
+    """A form of our own page, but of an earlier session than the one that the browser has now."""
+
+    def __init__(self, draft: Draft | None, csrf: str, name: str) -> None:
+        super().__init__("this page is of an earlier session")
+        self.draft = draft
+        self.csrf = csrf
+        self.name = name
+
+
 def session_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Session:
     """Who asks; only behind the guard."""
     session: Session = connection.scope[_SESSION]  # type: ignore[literal-required]
@@ -125,7 +135,7 @@ class AccessGuard:
             raise SignInRequired(draft_in(connection))
         connection.scope[_SESSION] = session  # type: ignore[literal-required]
         if connection.scope["method"] not in SAFE_METHODS:  # type: ignore[typeddict-item]
-            _check_csrf(connection, session_id)
+            _check_csrf(connection, session_id, session.person.name)
         if access == "signed in":
             return
         where: Where = handler.opt["where"]
@@ -181,10 +191,16 @@ def _belongs(person: Person, organisation: str) -> bool:
     return any(grant.organisation in ("*", organisation) for grant in person.grants)
 
 
-def _check_csrf(connection: ASGIConnection[Any, Any, Any, Any], session_id: str) -> None:
+def _check_csrf(connection: ASGIConnection[Any, Any, Any, Any], session_id: str, name: str) -> None:
     sent = connection.headers.get(CSRF_HEADER) or connection.query_params.get("csrf", "")
-    if not hmac.compare_digest(str(sent).encode(), csrf_of(session_id).encode()):
-        raise PermissionDeniedException("sent from another site")
+    mark = csrf_of(session_id)
+    if hmac.compare_digest(str(sent).encode(), mark.encode()):
+        return
+    # Of whoever signed in again in another tab. Where it was sent from was looked at before, if the
+    # browser says so; nothing is done until they press once more.
+    if {"origin", "sec-fetch-site"} & set(connection.headers):
+        raise EarlierPage(draft_in(connection), mark, name)
+    raise PermissionDeniedException("sent from another site")
 
 
 def require_declarations(application: Litestar) -> None:

@@ -10,19 +10,28 @@ from litestar import MediaType, Request, Response
 from litestar.exceptions import HTTPException
 from litestar.response import Redirect
 
-from admin.access import COOKIE, SignInRequired, StepUpRequired, csrf_of, draft_in
+from admin.access import (
+    COOKIE,
+    EarlierPage,
+    SignInRequired,
+    StepUpRequired,
+    csrf_of,
+    draft_in,
+)
 from admin.interrupted import back_to
 from admin.statics import Statics
 from gateway.errors import GatewrightError
 from gateway.telemetry import Event, logger, raised_at
 
 
+NOT_SIGNED_IN: Final = 401
 FORBIDDEN: Final = 403
 READING: Final = frozenset({"GET", "HEAD"})
 SERVER_ERROR: Final = 500
 UNAVAILABLE: Final = 503
 SEE_OTHER: Final = 303
 ENDED: Final = "Your session has ended. Sign in, and what you were sending is still here."
+LEFT: Final = "Your session has ended. What you typed here stays while you sign in elsewhere."
 PROBLEMS: Final = {
     400: "This form is not complete.",
     403: "This was sent from another site, or no role of yours permits it. Nothing was done.",
@@ -36,6 +45,9 @@ UNSURE: Final = "The database does not answer, so this may or may not have been 
 GO_BACK: Final = (
     "Go back: what you typed is still in the form. Look whether it was done before you send it "
     "again."
+)
+EARLIER: Final = (
+    "This page is of an earlier session, so nothing was done. You are signed in as {name} now."
 )
 NO_ROLE: Final = (
     "No role of yours opens this page. Whoever looks after people and roles can give you one that "
@@ -77,6 +89,22 @@ def _status_of(error: Exception) -> int:
     return 400 if isinstance(error, RecursionError) else SERVER_ERROR
 
 
+def _text_of(error: Exception, status: int, method: str) -> str:
+    """What is said of a problem."""
+    if isinstance(error, StepUpRequired):
+        return "Prove again who you are, then do it again. Nothing was done."
+    if isinstance(error, EarlierPage):
+        return EARLIER.format(name=error.name)
+    if isinstance(error, GatewrightError) and status < SERVER_ERROR:
+        return error.message
+    return _said(status, method)
+
+
+def is_fragment(request: Request[Any, Any, Any]) -> bool:
+    """Whether a script asks, to put a piece of a page into the one that is there."""
+    return request.headers.get("hx-request") == "true"
+
+
 def _said(status: int, method: str) -> str:
     """What a page says of a problem that says nothing itself."""
     if status == FORBIDDEN and method in READING:
@@ -84,6 +112,13 @@ def _said(status: int, method: str) -> str:
     if status == UNAVAILABLE and method not in READING:
         return UNSURE
     return PROBLEMS.get(status, "This page cannot be shown.")
+
+
+def _typed_in(request: Request[Any, Any, Any]) -> list[tuple[str, str]]:
+    """What stood in the form that was refused: the browser forgets it, as it keeps no page."""
+    draft = draft_in(request)
+    fields = draft.fields if draft else ()
+    return [(name.replace("_", " "), value) for name, value in fields if value.strip()]
 
 
 class Screens:
@@ -127,23 +162,33 @@ class Screens:
                 error_class=type(error).__name__,
                 where=raised_at(error),
             )
-        text = _said(status, request.method)
-        if isinstance(error, StepUpRequired):
-            text = "Prove again who you are, then do it again. Nothing was done."
-        elif isinstance(error, GatewrightError) and status < SERVER_ERROR:
-            text = error.message
+        text = _text_of(error, status, request.method)
         if request.scope["path"].startswith(API):
             code = CODES.get(status, "internal_error")
             if isinstance(error, StepUpRequired):
                 code = "step_up_required"
             body = {"error": {"code": code, "message": text}}
             return Response(body, media_type=MediaType.JSON, status_code=status)
+        if is_fragment(request):
+            return self._beside(status, text)
         if isinstance(error, StepUpRequired):
             kept = {"draft": error.draft, "to": error.to, "csrf": error.csrf}
             return self.page("prove.html", status, problem="", **kept)
+        if isinstance(error, EarlierPage) and error.draft:
+            kept = {"draft": error.draft, "csrf": error.csrf}
+            return self.page("continue.html", status, problem=text, **kept)
         if status == UNAVAILABLE:
             return self._away(request, text)
-        return self.page("problem.html", status, problem=text)
+        return self.page("problem.html", status, problem=text, typed=_typed_in(request))
+
+    def _beside(self, status: int, text: str, *, sign_in: bool = False) -> Response[str]:
+        """A line above what stands there, for a script that wanted a piece of a page.
+
+        A whole page would be painted into a table or a drawer, and a redirect to one with it.
+        """
+        answer = self.page("parts/beside.html", status, problem=text, sign_in=sign_in)
+        answer.headers |= {"hx-retarget": "#beside", "hx-reswap": "innerHTML"}
+        return answer
 
     def _away(self, request: Request[Any, Any, Any], text: str) -> Response[str]:
         """While the database is: to be asked for again; a form goes along, to be sent again."""
@@ -161,6 +206,8 @@ class Screens:
         """Where somebody who is not signed in goes: a page for who was sending something."""
         if request.scope["path"].startswith(API):
             return self.problem(request, error)
+        if is_fragment(request):
+            return self._beside(NOT_SIGNED_IN, LEFT, sign_in=True)
         if error.draft is None:
             wanted = back_to(request)
             to = "" if wanted == "/" else f"?{urlencode({'to': wanted})}"

@@ -150,7 +150,7 @@ async def _note_refused(refusals: Refusals, known: str) -> None:
 def _onward(screens: Screens, draft: Draft | None, to: str, csrf: str) -> Response[Any]:
     """Back to what was wanted; what was being sent is sent only when they say so."""
     if draft is not None:
-        return screens.page("continue.html", draft=draft, csrf=csrf)
+        return screens.page("continue.html", problem="", draft=draft, csrf=csrf)
     return Redirect(to or "/", status_code=SEE_OTHER)
 
 

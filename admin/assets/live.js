@@ -15,7 +15,7 @@ const selected = () => document.querySelector('#rows tr[aria-selected="true"] a'
 let kept;
 document.addEventListener("htmx:before:swap", () => { kept = selected(); });
 document.addEventListener("htmx:after:swap", (event) => {
-  if (!document.querySelector("[data-live]")) return;
+  if (!document.querySelector("[data-live]") || event.detail.ctx.response?.status >= 400) return;
   if (event.target.getAttribute?.("hx-target") !== "#peek") readAt = performance.now();
   if (!kept) return;
   const link = [...document.querySelectorAll("#rows tbody a")].find((each) => each.getAttribute("href") === kept);

@@ -45,9 +45,14 @@ function closePeek() {
 
 document.addEventListener("htmx:after:swap", (event) => {
   // It is told of the link that asked.
-  if (event.target.getAttribute?.("hx-target") !== "#peek") return;
+  if (event.target.getAttribute?.("hx-target") !== "#peek" || event.detail.ctx.response?.status >= 400) return;
   opener = event.target.getAttribute("href");
   document.querySelector("#peek [data-closes-peek]")?.focus();
+});
+
+// What could not be shown is said above the page, until something is shown again.
+document.addEventListener("htmx:after:swap", (event) => {
+  if (event.detail.ctx?.response?.status < 400) document.getElementById("beside")?.replaceChildren();
 });
 
 function closeMenu() {
