@@ -14,7 +14,7 @@ from admin.people.reader import PeopleReader
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.undo import Undo, offer
-from gateway.errors import GatewrightError
+from gateway.errors import ChangedMeanwhile, GatewrightError
 from gateway.oversight.access import ROLES, Grant, Permission, Person, may_grant
 
 
@@ -41,15 +41,17 @@ class PersonRoom:
         self.reader = PeopleReader(services)
         self.desk = PeopleDesk(services)
 
-    async def page(self, request: Asked, name: str, wrong: str = "") -> Response[str]:
-        """The page of somebody."""
+    async def page(
+        self, request: Asked, name: str, wrong: str = "", status: int = 400
+    ) -> Response[str]:
+        """The page of somebody; with `status` where something is wrong."""
         detail, reader = await self.reader.detail(name), session_of(request).person
         organisations = sorted(await self._services.people.organisations())
         return await self._services.shell.page(
             request,
             "people/person.html",
             "people",
-            400 if wrong else 200,
+            status if wrong else 200,
             detail=detail,
             person=detail.person,
             wrong=wrong,
@@ -78,6 +80,8 @@ class PersonRoom:
         person = await self.reader.person(name)
         try:
             await deed(request, session_of(request).person, person)
+        except ChangedMeanwhile as error:
+            return await self.page(request, name, error.message, error.status)
         except GatewrightError as error:
             return await self.page(request, name, error.message)
         return Redirect(f"/person/{name}", status_code=SEE_OTHER)

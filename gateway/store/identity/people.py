@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import SECOND_US, Clock
-from gateway.errors import Forbidden, RequestInvalid, Unauthenticated
+from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid, Unauthenticated
 from gateway.oversight.access import (
     NAMES_OF_PARTS,
     PROVIDED,
@@ -149,7 +149,8 @@ class PeopleStore:
         """Let somebody sign in again, with the roles they hold.
 
         Raises:
-            RequestInvalid: there is no such person, or they were not disabled at `since_us`.
+            RequestInvalid: there is no such person.
+            ChangedMeanwhile: they were not disabled at `since_us`, but at another time or not.
             Forbidden: whoever asks may not give a role that they hold.
         """
         async with self._database.writing() as connection:
@@ -162,7 +163,7 @@ class PeopleStore:
                 change = change.where(people.c.disabled_us == since_us)
             done = await connection.execute(change.values(disabled_us=None))
             if not done.rowcount:
-                raise RequestInvalid("Somebody changed this meanwhile. Nothing was undone.")
+                raise ChangedMeanwhile("Somebody changed this meanwhile. Nothing was undone.")
 
     async def facts(self, name: str) -> Facts | None:
         """What is kept of somebody; None for nobody."""

@@ -116,3 +116,20 @@ async def test_a_role_that_is_not_theirs_to_give_cannot_be_chosen_and_its_way_is
         assert closed == {"approver", "compliance"}, path
         assert "gatewright users grant NAME compliance" in page
         assert "gatewright users grant NAME viewer" not in page
+
+
+async def test_a_page_left_open_lets_nobody_in_who_was_disabled_anew(
+    listener: Listener, admin: Browser
+) -> None:
+    await admin.send("POST", "/person/olga/disable")
+    _, page = await admin.send("GET", "/person/olga")
+    (seen,) = re.findall(r'name="since_us" value="(\d+)"><button type="submit">Enable', page)
+    listener.clock.advance(60.0)
+    await admin.send("POST", "/person/olga/enable", {"since_us": seen})
+    await admin.send("POST", "/person/olga/disable")
+    answer, page = await admin.send("POST", "/person/olga/enable", {"since_us": seen})
+    assert (answer.status, "Somebody changed this meanwhile" in page) == (409, True)
+    async with browsing(listener) as theirs:
+        assert (await theirs.sign_in_as("olga", seeding.PASSWORD)).status == 401
+    (now,) = re.findall(r'name="since_us" value="(\d+)"><button type="submit">Enable', page)
+    assert (await admin.send("POST", "/person/olga/enable", {"since_us": now}))[0].status == 303
