@@ -12,7 +12,7 @@ from msgspec import Struct
 from admin.access import needs, taking
 from admin.long_lists import list_of
 from admin.policy_room.asking import PREFIX
-from admin.policy_room.desk import STEPS, VERDICTS, StepOrder
+from admin.policy_room.desk import STEPS, VERDICTS, Appointment, StepOrder
 from admin.policy_room.marks import Mark, marks_of
 from admin.policy_room.pages import moment_of
 from admin.policy_room.places import place_of
@@ -23,6 +23,7 @@ from admin.queries import Query
 from gateway.configuration.guarding import guard_from, wider
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
+from gateway.rollout.seen import Seen
 from gateway.rollout.versions import PolicyVersion, acting_at
 from gateway.store.policies.schedules import Schedule
 from gateway.store.policies.version_lists import WENT_LIVE
@@ -76,12 +77,19 @@ class ScheduleOrder(Struct, frozen=True, forbid_unknown_fields=True):
     at: str = ""
     reason: str = ""
     percent: float = 0.0
+    live: int | None = None
+    """The version that was seen live, 0 for none: it is refused where another one is by then."""
+    canary: int | None = None
+    """The same of the version that was seen as a canary."""
+    waiting: str | None = None
+    """The id of what was seen scheduled for the version, `none` for nothing: it is replaced."""
 
 
-class ReasonOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """Why."""
+class CallOff(Struct, frozen=True, forbid_unknown_fields=True):
+    """Why what waits is called off; with `waiting`, the id of what was seen, that alone."""
 
     reason: str = ""
+    waiting: str | None = None
 
 
 class RollbackOrder(Struct, frozen=True, forbid_unknown_fields=True):
@@ -264,25 +272,20 @@ def _scheduling(room: PolicyRoom) -> list[Any]:
     ) -> Schedule:
         order = await _order(request, ScheduleOrder)
         place, at_us = place_of(organisation, level), moment_of(order.at, "UTC")
-        return await room.desk.schedule(
-            person_of(request),
-            organisation,
-            place,
-            number,
-            order.action,
-            at_us,
-            reason=order.reason,
-            percent=order.percent,
-        )
+        seen = Seen(order.live, order.canary, order.waiting)
+        wanted = Appointment(order.action, at_us, order.reason, order.percent, seen)
+        return await room.desk.schedule(person_of(request), organisation, place, number, wanted)
 
     @post(f"{VERSION}/unschedule", opt=needs(_P.POLICIES_PUBLISH, records="policy.unscheduled"))
     async def unschedule(
         request: Asking, organisation: Named, level: Named, number: Numbered
     ) -> Schedule:
-        place, order = place_of(organisation, level), await _order(request, ReasonOrder)
+        place, order = place_of(organisation, level), await _order(request, CallOff)
         person = person_of(request)
         await room.reader.version(place, number)
-        return await room.desk.unschedule(person, organisation, place, number, order.reason)
+        return await room.desk.unschedule(
+            person, organisation, place, number, order.reason, order.waiting
+        )
 
     return [schedule, unschedule]
 

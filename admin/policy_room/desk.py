@@ -18,8 +18,8 @@ from gateway.configuration.guarding import GuardRules, require_seen, wider
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission, Person
 from gateway.oversight.deeds import Deeds
+from gateway.rollout.seen import Seen, require_canary, require_live
 from gateway.rollout.versions import Action, PolicyVersion
-from gateway.store.policies.documents import require_canary, require_live
 from gateway.store.policies.drafts import PolicyDraft
 from gateway.store.policies.schedules import Schedule
 from policies.check import CheckReport, check
@@ -65,6 +65,16 @@ class StepOrder(Struct, frozen=True, forbid_unknown_fields=True):
     """The version that was seen live, 0 for none: it is refused where another one is by then."""
     canary: int | None = None
     """The same of the version that was seen as a canary: it may have done harm, or be another's."""
+
+
+class Appointment(Struct, frozen=True):
+    """What a version is to do at a time, and what was seen by whoever wants it."""
+
+    action: str
+    at_us: int
+    reason: str
+    percent: float = 0.0
+    seen: Seen = Seen()
 
 
 class Desk:
@@ -199,46 +209,52 @@ class Desk:
             )
 
     async def schedule(
-        self,
-        person: Person,
-        organisation: str,
-        place: Place,
-        number: int,
-        action: str,
-        at_us: int,
-        *,
-        reason: str,
-        percent: float = 0.0,
+        self, person: Person, organisation: str, place: Place, number: int, wanted: Appointment
     ) -> Schedule:
         """Let an approved version go live, or become a canary, at a time.
 
         Raises:
+            ChangedMeanwhile: something else acts, or waits for the version, than was seen.
             NotFoundException: there is no such version.
             RequestInvalid: as `ScheduleTable.add`, or no reason is given.
         """
         _require(person, Permission.POLICIES_PUBLISH, organisation, place)
         version = await self._reader.version(place, number)
-        reason = _reason(reason)
-        after: dict[str, object] = {"level": place.name, "number": number, "at_us": at_us}
-        after |= {"digest": version.digest, "action": action, "reason": reason}
-        after |= {"approved_by": version.approver} | ({"percent": percent} if percent else {})
+        reason, seen = _reason(wanted.reason), wanted.seen
+        await self.require_live(place, seen.live, seen.canary)
+        after: dict[str, object] = {"level": place.name, "number": number, "at_us": wanted.at_us}
+        after |= {"digest": version.digest, "action": wanted.action, "reason": reason}
+        after |= {"approved_by": version.approver}
+        after |= {"percent": wanted.percent} if wanted.percent else {}
         async with self._deeds.doing(
             person.name, "policy.scheduled", organisation, before=await self._states(place),
             after=after,
         ):  # fmt: skip
             return await self._reader.schedules.add(
-                place.name, number, action, at_us, person.name, percent=percent, reason=reason
-            )
+                place.name, number, wanted.action, wanted.at_us, person.name,
+                percent=wanted.percent, reason=reason, seen=seen,
+            )  # fmt: skip
 
     async def unschedule(
-        self, person: Person, organisation: str, place: Place, number: int, reason: str
+        self,
+        person: Person,
+        organisation: str,
+        place: Place,
+        number: int,
+        reason: str,
+        seen: str | None = None,
     ) -> Schedule:
-        """Call off what waits for a version; raises RequestInvalid when nothing does."""
+        """Call off what waits for a version; raises RequestInvalid when nothing does.
+
+        `seen` is the id of what was looked at: another by then is ChangedMeanwhile.
+        """
         _require(person, Permission.POLICIES_PUBLISH, organisation, place)
         reason = _reason(reason)
         after = {"level": place.name, "number": number, "reason": reason}
         async with self._deeds.doing(person.name, "policy.unscheduled", organisation, after=after):
-            return await self._reader.schedules.cancel(place.name, number, person.name, reason)
+            return await self._reader.schedules.cancel(
+                place.name, number, person.name, reason, seen
+            )
 
     async def roll_back(
         self,

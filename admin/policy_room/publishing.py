@@ -8,7 +8,7 @@ from litestar import Response
 from litestar.response import Redirect
 
 from admin.forms import as_sentence
-from admin.policy_room.desk import STEPS, VERDICTS, StepOrder
+from admin.policy_room.desk import STEPS, VERDICTS, Appointment, StepOrder
 from admin.policy_room.limits import limit_fields, limits_of
 from admin.policy_room.marks import line_difference, marks_of
 from admin.policy_room.pages import EMPTY, history_page, moment_of, version_page
@@ -32,6 +32,7 @@ from admin.undo import MEANWHILE, Undo, offer
 from gateway.clock import SECOND_US
 from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.oversight.access import Permission
+from gateway.rollout.seen import Seen
 from gateway.rollout.versions import Action
 from gateway.store.policies.schedules import Schedule
 from policies.difference import amendments
@@ -127,7 +128,7 @@ def _waiting_routes(room: PolicyRoom) -> list[Any]:
         try:
             reason = form.get("reason", "")
             ended = await room.desk.unschedule(
-                person_of(request), organisation, place, number, reason
+                person_of(request), organisation, place, number, reason, form.get("waiting") or None
             )
         except RequestInvalid as error:
             return await version_page(
@@ -180,19 +181,12 @@ async def _take(
         # Stopping what does harm waits for nobody to look again.
         live, canary = (_seen_in(form, each) if action != "stop" else None for each in ACTING)
         if form.get("at", "").strip():
+            seen = Seen(live, canary, form.get("waiting") or None)
             await room.desk.require_live(place, live, canary)
             await _require_unchanged(room, place, form)
             at_us = await _moment(room, request, form)
-            await room.desk.schedule(
-                person_of(request),
-                organisation,
-                place,
-                number,
-                action,
-                at_us,
-                reason=form.get("reason", ""),
-                percent=percent,
-            )
+            wanted = Appointment(action, at_us, form.get("reason", ""), percent, seen)
+            await room.desk.schedule(person_of(request), organisation, place, number, wanted)
             return _to_version(organisation, place, number)
         accepts = form.get("accepts_wider") == "yes"
         order = StepOrder(action, form.get("reason", ""), percent, accepts, live, canary)

@@ -12,7 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
 from gateway.configuration.guarding import GuardRules
-from gateway.errors import ChangedMeanwhile, RequestInvalid
+from gateway.errors import RequestInvalid
+from gateway.rollout.seen import require_canary, require_live
 from gateway.rollout.versions import (
     ALONE,
     Action,
@@ -52,31 +53,6 @@ NONE_BEFORE = (
     "there is no version that was live before: have the document that is to hold drafted, approved"
     " and published"
 )
-
-
-def require_live(number: int, seen: int | None) -> None:
-    """What a step would change was said against the live version: it has to be that still.
-
-    Both are 0 for none; `seen` is None where nobody says what they saw.
-
-    Raises:
-        ChangedMeanwhile: another one is live by now.
-    """
-    if seen is not None and number != seen:
-        now = f"version {number} is live by now" if number else "no version is live any more"
-        raise ChangedMeanwhile(f"{now}: look at what this would change", parameter="live")
-
-
-def require_canary(number: int, seen: int | None) -> None:
-    """The same of the canary: one that did harm is taken back by nobody's hand, and another's ends.
-
-    Raises:
-        ChangedMeanwhile: another one is a canary by now, or none any more.
-    """
-    if seen is not None and number != seen:
-        now = f"version {number} is a canary by now" if number else f"version {seen} is a canary no"
-        more = "" if number else " more"
-        raise ChangedMeanwhile(f"{now}{more}: look at how it did", parameter="canary")
 
 
 class PolicyStore:

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import SECOND_US, Clock
 from gateway.errors import RequestInvalid
+from gateway.rollout.seen import UNSEEN, Seen, require_canary, require_live, require_waiting
 from gateway.rollout.versions import PolicyEvent
 from gateway.store.engine import Database
 from gateway.store.revisions import bump
@@ -78,10 +79,12 @@ class ScheduleTable:
         *,
         percent: float = 0.0,
         reason: str = "",
+        seen: Seen = UNSEEN,
     ) -> Schedule:
         """Let a version act from a time on; what was ordered for it before is called off.
 
         Raises:
+            ChangedMeanwhile: something else acts or waits than was seen.
             RequestInvalid: the time is past or too far ahead, the version is not approved, or the
                 action is none of `SCHEDULED`.
         """
@@ -95,6 +98,11 @@ class ScheduleTable:
         async with self._database.writing() as connection:
             await bump(connection)
             acting = await acting_of(connection, level)
+            require_live(acting.get("live", 0), seen.live)
+            require_canary(acting.get("canary", 0), seen.canary)
+            if seen.waiting is not None:
+                waits = await _rows(connection, _waiting(level, number))
+                require_waiting(waits[0].id if waits else "", seen.waiting)
             here = (_V.level == level) & (_V.number == number)
             state = (await connection.execute(select(_V.state).where(here))).scalar_one_or_none()
             if state not in _READY:
@@ -119,10 +127,13 @@ class ScheduleTable:
             await note(connection, level, number, now_us, (actor, "schedule", said))
             return schedule
 
-    async def cancel(self, level: str, number: int, actor: str, reason: str) -> Schedule:
-        """Call off what waits for a version.
+    async def cancel(
+        self, level: str, number: int, actor: str, reason: str, seen: str | None = None
+    ) -> Schedule:
+        """Call off what waits for a version; `seen` is the id of what was looked at.
 
         Raises:
+            ChangedMeanwhile: something else waits than was seen.
             RequestInvalid: nothing waits for it; perhaps it was just done.
         """
         async with self._database.writing() as connection:
@@ -130,6 +141,7 @@ class ScheduleTable:
             waiting = await _rows(connection, _waiting(level, number))
             if not waiting:
                 raise RequestInvalid(f"nothing is scheduled for version {number} any more")
+            require_waiting(waiting[0].id, seen)
             now_us = self._clock.utc_us()
             await call_off(connection, level, number, now_us, actor, reason)
             await note(connection, level, number, now_us, (actor, "unschedule", reason))
