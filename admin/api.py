@@ -1,17 +1,28 @@
 """The JSON API of the control plane: what is behind the screens, organisation by organisation."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
-from litestar import Request, get, post
+from litestar import Request, Response, get, post
 from litestar.params import FromPath
 from msgspec import Struct
 
 from admin.access import needs, session_of, taking
 from admin.bodies import body_of
+from admin.long_lists import list_of
 from admin.services import Services
-from gateway.oversight.access import EVERYWHERE, Grant, Permission, Role, organisations_of
+from gateway.oversight.access import (
+    EVERYWHERE,
+    Grant,
+    Permission,
+    Person,
+    Role,
+    organisations_of,
+)
 from gateway.oversight.deeds import Deeds
 from gateway.store.identity.people import PeopleStore
+from gateway.store.identity.people_lists import PeopleLists
+from gateway.store.pages import Part
 
 
 NO_CONTENT: Final = 204
@@ -27,22 +38,35 @@ class GrantOrder(Struct, frozen=True, forbid_unknown_fields=True):
 
 def api_routes(services: Services) -> list[Any]:
     """All routes of the API; each says what it needs, and what it records."""
-    return _people_routes(services.people, services.deeds)
+    people = services.people
+    return [_listing(people, services.people_lists), *_people_routes(people, services.deeds)]
+
+
+def _said_of(person: Person) -> dict[str, Any]:
+    return {
+        "name": person.name,
+        "title": person.title,
+        "disabled": person.is_disabled,
+        "roles": [[grant.role, grant.organisation] for grant in sorted(person.grants)],
+    }
+
+
+def _listing(people: PeopleStore, lists: PeopleLists) -> Any:
+    @get("/api/people", opt=needs(_P.PEOPLE_READ, "everywhere"))
+    async def list_people(request: Request[Any, Any, Any]) -> Response[Sequence[dict[str, Any]]]:
+        async def whole() -> list[dict[str, Any]]:
+            return [_said_of(person) for person in await people.listed()]
+
+        async def part(first: int, limit: int) -> Part[dict[str, Any]]:
+            found = await lists.page((), first, limit)
+            return found.of(map(_said_of, found.rows))
+
+        return await list_of(request, whole, part)
+
+    return list_people
 
 
 def _people_routes(people: PeopleStore, deeds: Deeds) -> list[Any]:
-    @get("/api/people", opt=needs(_P.PEOPLE_READ, "everywhere"))
-    async def list_people() -> list[dict[str, Any]]:
-        return [
-            {
-                "name": person.name,
-                "title": person.title,
-                "disabled": person.is_disabled,
-                "roles": [[grant.role, grant.organisation] for grant in sorted(person.grants)],
-            }
-            for person in await people.listed()
-        ]
-
     @get("/api/organisations", opt=needs(_P.OVERVIEW_READ, "some"))
     async def list_organisations(request: Request[Any, Any, Any]) -> dict[str, Any]:
         visible = organisations_of(session_of(request).person, _P.OVERVIEW_READ)
@@ -74,4 +98,4 @@ def _people_routes(people: PeopleStore, deeds: Deeds) -> list[Any]:
         async with deeds.doing(grantor.name, "role.granted", about, before=before, after=after):
             await people.grant(order.person, Grant(order.role, organisation), grantor)
 
-    return [list_people, list_organisations, grant_here, grant_everywhere]
+    return [list_organisations, grant_here, grant_everywhere]

@@ -6,11 +6,13 @@ from typing import Final, TypeVar
 from litestar.exceptions import NotFoundException
 from msgspec import Struct
 
+from admin.queries import PAGE_ROWS
 from admin.services import Services
 from gateway.errors import ChangedMeanwhile
 from gateway.oversight.access import Person
-from gateway.store.batching.lists import BatchLists, BatchRow, FileRow, LineRow
+from gateway.store.batching.lists import LISTED_MAX, BatchLists, BatchRow, FileRow, LineRow
 from gateway.store.evidence.sink import AuditQuery
+from gateway.store.pages import Part
 from gateway.types import AuditRecord
 
 
@@ -18,6 +20,7 @@ RECORDS_MAX: Final = 5_000
 """Records that are looked at for batches from before there were sums of what each cost."""
 SHOWN_MAX: Final = 200
 ROLLUP_BATCHES: Final = 2
+STATE: Final = "state:"
 _Found = TypeVar("_Found")
 _LOST: Final = AuditRecord("outcome", "", "", 0)
 """In place of a record whose bytes are damaged, or gone with their segment."""
@@ -54,6 +57,18 @@ class BatchLine(Struct, frozen=True):
     """Whether that is all; of a batch from before there were such sums it may be a part."""
 
 
+class Found(Struct, frozen=True):
+    """What a filter finds of batches."""
+
+    part: Part[BatchRow]
+    names: dict[str, str]
+    """Of keys, by their ids."""
+    looked_at: int
+    """Words look through the newest LISTED_MAX of a state."""
+    among: int
+    """So many there are of it."""
+
+
 class BatchDesk:
     """Batches and files of one organisation at a time."""
 
@@ -78,6 +93,32 @@ class BatchDesk:
             cost_microusd=line.cost_microusd,
             is_all=line.is_all,
         )
+
+    async def found(self, organisation: str, text: str, first: int) -> Found:
+        """Some of the batches that a filter finds; words look through the newest of its state."""
+        words = text.lower().split()
+        states = [word.removeprefix(STATE) for word in words if word.startswith(STATE)]
+        if len(words) == len(states) <= 1:
+            part = await self.lists.page(organisation, "".join(states), first, PAGE_ROWS)
+            return Found(part, await self._names(organisation, part.rows), part.count, part.count)
+        rows = await self.lists.page(organisation, states[0] if states else "", 0, LISTED_MAX)
+        names = await self._names(organisation, rows.rows)
+        found = matching(rows.rows, text, names)
+        first = first if first < len(found) else 0
+        part = Part(tuple(found[first : first + PAGE_ROWS]), len(found), first)
+        return Found(part, names, len(rows.rows), rows.count)
+
+    async def _names(self, organisation: str, rows: Sequence[BatchRow]) -> dict[str, str]:
+        return await self._services.key_names.names(organisation, {row.key_id for row in rows})
+
+    async def lines(self, organisation: str) -> list[BatchLine]:
+        """The newest, with what each cost."""
+        return await self.with_costs(organisation, await self.lists.batches(organisation))
+
+    async def page(self, organisation: str, first: int, limit: int) -> Part[BatchLine]:
+        """Some of all of them, in the same order."""
+        part = await self.lists.page(organisation, "", first, limit)
+        return part.of(await self.with_costs(organisation, part.rows))
 
     async def with_costs(self, organisation: str, rows: Sequence[BatchRow]) -> list[BatchLine]:
         """What each of these batches cost, as it is added up while their lines end."""

@@ -1,5 +1,7 @@
 """Batches and files: their pages, and the JSON behind them."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from litestar import MediaType, Request, Response, get, post, route
@@ -7,7 +9,9 @@ from litestar.params import FromPath
 from litestar.response import Redirect
 
 from admin.access import needs, session_of
-from admin.batches.desk import BatchDesk, BatchDetail, BatchLine, matching
+from admin.batches.desk import BatchDesk, BatchDetail, BatchLine
+from admin.long_lists import list_of
+from admin.queries import PAGE_ROWS, first_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from gateway.errors import ChangedMeanwhile
@@ -23,7 +27,6 @@ API: Final = "/api/organisations/{organisation:str}/batches"
 API_FILES: Final = "/api/organisations/{organisation:str}/files"
 NO_CONTENT: Final = 204
 FILTER_CHARS_MAX: Final = 200
-SHOWN_MAX: Final = 200
 _P = Permission
 _HTML: Final = MediaType.HTML
 _READS: Final = needs(_P.TRAFFIC_READ)
@@ -41,16 +44,22 @@ def batch_routes(services: Services) -> list[Any]:
 
 def _api(desk: BatchDesk) -> list[Any]:
     @get(API, opt=_READS)
-    async def list_batches(organisation: FromPath[str]) -> list[BatchLine]:
-        return await desk.with_costs(organisation, await desk.lists.batches(organisation))
+    async def list_batches(
+        request: Asked, organisation: FromPath[str]
+    ) -> Response[Sequence[BatchLine]]:
+        whole = partial(desk.lines, organisation)
+        return await list_of(request, whole, partial(desk.page, organisation))
 
     @get(API + "/{batch:str}", opt=_READS)
     async def show_batch(organisation: FromPath[str], batch: FromPath[str]) -> BatchDetail:
         return await desk.detail(organisation, batch)
 
     @get(API_FILES, opt=_READS)
-    async def list_files(organisation: FromPath[str]) -> list[FileRow]:
-        return await desk.lists.files(organisation)
+    async def list_files(
+        request: Asked, organisation: FromPath[str]
+    ) -> Response[Sequence[FileRow]]:
+        whole = partial(desk.lists.files, organisation)
+        return await list_of(request, whole, partial(desk.lists.files_page, organisation))
 
     return [list_batches, show_batch, list_files]
 
@@ -112,20 +121,19 @@ def _listing(services: Services, desk: BatchDesk) -> list[Any]:
     @route(AT, http_method=READING, media_type=_HTML, opt=_READS)
     async def batches_page(request: Asked, organisation: FromPath[str]) -> Response[str]:
         text = request.query_params.get("q", "")[:FILTER_CHARS_MAX].strip()
-        rows = await desk.lists.batches(organisation)
-        names = await services.key_names.names(organisation, {row.key_id for row in rows})
-        found = matching(rows, text, names)
+        found = await desk.found(organisation, text, first_of(request))
+        part = found.part
         states = await desk.lists.states(organisation)
         return await services.shell.page(
             request,
             "batches/batches.html",
             "batches",
-            lines=await desk.with_costs(organisation, found[:SHOWN_MAX]),
-            found=len(found),
-            looked_at=len(rows),
+            lines=part.of(await desk.with_costs(organisation, part.rows)),
+            looked_at=found.looked_at,
+            among=found.among,
             total=sum(states.values()),
             states=states.items(),
-            names=names,
+            names=found.names,
             text=text,
         )
 
@@ -137,14 +145,14 @@ def _files(services: Services, desk: BatchDesk) -> list[Any]:
 
     @route(FILES, http_method=READING, media_type=_HTML, opt=_READS)
     async def files_page(request: Asked, organisation: FromPath[str]) -> Response[str]:
-        rows = await desk.lists.files(organisation)
+        part = await desk.lists.files_page(organisation, first_of(request), PAGE_ROWS)
         total, length_bytes = await desk.lists.kept(organisation)
-        names = await services.key_names.names(organisation, {row.key_id for row in rows})
+        names = await services.key_names.names(organisation, {row.key_id for row in part.rows})
         return await shell.page(
             request,
             "batches/files.html",
             "files",
-            rows=rows[:SHOWN_MAX],
+            part=part,
             total=total,
             length_bytes=length_bytes,
             names=names,

@@ -1,9 +1,10 @@
 """Costs and limits over the JSON API: what the pages of cost show and do, typed in and out."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, Literal
 
-import msgspec
-from litestar import Request, get, post
+from litestar import Request, Response, get, post
 from litestar.params import FromPath
 from msgspec import Struct
 
@@ -15,11 +16,14 @@ from admin.costs.limit_pages import tree_of
 from admin.costs.limits import LimitKeeper
 from admin.costs.pages import question_of
 from admin.costs.reader import CostReader, CostSummary
+from admin.long_lists import list_of
 from admin.services import Services
 from gateway.money.budgets import Limit, WindowKind
 from gateway.money.rates import RateLimit
 from gateway.oversight.access import Permission
+from gateway.store.money.budget_lists import BudgetLists
 from gateway.store.money.rate_limits import rate_mark
+from gateway.store.money.slices import Budget
 
 
 NO_CONTENT: Final = 204
@@ -61,6 +65,7 @@ def limit_api_routes(services: Services) -> list[Any]:
 def _reading(services: Services) -> list[Any]:
     reader, budgets = CostReader(services), services.budgets
     branches = BranchReader(services)
+    lists = BudgetLists(services.database, services.clock)
 
     @get(f"{_ROOT}/costs/summary", opt=needs(_P.COSTS_READ))
     async def summary(request: Request[Any, Any, Any], organisation: FromPath[str]) -> CostSummary:
@@ -74,14 +79,15 @@ def _reading(services: Services) -> list[Any]:
         return await tree_of(branches, request, organisation)
 
     @get(f"{_ROOT}/budgets", opt=needs(_P.BUDGETS_READ))
-    async def list_budgets(organisation: FromPath[str]) -> list[Any]:
-        every = await budgets.budgets()
-        own = await reader.own_keys(organisation, [budget.limit.account for budget in every])
-        return [
-            msgspec.to_builtins(budget)
-            for budget in every
-            if is_of(budget.limit.account, organisation, own)
-        ]
+    async def list_budgets(
+        request: Request[Any, Any, Any], organisation: FromPath[str]
+    ) -> Response[Sequence[Budget]]:
+        async def whole() -> list[Budget]:
+            every = await budgets.budgets()
+            own = await reader.own_keys(organisation, [each.limit.account for each in every])
+            return [each for each in every if is_of(each.limit.account, organisation, own)]
+
+        return await list_of(request, whole, partial(lists.page, organisation))
 
     return [summary, list_limits, list_budgets]
 

@@ -1,8 +1,10 @@
 """What keys may do over the JSON API: changed, proposed, decided."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
-from litestar import Request, get, post
+from litestar import Request, Response, get, post
 from litestar.params import FromPath
 from msgspec import Struct
 
@@ -10,6 +12,7 @@ from admin.access import needs, session_of
 from admin.bodies import body_of
 from admin.keys.reader import KeyReader
 from admin.keys.scoping import KeyScopeOrder, ScopeImpact, ScopeKeeper, ScopeOutcome
+from admin.long_lists import list_of
 from admin.services import Services
 from gateway.oversight.access import Permission
 from gateway.store.identity.key_scopes import KeyProposal
@@ -52,8 +55,11 @@ def scope_api_routes(services: Services) -> list[Any]:
         return await keeper.change(session_of(request).person, organisation, line, order)
 
     @get(_ALL, opt=needs(_P.KEYS_READ))
-    async def list_widenings(organisation: FromPath[str]) -> list[KeyProposal]:
-        return await keeper.scopes.of(organisation)
+    async def list_widenings(
+        request: Asked, organisation: FromPath[str]
+    ) -> Response[Sequence[KeyProposal]]:
+        whole = partial(keeper.scopes.of, organisation)
+        return await list_of(request, whole, partial(keeper.scopes.page, organisation))
 
     @get(f"{_ALL}/waiting", opt=needs(_P.KEYS_READ))
     async def waiting_widenings(organisation: FromPath[str]) -> list[WaitingWidening]:

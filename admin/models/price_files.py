@@ -5,7 +5,8 @@ what it would change, at any time; who may propose prices proposes it there, and
 may approve them, puts it in force with a fresh proof.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from litestar import MediaType, Request, Response, get, post, route
@@ -16,6 +17,7 @@ from msgspec import Struct
 from admin.access import needs, session_of
 from admin.bodies import body_of
 from admin.forms import form_of
+from admin.long_lists import list_of
 from admin.models.price_diff import PriceDiff
 from admin.models.price_keeping import PriceKeeper
 from admin.models.price_rights import refused_prices
@@ -202,8 +204,10 @@ def _api(services: Services, keeper: PriceKeeper) -> list[Any]:
 
 def _proposal_api(keeper: PriceKeeper) -> list[Any]:
     @get("/api/prices/proposals", opt=_READS)
-    async def list_proposals() -> list[PriceProposal]:
-        return await keeper.proposals.newest(LISTED_MAX)
+    async def list_proposals(request: Asked) -> Response[Sequence[PriceProposal]]:
+        return await list_of(
+            request, partial(keeper.proposals.newest, LISTED_MAX), keeper.proposals.page
+        )
 
     @post("/api/prices/files/{number:int}/propose", opt=_PROPOSES)
     async def propose_file(request: Asked, number: FromPath[int]) -> PriceProposal:

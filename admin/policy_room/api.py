@@ -138,16 +138,28 @@ def _reading(room: PolicyRoom) -> list[Any]:
         return await room.reader.level(organisation, place_of(organisation, level))
 
     @get(f"{LEVEL}/history", opt=reads)
-    async def history(request: Asking, organisation: Named, level: Named) -> dict[str, Any]:
-        events = await room.reader.store.history(place_of(organisation, level).name)
-        found: dict[str, Any] = {"events": msgspec.to_builtins(events)}
+    async def history(
+        request: Asking, organisation: Named, level: Named
+    ) -> Response[dict[str, Any]]:
+        name = place_of(organisation, level).name
+        listed = await list_of(
+            request,
+            partial(room.reader.store.history, name),
+            partial(room.reader.lists.history, name),
+        )
+        found: dict[str, Any] = {"events": msgspec.to_builtins(listed.content)}
         if at := MOMENT.of(request):
+            events = await room.reader.store.history(name)
             found["acting"] = msgspec.to_builtins(acting_at(events, moment_of(at, "UTC")))
-        return found
+        return Response(found, headers=listed.headers)
 
     @get(f"{LEVEL}/schedules", opt=reads)
-    async def schedules(organisation: Named, level: Named) -> list[Schedule]:
-        return await room.reader.schedules.of(place_of(organisation, level).name)
+    async def schedules(
+        request: Asking, organisation: Named, level: Named
+    ) -> Response[Sequence[Schedule]]:
+        name = place_of(organisation, level).name
+        table = room.reader.schedules
+        return await list_of(request, partial(table.of, name), partial(table.page, name))
 
     return [levels, vocabulary, level, history, schedules, *_versions(room)]
 

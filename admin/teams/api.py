@@ -1,13 +1,16 @@
 """Teams over the JSON API: what the pages of teams show and do, typed in and out."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
-from litestar import Request, get, post
+from litestar import Request, Response, get, post
 from litestar.params import FromPath
 from msgspec import Struct
 
 from admin.access import needs, session_of
 from admin.bodies import body_of
+from admin.long_lists import list_of
 from admin.services import Services
 from admin.teams.desk import TeamDesk
 from admin.teams.reader import TeamDetail, TeamLine, TeamReader
@@ -56,8 +59,11 @@ def team_api_routes(services: Services) -> list[Any]:
     reader, desk = TeamReader(services), TeamDesk(services)
 
     @get(_PATH, opt=needs(_P.KEYS_READ))
-    async def list_teams(organisation: FromPath[str]) -> list[TeamLine]:
-        return await reader.listed(organisation)
+    async def list_teams(
+        request: Asked, organisation: FromPath[str]
+    ) -> Response[Sequence[TeamLine]]:
+        whole = partial(reader.listed, organisation)
+        return await list_of(request, whole, partial(reader.page, organisation, ""))
 
     @get(_TEAM, opt=needs(_P.KEYS_READ))
     async def show_team(organisation: FromPath[str], team: FromPath[str]) -> TeamDetail:

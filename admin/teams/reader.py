@@ -97,9 +97,11 @@ class TeamReader:
         lines = await self._lines(organisation, teams)
         return sorted(lines, key=lambda line: (line.state == "archived", line.team.name))
 
-    async def page(self, organisation: str, state: str, first: int) -> Part[TeamLine]:
+    async def page(
+        self, organisation: str, state: str, first: int, limit: int = PAGE_ROWS
+    ) -> Part[TeamLine]:
         """Some of those in a state, or of all where it is empty, in the same order."""
-        part = await self.lists.page(organisation, state, first, PAGE_ROWS)
+        part = await self.lists.page(organisation, state, first, limit)
         names = [team.name for team in part.rows]
         lines = await self._lines(organisation, part.rows, names)
         return part.of(lines)

@@ -3,11 +3,11 @@
 Nothing here can be opened: names of files, ids of lines and what they say stay sealed.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, RowMapping, delete, func, not_, select, update
+from sqlalchemy import ColumnElement, delete, func, not_, select, update
 
 from gateway.batches import ACTIVE, OPEN
 from gateway.clock import Clock
@@ -15,6 +15,7 @@ from gateway.store.batching.files import kept_files
 from gateway.store.batching.leads import RECEIVING
 from gateway.store.engine import Database
 from gateway.store.held import is_held
+from gateway.store.pages import Part, part_of
 from gateway.store.schema.batches import batch_lines, batches
 from gateway.store.schema.rollup import batch_costs
 
@@ -108,13 +109,18 @@ class BatchLists(Struct, frozen=True):
     database: Database
     clock: Clock
 
-    async def batches(self, organisation: str) -> list[BatchRow]:
-        """The newest first, those that are still arriving left out."""
-        return await self._batches(_B.organisation == organisation)
+    async def batches(self, organisation: str, state: str = "") -> list[BatchRow]:
+        """The newest first, those that are still arriving left out; of one state if it is named."""
+        return [*(await self.page(organisation, state, 0, LISTED_MAX)).rows]
+
+    async def page(self, organisation: str, state: str, first: int, limit: int) -> Part[BatchRow]:
+        """Some of them, in the same order."""
+        mine = [_B.organisation == organisation, *([_B.state == state] if state else [])]
+        return await self._batches(mine, first, limit)
 
     async def batch(self, organisation: str, batch_id: str) -> BatchRow | None:
-        found = await self._batches(_B.organisation == organisation, _B.id == batch_id)
-        return found[0] if found else None
+        found = await self._batches([_B.organisation == organisation, _B.id == batch_id], 0, 1)
+        return found.rows[0] if found.rows else None
 
     async def states(self, organisation: str) -> dict[str, int]:
         """How many are kept, by their state; those that are still arriving left out."""
@@ -140,26 +146,27 @@ class BatchLists(Struct, frozen=True):
         async with self.database.reading() as connection:
             return {name: int(cost) for name, cost in await connection.execute(query)}
 
-    async def _batches(self, *which: ColumnElement[bool]) -> list[BatchRow]:
+    async def _batches(
+        self, which: Sequence[ColumnElement[bool]], first: int, limit: int
+    ) -> Part[BatchRow]:
         query = (
             select(*_SHOWN, *(_B[name] for name in _COUNTED))
             .where(*which, _B.state != RECEIVING, _B.keep_until_us > self.clock.utc_us())
             .order_by(_B.created_us.desc(), _B.id.desc())
-            .limit(LISTED_MAX)
-        )
-        lines = (
-            select(batch_lines.c.batch_id, batch_lines.c.state, func.count())
-            .join(batches, _B.id == batch_lines.c.batch_id)
-            .where(*which, _B.state.in_(ACTIVE))
-            .group_by(batch_lines.c.batch_id, batch_lines.c.state)
         )
         async with self.database.reading() as connection:
-            rows = (await connection.execute(query)).mappings().all()
-            counted = (await connection.execute(lines)).all()
+            part = await part_of(connection, query, first, limit, dict)
+            active = [row["id"] for row in part.rows if row["state"] in ACTIVE]
+            lines = (
+                select(batch_lines.c.batch_id, batch_lines.c.state, func.count())
+                .where(batch_lines.c.batch_id.in_(active))
+                .group_by(batch_lines.c.batch_id, batch_lines.c.state)
+            )
+            counted = (await connection.execute(lines)).all() if active else ()
         counts: dict[str, dict[str, int]] = {}
         for batch_id, state, count in counted:
             counts.setdefault(batch_id, {})[state] = count
-        return [_batch(row, counts.get(row["id"])) for row in rows]
+        return part.of(_batch(row, counts.get(row["id"])) for row in part.rows)
 
     async def lines(self, batch_id: str) -> list[LineRow]:
         """The first of its lines, while they are kept with it."""
@@ -175,11 +182,15 @@ class BatchLists(Struct, frozen=True):
 
     async def files(self, organisation: str) -> list[FileRow]:
         """The newest first."""
-        return await self._files(_F.organisation == organisation)
+        return [*(await self.files_page(organisation, 0, LISTED_MAX)).rows]
+
+    async def files_page(self, organisation: str, first: int, limit: int) -> Part[FileRow]:
+        """Some of them, in the same order."""
+        return await self._files([_F.organisation == organisation], first, limit)
 
     async def file(self, organisation: str, file_id: str) -> FileRow | None:
-        found = await self._files(_F.organisation == organisation, _F.id == file_id)
-        return found[0] if found else None
+        found = await self._files([_F.organisation == organisation, _F.id == file_id], 0, 1)
+        return found.rows[0] if found.rows else None
 
     async def kept(self, organisation: str) -> tuple[int, int]:
         """How many files are kept, and their length in bytes together."""
@@ -190,7 +201,9 @@ class BatchLists(Struct, frozen=True):
             count, length_bytes = (await connection.execute(query)).one()
         return int(count), int(length_bytes)
 
-    async def _files(self, *which: ColumnElement[bool]) -> list[FileRow]:
+    async def _files(
+        self, which: Sequence[ColumnElement[bool]], first: int, limit: int
+    ) -> Part[FileRow]:
         query = (
             select(
                 _F.id,
@@ -204,15 +217,14 @@ class BatchLists(Struct, frozen=True):
             )
             .where(*which, _F.is_whole, _F.expires_us > self.clock.utc_us())
             .order_by(_F.created_us.desc(), _F.id.desc())
-            .limit(LISTED_MAX)
         )
         # Once for all of them: asked of each file, it looks through all batches for each.
         used = select(_B.input_file_id, func.count().label("batches")).where(_B.state.in_(ACTIVE))
         async with self.database.reading() as connection:
-            rows = (await connection.execute(query)).all()
+            part = await part_of(connection, query, first, limit, dict)
             found = await connection.execute(used.group_by(_B.input_file_id))
             batches_of = {row.input_file_id: row.batches for row in found}
-        return [FileRow(*row, batches_of.get(row.id, 0)) for row in rows]
+        return part.of(FileRow(**row, batches=batches_of.get(row["id"], 0)) for row in part.rows)
 
     async def cancel(self, organisation: str, batch_id: str) -> bool:
         """Whether it could be cancelled; from now on no line of it begins."""
@@ -241,7 +253,7 @@ class BatchLists(Struct, frozen=True):
             return bool(kept.rowcount + gone.rowcount)
 
 
-def _batch(row: RowMapping, counts: dict[str, int] | None) -> BatchRow:
+def _batch(row: Mapping[str, Any], counts: dict[str, int] | None) -> BatchRow:
     values = dict(row)
     if counts is not None:
         values |= dict.fromkeys(_COUNTED, 0) | counts

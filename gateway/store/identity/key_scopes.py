@@ -85,6 +85,12 @@ class KeyScopes:
         """Whatever became of them, the newest first."""
         return (await self._read(_P.organisation == organisation, newest=True))[:LISTED_MAX]
 
+    async def page(self, organisation: str, first: int, limit: int) -> Part[KeyProposal]:
+        """Some of them, in the same order, also those that are older than any `of` gives."""
+        query = self._query(_P.organisation == organisation).order_by(_P.proposed_us.desc(), _P.id)
+        async with self._database.reading() as connection:
+            return await part_of(connection, query, first, limit, _proposal)
+
     async def of_key(self, organisation: str, key_id: str) -> list[KeyProposal]:
         """Of one key, whatever became of them, the newest first."""
         mine = (_P.organisation == organisation, _P.key_id == key_id)

@@ -17,6 +17,7 @@ from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.rollout.versions import same_person
 from gateway.store.engine import Database
 from gateway.store.money.price_files import PriceOrder, insert_first, next_number, put_in_force
+from gateway.store.pages import Part, part_of
 from gateway.store.schema.prices import price_orders, price_proposals
 
 
@@ -66,6 +67,12 @@ class PriceProposals:
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
         return [PriceProposal(**row) for row in rows]
+
+    async def page(self, first: int, limit: int) -> Part[PriceProposal]:
+        """Some of them, in the same order, also those that are older than any `newest` gives."""
+        query = select(price_proposals).order_by(_P.number.desc())
+        async with self._database.reading() as connection:
+            return await part_of(connection, query, first, limit, lambda row: PriceProposal(**row))
 
     async def proposers(self, places: Collection[int]) -> dict[int, str]:
         """Who proposed what became the orders at these places."""

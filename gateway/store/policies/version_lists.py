@@ -144,6 +144,12 @@ class VersionLists:
         async with self._database.reading() as connection:
             return await part_of(connection, query, 0, limit, event_of)
 
+    async def history(self, level: str, first: int, limit: int) -> Part[PolicyEvent]:
+        """Some of what was done on a level, in order."""
+        query = select(policy_events).where(_E.level == level).order_by(_E.place)
+        async with self._database.reading() as connection:
+            return await part_of(connection, query, first, limit, event_of)
+
     async def acts(
         self, level: str, actions: Sequence[str], until_us: int | None = None
     ) -> list[PolicyEvent]:

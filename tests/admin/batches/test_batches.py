@@ -8,7 +8,6 @@ from sqlalchemy import delete, update
 
 from admin.batches import desk
 from gateway.batches import LineCounts
-from gateway.store.batching import lists
 from gateway.store.batching.lists import BatchLists
 from gateway.store.engine import Database
 from gateway.store.schema.audit import audit_records
@@ -238,13 +237,15 @@ async def test_what_is_older_than_the_list_is_counted_and_can_be_opened(
             many.append(await seeding.batch(listener, database, key))
             listener.clock.advance(1)
     await owner(listener, browser)
-    monkeypatch.setattr(lists, "LISTED_MAX", 2)
+    monkeypatch.setattr(desk, "LISTED_MAX", 2)
     _, page = await browser.send("GET", FILES)
     assert "3 files, 7.6 KiB together." in page
-    assert "2 of 3" in page
+    assert "1–3 of 3" in page
     _, page = await browser.send("GET", AT)
     assert ("all 3<" in page, "in progress 3<" in page) == (True, True)
-    assert "2 of 2, among the newest 2" in page
+    assert ("1–3 of 3" in page, many[0][:18] in page) == (True, True)
+    _, page = await browser.send("GET", f"{AT}?q=nightly")
+    assert "Words are looked for in the newest 2 of 3." in page
     assert many[0][:18] not in page
     assert (await browser.send("GET", f"{AT}/{many[0]}"))[0].status == 200
     assert (await browser.send("GET", f"{FILES}/{files[0]}"))[0].status == 200

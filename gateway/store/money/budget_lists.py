@@ -1,0 +1,45 @@
+"""Limits of one organisation's accounts a page at a time, without reading those of all others."""
+
+from sqlalchemy import ColumnElement, and_, literal, not_, or_, select
+
+from gateway.clock import Clock
+from gateway.store.engine import Database
+from gateway.store.money.budget_rows import budget_of, is_end_user
+from gateway.store.money.slices import Budget, roll
+from gateway.store.pages import Part, part_of
+from gateway.store.schema.tables import budgets, virtual_keys
+
+
+class BudgetLists:
+    """Of one database."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def page(self, organisation: str, first: int, limit: int) -> Part[Budget]:
+        """In their present windows, by account; those of single end users left out."""
+        now_us = self._clock.utc_us()
+        query = (
+            select(budgets)
+            .where(_is_of(organisation), not_(is_end_user()))
+            .order_by(budgets.c.account, budgets.c.window_kind)
+        )
+        async with self._database.reading() as connection:
+            return await part_of(
+                connection, query, first, limit, lambda row: roll(budget_of(row), now_us)
+            )
+
+
+def _is_of(organisation: str) -> ColumnElement[bool]:
+    """A key's account does not say whose it is."""
+    account, keys = budgets.c.account, virtual_keys.c
+    own = select(literal("key:").concat(keys.id)).where(keys.organisation == organisation)
+    return or_(
+        account == f"org:{organisation}",
+        *(
+            account.startswith(f"{level}:{organisation}/", autoescape=True)
+            for level in ("ws", "proj", "user")
+        ),
+        and_(account.startswith("key:"), account.in_(own)),
+    )
