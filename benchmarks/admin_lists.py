@@ -118,6 +118,12 @@ ROOMS = {
     "finding a key": "/o/acme/find?q=service%2077",
     "people": "/people",
     "batches": "/o/acme/batches",
+    "files": "/o/acme/files",
+    "batches, over JSON": "/api/organisations/acme/batches?from=0",
+    "teams, over JSON": "/api/organisations/acme/teams?from=0",
+    "people, over JSON": "/api/people?from=0",
+    "budgets, over JSON": "/api/organisations/acme/budgets?from=0",
+    "history, over JSON": "/api/organisations/acme/policies/organisation/history?from=0",
     "a batch of 50,000 lines": f"/o/acme/batches/{BATCH_ID}",
 }
 EXPORTS = {
