@@ -118,7 +118,11 @@ def _typed_in(request: Request[Any, Any, Any]) -> list[tuple[str, str]]:
     """What stood in the form that was refused: the browser forgets it, as it keeps no page."""
     draft = draft_in(request)
     fields = draft.fields if draft else ()
-    return [(name.replace("_", " "), value) for name, value in fields if value.strip()]
+    return [
+        (name.replace("_", " "), value)
+        for name, value in fields
+        if value.strip() and name != "once"
+    ]
 
 
 class Screens:

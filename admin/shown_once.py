@@ -3,7 +3,8 @@
 Whoever presses twice without scripts sends a form twice, and a browser shows the second answer
 alone: the first one made the secret and would be thrown away with it. So a form that makes one
 carries a mark of its own, and what it was answered is kept here, in memory only, for who sends
-that form again. A form that was refused may be sent again anew.
+that form again. A form that was refused may be sent again anew. Forms that make something else of
+which two would be one too many, such as an incident with its clocks, are kept in the same way.
 """
 
 import asyncio
@@ -21,12 +22,13 @@ from gateway.clock import Clock
 
 FIELD: Final = "once"
 KEPT_S: Final = 60.0
-CREATED: Final = 201
+DONE: Final = (201, 303)
+"""Shown, or led to what was made."""
 Asked = Request[Any, Any, Any]
 
 
 class _Kept(Struct, frozen=True):
-    answer: Response[str]
+    answer: Response[Any]
     until_s: float
 
 
@@ -39,8 +41,8 @@ class ShownOnce:
         self._locks: dict[bytes, asyncio.Lock] = {}
 
     async def answer(
-        self, request: Asked, form: Form, make: Callable[[], Awaitable[Response[str]]]
-    ) -> Response[str]:
+        self, request: Asked, form: Form, make: Callable[[], Awaitable[Response[Any]]]
+    ) -> Response[Any]:
         """What `make` answers, or what it answered this form a moment ago."""
         if not form.text(FIELD):
             return await make()
@@ -52,7 +54,7 @@ class ShownOnce:
             if kept is not None and self._clock.monotonic_s() < kept.until_s:
                 return kept.answer
             answer = await make()
-            if answer.status_code == CREATED:
+            if answer.status_code in DONE:
                 self._kept[name] = _Kept(answer, self._clock.monotonic_s() + KEPT_S)
             return answer
 

@@ -13,6 +13,7 @@ from msgspec import Struct, json
 
 from admin.access import needs, session_of
 from admin.compliance.office import Office, in_words
+from admin.forms import form_of
 from admin.queries import PAGE_ROWS, first_of
 from admin.services import Services
 from admin.sign_in import SEE_OTHER
@@ -120,23 +121,32 @@ def _case_routes(services: Services, office: Office) -> list[Any]:
     async def search_or_open(
         request: Asked, organisation: FromPath[str], data: Form
     ) -> Response[Any]:
-        actor = session_of(request).person.name
-        if data.scope not in SCOPES:
-            raise RequestInvalid("One end user's, or the whole organisation's.", parameter="scope")
-        if data.scope == "user" and not data.user.strip():
-            return await showing(request, organisation, data, problem="Whose content is it?")
-        try:
-            with in_words():
-                if data.deed != OPEN:
-                    found = await _searched(office, actor, organisation, data)
-                    return await showing(request, organisation, data, found=found)
-                subject = office.subject_of(organisation, data.user) if data.scope == "user" else ""
-                case = await office.erasures.cases.open(
-                    actor, organisation, subject, data.law, data.ticket.strip()
+        async def made() -> Response[Any]:
+            actor = session_of(request).person.name
+            if data.scope not in SCOPES:
+                raise RequestInvalid(
+                    "One end user's, or the whole organisation's.", parameter="scope"
                 )
-        except RequestInvalid as error:
-            return await showing(request, organisation, data, problem=error.message)
-        return Redirect(f"/o/{organisation}/compliance/erasures/{case.id}", status_code=SEE_OTHER)
+            if data.scope == "user" and not data.user.strip():
+                return await showing(request, organisation, data, problem="Whose content is it?")
+            try:
+                with in_words():
+                    if data.deed != OPEN:
+                        found = await _searched(office, actor, organisation, data)
+                        return await showing(request, organisation, data, found=found)
+                    subject = (
+                        office.subject_of(organisation, data.user) if data.scope == "user" else ""
+                    )
+                    case = await office.erasures.cases.open(
+                        actor, organisation, subject, data.law, data.ticket.strip()
+                    )
+            except RequestInvalid as error:
+                return await showing(request, organisation, data, problem=error.message)
+            return Redirect(
+                f"/o/{organisation}/compliance/erasures/{case.id}", status_code=SEE_OTHER
+            )
+
+        return await services.shown_once.answer(request, await form_of(request), made)
 
     return [list_cases, search_or_open]
 

@@ -175,17 +175,6 @@ def _opening(services: Services, room: IncidentRoom) -> list[Any]:
             rules=[RULES[name] for name in await room.regimes(organisation)],
         )
 
-    async def ordered(request: Asked, form: Form) -> IncidentOrder:
-        zone = (await services.shell.way(request)).zone
-        now_us = services.clock.utc_us()
-        return IncidentOrder(
-            title=form.text("title"),
-            kind=form.text("kind", "other"),
-            ticket=form.text("ticket"),
-            filter=form.text("q"),
-            **{f"{name}_us": _moment(form, name, now_us, zone) for name in _TIMES},
-        )
-
     # An incident's id is drawn in hexadecimal digits, so none is ever called so.
     @route(AT + "/new", http_method=READING, media_type=_HTML, opt=_LEADS)
     async def new_incident(request: Asked, organisation: FromPath[str]) -> Response[str]:
@@ -193,20 +182,38 @@ def _opening(services: Services, room: IncidentRoom) -> list[Any]:
         return await form_page(request, organisation, given)
 
     @post(AT + "/new", media_type=_HTML, opt=_OPENS, status_code=SEE_OTHER)
-    async def open_incident(request: Asked, organisation: FromPath[str]) -> Response[Any]:
+    async def open_here(request: Asked, organisation: FromPath[str]) -> Response[Any]:
         form = await form_of(request)
-        try:
-            order = await ordered(request, form)
-            made = await room.open(session_of(request).person, organisation, order)
-        except RequestInvalid as error:
-            named = {error.parameter or "title": error.message}
-            return await form_page(request, organisation, form, named)
-        return Redirect(f"/o/{organisation}/compliance/incidents/{made.id}", status_code=SEE_OTHER)
 
-    return [new_incident, open_incident]
+        async def made() -> Response[Any]:
+            try:
+                order = await _ordered(services, request, form)
+                found = await room.open(session_of(request).person, organisation, order)
+            except RequestInvalid as error:
+                named = {error.parameter or "title": error.message}
+                return await form_page(request, organisation, form, named)
+            return Redirect(
+                f"/o/{organisation}/compliance/incidents/{found.id}", status_code=SEE_OTHER
+            )
+
+        return await services.shown_once.answer(request, form, made)
+
+    return [new_incident, open_here]
 
 
 _TIMES: Final = ("noticed", "since", "until")
+
+
+async def _ordered(services: Services, request: Asked, form: Form) -> IncidentOrder:
+    zone = (await services.shell.way(request)).zone
+    now_us = services.clock.utc_us()
+    return IncidentOrder(
+        title=form.text("title"),
+        kind=form.text("kind", "other"),
+        ticket=form.text("ticket"),
+        filter=form.text("q"),
+        **{f"{name}_us": _moment(form, name, now_us, zone) for name in _TIMES},
+    )
 
 
 def _moment(form: Form, name: str, now_us: int, zone: str) -> int:

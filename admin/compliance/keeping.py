@@ -88,16 +88,19 @@ def _hold_routes(services: Services, office: Office) -> list[Any]:
         status_code=SEE_OTHER,
     )
     async def set_hold(request: Asked, organisation: FromPath[str], data: Form) -> Response[Any]:
-        if not data.reason.strip():
-            problem = "A hold needs a reason: whoever is to release it reads it."
-            return await showing(request, organisation, data, problem, 400)
-        try:
-            subject = office.subject_of(organisation, data.user)
-        except RequestInvalid as error:
-            return await showing(request, organisation, data, error.message, error.status)
-        actor = session_of(request).person.name
-        await office.custody.set_hold(actor, organisation, subject, data.reason.strip())
-        return Redirect(f"/o/{organisation}/compliance/holds", status_code=SEE_OTHER)
+        async def made() -> Response[Any]:
+            if not data.reason.strip():
+                problem = "A hold needs a reason: whoever is to release it reads it."
+                return await showing(request, organisation, data, problem, 400)
+            try:
+                subject = office.subject_of(organisation, data.user)
+            except RequestInvalid as error:
+                return await showing(request, organisation, data, error.message, error.status)
+            actor = session_of(request).person.name
+            await office.custody.set_hold(actor, organisation, subject, data.reason.strip())
+            return Redirect(f"/o/{organisation}/compliance/holds", status_code=SEE_OTHER)
+
+        return await services.shown_once.answer(request, await form_of(request), made)
 
     return [holds, set_hold, *_release_routes(office, showing)]
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from admin.access import needs, session_of
 from admin.compliance.office import REVEALED_MAX, Office, in_words
+from admin.forms import form_of
 from admin.queries import PAGE_ROWS, first_of
 from admin.services import Services
 from admin.shell import PEEK, target_of
@@ -81,19 +82,24 @@ def _changing(services: Services, office: Office) -> list[Any]:
         status_code=SEE_OTHER,
     )
     async def ask(request: Asked, organisation: FromPath[str], data: Form) -> Response[Any]:
-        try:
-            with in_words():
-                asked = await office.custody.ask_reveal(
-                    session_of(request).person.name,
-                    organisation,
-                    data.request_id,
-                    reason=data.reason,
-                    ticket=data.ticket,
-                    minutes=_minutes(data.minutes.strip()),
-                )
-        except RequestInvalid as error:
-            return await asking(services, request, data, error.message)
-        return Redirect(f"/o/{organisation}/compliance/reveals/{asked.id}", status_code=SEE_OTHER)
+        async def made() -> Response[Any]:
+            try:
+                with in_words():
+                    asked = await office.custody.ask_reveal(
+                        session_of(request).person.name,
+                        organisation,
+                        data.request_id,
+                        reason=data.reason,
+                        ticket=data.ticket,
+                        minutes=_minutes(data.minutes.strip()),
+                    )
+            except RequestInvalid as error:
+                return await asking(services, request, data, error.message)
+            return Redirect(
+                f"/o/{organisation}/compliance/reveals/{asked.id}", status_code=SEE_OTHER
+            )
+
+        return await services.shown_once.answer(request, await form_of(request), made)
 
     return [ask, *_answering(services, office)]
 

@@ -166,21 +166,26 @@ def _making(services: Services, room: ReviewRoom) -> list[Any]:
         status_code=SEE_OTHER,
     )
     async def make(request: Asked, organisation: FromPath[str]) -> Response[Any]:
-        form = await form_of(request)
-        try:
-            order = ReviewOrder(
-                name=form.text("name"),
-                filter=form.text("q"),
-                room=form.text("room", "audit"),
-                every_days=form.whole("every_days", DAYS_MAX) or 0,
-                responsible=form.text("responsible"),
+        async def made() -> Response[Any]:
+            form = await form_of(request)
+            try:
+                order = ReviewOrder(
+                    name=form.text("name"),
+                    filter=form.text("q"),
+                    room=form.text("room", "audit"),
+                    every_days=form.whole("every_days", DAYS_MAX) or 0,
+                    responsible=form.text("responsible"),
+                )
+                made = await room.make(session_of(request).person, organisation, order)
+            except RequestInvalid as error:
+                return await form_page(
+                    request, organisation, form, {error.parameter or "name": error.message}
+                )
+            return Redirect(
+                f"/o/{organisation}/compliance/reviews/{made.id}", status_code=SEE_OTHER
             )
-            made = await room.make(session_of(request).person, organisation, order)
-        except RequestInvalid as error:
-            return await form_page(
-                request, organisation, form, {error.parameter or "name": error.message}
-            )
-        return Redirect(f"/o/{organisation}/compliance/reviews/{made.id}", status_code=SEE_OTHER)
+
+        return await services.shown_once.answer(request, await form_of(request), made)
 
     return [new_review, make]
 
