@@ -31,6 +31,7 @@ from gateway.store.custody.custody_lists import CustodyLists
 from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.custody.orders import Custody
 from gateway.store.engine import Database, open_database
+from gateway.store.evidence.numbered_places import require_what_was_numbered
 from gateway.store.evidence.packing import EvidencePacks
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.key_names import KeyNames
@@ -103,6 +104,8 @@ class Services(Struct, frozen=True):
     async def start(self, _: Litestar) -> None:
         await require_newest_schema(self.database)
         await require_right_keys(self.settings, self.database, self.clock)
+        directory = self.settings.path(self.settings.audit.directory)
+        await require_what_was_numbered(self.database, directory, self.log.worker)
         await self.log.start()
         self.upkeep.start()
 

@@ -179,6 +179,9 @@ class DataPlane:
         await require_newest_schema(self._database)
         await require_right_keys(self._settings, self._database, self._clock)
         await self._prices.start()
+        with patience():
+            # Before a segment is begun: one that is left behind contradicts what was numbered.
+            await self._integration.require_what_was_numbered()
         await self._audit.start()
         with patience():
             await self._integration.open()

@@ -26,6 +26,7 @@ from gateway.identity import Peppers
 from gateway.oversight.deeds import Deeds
 from gateway.rollout.versions import OF_MACHINE
 from gateway.store.engine import Database, open_database
+from gateway.store.evidence.numbered_places import require_what_was_numbered
 from gateway.store.identity.keys import KeyStore
 from gateway.store.identity.people import PeopleStore
 from gateway.store.identity.teams import TeamStore
@@ -67,7 +68,12 @@ def actor() -> str:
 async def opened_log(
     settings: Settings, keys: KeyWrapper | None = None
 ) -> AsyncIterator[SegmentedAuditLog]:
-    """Segments of the command line's own, for the length of one command."""
+    """Segments of the command line's own, for the length of one command.
+
+    Raises:
+        StartupRefused: they end before what the database has numbered of them.
+    """
+    await _require_whole(settings)
     log = await _started(settings, keys or master_key(settings))
     try:
         yield log
@@ -75,11 +81,24 @@ async def opened_log(
         await log.close()
 
 
+async def _require_whole(settings: Settings) -> None:
+    directory = settings.path(settings.audit.directory)
+    database = open_database(settings.database_url, pooled=False)
+    try:
+        await require_what_was_numbered(database, directory, _worker(settings))
+    finally:
+        await database.close()
+
+
+def _worker(settings: Settings) -> str:
+    return f"{settings.audit.worker}-operators"
+
+
 async def _started(settings: Settings, keys: KeyWrapper) -> SegmentedAuditLog:
     for left in reversed(range(_TRIES)):
         log = SegmentedAuditLog(
             settings.path(settings.audit.directory),
-            f"{settings.audit.worker}-operators",
+            _worker(settings),
             keys=keys,
             clock=SystemClock(),
             limits=AuditLimits(free_floor_bytes=settings.audit.free_bytes_min),

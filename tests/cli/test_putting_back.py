@@ -5,17 +5,18 @@ import re
 import sys
 
 import pytest
-from sqlalchemy import delete, insert
+from sqlalchemy import delete, insert, update
 
 from gateway.audit.merkle import HASH_BYTES
+from gateway.cli.deeds import opened_log
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
-from gateway.oversight.deeds import OPERATORS
+from gateway.oversight.deeds import OPERATORS, Deeds
 from gateway.oversight.workers import WorkerReport
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.awaited import AwaitedTable, await_records
 from gateway.store.evidence.tree import DatabaseAuditTrees
-from gateway.store.schema.audit import audit_awaited_records, audit_records
+from gateway.store.schema.audit import audit_awaited_records, audit_positions, audit_records
 from gateway.store.workers import WorkerTable
 from tests.cli.operator import Ended, Operator
 from tests.free_ports import free_port
@@ -160,3 +161,51 @@ async def test_the_schema_goes_down_under_workers_only_when_that_is_said(
     assert refused.status == 2
     assert "workers are running, and need the schema as it is: w7. Stop them" in refused.errors
     assert done.output == "schema: 0059\n"
+
+
+async def test_nobody_writes_where_records_were_numbered_that_are_not_there_any_more(
+    operator: Operator,
+) -> None:
+    """What was written there would never be numbered: a key would live, and no record say so."""
+
+    def types(*arguments: str) -> Ended:
+        return operator.config(*arguments)
+
+    await asyncio.to_thread(types, "budgets", "set", "org:acme", "1000")
+    await asyncio.to_thread(types, "audit", "export")  # It numbers the record.
+    own = operator.folder / "var" / "audit" / "w0-operators"
+    (newest,) = own.glob("*.log")
+    kept = newest.rename(newest.with_suffix(".kept"))
+    refused = await asyncio.to_thread(types, "budgets", "set", "org:acme", "2000")
+    left, listed = list(own.glob("*.log")), await asyncio.to_thread(types, "budgets", "list")
+    kept.rename(newest)
+    done = await asyncio.to_thread(types, "budgets", "set", "org:acme", "2000")
+
+    assert (refused.status, left) == (2, [])
+    assert "audit worker w0-operators: the database knows segment 1 up to byte" in refused.errors
+    assert "Restore the newest segments" in refused.errors
+    assert '"limit_microusd": 1000' in listed.output
+    assert done.status == 0
+
+
+async def test_the_admin_listener_does_not_start_where_its_own_records_are_gone(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEWRIGHT_ADMIN__PORT", str(free_port()))
+    settings = load_settings(operator.config_file)
+    async with opened_log(settings) as log:
+        await Deeds(log, SystemClock()).record("os:root", "a.deed", "acme")
+    await asyncio.to_thread(operator.config, "audit", "export")
+    folder = operator.folder / "var" / "audit"
+    database = open_database(settings.database_url)
+    async with database.writing() as connection:
+        # As though the admin listener had written it: the record is its own, and is not here.
+        await connection.execute(update(audit_positions).values(worker="w0-admin"))
+    await database.close()
+    ended = await asyncio.to_thread(
+        operator.starts, "admin", "serve", "--config", operator.config_file
+    )
+
+    assert ended.status == 2
+    assert "audit worker w0-admin: the database knows segment 1 up to byte" in ended.errors
+    assert not list(folder.glob("w0-admin/*.log"))

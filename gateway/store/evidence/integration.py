@@ -7,7 +7,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from gateway import rhythm
 from gateway.audit.checkpoints import open_signer
@@ -21,9 +20,7 @@ from gateway.audit.integrator import (
     TreeDamaged,
 )
 from gateway.audit.keys import KeyWrapper
-from gateway.audit.projection import RETIRED, START
 from gateway.audit.projector import ProjectionBroken, Projector
-from gateway.audit.segments import list_segments, segment_path, written_bytes
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
@@ -33,6 +30,7 @@ from gateway.store.engine import Database
 from gateway.store.evidence.cut_off import CutOff
 from gateway.store.evidence.deeds_again import DeedsAgain, needs_decision
 from gateway.store.evidence.gone_workers import GoneWorkers, LinesLeft
+from gateway.store.evidence.numbered_places import require_what_was_numbered
 from gateway.store.evidence.older_database import Older, OlderDatabase
 from gateway.store.evidence.recovery import Recovery
 from gateway.store.evidence.second_rows import SecondContents
@@ -120,6 +118,10 @@ class Integration:
         """Whether somebody retired this worker's name: nobody reads what it writes any more."""
         return self.projector.is_retired
 
+    async def require_what_was_numbered(self) -> None:
+        """Raises StartupRefused where segments of this worker were put back or removed."""
+        await require_what_was_numbered(self.database, self.directory, self._settings.worker)
+
     async def open(self) -> None:
         """Erase again what a backup brought back, project, and compare with what was signed.
 
@@ -144,7 +146,7 @@ class Integration:
             self._log.warning(Event.AUDIT_ERASED_AGAIN, count=again)
         for line in damaged:
             self._log.error(Event.AUDIT_KEY_DAMAGED, worker=line.worker, reason=str(line))
-        await self._require_what_was_numbered()
+        await self.require_what_was_numbered()
         older = await self._begin_recovery()
         is_behind = older is not None or await self.recovery.is_under_way()
         if is_behind:
@@ -202,29 +204,6 @@ class Integration:
             await self.recovery.awaited.await_decision(undecided)
         else:
             await self.recovery.awaited.finish()
-
-    async def _require_what_was_numbered(self) -> None:
-        """Refuse segments that end before what the database has numbered of them.
-
-        What was numbered had been synced. Going on would give places in the log a second time.
-        """
-        worker = self._settings.worker
-        segment, offset = here = (await self.sink.positions()).get(worker, START)
-        if here == RETIRED:
-            raise StartupRefused(
-                f"audit worker {worker}: this name was retired (`gatewright audit gone end`), and"
-                " nothing that it writes would be heard; give the worker a new name"
-            )
-        if offset == 0:
-            # It stands before a segment that was not begun when it looked: the one before is done.
-            segment, offset = segment - 1, 1
-        size = await asyncio.to_thread(_size_of, self.directory / worker, segment)
-        if segment and size is not None and size < offset:
-            raise StartupRefused(
-                f"audit worker {worker}: the database knows segment {segment} up to byte {offset},"
-                f" of which {size} are here: an old backup was restored, or records were removed."
-                " Restore the newest segments, or give the worker a new name"
-            )
 
     def integrator(self) -> Integrator:
         """The signer of checkpoints; its key is read, or made, the first time.
@@ -297,12 +276,3 @@ class Integration:
             return known
         await self.projector.catch_up()
         return await self.integrator().sign_now(organisation, size)
-
-
-def _size_of(folder: Path, segment: int) -> int | None:
-    """Bytes of a segment; 0 where the log ends before it, None where only this one is missing."""
-    try:
-        return written_bytes(segment_path(folder, segment))
-    except FileNotFoundError:
-        later = folder.is_dir() and any(known > segment for known in list_segments(folder))
-        return None if later else 0

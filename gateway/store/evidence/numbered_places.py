@@ -1,0 +1,50 @@
+"""Refuses to write a log whose segments end before what the database has numbered of them."""
+
+import asyncio
+from pathlib import Path
+
+from gateway.audit.projection import RETIRED, START
+from gateway.audit.segments import list_segments, segment_path, written_bytes
+from gateway.errors import StartupRefused
+from gateway.store.engine import Database
+from gateway.store.evidence.sink import DatabaseAuditSink
+
+
+async def require_what_was_numbered(database: Database, directory: Path, worker: str) -> None:
+    """Whoever begins to write as `worker` asks first: a worker, the admin listener, a command.
+
+    What was numbered had been synced. Going on would give places in the log a second time: what is
+    written there is never numbered, and the records that were there are not brought back any more.
+
+    Raises:
+        StartupRefused: segments were put back or removed, or the name was retired.
+        NotReady: the database does not answer.
+    """
+    segment, offset = here = (await DatabaseAuditSink(database).positions()).get(worker, START)
+    if here == RETIRED:
+        raise StartupRefused(
+            f"audit worker {worker}: this name was retired (`gatewright audit gone end`), and"
+            " nothing that it writes would be heard; give the worker a new name"
+        )
+    if offset == 0:
+        # It stands before a segment that was not begun when it looked: the one before is done.
+        segment, offset = segment - 1, 1
+    try:
+        size = await asyncio.to_thread(_size_of, directory / worker, segment)
+    except OSError as error:
+        raise StartupRefused(f"audit worker {worker}: {error}") from error
+    if segment and size is not None and size < offset:
+        raise StartupRefused(
+            f"audit worker {worker}: the database knows segment {segment} up to byte {offset},"
+            f" of which {size} are here: an old backup was restored, or records were removed."
+            " Restore the newest segments, or give the worker a new name"
+        )
+
+
+def _size_of(folder: Path, segment: int) -> int | None:
+    """Bytes of a segment; 0 where the log ends before it, None where only this one is missing."""
+    try:
+        return written_bytes(segment_path(folder, segment))
+    except FileNotFoundError:
+        later = folder.is_dir() and any(known > segment for known in list_segments(folder))
+        return None if later else 0
