@@ -141,7 +141,7 @@ class PriceDesk:
         told = (order.number, order.utc_us, order.actor, order.reason, proposed_by, order.place)
         try:
             prices = await self._services.prices.in_force(self._settings)
-            name = prices.source
+            name = prices.source if prices.number else name
             now = prices.catalogue
         except ConfigurationInvalid as error:
             return InForce(name, (), count, "", "", error.message, *told)

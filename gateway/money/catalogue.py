@@ -147,6 +147,17 @@ class Place(Struct, frozen=True):
     """See `gateway.types.Target.seals`."""
 
 
+def _first_wrong(tree: Mapping[str, object]) -> str:
+    """The first entry that is none; what checked them all says only that it is one of them."""
+    models = tree.get("models")
+    for name, entry in models.items() if isinstance(models, dict) else ():
+        try:
+            msgspec.convert(entry, Entry)
+        except msgspec.ValidationError:
+            return str(name)
+    return ""
+
+
 def load_catalogue(text: str, source: str) -> Catalogue:
     """Check a catalogue text.
 
@@ -164,7 +175,8 @@ def load_catalogue(text: str, source: str) -> Catalogue:
         catalogue = msgspec.convert(tree, Catalogue)
     except msgspec.ValidationError as error:
         reason, _, where = str(error).partition(" - at `$.")
-        raise ConfigurationInvalid(source, where.rstrip("`"), reason) from error
+        key = where.rstrip("`").replace("models[...]", f"models.{_first_wrong(tree)}")
+        raise ConfigurationInvalid(source, key, reason) from error
     for name, entry in catalogue.models.items():
         _check(entry, source, f"models.{name}")
     return catalogue

@@ -1,6 +1,7 @@
 """The catalogue in force: what ships with the gateway, and the enterprise's prices before it."""
 
 import asyncio
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -29,12 +30,18 @@ class PriceText(Struct, frozen=True):
 async def configured_prices(settings: Settings) -> PriceText:
     """What the configuration names, read off the loop; raises ConfigurationInvalid."""
     text = await asyncio.to_thread(read_price_file, settings)
-    return PriceText(text, settings.prices.file)
+    return PriceText(text, _source(settings))
 
 
 def prices_of(settings: Settings) -> PriceText:
     """The same at a start, before there is a loop; raises ConfigurationInvalid."""
-    return PriceText(read_price_file(settings), settings.prices.file)
+    return PriceText(read_price_file(settings), _source(settings))
+
+
+def _source(settings: Settings) -> str:
+    """Where the file is, for messages: an operator types the command anywhere."""
+    name = settings.prices.file
+    return str(settings.path(name)) if name else ""
 
 
 def read_price_file(settings: Settings) -> bytes:
@@ -43,11 +50,11 @@ def read_price_file(settings: Settings) -> bytes:
     Raises:
         ConfigurationInvalid: it cannot be read.
     """
-    name = settings.prices.file
+    name = _source(settings)
     if not name:
         return b""
     try:
-        with settings.path(name).open("rb") as file:
+        with Path(name).open("rb") as file:
             text = file.read(PRICE_FILE_BYTES_MAX + 1)
     except OSError as error:
         reason = error.strerror or "cannot be read"

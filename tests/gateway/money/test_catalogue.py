@@ -185,9 +185,9 @@ def test_all_three_tiers_are_on_offer_from_both_vendors() -> None:
     ("old", "new", "key"),
     [
         ("[models.m]", "[models.m", ""),
-        ('tier = "cheap"', 'tier = "best"', "models[...].tier"),
-        ("input_microusd_per_mtok = 1\n", "", "models[...]"),
-        ("input_microusd_per_mtok = 1", "input_microusd_per_mtok = 1.5", "models[...].input"),
+        ('tier = "cheap"', 'tier = "best"', "models.m.tier"),
+        ("input_microusd_per_mtok = 1\n", "", "models.m"),
+        ("input_microusd_per_mtok = 1", "input_microusd_per_mtok = 1.5", "models.m.input"),
         ("output_microusd_per_mtok = 2", "output_microusd_per_mtok = -2", "models.m.output"),
         ("batch_percent = 50", "batch_percent = 101", "models.m.batch_percent"),
         ("output_tokens_max = 10", "output_tokens_max = 0", "models.m.output_tokens_max"),
@@ -196,14 +196,14 @@ def test_all_three_tiers_are_on_offer_from_both_vendors() -> None:
         ('as_of = "2026-11-21"', 'as_of = "2026-11-31"', "models.m.as_of"),
         ('source = "somewhere"', 'source = ""', "models.m.source"),
         ('vendor = "v"', 'vendor = "v"\nparameters = { speed = "yes" }', "models.m.parameters"),
-        ('vendor = "v"', 'vendor = "v"\nparameters = { n = "some" }', "models[...].parameters"),
+        ('vendor = "v"', 'vendor = "v"\nparameters = { n = "some" }', "models.m.parameters"),
         ('vendor = "v"', 'vendor = "v"\nparameters = { n = "no" }', "models.m.parameters_as_of"),
         (
             'vendor = "v"',
             'vendor = "v"\nparameters = { n = "no" }\nparameters_as_of = "2026-11-22"',
             "models.m.parameters_source",
         ),
-        ('vendor = "v"', 'vendor = "v"\nsecret = "x"', "models[...]"),
+        ('vendor = "v"', 'vendor = "v"\nsecret = "x"', "models.m"),
     ],
 )
 def test_a_broken_catalogue_names_the_file_the_key_and_the_reason(

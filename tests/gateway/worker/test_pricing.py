@@ -152,8 +152,8 @@ def test_targets_cache_prompts_where_the_settings_let_them(
     [
         ("[models.ours", "not valid TOML"),
         (ENTRY.format(input=-1), "models.ours.input_microusd_per_mtok"),
-        (ENTRY.format(input='"free"'), "models"),
-        (ENTRY.format(input=1).replace("as_of", "as_off"), "models"),
+        (ENTRY.format(input='"free"'), "models.ours.input_microusd_per_mtok: Expected `int`"),
+        (ENTRY.format(input=1).replace("as_of", "as_off"), "models.ours: Object contains unknown"),
         (ENTRY.format(input=1) + ENTRY.format(input=1), "not valid TOML"),
         (ENTRY.format(input=1).replace(".ours]", ".theirs]"), "targets.ours.model"),
         ("#" * (PRICE_FILE_BYTES_MAX + 1), "is longer than"),
@@ -172,6 +172,8 @@ async def test_a_file_with_one_error_is_refused_as_a_whole_and_the_old_prices_ho
     assert enterprise.told == []
     assert [line["event"] for line in lines] == ["prices:refused"]
     assert says in lines[0]["reason"]
+    if not says.startswith("targets."):
+        assert lines[0]["reason"].startswith(f"{enterprise.file}: ")
     with pytest.raises(ConfigurationInvalid, match=says.replace(".", r"\.")):
         enterprise.watch()  # a start has no older prices to keep
 
