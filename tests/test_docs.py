@@ -1,9 +1,11 @@
 """The documents are kept true: what the code has stands in them, and what they show happens."""
 
+import ast
 import os
 import re
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DECISIONS = ROOT / "docs" / "decisions"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.joinpath("docs").rglob("*.md")])
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_INDEX = "\n## When something is wrong\n"
 RECORD = re.compile(r"(\d{4})-[a-z0-9-]+\.md")
 RECORD_SECTIONS = ["## Context", "## Decision", "## Price", "## What would change our mind"]
 GLOSSARY_WORDS = {
@@ -61,11 +64,16 @@ def page(name: str) -> str:
 def rows(name: str) -> dict[str, list[str]]:
     """The table rows of a page by the code word in their first cell."""
     found: dict[str, list[str]] = {}
-    for line in page(name).splitlines():
+    for line in page(name).replace(_index(), "").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
         if line.startswith("| `"):
             found.setdefault(cells[0].strip("`| "), cells)
     return found
+
+
+def _index() -> str:
+    """What an operator looks up by symptom; it names things that have a row of their own below."""
+    return page("docs/operations.md").partition(_INDEX)[2].partition("\n## ")[0]
 
 
 # --- operations ---------------------------------------------------------------------------------
@@ -133,6 +141,13 @@ def test_every_setting_stands_in_operations_with_its_default() -> None:
     assert wrong == []
 
 
+def test_no_setting_stands_in_operations_twice() -> None:
+    known = {key for key, _ in _settings(Settings, "")}
+    said = re.findall(r"^\| `([^`]+)` \|", page("docs/operations.md"), re.MULTILINE)
+
+    assert [key for key, count in Counter(said).items() if key in known and count > 1] == []
+
+
 def test_operations_documents_no_setting_that_is_not_there() -> None:
     known = {key for key, _ in _settings(Settings, "")}
     sections = {key.partition(".")[0] for key in known if "." in key}
@@ -156,6 +171,37 @@ def test_every_event_log_key_and_metric_stands_in_operations() -> None:
     assert [name for name in names if name not in table] == []
     assert [event.value for event in Event if event.value not in table] == []
     assert sorted(key for key in LOG_KEYS if f"`{key}`" not in text) == []
+
+
+def test_what_the_index_of_symptoms_quotes_is_what_the_program_says() -> None:
+    """An operator looks for the words that are on the screen: they change with the program's."""
+    cells = re.findall(r"^\| ([^|]*`[^|]*) \|", _index(), re.MULTILINE)
+    quoted = [span for cell in cells for span in re.findall(r"`([^`]+)`", cell)]
+    assert len(quoted) > 20
+    codes = {event.value for event in Event} | {each.code for each in _error_classes()}
+    with pytest.raises(msgspec.ValidationError) as unknown:
+        msgspec.convert({"mistyped": 1}, Settings)
+    said = [*_texts(), str(unknown.value)]
+
+    assert [
+        span
+        for span in quoted
+        if span not in codes
+        and not any(all(part in text for part in span.split("…")) for text in said)
+    ] == []
+
+
+def _texts() -> Iterator[str]:
+    """Every text of the gateway's source, with … where something is put in."""
+    for file in ROOT.joinpath("gateway").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(
+                    str(each.value) if isinstance(each, ast.Constant) else "…"
+                    for each in node.values
+                )
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
 
 
 def test_every_command_and_option_stands_in_operations() -> None:
