@@ -97,12 +97,22 @@ def list_workers(directory: Path) -> list[str]:
 
 
 def written_bytes(path: Path) -> int:
-    """Where what was written to a segment ends; raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Where what was written to a segment ends; the file's end where that cannot be read just now.
+
+    Raises:
+        FileNotFoundError: there is none.
+        OSError: nothing can be told of it.
+    """
     try:
-        return _written(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return _written(descriptor)
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return path.stat().st_size
 
 
 def _written(descriptor: int) -> int:
