@@ -138,6 +138,7 @@ OTHER_FIELDS: dict[str, Any] = {
     "until_us": 1,
     "value": "words",
     "version": 0,
+    "waiting": None,
     "was": None,
     "when": "true",
     "window": "month",

@@ -31,7 +31,7 @@ AHEAD_US_MAX: Final = 366 * 86_400_000_000
 LATE_US: Final = 60_000_000
 """From here on it is said by how much something came late."""
 _S = policy_schedules.c
-_IN_ORDER: Final = (_S.at_us, _S.created_us, _S.id)
+_IN_ORDER: Final = (_S.at_us, _S.created_us, _S.number, _S.id)
 _V = policy_versions.c
 _READY: Final = ("approved", "shadow", "canary")
 
