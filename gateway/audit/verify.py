@@ -13,7 +13,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from gateway.audit.checkpoints import SIGNERS_NAME
 from gateway.audit.frames import BadFrame
 from gateway.audit.keys import KEYS_NAME
 from gateway.audit.reckoning import OF_WORKER
@@ -186,8 +185,11 @@ class _Walk:
         self._unresolved: list[tuple[BadRecord, AuditRecord]] = []
 
     def _miss_all(self, folder: Path, worker: str) -> None:
-        """A worker without a segment never got to one, or had some: it makes its keys after one."""
-        if any((folder / name).exists() for name in (KEYS_NAME, SIGNERS_NAME)):
+        """A worker without a segment never got to one, or had some: it seals nothing before.
+
+        Its name may have signed: a command does, where no worker ever ran.
+        """
+        if (folder / KEYS_NAME).exists():
             self.bad.append(BadRecord(worker, 1, 0, "all its segments are gone"))
         else:
             self.notes.append(f"worker {worker} has no segments")
