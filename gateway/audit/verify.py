@@ -185,10 +185,7 @@ class _Walk:
         self._unresolved: list[tuple[BadRecord, AuditRecord]] = []
 
     def _miss_all(self, folder: Path, worker: str) -> None:
-        """A worker without a segment never got to one, or had some: it seals nothing before.
-
-        Its name may have signed: a command does, where no worker ever ran.
-        """
+        """It never got to one, or had some: it seals nothing before, though commands may sign."""
         if (folder / KEYS_NAME).exists():
             self.bad.append(BadRecord(worker, 1, 0, "all its segments are gone"))
         else:
@@ -207,9 +204,8 @@ class _Walk:
         try:
             for number in range(1, (numbers[-1] if numbers else 0) + 1):
                 is_last = number == numbers[-1]
-                before = (chain, end)
                 chain, end = self._check_segment(
-                    folder, worker, number, before, awaited, is_live=is_live
+                    folder, worker, number, (chain, end), awaited, is_live=is_live
                 )
                 if is_last:
                     self._check_tail(folder, worker, number, end, is_live=is_live)
