@@ -25,6 +25,8 @@ def pieces_of(items: Sequence[object]) -> list[str]:
         return []
     pieces: list[str] = []
     for item in items:
+        if item.__class__ is float and item.is_integer():
+            item = int(item)  # noqa: PLW2901 - some programs write every number with a point.
         if item.__class__ is not str and item.__class__ is not int:
             return []
         pieces.append(str(item))
@@ -35,7 +37,7 @@ def pieces_of(items: Sequence[object]) -> list[str]:
         return pieces
     # A number begins with no nought, a group of digits does.
     padded = [piece.zfill(_GROUP) for piece in pieces]
-    return padded if items[0].__class__ is int and _is_proved("".join(padded)) else []
+    return padded if items[0].__class__ is not str and _is_proved("".join(padded)) else []
 
 
 def _is_proved(said: str) -> bool:

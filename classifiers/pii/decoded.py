@@ -26,11 +26,19 @@ class Decoded(Struct, frozen=True):
         return f"Decoded(length={len(self.text)}, changes={len(self.places)})"
 
     def touches(self, start: int, end: int) -> bool:
-        """Whether a place of the decoded text owes anything to a change."""
+        """Whether a place of the decoded text owes anything to a change.
+
+        So does what stands right behind one: the digits of an escape lengthen the number there.
+        """
         index = bisect_right(self.places, end - 1) - 1
-        if index < 0 or self.places[index] + self.lengths[index] <= start:
+        if index < 0 or self.places[index] + self.lengths[index] < start:
             return False
-        return CUT not in self.text[start:end]
+        return CUT not in self.text[max(0, start - 1) : end]
+
+    def is_behind(self, start: int) -> bool:
+        """Whether a change ends where a place of the decoded text starts."""
+        index = bisect_right(self.places, start - 1) - 1
+        return index >= 0 and self.places[index] + self.lengths[index] == start
 
     def origin(self, start: int, end: int) -> tuple[int, int]:
         """The place in the original that a place of the decoded text came from."""

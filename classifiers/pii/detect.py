@@ -193,6 +193,9 @@ def _look_at(
         if not decoded.touches(finding.start, finding.end) or finding.score < disguise.least:
             continue
         start, end = decoded.origin(finding.start, finding.end)
+        if rounds < ROUNDS_MAX - 1 and decoded.is_behind(finding.start):
+            # With its escape: what that was decoded from is where another one was hiding.
+            start, _ = decoded.origin(finding.start - 1, finding.end)
         if disguise.on_ascii:
             start, end = view.origin(start), view.origin_end(end)
         name = f"{finding.detector}+{disguise.name}"

@@ -194,7 +194,7 @@ DISGUISES: Final = (
     Disguise("entity", r"&(?:#[0-9xX]|[a-z]{2,8};)", encodings.entities, hides_words=True),
     Disguise(
         "percent",
-        r"%[2-7][0-9A-Fa-f]|%[C-Fc-f][0-9A-Fa-f]%|[0-9]%0[0-9A-Da-d]",
+        r"%[2-7][0-9A-Fa-f]|%[C-Fc-f][0-9A-Fa-f]%|[0-9]%0[0-9A-Da-d]|%0[9ADad][0-9]",
         encodings.percents,
         hides_words=True,
     ),

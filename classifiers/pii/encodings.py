@@ -41,7 +41,7 @@ _UNSEEN_CODE: Final = r"(?:20[06]|00[aA][dD]|03[0-6]|[fF][eE][0fF])"
 ESCAPES: Final = (
     rf"\\u(?:00[2-7]|{_DIGIT_ROWS}|\{{)|(?:\\{{1,4}}u{_HAN_DIGIT}){{3}}|[0-9]\\{{1,4}}u{_UNSEEN_CODE}"
     r"|\\x(?:[2-7]|[c-fC-F][0-9a-fA-F]\\{1,4}x[89abAB])|\\U000"
-    r"|\\(?:0[4-7]|1[0-7]|3[0-7])[0-7]\\|%u(?:00|[fF][fF])|[0-9]\\[nrt]"
+    r"|\\(?:0[4-7]|1[0-7]|3[0-7])[0-7]\\|\\(?:040|(?:x|u00)0[9aAdD])[0-9]|%u(?:00|[fF][fF])|[0-9]\\[nrt]"
 )
 """How escapes begin that may hide a number, an address or a key; others are how JSON is written."""
 
@@ -74,7 +74,7 @@ _CODES = re.compile(r"(?<![0-9.])(?:[0-9]{2,3}(?:,\s{0,12}|[ ])){9,4096}[0-9]{2,
 _NUMBERS = re.compile("[0-9]+")
 CODES: Final = r"(?:[0-9]{2,3}(?:,\s{0,12}|[ ])){9}"
 _QUOTED = re.compile(r"(?:=[0-9A-F]{2}){1,4096}|=\r?\n")
-QUOTED: Final = r"=[2-7C-F][0-9A-F]=|[0-9A-Za-z]=\r?\n"
+QUOTED: Final = r"=[2-7C-F][0-9A-F]=|[0-9A-Za-z]=\r?\n|=3[AD][0-9]"
 _COMPRESSED: Final = (b"\x1f\x8b", b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")
 """How gzip and zlib begin."""
 _BOTH_HEADS: Final = 47
