@@ -152,7 +152,8 @@ def _look(text: str, budget: _Budget, rounds: int) -> Look:
         source = _SOURCES[hit]
         if isinstance(source, Disguise):
             # Inside a decoded view only encodings are decoded once more, and digits put together.
-            if rounds == ROUNDS_MAX or (rounds and source.is_read_inside):
+            is_first = rounds == ROUNDS_MAX
+            if not source.is_only_inside if is_first else rounds and source.is_read_inside:
                 more = _look_behind(source, text, view, budget, rounds - 1)
                 found += more.findings
                 views += more.views

@@ -25,7 +25,8 @@ TAGS: Final = "tags"
 SCATTERED: Final = "scattered"
 MARKUP: Final = "markup"
 SPELLED: Final = "spelled"
-_READ_INSIDE: Final = frozenset({SCATTERED, MARKUP, SPELLED})
+BARS: Final = "bars"
+_READ_INSIDE: Final = frozenset({SCATTERED, MARKUP, SPELLED, BARS})
 
 
 def _nothing_more(decoded: Decoded) -> list[Finding]:  # noqa: ARG001 - the shape of `also`.
@@ -46,6 +47,8 @@ class Disguise(Struct, frozen=True):
     least: float = 0.0
     # Findings that the disguise itself makes.
     also: Callable[[Decoded], list[Finding]] = _nothing_more
+    # In a text as it came another one reads more.
+    is_only_inside: bool = False
 
     @property
     def is_read_inside(self) -> bool:
@@ -153,6 +156,7 @@ def _mark_of(word: str) -> str:
 
 _SPACED = re.compile(r"(?<![A-Za-z0-9])(?:[A-Za-z0-9] ){5,60}[A-Za-z0-9](?![A-Za-z0-9])")
 _ODD = re.compile(r"[A-Za-z0-9]{1,8}(?: ?[_|*~+=#\\\u2022] ?[A-Za-z0-9]{1,8}){1,24}")
+_BARRED = re.compile(r"(?<![0-9])[0-9]{1,8}(?: ?[_|*~+#\\\u2022] ?[0-9]{1,8}){1,24}(?![0-9])")
 _LISTED = re.compile(r"[A-Z0-9]{1,8}(?:[,:;./\-] ?[A-Z0-9]{1,8}){1,24}(?![a-z])")
 
 
@@ -166,6 +170,11 @@ def _spaced_out(text: str) -> Iterator[Change]:
 def _odd_separators(text: str) -> Iterator[Change]:
     """Groups of letters and digits with marks between them that no identifier has."""
     yield from _glued(_ODD, text, numbers=True)
+
+
+def _bars(text: str) -> Iterator[Change]:
+    """Those marks between groups of digits alone, where what stands beside is another text."""
+    yield from _glued(_BARRED, text, numbers=True)
 
 
 def _other_separators(text: str) -> Iterator[Change]:
@@ -240,6 +249,15 @@ DISGUISES: Final = (
         on_ascii=True,
         needs_digits=True,
         least=0.55,
+    ),
+    Disguise(
+        BARS,
+        r"[0-9] ?[_|*~+#\\] ?[0-9]{1,8}",
+        _bars,
+        on_ascii=True,
+        needs_digits=True,
+        least=0.55,
+        is_only_inside=True,
     ),
     Disguise(
         "listed",
