@@ -60,6 +60,26 @@ def found_at(text: str, value: str) -> set[str]:
     }
 
 
+BEHIND = (
+    *("%20", "%2C", "%3A", "%0A", "%09", "%22", "%2F", "%5F", "%2520", "%252520"),
+    *("\\u0020", "\\x20", "\\u000a", "\\x0A", "\\040", "=3D", "=3A", "&#32;", "&nbsp;"),
+)
+
+
+@pytest.mark.parametrize("escape", BEHIND)
+@pytest.mark.parametrize("make", [samples.card, samples.aadhaar])
+def test_an_escape_does_not_lengthen_the_number_behind_it(
+    escape: str, make: Callable[[random.Random], str]
+) -> None:
+    value = make(random.Random(escape))
+    text = f"https://shop.example/?q=for{escape}{value} and more"
+
+    (found,) = find(text)
+
+    assert found.label in {"CREDIT_CARD", "IN_AADHAAR"}
+    assert text[found.start : found.end].endswith(value)
+
+
 @pytest.mark.parametrize("name", DISGUISES)
 @given(st.integers(0, 2**32))
 def test_a_card_is_found_in_every_disguise(name: str, seed: int) -> None:

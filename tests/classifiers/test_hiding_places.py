@@ -294,3 +294,8 @@ def test_more_is_decoded_only_where_something_is_encoded() -> None:
 def test_no_member_of_a_request_takes_a_value_apart_in_a_list(member: str, pieces: int) -> None:
     listed = [CARD[at : at + pieces] for at in range(0, len(CARD), pieces)]
     assert inspect({"model": "m", member: listed}).counts == {"CREDIT_CARD": 1}
+
+
+def test_groups_with_a_point_are_groups() -> None:
+    listed = [float(CARD[at : at + 4]) for at in range(0, len(CARD), 4)]
+    assert inspect({"anything": listed}).counts == {"CREDIT_CARD": 1}

@@ -1,15 +1,19 @@
 """Ids of calls and items are no secrets; what only stands in their place is read."""
 
+import base64
 import random
 import string
+import uuid
+import zlib
 from typing import Any
 
 import pytest
 
 from classifiers.identifiers import is_name
 from classifiers.inspection import inspect
+from classifiers.pii.labels import DataClass
 from classifiers.pii.scanner import load
-from tests.identifiers import aadhaar
+from tests.identifiers import aadhaar, card
 
 
 RANDOM = random.Random(11)
@@ -72,6 +76,41 @@ def test_whatever_else_stands_in_such_a_field_is_read(hidden: str) -> None:
     assert not is_name(hidden)
     for conversation in conversations(hidden, "msg_1"):
         assert inspect(conversation, scanner=SCANNER).counts
+
+
+CARD = card(11)
+
+
+def coded(text: bytes) -> str:
+    return base64.b64encode(text).decode().rstrip("=")
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        f"{CARD[:8]}-{CARD[8:12]}-{CARD[12:]}-8bad-c0ffeec0ffee",
+        f"call_abcd{CARD}",
+        f"call_{CARD}abcdef",
+        "call_" + coded(f"card\n{CARD}".encode()),
+        "fc_" + coded(f"Karte f\u00fcr J\u00f6rg: {CARD}".encode()),
+        "call_" + coded(zlib.compress(f"card {CARD}".encode())).replace("+", "a"),
+    ],
+)
+def test_no_name_has_a_number_of_somebodys_in_it(hidden: str) -> None:
+    assert not is_name(hidden)
+    for conversation in conversations(hidden, "msg_1"):
+        assert inspect(conversation, scanner=SCANNER).data_class >= DataClass.S3
+
+
+def test_names_that_chance_makes_are_names() -> None:
+    drawn_at = random.Random(7)
+    made = [
+        *(str(uuid.UUID(int=drawn_at.getrandbits(128), version=4)) for _ in range(2000)),
+        *(f"fc_{drawn_at.randbytes(24).hex()}" for _ in range(2000)),
+        *("call_" + "".join(drawn_at.choices(LETTERS, k=24)) for _ in range(2000)),
+    ]
+
+    assert sum(not is_name(name) for name in made) <= 4
 
 
 def test_a_name_elsewhere_is_a_text_like_any() -> None:

@@ -1,4 +1,4 @@
-"""Sensitive data in every place of a request, at every door: no managed target hears of it."""
+"""Sensitive data in every place of every request: no managed target hears of it."""
 
 import asyncio
 import base64
@@ -95,6 +95,12 @@ OTHERS: dict[str, object] = {
 }
 
 
+def _is_of_texts(there: object) -> bool:
+    """Whether one could go on in the next."""
+    parts = there if isinstance(there, list) else []
+    return bool(parts) and all(isinstance(each, dict) and "text" in each for each in parts)
+
+
 def filled(body: Body, place: Place) -> Iterator[tuple[str, Body]]:
     """The body with each of the values at a place, and as the name of what stands there."""
     there: Any = body
@@ -104,6 +110,9 @@ def filled(body: Body, place: Place) -> Iterator[tuple[str, Body]]:
     change: Callable[[object], Callable[[Any, str | int], None]] = put if is_leaf else added
     for name, said in (TEXTS | OTHERS).items():
         yield name, changed(body, place, change(said))
+    if _is_of_texts(there):
+        torn = [there[0] | {"text": f"no {CARD[:9]}"}, there[0] | {"text": f"{CARD[9:]} ok"}]
+        yield "torn over two parts", changed(body, place, put([*there, *torn]))
     if isinstance(place[-1], str):
         for name in ("card", "Aadhaar", "access key", "name of a card"):
             yield f"{name} as a name", changed(body, place, renamed(TEXTS[name]))
@@ -152,3 +161,30 @@ async def test_no_place_of_a_request_takes_it_out(
 
     assert not left
     assert 500 not in statuses
+
+
+TRAVELLING = (
+    *("user-agent", "anthropic-beta", "anthropic-version", "openai-organization", "openai-project"),
+    *("openai-beta", "x-request-id", "x-client-request-id", "idempotency-key", "x-stainless-lang"),
+    *("cookie", "referer", "traceparent", "tracestate", "baggage", "x-team", "accept-language"),
+    *("x-gatewright-tenant", "forwarded", "x-forwarded-for", "from", "via", "accept", CARD),
+)
+
+
+@pytest.mark.parametrize("path", DOORS)
+async def test_no_header_and_no_query_takes_it_out(
+    path: str, gateway: RunningGateway, own_upstreams: Upstreams, http: aiohttp.ClientSession
+) -> None:
+    key = {"authorization": f"Bearer {await gateway.issue_key()}"}
+    for name in TRAVELLING:
+        headers = key | {name: f"card {CARD}"}
+        async with http.post(gateway.url + path, json=DOORS[path], headers=headers) as reply:
+            assert CARD not in f"{await reply.text()} {reply.headers}", name
+    query = {"api-version": "2024-10-21", "card": CARD, CARD: "1"}
+    async with http.post(gateway.url + path, json=DOORS[path], headers=key, params=query) as reply:
+        assert CARD not in f"{await reply.text()} {reply.headers}"
+
+    calls = [(c.path, c.headers, c.body) for each in own_upstreams.managed for c in each.calls]
+    assert calls
+    assert CARD not in repr(calls)
+    assert CARD not in repr(await gateway.records())
