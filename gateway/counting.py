@@ -50,6 +50,10 @@ class Unpaid:
     def release(self, reservation: Reservation) -> Settlement:
         return self._ledger.release(reservation)
 
+    async def left_now_microusd(self, accounts: tuple[str, ...]) -> int | None:
+        """As last heard: counting writes nothing, and works without a database."""
+        return self._ledger.left_microusd(accounts)
+
     def left_microusd(self, accounts: tuple[str, ...]) -> int | None:
         return self._ledger.left_microusd(accounts)
 

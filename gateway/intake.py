@@ -155,8 +155,9 @@ class Intake:
     async def _admit(self, asked: Asked) -> Passage:
         """Decide, reserve, and write the intent down; after this bytes may leave."""
         arrival, principal, request = asked.arrival, asked.principal, asked.request
+        left_microusd = await self._ledger.left_now_microusd(asked.accounts)
         now_us = self.clock.utc_us()
-        ruling = self._ruling(asked, now_us)
+        ruling = self._ruling(asked, left_microusd, now_us)
         await self._turns
         content: bytes | None = request.raw
         if ruling.plan.audit_content != "encrypted":
@@ -201,7 +202,7 @@ class Intake:
             output=self._inspector.output_scan(request, obligations.scan_output),
         )
 
-    def _ruling(self, asked: Asked, now_us: int) -> routing.Ruling:
+    def _ruling(self, asked: Asked, left_microusd: int | None, now_us: int) -> routing.Ruling:
         """What policy says of it now."""
         principal, request = asked.principal, asked.request
         snapshot = asked.arrival.snapshot
@@ -209,7 +210,7 @@ class Intake:
             request,
             principal,
             asked.inspection,
-            self._ledger.left_microusd(asked.accounts),
+            left_microusd,
             now_us,
             snapshot.board,
             headers=routing.visible_headers(

@@ -337,8 +337,16 @@ class Ledger(Protocol):
         """Give all of it back. Once only."""
         ...
 
+    async def left_now_microusd(self, accounts: tuple[str, ...]) -> int | None:
+        """What `left_microusd` says, after asking where that was heard a minute ago or longer.
+
+        Raises:
+            NotReady: it has to be asked, and nobody answers.
+        """
+        ...
+
     def left_microusd(self, accounts: tuple[str, ...]) -> int | None:
-        """The least that is left on any limited account; None when none is limited."""
+        """The least that is left on any limited account, as last heard; None for no limit."""
         ...
 
     def limits_end_users(self, organisation: str) -> bool:

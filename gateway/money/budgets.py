@@ -295,6 +295,9 @@ class MemoryLedger:
     def release(self, reservation: Reservation) -> Settlement:
         return self.settle(reservation, 0)
 
+    async def left_now_microusd(self, accounts: tuple[str, ...]) -> int | None:
+        return self.left_microusd(accounts)
+
     def left_microusd(self, accounts: tuple[str, ...]) -> int | None:
         pots = self._find(accounts, self._clock.utc_us())
         return min((pot.free for pot in pots), default=None)

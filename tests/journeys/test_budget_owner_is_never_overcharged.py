@@ -9,7 +9,11 @@ import anthropic
 import openai
 import pytest
 
+from gateway.clock import SystemClock
 from gateway.money.catalogue import worst_cost
+from gateway.store.engine import open_database
+from gateway.store.money.leased_ledger import LeasedLedger
+from gateway.store.money.leases import LeaseTable
 from tests.faults.envelopes import STYLES, Caller, Style, ask, check_error, only_outcome
 from tests.running_gateway import CLAUDE_TARGET, GPT_TARGET, RunningGateway, Upstreams
 from tests.upstreams import Answer
@@ -96,6 +100,29 @@ async def test_many_requests_at_once_do_not_overspend_on_each_database(
     cost = sum(r.cost_microusd for r in (await gateway.records())[2:] if r.stage == "outcome")
     while gateway.plane.budget_left(("org:acme",)) != limit - cost:
         await asyncio.sleep(0.01)
+
+
+async def test_the_first_decision_after_a_rest_knows_what_other_workers_spent_meanwhile(
+    gateway: RunningGateway, http: aiohttp.ClientSession
+) -> None:
+    caller = Caller(gateway, http, await gateway.issue_key())
+    await gateway.limit("org:acme", 10**9)
+    database = open_database(gateway.settings.database_url)
+    try:
+        clock = SystemClock()
+        other = LeasedLedger(LeaseTable(database, clock), clock, "other")
+        await other.start()
+        other.settle(await other.reserve(("org:acme",), 10**8), 10**8)
+        await other.close()
+    finally:
+        await database.close()
+    assert gateway.plane.budget_left(("org:acme",)) == 10**9, "as it heard last"
+
+    reply = await caller.post("openai", ask("openai", model=CLAUDE_TARGET))
+
+    intent = (await gateway.records(reply.request_id))[0]
+    assert intent.facts is not None
+    assert intent.facts.budget_left_microusd == 9 * 10**8
 
 
 async def test_a_failed_request_costs_nothing(

@@ -131,6 +131,15 @@ class LeasedLedger:
     def release(self, reservation: Reservation) -> Settlement:
         return self.settle(reservation, 0)
 
+    async def left_now_microusd(self, accounts: tuple[str, ...]) -> int | None:
+        """See the port; what the database then leases ahead, the request itself will use."""
+        now_us, now_s = self._clock.utc_us(), self._clock.monotonic_s()
+        for part in self._held.paths.get(accounts) or self._held.path(accounts):
+            if now_us >= part.valid_until_us or now_s >= part.valid_until_s:
+                await self._ask_for({each.limit.key for each in self._short(accounts, 0)}, 0)
+                break
+        return self.left_microusd(accounts)
+
     def left_microusd(self, accounts: tuple[str, ...]) -> int | None:
         """See the port; what other workers hold is as last heard."""
         now_us, held = self._clock.utc_us(), self._held
@@ -237,7 +246,10 @@ class LeasedLedger:
         ]
 
     async def _ask_for(self, keys: Collection[BudgetKey], amount: int) -> None:
-        """Have the next exchange lease `amount` on each budget; all who wait share one."""
+        """Have the next exchange lease `amount` on each budget; all who wait share one.
+
+        Nothing is what is leased ahead while there is plenty, and the news.
+        """
         for key in keys:
             self._wanted[key] = self._wanted.get(key, 0) + amount
         if self._round is None:
@@ -256,7 +268,12 @@ class LeasedLedger:
             await self._exchange(claims)
 
     def _claim(
-        self, part: HeldSlice, *, wanted: int = 0, gives_back: bool = False, is_last: bool = False
+        self,
+        part: HeldSlice,
+        *,
+        wanted: int | None = None,
+        gives_back: bool = False,
+        is_last: bool = False,
     ) -> Claim:
         if gives_back:
             # Given back before it is reported: while we wait, nobody may reserve it any more.
@@ -267,8 +284,8 @@ class LeasedLedger:
             amount_microusd=part.amount,
             spent_microusd=part.spent,
             reserved_microusd=part.reserved,
-            wanted_microusd=wanted,
-            spare_microusd=self._slice_microusd if wanted else 0,
+            wanted_microusd=wanted or 0,
+            spare_microusd=0 if wanted is None else self._slice_microusd,
             is_last=is_last,
             booked_microusd=part.booked,
         )

@@ -156,8 +156,7 @@ def exchanged(
     left = budget.limit.limit_microusd - spent_now - leased_now
     need = max(target - amount, 0) if claim.wanted_microusd else 0
     spare = (left - need - _tight(budget.limit)) // _SPARE_PARTS
-    if claim.wanted_microusd:
-        need += max(min(claim.spare_microusd, spare), 0)
+    need += max(min(claim.spare_microusd, spare), 0)
     granted = max(min(need, left), 0)
     after = replace(budget, spent_microusd=spent_now, leased_microusd=leased_now + granted)
     return after, replace(lease, amount_microusd=amount + granted, spent_microusd=spent)

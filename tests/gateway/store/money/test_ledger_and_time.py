@@ -12,7 +12,7 @@ from gateway.store.engine import Database
 from gateway.store.money import held_slices
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
-from tests.gateway.store.money.ledgers import LossyTable, started
+from tests.gateway.store.money.ledgers import LossyTable, ledger_on, started
 
 
 pytestmark = pytest.mark.anyio
@@ -113,6 +113,65 @@ async def test_what_others_gave_back_is_heard_of_by_who_only_asks_what_is_left(
     assert ledger.left_microusd(ORG) == 0
     await ledger.flush()
     assert ledger.left_microusd(ORG) == 900
+    await ledger.close()
+    assert await sums(table) == (100, 0)
+
+
+async def test_whoever_decides_by_what_is_left_hears_it_first_where_that_was_long_ago(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    await table.set_limit(Limit(ORG[0], 10_000))
+    ledger, other = await started(table, clock), await started(table, clock, "other")
+    for each, amount in ((ledger, 100), (other, 900)):
+        await spend(each, amount)
+        await each.flush()
+
+    asked = table.exchanges
+    assert await ledger.left_now_microusd(ORG) == 9_900, "that was heard just now"
+    assert table.exchanges == asked
+    clock.advance(LAPSED_S)
+    both = await asyncio.gather(*(ledger.left_now_microusd(ORG) for _ in range(2)))
+    assert both == [9_000, 9_000], "the first one who asks already knows"
+    assert table.exchanges == asked + 1
+    assert await ledger.left_now_microusd(ORG) == 9_000
+    assert table.exchanges == asked + 1
+    for each in (ledger, other):
+        await each.close()
+    assert await sums(table) == (1_000, 0)
+
+
+async def test_who_asks_what_is_left_leases_what_the_request_then_takes(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    await table.set_limit(Limit(ORG[0], 10_000))
+    await table.set_limit(Limit(EACH, 5_000))
+    ledger = ledger_on(table, clock, slice_microusd=500)
+    await ledger.start()
+    assert await ledger.left_now_microusd(ANN) == 5_000
+    assert [leased for _, leased in [await sums(table), await sums(table, ANN[1])]] == [500, 500]
+    asked = table.exchanges
+    await spend(ledger, 300, ANN)
+    assert table.exchanges == asked
+
+    await spend(ledger, 4_600, ANN)
+    clock.advance(LAPSED_S)
+    assert await ledger.left_now_microusd(ANN) == 100
+    assert (await sums(table, ANN[1]))[1] == 0, "the last 2 % are for whoever needs them"
+    await ledger.close()
+
+
+async def test_what_is_left_is_not_guessed_where_nobody_answers(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    await table.set_limit(Limit(ORG[0], 1000))
+    ledger = await started(table, clock)
+    await spend(ledger, 100)
+    table.losses = 1
+    assert await ledger.left_now_microusd(ORG) == 900, "as long as it was heard lately"
+    clock.advance(LAPSED_S)
+    with pytest.raises(NotReady):
+        await ledger.left_now_microusd(ORG)
+    assert await ledger.left_now_microusd(ORG) == 900
     await ledger.close()
     assert await sums(table) == (100, 0)
 
