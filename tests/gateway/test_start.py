@@ -13,7 +13,7 @@ from gateway.cli.init import prepare
 UNUSED = {
     *("aiohttp", "alembic", "anthropic", "argon2", "asyncpg", "authlib", "boto3", "hvac"),
     *("httpx", "httpx2", "jinja2", "openai", "pydantic", "redis", "rich", "sklearn"),
-    *("sqlalchemy.dialects.postgresql", "torch", "triton"),
+    *("sqlalchemy.dialects.postgresql", "sqlalchemy.orm", "torch", "triton"),
 }
 
 
@@ -38,3 +38,24 @@ print(*sorted({UNUSED!r} & set(sys.modules)))
     )
 
     assert done.stdout.split() == []
+
+
+def test_who_asks_for_a_session_of_sqlalchemy_gets_a_whole_one() -> None:
+    program = """
+import sys
+import gateway
+from sqlalchemy.ext import asyncio as package
+assert "sqlalchemy.orm" not in sys.modules
+assert package.create_async_engine.__module__ == "sqlalchemy.ext.asyncio.engine"
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker
+from sqlalchemy.ext.asyncio.session import AsyncSession as its_own
+from sqlalchemy.orm import DeclarativeBase
+assert AsyncSession is its_own is package.AsyncSession
+assert issubclass(async_sessionmaker().class_, AsyncSession)
+print(hasattr(package, "nothing"), async_scoped_session.__module__)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert done.stdout.split() == ["False", "sqlalchemy.ext.asyncio.scoping"]
