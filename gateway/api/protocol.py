@@ -36,6 +36,19 @@ KEEP_ALIVE_S = 75.0
 UNREAD_S = 60.0
 """How long a caller may take nothing of what is sent to him before his connection is reset."""
 
+TAKEN_BYTES_MIN = 1024 * 1024
+"""What he has to take meanwhile of an answer that lies ready, or it is reset as well.
+
+A whole answer is held in memory until its last byte is taken, and may have tens of megabytes.
+"""
+
+PIPELINED_MAX = 16
+"""How many requests of a connection may wait for the one before them to be answered.
+
+Thousands fit into one read, and each answer lets the next read come: without a bound, who has no
+key fills the memory. No client that we know sends even a second one.
+"""
+
 _OVER_TCP = (socket.AF_INET, socket.AF_INET6)
 _UNREAD_MS: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
 """The kernel's own time for that (Linux, tcp(7)); elsewhere there is none."""
@@ -78,6 +91,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _is_head_complete = False
     _is_read_short = False
     _is_in_body = False
+    _taking: asyncio.TimerHandle | None = None
+    """Runs while there is much that the caller has not taken."""
     _timer: asyncio.TimerHandle | None = None
     """For what has to arrive soon: a head, or the rest of a body that was answered already."""
     _refusal = "This is not a request in HTTP/1.1 that could be read."
@@ -96,10 +111,40 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self._stop_taking()
         self.resting.remove(self)
         super().connection_lost(exc)
+        while self.pipeline:
+            # Never served; a scope that knows its line would wait for the collector.
+            self.pipeline.pop()[0].scope.pop(LINE, None)  # type: ignore[misc]
         if self.departure is not None:
             self.departure()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._expect_taken()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_taking()
+
+    def _expect_taken(self) -> None:
+        self._stop_taking()
+        left_bytes = self.transport.get_write_buffer_size()
+        self._taking = self.loop.call_later(UNREAD_S, self._look_at_taken, left_bytes)
+
+    def _look_at_taken(self, left_bytes: int) -> None:
+        """Of a stream no more is held than was just written, and its work has an end of its own."""
+        taken_bytes = left_bytes - self.transport.get_write_buffer_size()
+        if taken_bytes < TAKEN_BYTES_MIN and not self._is_serving:
+            self.transport.abort()
+        else:
+            self._expect_taken()
+
+    def _stop_taking(self) -> None:
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
 
     def data_received(self, data: bytes) -> None:
         self._is_read_short = len(data) <= self.limits.header_bytes_max
@@ -116,8 +161,15 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._wait_for(self.limits.header_receive_s)
 
     def send_400_response(self, msg: str) -> None:
-        """As uvicorn's, in words and in an envelope that both vendors' clients read."""
+        """As uvicorn's, in words and in an envelope that both vendors' clients read.
+
+        Said only where it is read as the answer to what was wrong: neither while a request before
+        it is served, nor in the middle of an answer.
+        """
         del msg
+        if not self._may_refuse:
+            self.transport.close()
+            return
         error = {"type": "invalid_request_error", "message": self._refusal, "param": None}
         tree = {"type": "error", "error": {**error, "code": "invalid_request"}}
         body = msgspec.json.encode(tree)
@@ -155,6 +207,12 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
 
+    @property
+    def _may_refuse(self) -> bool:
+        if not self._is_serving:
+            return True
+        return self._is_in_body and not self.pipeline and not self.cycle.response_started
+
     def _wait_for(self, most_s: float) -> None:
         self._stop_timer()
         self._timer = self.loop.call_later(most_s, self.transport.close)
@@ -175,13 +233,14 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_headers_complete(self) -> None:
-        self._is_head_complete = self._is_in_body = True
+        self._is_head_complete = True
         self.resting.remove(self)
         if self._timer is not None:
             self._stop_timer()
         if self._head_bytes or not self._is_read_short:
             self._check_head()
         self._check_form()
+        self._is_in_body = True
         scope: dict[str, object] = self.scope  # type: ignore[assignment]
         super().on_headers_complete()
         self.headers = _TRAILERS
@@ -210,8 +269,8 @@ class BoundedProtocol(HttpToolsProtocol):
             codings = [value.lower() for name, value in self.headers if name == _ENCODING]
             is_one = version == "1.1" and codings == [b"chunked"]
         # A fragment belongs into no request: here the path ends before it, elsewhere it may not.
-        if not is_one or b"#" in self.url:
-            raise ValueError("the request's head has no one meaning")
+        if not is_one or b"#" in self.url or len(self.pipeline) >= PIPELINED_MAX:
+            raise ValueError("the request's head has no one meaning, or too many wait before it")
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
