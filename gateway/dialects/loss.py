@@ -28,17 +28,6 @@ _FIELD = re.compile(r"\A[A-Za-z_.\-]{1,48}[0-9]{0,2}\Z")
 _OPAQUE = re.compile(r"\A[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12,44}\Z")
 
 
-_PLACES: Mapping[str, str] = {
-    "data_sources": "A request cannot name a place for an upstream to search",
-    "kv_transfer_params": "A request cannot name a place for an upstream to read its cache from",
-    "mcp_servers": "A request cannot name servers for an upstream to call",
-    "models": "A request cannot name other models for an upstream to ask: policy says which may",
-    "fallbacks": "A request cannot name other models for an upstream to ask: policy says which may",
-}
-"""Azure's own data, what vLLM's replicas tell each other (hosts, ports and credentials), and what
-routers behind us (OpenRouter, LiteLLM) ask in the place of the model that was decided on."""
-
-
 class Losses:
     """Names in the order they were lost, each once; and what may be lost only where that is set."""
 
@@ -139,19 +128,6 @@ def unsupported(place: str, reason: str, rule: int) -> FeatureUnsupported:
     `rule` is the one of the contract in docs/api.md that says so.
     """
     return FeatureUnsupported(f"{place}: {reason} (rule {rule}).", parameter=place)
-
-
-def check_no_places(tree: Mapping[str, object]) -> None:
-    """Refuse fields in which an upstream that knows them would be told where to connect to.
-
-    Raises:
-        FeatureUnsupported
-    """
-    if _PLACES.keys().isdisjoint(tree):
-        return
-    for name, reason in _PLACES.items():
-        if tree.get(name) is not None:
-            raise unsupported(name, reason, 56)
 
 
 def check_schema_wanted(target: Target, *, is_wanted: bool) -> None:

@@ -17,6 +17,7 @@ from gateway.dialects.loss import unsupported
 from gateway.dialects.openai_chat.stream_in import ChatStreamDecoder
 from gateway.dialects.openai_chat.stream_out import ChatPassThrough
 from gateway.dialects.openai_errors import OpenAIEnvelope
+from gateway.dialects.reserved import check_not_reserved
 from gateway.dialects.strict_json import Count, ModelName, PositiveInt, checked, decode_object
 from gateway.errors import UpstreamMalformed
 from gateway.estimate import estimate_input_tokens, estimate_longest_tokens
@@ -68,6 +69,9 @@ class OpenAIEmbeddings(OpenAIEnvelope):
     ) -> ChatRequest:
         del headers
         tree = decode_object(raw)
+        check_not_reserved(tree)
+        if tree.get("messages") is not None:
+            raise unsupported("messages", "Send text as `input`", 59)
         given = tree.get("input")
         for at, each in enumerate(given if isinstance(given, list) else ()):
             if not isinstance(each, str):

@@ -8,6 +8,7 @@ else there.
 from collections.abc import Iterable
 from typing import Final
 
+from gateway.dialects.reserved import NAMES
 from gateway.errors import RequestInvalid
 
 
@@ -23,6 +24,7 @@ WORDS: Final = frozenset(
         *("reasoning", "reasoning_effort", "output_config", "response_format", "text"),
         *("modalities", "audio", "prediction", "user", "safety_identifier", "metadata"),
         *("prompt_cache_key", "dimensions", "encoding_format"),
+        *NAMES,
     }
 )
 """What a request is judged, routed, reserved or recorded by, in any dialect."""

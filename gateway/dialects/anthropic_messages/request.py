@@ -16,12 +16,16 @@ from gateway.dialects.anthropic_messages.wire import (
 )
 from gateway.dialects.loss import check_schema_wanted, check_tier_priced, unsupported
 from gateway.dialects.parameters import MESSAGES_SAMPLING, unfit
+from gateway.dialects.reserved import check_not_reserved
 from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.dialects.unpriced import leave_out
 from gateway.estimate import estimate_input_tokens
 from gateway.ports import UpstreamBody
 from gateway.types import ChatRequest, Target
 
+
+_OWN = frozenset({"mcp_servers", *protocol.KEPT_HERE})
+"""Judged by their hosts, or left out."""
 
 _REQUIRED_OF_BLOCK = {
     "text": "text",
@@ -53,6 +57,7 @@ def read_request(
     """Check a body that was decoded, and what its headers ask for; raises like the above."""
     if tree.get("thread") is not None:
         raise unsupported("thread", "Send the whole history; threads are not held here", 56)
+    check_not_reserved(tree, but=_OWN)
     _check_container(tree.get("container"))
     wire = checked(tree, MessagesBody)
     _check(wire)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 _HOLDERS: Final = frozenset({"data", "file_data", "file", "image", "video", "audio", "path", "uri"})
 """Fields whose bytes may as well be an address."""
+_SOUNDS: Final = frozenset({"input_audio", "image_embeds", "audio_embeds", "uuid"})
 _SCHEME: Final = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:|\s*//")
 _INLINE: Final = "data:"
 _OWN_TOOLS: Final = ("function", "custom")
@@ -22,6 +23,12 @@ _TOOL_FIELDS: Final = 2
 def is_inline(address: str) -> bool:
     """Whether it brings its content along."""
     return address[: len(_INLINE)].lower() == _INLINE
+
+
+def carries(name: str) -> bool:
+    """Whether a field of a part may bring, or name, what is no text, in whatever letters."""
+    word = name.casefold()
+    return word.endswith("url") or word in _HOLDERS or word in _SOUNDS
 
 
 def in_part(part: object, place: str) -> Iterator[tuple[str, str]]:

@@ -8,12 +8,11 @@ import msgspec
 from gateway.admission.hosted_tools import offers_hosted_tools
 from gateway.dialects import body
 from gateway.dialects.loss import (
-    check_no_places,
     check_schema_wanted,
     check_tier_priced,
     unsupported,
 )
-from gateway.dialects.openai_chat.addresses import in_part, in_tools
+from gateway.dialects.openai_chat.addresses import carries, in_part, in_tools
 from gateway.dialects.openai_chat.wire import ChatBody, ChatMessage, ContentPart
 from gateway.dialects.parameters import (
     CHAT_WORDS,
@@ -23,6 +22,7 @@ from gateway.dialects.parameters import (
     reasons_at,
     unfit,
 )
+from gateway.dialects.reserved import check_not_reserved, check_part
 from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.dialects.unpriced import leave_out
 from gateway.estimate import estimate_input_tokens
@@ -34,6 +34,7 @@ INCLUDE_USAGE = b'{"include_usage":true}'
 NEWER, OLDER = "max_completion_tokens", "max_tokens"
 """Names of the limit; reasoning models at OpenAI refuse the older one."""
 _WORDS: Final = frozenset({"text", "refusal"})
+_WORDS_FIELDS: Final = 2
 _REQUIRED_OF_PART = {"text": "text", "refusal": "refusal", "image_url": "image_url", "file": "file"}
 """What a part of each kind holds; without it, it would be told of as something that is not text."""
 
@@ -45,7 +46,7 @@ def decode_request(raw: bytes, request_id: str) -> ChatRequest:
         FeatureUnsupported: it names something that the upstream holds; nobody could inspect it.
     """
     tree = decode_object(raw)
-    check_no_places(tree)
+    check_not_reserved(tree)
     wire = checked(tree, ChatBody)
     _check(wire)
     destinations: list[tuple[str, str]] = []
@@ -113,13 +114,25 @@ def _attachments(
                     place = f"messages[{index}].content[{position}].{required}"
                     raise invalid(place, "This field is required")
                 kind, length_bytes = _attachment(part)
+                told = tree["messages"][index]["content"][position]
                 if part.type not in _WORDS:
-                    told = tree["messages"][index]["content"][position]
-                    destinations += in_part(told, f"messages[{index}].content[{position}]")
+                    place = f"messages[{index}].content[{position}]"
+                    check_part(told, place)
+                    destinations += in_part(told, place)
+                elif len(told) > _WORDS_FIELDS:
+                    _check_words(told, f"messages[{index}].content[{position}]")
                 images += kind == "image"
                 documents += kind == "document"
                 attached_bytes += length_bytes
     return images, documents, attached_bytes
+
+
+def _check_words(part: Mapping[str, Any], place: str) -> None:
+    """Readers that go by a part's fields, and not by its type, would fetch or read the rest."""
+    for name, value in part.items():
+        if value is not None and carries(name):
+            reason = "A part of text brings nothing else; send this as a part of its own"
+            raise unsupported(f"{place}.{name}", reason, 56)
 
 
 def _attachment(part: ContentPart) -> tuple[str, int]:

@@ -6,10 +6,11 @@ import msgspec
 
 from gateway.admission.hosted_tools import check_tools_priced
 from gateway.dialects import body
-from gateway.dialects.loss import check_no_places, check_tier_priced, unsupported
+from gateway.dialects.loss import check_tier_priced, unsupported
 from gateway.dialects.openai_chat.request import with_usage_asked
 from gateway.dialects.openai_completions.wire import CompletionsBody
 from gateway.dialects.parameters import takes, unfit
+from gateway.dialects.reserved import check_not_reserved
 from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.estimate import estimate_input_tokens, estimate_longest_tokens
 from gateway.ports import UpstreamBody
@@ -29,7 +30,7 @@ _REFUSED: Mapping[str, str] = {
     "suffix": "Nothing is filled in before a suffix here",
     "prompt_logprobs": "Ask for `echo` with `logprobs`",
     "use_beam_search": "Beams are not searched here",
-    "prompt_embeds": "Send text; vectors cannot be inspected",
+    "messages": "Send them to /v1/chat/completions",
 }
 """What the answer would lack, or what nobody could read."""
 
@@ -43,7 +44,7 @@ def decode_request(raw: bytes, request_id: str) -> ChatRequest:
         FeatureUnsupported: it asks for what is done nowhere here, or what nobody could read.
     """
     tree = decode_object(raw)
-    check_no_places(tree)
+    check_not_reserved(tree)
     prompts = _listed(tree.get("prompt"))
     if any(not isinstance(each, str) for each in prompts):
         raise unsupported("prompt", _TEXT_ONLY, 59)

@@ -17,6 +17,7 @@ from gateway.dialects.parameters import (
     reasons_at,
     unfit,
 )
+from gateway.dialects.reserved import check_not_reserved
 from gateway.dialects.strict_json import checked, decode_object, invalid
 from gateway.dialects.unpriced import leave_out
 from gateway.estimate import estimate_input_tokens
@@ -72,6 +73,7 @@ def decode_request(raw: bytes, request_id: str) -> ChatRequest:
 
 def read_request(tree: Mapping[str, object], raw: bytes, request_id: str) -> ChatRequest:
     """Check a body that was decoded; raises like the above."""
+    check_not_reserved(tree)
     for name, reason in _HELD_ELSEWHERE.items():
         if tree.get(name):
             raise unsupported(name, reason, 56)

@@ -77,7 +77,8 @@ def test_a_server_of_a_tool_is_seen_and_a_function_s_schema_is_its_own(
 def test_no_other_model_and_no_server_is_asked_in_the_place_of_the_target(
     dialect: Any, name: str
 ) -> None:
-    said = {"messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi"}
+    chat_messages = {"messages": [{"role": "user", "content": "Hi"}]}
+    said = chat_messages if dialect == "openai_chat" else {"prompt": "Hi"}
     body = {"model": "m", name: ["another-model"]} | said
     with pytest.raises(FeatureUnsupported) as refusal:
         DIALECTS[dialect].decode_request(json.dumps(body).encode(), "req_1", [])
