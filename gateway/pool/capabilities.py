@@ -101,6 +101,7 @@ ENGINES: Final[Mapping[str, Capability]] = {
         memory_metrics={"kv_tokens": "sglang:max_total_num_tokens"},
         read_metric="sglang:prompt_tokens_total",
         generated_metric="sglang:generation_tokens_total",
+        cache_salt=True,
         bare_text=True,
     ),
     "tensorrt-llm": Capability(

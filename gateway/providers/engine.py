@@ -48,6 +48,8 @@ _PRIORITIES: Final[Mapping[str, bytes]] = {
     tier: b"%d" % place for place, tier in enumerate(SERVICE_TIERS)
 }
 """Engines that schedule by priority serve the lower number first."""
+_OURS_TO_SAY: Final = ("cache_salt", "extra_key", "priority")
+"""Whose cached prefixes a request may meet, and who goes first."""
 
 
 class EngineModel(Struct, frozen=True):
@@ -231,7 +233,7 @@ class EngineProvider(HttpProvider):
         able = self.capability
         if able.caller_headers:
             return call.body
-        changes: dict[str, bytes | None] = {"cache_salt": None, "priority": None}
+        changes: dict[str, bytes | None] = dict.fromkeys(_OURS_TO_SAY)
         if able.cache_salt and call.tenant:
             changes["cache_salt"] = b'"%b"' % self._salt(call.tenant, call.data_class).encode()
         if able.priority and self._config.priorities:
