@@ -42,7 +42,7 @@ _BLOCK_LENGTH = 1024
 _JSON_KINDS = frozenset({"tool_arguments", "arguments", "partial_json"})
 _QUOTED = re.compile(rb'"(?:%b)"' % "|".join(sorted(QUOTED_KEYS)).encode())
 _SPOKEN = "audio"
-_UNREADABLE = re.compile(rb'"(?:logprobs|token_ids|audio)"')
+_UNREADABLE = re.compile(rb'"(?:%b)"' % "|".join(sorted({*TOKEN_KEYS, _SPOKEN})).encode())
 _CALLERS = frozenset({"tools"})
 """What a response says again of its request."""
 _BINARY = "data:"

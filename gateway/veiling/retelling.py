@@ -33,8 +33,13 @@ _BLOCK = b'"content_block"'
 _CALLS = frozenset({"tool_calls", "function"})
 _ONCE = frozenset({"id", "type", "name"})
 """What only the first piece of a call in chat completions says."""
-TOKEN_KEYS: Final = frozenset({"logprobs", "token_ids"})
-"""What is told of the tokens that words were made of."""
+TOKEN_KEYS: Final = frozenset(
+    {
+        *("logprobs", "token_ids", "completion_probabilities", "meta_info", "hidden_states"),
+        "raw_output",
+    }
+)
+"""What is told of the tokens that words were made of; the last of SGLang and Fireworks."""
 _PIECE, _BESIDE = "delta", frozenset({"annotations"})
 """What a piece in chat completions says beside its words, and says once."""
 

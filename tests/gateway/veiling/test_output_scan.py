@@ -367,6 +367,9 @@ def test_what_is_masked_is_not_told_by_the_tokens_of_probabilities() -> None:
         assert b'"token"' not in made
         assert b"[REDACTED:CREDIT_CARD]" in made
         assert output_scan(None).unveiled(raw) == raw
+    for name in ("token_ids", "meta_info", "hidden_states", "raw_output"):
+        beside = {"choices": [{"message": message, name: {"of_tokens": tokens}}]}
+        assert b"of_tokens" not in output_scan().unveiled(msgspec.json.encode(beside)), name
     harmless = answered_with({"logprobs": True, "n": 1})
     assert output_scan().unveiled(harmless) == harmless
 
