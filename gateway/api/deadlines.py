@@ -28,6 +28,10 @@ class Deadlines:
     def remove(self, owner: object) -> None:
         self._due.pop(owner, None)
 
+    def longest(self) -> object | None:
+        """Who was added first of all that are there."""
+        return next(iter(self._due), None)
+
     def _look(self) -> None:
         """Ring those whose time is over; the first of the others says when to look again."""
         loop = asyncio.get_running_loop()

@@ -20,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from gateway.api.crowd import Crowd, connections_permitted
 from gateway.api.deadlines import Deadlines
 from gateway.api.exchange import LINE
 from gateway.configuration.settings import Limits
@@ -28,10 +29,8 @@ from gateway.configuration.settings import Limits
 READ_BYTES = 256 * 1024
 """What one read of the event loop may bring of an earlier body before a head begins."""
 
-
 KEEP_ALIVE_S = 75.0
 """How long a connection may rest between two requests."""
-
 
 UNREAD_S = 60.0
 """How long a caller may take nothing of what is sent to him before his connection is reset."""
@@ -87,6 +86,8 @@ class BoundedProtocol(HttpToolsProtocol):
     resting: ClassVar[Deadlines]
     """One timer for all of a listener's connections; uvicorn sets and cancels one per request."""
 
+    crowd: ClassVar[Crowd]
+
     _head_bytes = 0
     _is_head_complete = False
     _is_read_short = False
@@ -103,6 +104,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.departure: Callable[[], None] | None = None
+        self.crowd.enter(self, self.connections)
         self._wait_for(self.limits.header_receive_s)
         connection = transport.get_extra_info("socket")
         if _UNREAD_MS is not None and connection.family in _OVER_TCP:
@@ -113,6 +115,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_timer()
         self._stop_taking()
         self.resting.remove(self)
+        self.crowd.leave(self)
         super().connection_lost(exc)
         while self.pipeline:
             # Never served; a scope that knows its line would wait for the collector.
@@ -235,6 +238,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_head_complete = True
         self.resting.remove(self)
+        self.crowd.leave(self)
         if self._timer is not None:
             self._stop_timer()
         if self._head_bytes or not self._is_read_short:
@@ -384,7 +388,12 @@ class CallerLine:
         cycle.on_response()
 
 
-def bounded_protocol(limits: Limits) -> type[BoundedProtocol]:
-    """The protocol class for these limits; uvicorn makes one object of it per connection."""
-    own = {"limits": limits, "resting": Deadlines(KEEP_ALIVE_S)}
+def bounded_protocol(limits: Limits, connections_max: int = 0) -> type[BoundedProtocol]:
+    """The protocol class for these limits; uvicorn makes one object of it per connection.
+
+    `connections_max` is 0 for what this process may open.
+    """
+    resting = Deadlines(KEEP_ALIVE_S)
+    crowd = Crowd(connections_max or connections_permitted(), resting)
+    own = {"limits": limits, "resting": resting, "crowd": crowd}
     return type("ConfiguredProtocol", (BoundedProtocol,), own)

@@ -1,0 +1,56 @@
+"""How many connections a listener has at once: the log and the database need open files, too.
+
+Whoever only opens connections is not asked who he is. When there are too many, one that asks for
+nothing makes room for a newcomer: first the oldest that has not sent a head yet, then the one that
+rests for longest between two requests. A request that is being served is never ended for it.
+"""
+
+import asyncio
+import resource
+from collections.abc import Sized
+from typing import Final, Protocol, cast
+
+from gateway.api.deadlines import Deadlines
+
+
+RESERVED_SHARE: Final = 4
+"""One file of so many is for what is not a caller: upstreams, segments, the database."""
+
+
+class Caller(Protocol):
+    """A caller's connection."""
+
+    transport: asyncio.Transport
+
+
+def connections_permitted() -> int:
+    """How many callers this process may have, by how many files it may open; 0 for any number."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 0 if files == resource.RLIM_INFINITY else max(files - files // RESERVED_SHARE, 1)
+
+
+class Crowd:
+    """The connections of one listener that are asked for nothing; belongs to one event loop."""
+
+    __slots__ = ("_fresh", "_most", "_resting")
+
+    def __init__(self, most: int, resting: Deadlines) -> None:
+        self._most = most
+        self._fresh: dict[Caller, None] = {}
+        self._resting = resting
+
+    def enter(self, caller: Caller, all_of_them: Sized) -> None:
+        """A connection came; another one, or itself, is ended where there are too many."""
+        if self._most and len(all_of_them) > self._most:
+            oldest = next(iter(self._fresh), None) or cast(Caller | None, self._resting.longest())
+            if oldest is None:
+                caller.transport.abort()
+                return
+            self.leave(oldest)
+            self._resting.remove(oldest)
+            oldest.transport.abort()
+        self._fresh[caller] = None
+
+    def leave(self, caller: Caller) -> None:
+        """It asks for something, or is gone."""
+        self._fresh.pop(caller, None)
