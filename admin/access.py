@@ -20,11 +20,11 @@ from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 from admin.interrupted import Draft, back_to, carried_in, draft_of
 from admin.protection import SAFE_METHODS
 from admin.token_sessions import TokenSessions
+from gateway.actors import NOBODYS, TOKENS_NAME
 from gateway.clock import Clock
-from gateway.errors import StartupRefused
+from gateway.errors import Forbidden, StartupRefused
 from gateway.oversight.access import (
     STEP_UP,
-    TOKENS_NAME,
     Grant,
     Permission,
     Person,
@@ -41,8 +41,16 @@ TOKEN_PERSON = Person(
     TOKENS_NAME,
     "Admin token",
     frozenset({Grant("platform_admin", "*"), Grant("security_admin", "*")}),
+    of_token=True,
 )
 """Whoever has the token of the settings: the first to sign in, before there are people."""
+
+BY_PEOPLE = frozenset(
+    {"policy.drafted", "policy.approve", "prices.proposed", "prices.approved", "key.widened"}
+    | {"reveal.asked", "reveal.approved", "hold.released", "erasure.asked", "content.erased"}
+    | {"incident.closed", "worker.retirement_asked", "worker.retired"}
+)
+"""Deeds that take two people, either part: of nobody's the token's sessions are no part."""
 
 Where = Literal["organisation", "some", "everywhere"]
 PUBLIC: dict[str, Any] = {"access": "public"}
@@ -144,6 +152,8 @@ class AccessGuard:
             await self._check_there(session.person, access, organisation)
         elif not _allows_beyond(session.person, access, where):
             raise PermissionDeniedException("no role permits this")
+        if session.person.of_token and handler.opt.get("records") in BY_PEOPLE:
+            raise Forbidden(NOBODYS)
         age_us = self._clock.utc_us() - session.proved_us
         if access in STEP_UP and not 0 <= age_us <= STEP_UP_S * 1_000_000:
             draft = draft_in(connection)

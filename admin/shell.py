@@ -17,6 +17,7 @@ from admin.preferences import Preferences, preferences_of
 from admin.rail import Line, places_of, rail_of
 from admin.screens import Screens
 from admin.undo import Undo, offered
+from gateway.actors import NOBODYS
 from gateway.clock import Clock
 from gateway.configuration.sections import CurrencySettings
 from gateway.oversight.access import EVERYWHERE, Permission, Person, allows
@@ -53,6 +54,8 @@ class Frame(Struct, frozen=True):
     now_us: int
     undo: Undo | None = None
     """What was done a moment ago, and may be undone."""
+    nobodys: str = NOBODYS
+    """What who came by the admin token is told where two people are needed."""
 
     def may(self, permission: str) -> bool:
         """Whether whoever looks may do this in the page's organisation."""

@@ -13,6 +13,7 @@ from admin.compliance.duties import DUTIES, PLACES, Duty
 from admin.compliance.judging import Known, Prices, Standing, standing_of
 from admin.compliance.office import Office
 from admin.services import Services
+from gateway.actors import same_person
 from gateway.audit.disk import Disk
 from gateway.audit.integrator import CheckpointFiles
 from gateway.credentials import master_key
@@ -20,7 +21,7 @@ from gateway.errors import RequestInvalid
 from gateway.obligations import REGIMES, TITLES
 from gateway.oversight.access import Permission, Person
 from gateway.oversight.deeds import OPERATORS
-from gateway.rollout.versions import State, same_person
+from gateway.rollout.versions import State
 from gateway.store.custody.incidents import Incident, IncidentStore, Running
 from gateway.store.custody.keeping import retention_of
 from gateway.store.custody.regimes import RegimeChoice, RegimeTable, checked

@@ -17,9 +17,9 @@ from admin.forms import form_of
 from admin.queries import PAGE_ROWS, first_of
 from admin.services import Services
 from admin.sign_in import SEE_OTHER
+from gateway.actors import same_person
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
-from gateway.rollout.versions import same_person
 from gateway.store.custody.erasing import Consequences
 from gateway.store.custody.erasure_cases import ErasureCase, certified
 

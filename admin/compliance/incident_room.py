@@ -8,6 +8,7 @@ from msgspec import Struct, structs
 from msgspec.structs import asdict
 
 from admin.services import Services
+from gateway.actors import same_person
 from gateway.clock import DAY_US
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.obligations import BY_NAME
@@ -300,7 +301,7 @@ class IncidentRoom:
                 if not await self.store.ask_close(incident, person.name, conclusion):
                     raise ChangedMeanwhile("somebody was faster")
             return structs.replace(incident, closing_by=person.name, conclusion=conclusion)
-        if person.name == incident.closing_by:
+        if same_person(person.name, incident.closing_by):
             raise RequestInvalid("an incident is closed by a second person", parameter="close")
         # Their own words are no agreement either: they did not see that somebody asks.
         agreed = order.conclusion or None if order.agreed is None else order.agreed

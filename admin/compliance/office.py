@@ -15,6 +15,7 @@ from admin.compliance.desk import PackDesk
 from admin.compliance.incident_room import IncidentLine
 from admin.forms import as_sentence
 from admin.services import Services
+from gateway.actors import same_person
 from gateway.audit.export import export_records
 from gateway.audit.integrator import SignedCheckpoint
 from gateway.clock import DAY_US, WEEK_US
@@ -23,7 +24,6 @@ from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.oversight.access import Permission
-from gateway.rollout.versions import same_person
 from gateway.store.custody.custody_lists import CustodyLists, RevealFigures
 from gateway.store.custody.erasing import Consequences, Erasures
 from gateway.store.custody.erasure_cases import ErasureCase

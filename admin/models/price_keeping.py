@@ -7,10 +7,10 @@ from litestar.exceptions import NotFoundException, PermissionDeniedException
 from admin.models.price_rights import OWN
 from admin.models.prices import Comparison, PriceDesk
 from admin.services import Services
+from gateway.actors import same_person
 from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.money.price_file import configured_prices
 from gateway.oversight.access import Permission, Person, allows
-from gateway.rollout.versions import same_person
 from gateway.store.money.price_files import CONFIGURED, PriceOrder
 from gateway.store.money.price_proposals import PriceProposal
 

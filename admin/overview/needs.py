@@ -13,11 +13,11 @@ from admin.keys.lines import spending_of
 from admin.keys.scope_rights import refused_widening
 from admin.services import Services
 from admin.system.retirement_rights import refused_retirement
+from gateway.actors import same_person
 from gateway.clock import DAY_US, WEEK_US
 from gateway.drift.anomalies import EXCESS_MIN_MICROUSD
 from gateway.oversight.access import Permission, Person, allows
 from gateway.oversight.workers import standing
-from gateway.rollout.versions import same_person
 from gateway.store.attention import Attention
 from gateway.store.custody.reveal_reports import RevealReports
 from gateway.store.custody.reviews import ReviewStore

@@ -8,8 +8,8 @@ from admin.models.price_rights import refused_prices
 from admin.policy_room.places import Place, may, place_named
 from admin.shell import Badge
 from admin.system.retirement_rights import refused_retirement
+from gateway.actors import same_person
 from gateway.oversight.access import Permission, Person, allows
-from gateway.rollout.versions import same_person
 from gateway.store.custody.custody_lists import CustodyLists
 from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.evidence.retirements import Retirements

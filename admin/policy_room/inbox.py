@@ -23,11 +23,11 @@ from admin.policy_room.weighing import Weight
 from admin.queries import Query
 from admin.system.retirement_rights import refused_retirement
 from admin.system.retiring import more_than_shown
+from gateway.actors import same_person
 from gateway.batching.left_open import LeftBehind
 from gateway.configuration.guarding import wider
 from gateway.oversight.access import Permission, Person, allows
 from gateway.oversight.key_scope import ScopeChange
-from gateway.rollout.versions import same_person
 from gateway.store.custody.custody_lists import CustodyLists
 from gateway.store.custody.erasing import Consequences
 from gateway.store.custody.erasure_attempts import Attempt

@@ -24,18 +24,12 @@ from admin.policy_room.room import (
 )
 from admin.policy_room.wording import defaults_in_words
 from admin.queries import PAGE_ROWS, first_of
+from gateway.actors import same_person
 from gateway.clock import SECOND_US
 from gateway.configuration.guarding import wider
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
-from gateway.rollout.versions import (
-    Acting,
-    PolicyEvent,
-    PolicyVersion,
-    acting_at,
-    former_of,
-    same_person,
-)
+from gateway.rollout.versions import Acting, PolicyEvent, PolicyVersion, acting_at, former_of
 from gateway.store.policies.guard import ACTOR
 from gateway.store.policies.version_lists import ACTS, WENT_LIVE
 from policies.difference import amendments

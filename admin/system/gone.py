@@ -16,10 +16,10 @@ from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.system.retirement_rights import refused_retirement
 from admin.system.retiring import GonePage, GoneWorker
+from gateway.actors import same_person
 from gateway.batching.left_open import LeftBehind
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.oversight.access import Permission
-from gateway.rollout.versions import same_person
 from gateway.store.evidence.retirements import Retirement
 
 

@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from gateway.actors import same_person
 from gateway.oversight.access import Permission, Person, allows
-from gateway.rollout.versions import same_person
 from gateway.store.evidence.retirements import Retirement
 
 

@@ -14,6 +14,7 @@ from litestar.exceptions import NotFoundException, PermissionDeniedException
 from msgspec import Struct, structs, to_builtins
 
 from admin.system.retirement_rights import OWN
+from gateway.actors import same_person
 from gateway.audit.disk import Disk
 from gateway.audit.lifelessness import WorkerLives, lock_if_here
 from gateway.audit.projector import ProjectionBroken
@@ -25,7 +26,6 @@ from gateway.configuration.settings import Settings
 from gateway.errors import AuditUnavailable, ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.oversight.access import Permission, Person, allows
 from gateway.oversight.deeds import Deeds
-from gateway.rollout.versions import same_person
 from gateway.store.engine import Database
 from gateway.store.evidence.recovery import projector_for
 from gateway.store.evidence.retirements import Retirement, Retirements, Shown

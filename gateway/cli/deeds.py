@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
+from gateway.actors import OF_MACHINE
 from gateway.audit.device import AuditLimits
 from gateway.audit.keys import KeyWrapper
 from gateway.audit.writer import SegmentedAuditLog
@@ -24,7 +25,6 @@ from gateway.credentials import master_key, pepper
 from gateway.errors import StartupRefused
 from gateway.identity import Peppers
 from gateway.oversight.deeds import Deeds
-from gateway.rollout.versions import OF_MACHINE
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.numbered_places import require_what_was_numbered
 from gateway.store.identity.keys import KeyStore

@@ -10,6 +10,8 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
+from gateway.actors import TOKENS_NAME
+
 
 EVERYWHERE = "*"
 Role = Literal[
@@ -100,8 +102,13 @@ STEP_UP = frozenset(
 """What is done only by somebody who proved a moment ago who they are."""
 
 
-TOKENS_NAME = "admin-token"
-"""Whoever signs in with the token of the settings; no name of anybody's."""
+APPROVING = frozenset(
+    {_P.POLICIES_APPROVE, _P.KEYS_APPROVE, _P.PRICES_APPROVE, _P.CONTENT_APPROVE_REVEAL}
+    | {_P.CONTENT_APPROVE_ERASURE, _P.WORKERS_APPROVE_RETIREMENT}
+)
+"""What is only ever the second person's part; nothing of the admin token's is a second person."""
+
+
 PROVIDER = "oidc-provider"
 """The OpenID provider itself, where it ends somebody's session."""
 NAMES_OF_PARTS = frozenset(
@@ -127,6 +134,8 @@ class Person(Struct, frozen=True):
     title: str = ""
     grants: frozenset[Grant] = frozenset()
     is_disabled: bool = False
+    of_token: bool = False
+    """The admin token itself, or somebody who came in by a link that it made."""
 
 
 def allows(person: Person, permission: Permission, organisation: str | None = None) -> bool:
@@ -135,7 +144,7 @@ def allows(person: Person, permission: Permission, organisation: str | None = No
     Without an organisation only a grant that holds everywhere counts: what concerns all of them is
     nothing for somebody who belongs to one.
     """
-    if person.is_disabled:
+    if person.is_disabled or (person.of_token and permission in APPROVING):
         return False
     return any(
         permission in ROLE_PERMISSIONS[grant.role]

@@ -18,6 +18,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gateway.actors import NOBODYS, TOKENS_NAME, same_person
 from gateway.configuration.guarding import GuardRules
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.types import Principal
@@ -30,8 +31,6 @@ State = Literal["draft", "approved", "rejected", "shadow", "canary", "live", "re
 Action = Literal["approve", "reject", "shadow", "canary", "publish", "stop", "withdraw"]
 
 INSTALLATION: Final = ""
-OF_MACHINE: Final = "os:"
-"""Before the name of whoever typed a command: no person's name holds a colon."""
 PERCENT: Final = 100
 _STEPS: Final[Mapping[Action, tuple[frozenset[State], State]]] = {
     "approve": (frozenset({"draft"}), "approved"),
@@ -141,21 +140,11 @@ def step(version: PolicyVersion, action: Action, actor: str) -> State:
     if version.state not in sources:
         raise RequestInvalid(f"version {version.number} is {version.state}: it cannot {action}")
     if action == "approve" and same_person(actor, version.author):
-        raise Forbidden("A policy is approved by somebody else than its author.")
+        of_token = version.author == TOKENS_NAME
+        raise Forbidden(
+            NOBODYS if of_token else "A policy is approved by somebody else than its author."
+        )
     return state
-
-
-def same_person(one: str, other: str) -> bool:
-    """Names are compared without case and blanks, so that `Ann` does not approve `ann `.
-
-    A user of the machine counts as the person of the same name: who proposed something in the
-    pages does not approve it from a shell.
-    """
-    return _name_of(one) == _name_of(other)
-
-
-def _name_of(actor: str) -> str:
-    return actor.strip().casefold().removeprefix(OF_MACHINE)
 
 
 class Level(Struct, frozen=True):

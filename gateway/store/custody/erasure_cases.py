@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Struct, structs
 from sqlalchemy import ColumnElement, Select, func, insert, select, update
 
+from gateway.actors import same_person
 from gateway.clock import DAY_US, HOUR_US, Clock
-from gateway.rollout.versions import same_person
 from gateway.store.batching.vendor_copies import VendorCopies, VendorCopy
 from gateway.store.custody.erasure_attempts import ErasureAttempts
 from gateway.store.custody.orders import Custody, CustodyRefused

@@ -13,10 +13,10 @@ from typing import Any
 from msgspec import Struct
 from sqlalchemy import ColumnElement, Table, and_, func, insert, or_, select, update
 
+from gateway.actors import same_person
 from gateway.clock import MINUTE_US, Clock, SteadyClock
 from gateway.oversight.deeds import Deeds
 from gateway.ports import AuditLog
-from gateway.rollout.versions import same_person
 from gateway.store.engine import Database
 from gateway.store.schema.audit import audit_checkpoints, audit_sequences
 from gateway.store.schema.custody import audit_holds, audit_reveals

@@ -13,11 +13,11 @@ from msgspec.structs import asdict, replace
 from sqlalchemy import ColumnElement, RowMapping, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.actors import same_person
 from gateway.audit.projection import START, Position
 from gateway.audit.second import SECOND_SUFFIX
 from gateway.clock import Clock
 from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
-from gateway.rollout.versions import same_person
 from gateway.store.engine import Database
 from gateway.store.evidence.gone_workers import GONE_AFTER_S
 from gateway.store.evidence.retiring import Retired, retire_within

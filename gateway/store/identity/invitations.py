@@ -2,6 +2,8 @@
 
 Of a link only a digest is kept. Whoever makes one could follow it themselves; so it is worth
 nothing unless they may give every role that its person holds, when it is made and when it is used.
+Who follows one that the admin token made, or somebody whom it let in, counts as the token where two
+people are needed: until a person, or the operator at the machine, lets them in anew.
 """
 
 import asyncio
@@ -15,10 +17,10 @@ from sqlalchemy import Select, delete, select
 from sqlalchemy import update as update_rows
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.actors import OF_MACHINE
 from gateway.clock import Clock
 from gateway.errors import Forbidden, RequestInvalid, Unauthenticated
 from gateway.oversight.access import NAMES_OF_PARTS, Person, may_grant
-from gateway.rollout.versions import OF_MACHINE
 from gateway.secrets.passwords import hash_password
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
@@ -97,7 +99,7 @@ class Invitations:
         `known` are people who are not kept in the database.
         """
         async with self._database.reading() as connection:
-            return await self._whose(connection, code, known)
+            return (await self._whose(connection, code, known))[0]
 
     async def redeem(self, code: str, password: Secret[str], known: Sequence[Person] = ()) -> str:
         """Set the password of whom the code lets in, and sign them in; the id is told once.
@@ -116,20 +118,23 @@ class Invitations:
         async with self._database.writing() as connection:
             # Locked before the link, in the order of whoever disables them.
             await connection.execute(_locked(name))
-            await self._whose(connection, code, known)
+            _, of_token = await self._whose(connection, code, known)
             # Whoever deletes it has it: of two who are as fast, one finds nothing.
             gone = delete(invitations).where(invitations.c.digest == _digest(code))
             if not (await connection.execute(gone)).rowcount:
                 raise Unauthenticated(REFUSAL)
             change = update_rows(people).where(people.c.name == name)
-            await connection.execute(change.values(password_hash=hashed))
+            await connection.execute(change.values(password_hash=hashed, of_token=of_token))
             await connection.execute(delete(invitations).where(invitations.c.person == name))
             await connection.execute(delete(admin_sessions).where(admin_sessions.c.person == name))
             begun = new_session(session_id, name, self._clock.utc_us(), 0.0)
             await connection.execute(admin_sessions.insert(), begun)
         return session_id
 
-    async def _whose(self, connection: AsyncConnection, code: str, known: Sequence[Person]) -> str:
+    async def _whose(
+        self, connection: AsyncConnection, code: str, known: Sequence[Person]
+    ) -> tuple[str, bool]:
+        """Whom a code lets in, and whether whoever holds the admin token may have followed it."""
         query = select(invitations).where(
             invitations.c.digest == _digest(code), invitations.c.until_us > self._clock.utc_us()
         )
@@ -144,7 +149,7 @@ class Invitations:
             await _require_open(connection, row["person"], maker)
         except (RequestInvalid, Forbidden):
             raise Unauthenticated(REFUSAL) from None
-        return str(row["person"])
+        return str(row["person"]), maker is not None and maker.of_token
 
 
 def _locked(name: str) -> Select[tuple[str]]:

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from sqlalchemy import ColumnElement, RowMapping, Select, and_, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.actors import same_person
 from gateway.clock import Clock
 from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.oversight.key_scope import KeyScope, is_widening, scope_of
-from gateway.rollout.versions import same_person
 from gateway.store.engine import Database
 from gateway.store.pages import Part, count_by, part_of
 from gateway.store.revisions import bump

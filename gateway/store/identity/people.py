@@ -117,11 +117,14 @@ class PeopleStore:
     async def set_password(self, name: str, password: Secret[str]) -> None:
         """Another password; whoever is signed in under the name is signed out.
 
+        It comes from the operator at the machine: whoever the admin token let in counts as a
+        person from now on.
+
         Raises:
             RequestInvalid: there is no such person, or the password is too short.
         """
         hashed = await asyncio.to_thread(hash_password, password)
-        await self._change(name, password_hash=hashed)
+        await self._change(name, password_hash=hashed, of_token=False)
 
     async def disable(self, name: str, by: Person | None = None) -> None:
         """Sign somebody out until they are enabled; a link that waits for them is withdrawn.

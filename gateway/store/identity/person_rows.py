@@ -46,4 +46,5 @@ def person_of(row: RowMapping, given: dict[str, frozenset[Grant]]) -> Person:
         row["title"],
         given.get(row["name"], frozenset()),
         is_disabled=row["disabled_us"] is not None,
+        of_token=row["of_token"],
     )

@@ -18,7 +18,7 @@ ABSOLUTE_S: Final = 12 * 3600.0
 SESSION_OF: Final = (
     select(
         *(admin_sessions.c[name] for name in ("person", "began_us", "seen_us", "proved_us")),
-        *(people.c[name] for name in ("name", "title", "disabled_us")),
+        *(people.c[name] for name in ("name", "title", "disabled_us", "of_token")),
         *(role_grants.c[name] for name in ("role", "organisation")),
     )
     .outerjoin(people, people.c.name == admin_sessions.c.person)

@@ -12,9 +12,9 @@ from msgspec.structs import asdict, replace
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.actors import same_person
 from gateway.clock import Clock
 from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
-from gateway.rollout.versions import same_person
 from gateway.store.engine import Database
 from gateway.store.money.price_files import PriceOrder, insert_first, next_number, put_in_force
 from gateway.store.pages import Part, part_of

@@ -8,6 +8,7 @@ microseconds UTC, money is micro-dollars.
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     ForeignKey,
@@ -20,6 +21,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
 )
 
 
@@ -225,9 +227,13 @@ people = Table(
     Column("subject", String(512)),
     Column("created_us", BigInteger, nullable=False),
     Column("disabled_us", BigInteger),
+    Column("of_token", Boolean, nullable=False, server_default=false()),
     UniqueConstraint("subject"),
 )
-"""Who may sign in to the control plane; `subject` is an OpenID provider's word for them."""
+"""Who may sign in to the control plane; `subject` is an OpenID provider's word for them.
+
+`of_token`: the link that they came in by was made with the admin token, so its holder may be them.
+"""
 
 role_grants = Table(
     "role_grants",

@@ -5,7 +5,8 @@ import re
 import msgspec
 import pytest
 
-from gateway.oversight.access import NAMES_OF_PARTS, TOKENS_NAME, Grant
+from gateway.actors import TOKENS_NAME
+from gateway.oversight.access import NAMES_OF_PARTS, Grant
 from gateway.secrets.secret import Secret
 from gateway.store.identity.invitations import GOOD_FOR_S
 from gateway.store.identity.people import PeopleStore

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.actors import TOKENS_NAME
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import (
     EVERYWHERE,
@@ -14,7 +15,6 @@ from gateway.oversight.access import (
     ROLE_PERMISSIONS,
     ROLES,
     STEP_UP,
-    TOKENS_NAME,
     Grant,
     Permission,
     Person,

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from sqlalchemy import update
 
+from gateway.actors import OF_MACHINE
 from gateway.audit.entries import encode_record, entry_bytes
 from gateway.audit.projection import START, ProjectedRecord
 from gateway.clock import HOUR_US, SECOND_US, StoppedClock
@@ -16,7 +17,6 @@ from gateway.money.budgets import Limit
 from gateway.money.rates import RateLimit
 from gateway.oversight.access import Grant
 from gateway.oversight.deeds import OPERATORS
-from gateway.rollout.versions import OF_MACHINE
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
 from gateway.store.evidence.deeds_again import Again, DeedsAgain
