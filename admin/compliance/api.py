@@ -144,15 +144,14 @@ def _reveals(office: Office) -> list[Any]:
     async def ask(
         request: Asked, organisation: FromPath[str], data: JSONBody[RevealOrder]
     ) -> Reveal:
-        with in_words():
-            return await office.custody.ask_reveal(
-                _actor(request),
-                organisation,
-                data.request_id,
-                reason=data.reason,
-                ticket=data.ticket,
-                minutes=data.minutes,
-            )
+        return await office.ask_reveal(
+            _actor(request),
+            organisation,
+            data.request_id,
+            reason=data.reason,
+            ticket=data.ticket,
+            minutes=data.minutes,
+        )
 
     @get(one, opt=_READS)
     async def one_reveal(organisation: FromPath[str], reveal: FromPath[str]) -> Reveal:

@@ -18,6 +18,7 @@ from admin.services import Services
 from gateway.actors import same_person
 from gateway.audit.export import export_records
 from gateway.audit.integrator import SignedCheckpoint
+from gateway.audit.projector import ProjectionBroken
 from gateway.clock import DAY_US, WEEK_US
 from gateway.credentials import master_key, pepper
 from gateway.errors import ChangedMeanwhile, RequestInvalid
@@ -43,6 +44,10 @@ REVEALED_MAX: Final = 50
 DUE_SHOWN: Final = 10
 """Of a kind, at the home of the room; its own list has all of them."""
 REVEALED_CHARS_MAX: Final = 65_536
+UNKNOWN_REQUEST: Final = (
+    "No record of this organisation has such an id. A request that has just been answered is known "
+    "within seconds."
+)
 _Found = TypeVar("_Found")
 
 
@@ -138,6 +143,30 @@ class Office:
     async def reveal(self, organisation: str, reveal_id: str) -> Reveal:
         return _there(await self.custody.reveal(organisation, reveal_id))
 
+    async def ask_reveal(
+        self,
+        actor: str,
+        organisation: str,
+        request_id: str,
+        *,
+        reason: str,
+        ticket: str,
+        minutes: int,
+    ) -> Reveal:
+        """Ask to read content: of one request of the organisation's, or without an id of all.
+
+        Raises:
+            RequestInvalid: no record here has such an id, or custody refuses it. Nothing is on
+                record then: it would be approved, and show nothing.
+        """
+        wanted = request_id.strip()
+        if wanted and not await self._is_recorded(organisation, wanted):
+            raise RequestInvalid(UNKNOWN_REQUEST, parameter="request_id")
+        with in_words():
+            return await self.custody.ask_reveal(
+                actor, organisation, request_id, reason=reason, ticket=ticket, minutes=minutes
+            )
+
     async def hold(self, organisation: str, hold_id: str) -> Hold:
         return _there(await self.custody.hold(organisation, hold_id))
 
@@ -188,6 +217,17 @@ class Office:
             raise RequestInvalid("Whose content is it?", parameter="user")
         peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
         return end_user_subject(organisation, reference.strip(), peppers.keyed)
+
+    async def _is_recorded(self, organisation: str, request_id: str) -> bool:
+        """Whether a record of the organisation has this id; a log that is damaged may have had."""
+        query = AuditQuery(organisation=organisation, request_id=request_id)
+        if await self.parts.sink.newest(query, 1):
+            return True
+        try:
+            await self.parts.projector.catch_up()
+        except (ProjectionBroken, OSError):
+            return True
+        return bool(await self.parts.sink.newest(query, 1))
 
     async def content(self, actor: str, reveal: Reveal) -> list[Revealed]:
         """Content, to who asked for it and while the reveal is open; it is counted and recorded."""

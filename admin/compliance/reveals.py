@@ -84,15 +84,14 @@ def _changing(services: Services, office: Office) -> list[Any]:
     async def ask(request: Asked, organisation: FromPath[str], data: Form) -> Response[Any]:
         async def made() -> Response[Any]:
             try:
-                with in_words():
-                    asked = await office.custody.ask_reveal(
-                        session_of(request).person.name,
-                        organisation,
-                        data.request_id,
-                        reason=data.reason,
-                        ticket=data.ticket,
-                        minutes=_minutes(data.minutes.strip()),
-                    )
+                asked = await office.ask_reveal(
+                    session_of(request).person.name,
+                    organisation,
+                    data.request_id,
+                    reason=data.reason,
+                    ticket=data.ticket,
+                    minutes=_minutes(data.minutes.strip()),
+                )
             except RequestInvalid as error:
                 return await asking(services, request, data, error.message)
             return Redirect(

@@ -172,8 +172,8 @@ async def test_what_was_asked_for_long_ago_and_approved_now_is_shown_as_open(
 
 
 async def test_a_form_that_is_not_complete_comes_back_as_it_was(listener: Listener) -> None:
-    await converse(listener, ["ann"])
-    whole = {"reason": "what & why", "ticket": "T-9", "minutes": "5", "request_id": "r"}
+    (wanted,) = await converse(listener, ["ann"])
+    whole = {"reason": "what & why", "ticket": "T-9", "minutes": "5", "request_id": wanted}
     async with person(listener, "cora") as cora:
         for wrong in (
             *({"reason": " "}, {"ticket": ""}, {"minutes": "0"}, {"minutes": "61"}),
@@ -184,6 +184,28 @@ async def test_a_form_that_is_not_complete_comes_back_as_it_was(listener: Listen
             assert "what &amp; why" in page or "reason" in wrong
         answer, _ = await cora.send("POST", AT, whole | {"minutes": " 60 "})
         assert answer.status == 303
+
+
+async def test_a_request_that_is_not_here_is_refused_before_anything_is_on_record(
+    listener: Listener,
+) -> None:
+    (wanted,) = await converse(listener, ["ann"])
+    (foreign,) = await converse(listener, ["ann"], "globex")
+    refused = set()
+    async with person(listener, "cora") as cora:
+        before = await deeds(listener)
+        for unknown in (foreign, f"{wanted}x", "req_nowhere"):
+            form = {"request_id": unknown, "reason": "why & how", "ticket": "T", "minutes": "10"}
+            answer, page = await cora.send("POST", AT, form)
+            assert (answer.status, unknown in page, "why &amp; how" in page) == (400, True, True)
+            body = msgspec.json.encode({"request_id": unknown, "reason": "why", "ticket": "T"})
+            told, text = await cora.send("POST", API, body=body.decode())
+            refused |= {(told.status, text), (answer.status, page.count(office.UNKNOWN_REQUEST))}
+        assert len(refused) == 2, "a foreign id reads like one that is nobody's"
+        assert (400, 1) in refused
+        assert await deeds(listener) == before
+        assert await ask(cora, f" {wanted} ")
+        assert await ask(cora, ""), "all of the organisation's"
 
 
 async def test_the_api_says_the_same_as_the_pages(listener: Listener) -> None:
