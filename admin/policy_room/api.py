@@ -99,6 +99,8 @@ class RollbackOrder(Struct, frozen=True, forbid_unknown_fields=True):
     reason: str = ""
     live: int | None = None
     """The version that was seen live: it is refused where another one is by then."""
+    canary: int | None = None
+    """The same of the version that was seen as a canary, 0 for none: it ends with the rollback."""
 
 
 class Checked(Struct, frozen=True):
@@ -272,7 +274,9 @@ def _stepping(room: PolicyRoom) -> list[Any]:
     async def roll_back(request: Asking, organisation: Named, level: Named) -> PolicyVersion:
         place, order = place_of(organisation, level), await _order(request, RollbackOrder)
         to, person = order.to or None, person_of(request)
-        return await room.desk.roll_back(person, organisation, place, to, order.reason, order.live)
+        return await room.desk.roll_back(
+            person, organisation, place, to, order.reason, live=order.live, canary=order.canary
+        )
 
     return [judge, roll_out, roll_back, *_scheduling(room)]
 

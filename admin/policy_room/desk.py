@@ -263,21 +263,23 @@ class Desk:
         place: Place,
         to: int | None,
         reason: str,
+        *,
         live: int | None = None,
+        canary: int | None = None,
     ) -> PolicyVersion:
-        """What `PolicyStore.roll_back` does, on record; `live` as in `step`."""
+        """What `PolicyStore.roll_back` does, on record; `live` and `canary` as in `step`."""
         _require(person, Permission.POLICIES_PUBLISH, organisation, place)
         if to is not None:
             await self._reader.version(place, to)
         reason = _reason(reason)
-        await self.require_live(place, live)
+        await self.require_live(place, live, canary)
         after = {"level": place.name, "to": to, "reason": reason}
         async with self._deeds.doing(
             person.name, "policy.rolled_back", organisation, before=await self._states(place),
             after=after,
         ):  # fmt: skip
             return await self._reader.store.roll_back(
-                place.name, person.name, to=to, reason=reason, live=live
+                place.name, person.name, to=to, reason=reason, live=live, canary=canary
             )
 
     async def require_live(self, place: Place, seen: int | None, canary: int | None = None) -> None:

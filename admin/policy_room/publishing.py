@@ -97,8 +97,9 @@ def _step_routes(room: PolicyRoom) -> list[Any]:
         try:
             to = number_in(form, "to", 1) if form.get("to") else None
             reason = form.get("reason", "")
+            live, canary = (_seen_in(form, each) for each in ACTING)
             version = await room.desk.roll_back(
-                person_of(request), organisation, place, to, reason, _seen_in(form, "live")
+                person_of(request), organisation, place, to, reason, live=live, canary=canary
             )
         except RequestInvalid as error:
             said: dict[str, Any] = {"status": error.status, "problem": error.message}

@@ -44,6 +44,7 @@ from policies.program import PolicyDocument
 
 ACTING: tuple[State, ...] = ("live", "canary", "shadow")
 PERCENT_MAX = 100.0
+_TRIALS: tuple[State, ...] = ("canary", "shadow")
 _V = policy_versions.c
 _SETTLES: frozenset[Action] = frozenset({"reject", "publish", "stop", "withdraw"})
 """After these what was left to a time is no longer meant: it is called off."""
@@ -168,9 +169,9 @@ class PolicyStore:
         changes: dict[str, Any] = {"state": state, "percent": percent}
         if action == "approve":
             changes["approver"] = actor
-        await self._replace_predecessor(connection, level, number, state)
+        await self._replace_predecessor(connection, level, number, state, actor)
         if state == "live":
-            await self._end_trials(connection, level, number)
+            await self._end_trials(connection, level, number, actor)
         await self._change(connection, level, number, changes)
         await self._note(connection, level, number, actor, action, reason)
         return await self.version_within(connection, level, number)
@@ -183,15 +184,19 @@ class PolicyStore:
         to: int | None = None,
         reason: str = "",
         live: int | None = None,
+        canary: int | None = None,
     ) -> PolicyVersion:
         """A new live version equal to an old one, which had been approved and live before.
 
         Without `to` what governed before comes back. Before a level's first version that was none
-        of its own: the live one is retired then, and given back. `ChangedMeanwhile` as in `act`.
+        of its own: the live one is retired then, and given back. What is on trial ends and stays
+        approved. `ChangedMeanwhile` as in `act`.
         """
         async with self._database.writing() as connection:
             await bump(connection)
-            require_live(await self._live_within(connection, level), live)
+            acting = await acting_of(connection, level)
+            require_live(acting.get("live", 0), live)
+            require_canary(acting.get("canary", 0), canary)
             number = former_of(await self._events(connection, level)) if to is None else to
             if not number:
                 return await self._retire(connection, level, actor, reason)
@@ -205,8 +210,8 @@ class PolicyStore:
             )
             text = (await connection.execute(written)).scalar_one_or_none() or ""
             await self._keep_text(connection, level, new.number, text)
-            await self._replace_predecessor(connection, level, new.number, "live")
-            await self._end_trials(connection, level, new.number)
+            await self._replace_predecessor(connection, level, new.number, "live", actor)
+            await self._end_trials(connection, level, new.number, actor)
             changes = {"state": "live", "approver": old.approver}
             await self._change(connection, level, new.number, changes)
             await self._note(connection, level, new.number, actor, "roll_back", reason or note)
@@ -261,7 +266,7 @@ class PolicyStore:
         number = await self._live_within(connection, level)
         if not number:
             raise RequestInvalid(NONE_BEFORE)
-        await self._end_trials(connection, level, number)
+        await self._end_trials(connection, level, number, actor, "went out of force")
         await self._change(connection, level, number, {"state": "retired"})
         await self._note(connection, level, number, actor, "retire", reason)
         return await self.version_within(connection, level, number)
@@ -307,19 +312,41 @@ class PolicyStore:
         return version
 
     async def _replace_predecessor(
-        self, connection: AsyncConnection, level: str, number: int, state: State
+        self,
+        connection: AsyncConnection,
+        level: str,
+        number: int,
+        state: State,
+        actor: str,
+        does: str = "",
     ) -> None:
-        """A level has one version of each acting state."""
-        if state in ALONE:
-            following: dict[str, Any] = {"state": ALONE[state], "percent": 0.0}
-            following["changed_us"] = self._clock.utc_us()
-            others = (_V.level == level) & (_V.state == state) & (_V.number != number)
-            await connection.execute(update(policy_versions).where(others).values(**following))
+        """A level has one version of each acting state; of a trial that ends its history says why.
 
-    async def _end_trials(self, connection: AsyncConnection, level: str, number: int) -> None:
+        `does` is what `number` does that ends it; empty: it takes its place.
+        """
+        if state not in ALONE:
+            return
+        following: dict[str, Any] = {"state": ALONE[state], "percent": 0.0}
+        following["changed_us"] = self._clock.utc_us()
+        others = (_V.level == level) & (_V.state == state) & (_V.number != number)
+        if state != "live":
+            ended = (await connection.execute(select(_V.number).where(others))).scalars().all()
+            said = f"version {number} {does or f'became the {state}'}"
+            for each in ended:
+                await self._note(connection, level, each, actor, "stop", said)
+        await connection.execute(update(policy_versions).where(others).values(**following))
+
+    async def _end_trials(
+        self,
+        connection: AsyncConnection,
+        level: str,
+        number: int,
+        actor: str,
+        does: str = "went live",
+    ) -> None:
         """What was on trial against the former live version must be tried again."""
-        for state in ("canary", "shadow"):
-            await self._replace_predecessor(connection, level, number, state)
+        for state in _TRIALS:
+            await self._replace_predecessor(connection, level, number, state, actor, does)
 
     async def _change(
         self, connection: AsyncConnection, level: str, number: int, changes: dict[str, Any]

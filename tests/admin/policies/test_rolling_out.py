@@ -269,6 +269,58 @@ async def test_nothing_is_rolled_out_over_a_version_that_went_live_since_the_pag
     ]
 
 
+async def test_a_rollback_ends_the_canary_that_was_seen_and_says_so(listener: Listener) -> None:
+    await staff(listener)
+    api = HOME.replace("/o/", "/api/organisations/")
+    async with signed_in(listener, WRITER) as wanda, signed_in(listener, APPROVER) as anton:
+        paths = []
+        for text in (STRICT, STRICT.replace("S2", "S1"), STRICT.replace("S2", "S3")):
+            paths.append(await submitted(wanda, text))
+            await stepped(anton, paths[-1], "approve")
+        for path in paths[:2]:
+            await stepped(anton, path, "publish")
+        page = await shown(anton, paths[0])
+        assert "No canary runs" in page
+        seen = {"to": "1", "live": "2", "canary": "0", "reason": "back"}
+        assert '<input type="hidden" name="canary" value="0">' in page.partition('id="rollback"')[2]
+        await stepped(anton, paths[2], "canary", percent="25")
+        answer, page = await anton.send("POST", f"{HOME}/rollback", seen)
+        assert (answer.status, "version 3 is a canary by now" in plain(page)) == (409, True)
+        assert "Version 3, a canary for 25 % of the keys, ends with it" in plain(page)
+        body = msgspec.json.encode({"to": 1, "reason": "back", "live": 2, "canary": 0}).decode()
+        assert (await anton.send("POST", f"{api}/rollback", body=body))[0].status == 409
+        order = seen | {"canary": "3"}
+        assert (await anton.send("POST", f"{HOME}/rollback", order))[0].status == 303
+        page = await shown(anton, paths[2])
+    assert f"stopped by {APPROVER} — version 4 went live" in plain(page)
+    async with listener.database() as database:
+        versions = await PolicyStore(database, listener.clock).versions("org:acme")
+    assert [(each.number, each.state, each.percent) for each in versions] == [
+        *((4, "live", 0.0), (3, "approved", 0.0), (2, "retired", 0.0), (1, "retired", 0.0))
+    ]
+
+
+async def test_a_first_version_is_taken_out_of_force_with_the_canary_that_was_seen(
+    listener: Listener,
+) -> None:
+    await staff(listener)
+    async with signed_in(listener, WRITER) as wanda, signed_in(listener, APPROVER) as anton:
+        paths = []
+        for text in (STRICT, STRICT.replace("S2", "S1")):
+            paths.append(await submitted(wanda, text))
+            await stepped(anton, paths[-1], "approve")
+        await stepped(anton, paths[0], "publish")
+        await stepped(anton, paths[1], "canary", percent="5")
+        page = await shown(anton, paths[0])
+        assert "Version 2, a canary for 5 % of the keys, ends with it" in plain(page)
+        order = {"live": "1", "canary": "0", "reason": "out"}
+        assert (await anton.send("POST", f"{HOME}/rollback", order))[0].status == 409
+        order["canary"] = "2"
+        assert (await anton.send("POST", f"{HOME}/rollback", order))[0].status == 303
+        said = plain(await shown(anton, paths[1]))
+    assert f"stopped by {APPROVER} — version 1 went out of force" in said
+
+
 async def test_what_was_seen_live_is_asked_for_again_where_it_is_replaced(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,6 +342,9 @@ async def test_what_was_seen_live_is_asked_for_again_where_it_is_replaced(
         order = {"to": "1", "reason": "back", "live": "2"}
         answer, page = await anton.send("POST", f"{HOME}/rollback", order)
         assert (answer.status, "version 1 is live by now" in plain(page)) == (409, True)
+        order = {"to": "1", "reason": "back", "live": "1", "canary": "2"}
+        answer, page = await anton.send("POST", f"{HOME}/rollback", order)
+        assert (answer.status, "version 2 is a canary no more" in plain(page)) == (409, True)
         api = HOME.replace("/o/", "/api/organisations/")
         for path, body in (
             (f"{api}/versions/2/rollout", {"action": "publish", "reason": "now", "live": 0}),
