@@ -2,9 +2,10 @@
 
 import threading
 from collections.abc import Callable
+from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import jwt
 import msgspec
@@ -77,6 +78,14 @@ class Liar:
         self.verifier = form["code_verifier"][0]
         return {"id_token": self.forge(self.claims())}
 
+    def _asks(self, path: str) -> str:
+        """Its page for a browser: it asks who they are, and leads back."""
+        asked = {name: each[0] for name, each in parse_qs(urlsplit(path).query).items()}
+        self.nonce = asked["nonce"]
+        back = f"{asked['redirect_uri']}?{urlencode({'code': 'c', 'state': asked['state']})}"
+        link = f"<a href='{escape(back)}'>It is me</a>"
+        return f"<!doctype html><title>Provider</title><link rel='icon' href='data:,'>{link}"
+
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         liar = self
 
@@ -86,6 +95,9 @@ class Liar:
             def _serve(self) -> None:
                 length = int(self.headers.get("content-length") or 0)
                 form = parse_qs(self.rfile.read(length).decode())
+                if self.path.startswith("/authorize?"):
+                    self._send("text/html", liar._asks(self.path).encode())
+                    return
                 raw = msgspec.json.encode(liar._answers(self.path, form))
                 onward = liar.elsewhere.get(self.path, "")
                 self.send_response(307 if onward else 200)
@@ -102,6 +114,14 @@ class Liar:
                     if liar.pieces > 1:
                         # Long enough for a piece to arrive by itself.
                         threading.Event().wait(0.05)
+
+            def _send(self, kind: str, raw: bytes) -> None:
+                self.send_response(200)
+                self.send_header("content-type", kind)
+                self.send_header("content-length", str(len(raw)))
+                self.send_header("connection", "close")
+                self.end_headers()
+                self.wfile.write(raw)
 
             do_GET = do_POST = _serve  # noqa: N815
 
