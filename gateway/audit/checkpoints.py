@@ -41,7 +41,7 @@ class Checkpoint(Struct, frozen=True):
 
 
 class WrappedSigner(Struct, frozen=True):
-    """One line of `signers.jsonl`: a signing key, wrapped; the last line's is the one in use."""
+    """One line of `signers.jsonl`: a signing key, wrapped; the last of its master key is in use."""
 
     name: str
     public: bytes
@@ -99,12 +99,29 @@ def open_signer(folder: Path, name: str, keys: KeyWrapper, clock: Clock, disk: D
         ValueError: the key was wrapped by another master key, or its line was changed.
     """
     known = [line for line in read_signers(folder) if line.name == name]
-    if known:
-        line = known[-1]
-        signer = Signer(name, keys.unwrap(line.wrapped, line.aad()))
-        if signer.public != line.public:
-            raise ValueError("the signing key of the audit log does not fit its public key")
-        return signer
+    if not known:
+        return _new_signer(folder, name, keys, clock, disk)
+    # After a lost master key there is one of its own for the new one, see `renew_signers`.
+    line = next((each for each in reversed(known) if each.master == keys.key_id), known[-1])
+    signer = Signer(name, keys.unwrap(line.wrapped, line.aad()))
+    if signer.public != line.public:
+        raise ValueError("the signing key of the audit log does not fit its public key")
+    return signer
+
+
+def renew_signers(directory: Path, keys: KeyWrapper, clock: Clock, disk: Disk) -> None:
+    """Give each worker of a folder a signing key under a master key that took a lost one's place.
+
+    The public keys before stay, so that what they signed can be verified. Raises OSError.
+    """
+    for worker in list_workers(directory) if directory.is_dir() else []:
+        known = read_signers(directory / worker)
+        own = {line.name for line in known if line.master == keys.key_id}
+        for name in sorted({line.name for line in known} - own):
+            _new_signer(directory / worker, name, keys, clock, disk)
+
+
+def _new_signer(folder: Path, name: str, keys: KeyWrapper, clock: Clock, disk: Disk) -> Signer:
     seed = secrets.token_bytes(_SEED_BYTES)
     signer = Signer(name, seed)
     draft = WrappedSigner(name, signer.public, keys.key_id, b"", clock.utc_us())

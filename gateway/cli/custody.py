@@ -27,7 +27,6 @@ from gateway.store.engine import Database, open_database
 from gateway.store.evidence.recovery import projector_for
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
-from gateway.store.right_keys import require_right_master
 from gateway.store.schema.version import require_newest_schema
 
 
@@ -48,7 +47,6 @@ async def _kept(settings: Settings) -> AsyncIterator[Database]:
     database = open_database(settings.database_url)
     try:
         await require_newest_schema(database)
-        await require_right_master(settings, database, SystemClock())
         yield database
     except CustodyRefused as error:
         raise Refused(str(error)) from error

@@ -70,10 +70,13 @@ async def opened_log(
 ) -> AsyncIterator[SegmentedAuditLog]:
     """Segments of the command line's own, for the length of one command.
 
+    `keys` is the master key of who has seen that it is the right one, or makes it so.
+
     Raises:
+        ConfigurationInvalid: the master key is another than the database's own.
         StartupRefused: they end before what the database has numbered of them.
     """
-    await _require_whole(settings)
+    await _require_may_write(settings, keys)
     log = await _started(settings, keys or master_key(settings))
     try:
         yield log
@@ -81,10 +84,12 @@ async def opened_log(
         await log.close()
 
 
-async def _require_whole(settings: Settings) -> None:
+async def _require_may_write(settings: Settings, keys: KeyWrapper | None) -> None:
     directory = settings.path(settings.audit.directory)
     database = open_database(settings.database_url, pooled=False)
     try:
+        if keys is None:
+            await require_right_master(settings, database, SystemClock())
         await require_what_was_numbered(database, directory, _worker(settings))
     finally:
         await database.close()
@@ -170,7 +175,6 @@ async def _before(settings: Settings, former: Former | None, ordered: Ordered) -
     database = open_database(settings.database_url, pooled=False)
     try:
         await require_newest_schema(database)
-        await require_right_master(settings, database, SystemClock())
         return await former(settings, database, ordered) if former else None
     finally:
         await database.close()

@@ -18,8 +18,10 @@ from gateway.oversight.deeds import Deeds
 from gateway.secrets.envelope import MasterKey, sync_folder
 from gateway.secrets.key_services import KeyServiceFailed
 from gateway.secrets.secret import Secret
+from gateway.store.adopted_keys import adopt_key, adoption_of
 from gateway.store.engine import Database, open_database
-from gateway.store.right_keys import adopt_key, require_right_master
+from gateway.store.key_checks import MASTER_KEY
+from gateway.store.right_keys import require_right_master
 from gateway.store.schema.version import require_newest_schema
 
 
@@ -71,14 +73,19 @@ async def adopt(config_file: Path, key: str, reason: str) -> None:
     """Begin anew with the master key, or the pepper, that the settings name: the old one is lost.
 
     What the old one sealed is never opened again; digests of an old pepper fit no key. Stop every
-    process before: a running one goes on with the old one.
+    process before: a running one goes on with the old one. Where workers have audit folders on
+    several machines, run it for the master key on each: it makes new keys to sign the log with.
     """
-    settings = load_settings(config_file)
-    async with _opened(settings) as database, opened_log(settings) as log:
-        deeds = Deeds(log, SystemClock())
-        async with deeds.doing(actor(), f"{key}.adopted", "", reason=reason):
-            key_id = await adopt_key(settings, database, SystemClock(), key)
-    click.echo(f"{key}: {key_id} is this database's own from now on")
+    settings, clock = load_settings(config_file), SystemClock()
+    async with _opened(settings) as database:
+        adoption = await adoption_of(settings, database, key)
+        # Of a pepper the log is written as always: with the master key that is the right one.
+        async with opened_log(settings, adoption.key if key == MASTER_KEY else None) as log:
+            after = {"key_id": adoption.key.key_id, "instead_of": adoption.former}
+            deeds = Deeds(log, clock)
+            async with deeds.doing(actor(), f"{key}.adopted", "", after=after, reason=reason):
+                await adopt_key(adoption, settings, database, clock)
+    click.echo(f"{key}: {adoption.key.key_id} is this database's own from now on")
 
 
 @asynccontextmanager

@@ -174,7 +174,7 @@ class DatabaseAnswers:
         return await delete_over(self._database, kept_answers, is_over, _FORGOTTEN_AT_ONCE)
 
     def _sealed(self, answer: KeptAnswer) -> dict[str, bytes]:
-        about = _about(answer.project, answer.answer_id, answer.data_class)
+        about = about_answer(answer.project, answer.answer_id, answer.data_class)
         key, nonce = os.urandom(KEY_BYTES), os.urandom(_NONCE_BYTES)
         content = msgspec.msgpack.encode((answer.input_items, answer.response))
         return {
@@ -191,7 +191,7 @@ class DatabaseAnswers:
         sealed: bytes,
     ) -> tuple[bytes, bytes]:
         """What was asked and answered; a row that was changed or moved cannot be opened."""
-        about = _about(project, answer_id, data_class)
+        about = about_answer(project, answer_id, data_class)
         try:
             key = self._master.unwrap(bytes(wrapped_key), about)
         except UnwrapFailed:
@@ -222,6 +222,6 @@ def _is_free() -> ColumnElement[bool]:
     return not_(is_held(kept_answers))
 
 
-def _about(project: tuple[str, str, str], answer_id: str, data_class: str) -> bytes:
+def about_answer(project: tuple[str, str, str], answer_id: str, data_class: str) -> bytes:
     """What the ciphertext is bound to: it opens only for its project, its id and its class."""
     return msgspec.msgpack.encode(("kept answer", project, answer_id, data_class))

@@ -4,37 +4,44 @@ With a wrong one everything that lies sealed looks lost, and what is sealed mean
 right one. An outage of a key service is told before, by `gateway.credentials`.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Table, select
+import msgspec
+from sqlalchemy import Column, Table, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.audit.keys import WrappedKey
+from gateway.audit.masters import masters_of
 from gateway.clock import Clock
 from gateway.configuration.sections import SecretReference
 from gateway.configuration.settings import Settings
 from gateway.credentials import master_key, pepper
-from gateway.errors import ConfigurationInvalid
+from gateway.errors import ConfigurationInvalid, StartupRefused
 from gateway.secrets.content_keys import KeyClosed, opened_key
-from gateway.secrets.envelope import MasterKey
+from gateway.secrets.envelope import MasterKey, UnwrapFailed
 from gateway.store.batching.batches import about_batch
 from gateway.store.batching.files import about_file, kept_files
 from gateway.store.engine import Database
+from gateway.store.kept_answers import about_answer, kept_answers
 from gateway.store.key_checks import (
     MASTER_KEY,
     KeyCheck,
     checked,
-    keep_anew,
     key_of_pepper,
     pepper_check,
 )
+from gateway.store.schema.audit import audit_second_keys
 from gateway.store.schema.batches import batches
 from gateway.store.schema.tables import sealed_secrets, spare_secrets
 
 
 _LOOKED_AT = 20
 """So many things of a kind, the newest: one may be damaged, all of them hardly."""
-_LOST = "if that is lost for good, see `gatewright secrets adopt`"
+_LOST = "if that is lost for good, or was never the right one, see `gatewright secrets adopt`"
 
 
 async def require_right_keys(settings: Settings, database: Database, clock: Clock) -> None:
@@ -42,6 +49,7 @@ async def require_right_keys(settings: Settings, database: Database, clock: Cloc
 
     Raises:
         ConfigurationInvalid: one is another than the database's own, or cannot be read.
+        StartupRefused: the audit folder, which is asked where the database knows none, cannot be.
         NotReady: the database does not answer.
     """
     await require_right_master(settings, database, clock)
@@ -53,7 +61,8 @@ async def require_right_master(
 ) -> None:
     """The master key alone, for commands that use no other; raises as `require_right_keys`."""
     key = key or master_key(settings)
-    found = await checked(database, MASTER_KEY, key, clock, opens_something)
+    vouched = partial(opens_something, directory=settings.path(settings.audit.directory))
+    found = await checked(database, MASTER_KEY, key, clock, vouched)
     _refuse(settings, "secrets.master_key", settings.secrets.master_key, key, found)
 
 
@@ -64,21 +73,6 @@ async def require_right_pepper(settings: Settings, database: Database, clock: Cl
     _refuse(settings, "secrets.pepper", settings.secrets.pepper, key, found)
 
 
-async def adopt_key(settings: Settings, database: Database, clock: Clock, setting: str) -> str:
-    """Take the key that a setting names for the database's own; its id, or its name and version.
-
-    Raises:
-        ConfigurationInvalid: it cannot be read.
-        NotReady: the database does not answer.
-    """
-    if setting == MASTER_KEY:
-        key, name = master_key(settings), MASTER_KEY
-    else:
-        key, name = key_of_pepper(pepper(settings)), pepper_check(settings.secrets.pepper_version)
-    await keep_anew(database, name, key, clock)
-    return key.key_id
-
-
 def _refuse(
     settings: Settings, setting: str, where: SecretReference, key: MasterKey, found: KeyCheck
 ) -> None:
@@ -86,7 +80,7 @@ def _refuse(
         return
     place = where.env or str(settings.path(where.file))
     if not found.key_id:
-        problem = "opens nothing of what lies sealed in this database"
+        problem = "opens nothing of what lies sealed in this database or its audit folder"
     elif found.key_id == key.key_id:
         problem = "is this database's own, but the check that lies there was changed"
     else:
@@ -100,33 +94,57 @@ async def _unknowable(_: AsyncConnection, __: MasterKey) -> bool:
     return True
 
 
-async def opens_something(connection: AsyncConnection, master: MasterKey) -> bool:
+async def opens_something(
+    connection: AsyncConnection, master: MasterKey, *, directory: Path
+) -> bool:
     """Whether a database without a check holds nothing sealed, or something of this key.
 
-    One that was upgraded has content and no check. What opens in it says which key is its own.
+    One that was upgraded, or made anew beside an old audit folder, has content and no check. What
+    opens of it says which key is its own. Most lies in the folder: workers sign there from the
+    first minute.
     """
-    ids: set[str] = set()
+    try:
+        ids = await asyncio.to_thread(masters_of, directory)
+    except OSError as error:
+        raise StartupRefused(f"audit: {error.filename or directory}: {error.strerror}") from error
     for table in (sealed_secrets, spare_secrets):
         ids.update((await connection.execute(select(table.c.master_key_id))).scalars())
+    lines = (await connection.execute(select(audit_second_keys.c.line).limit(_LOOKED_AT))).scalars()
+    ids.update(msgspec.json.decode(line, type=WrappedKey).master for line in lines)
     if master.key_id in ids:
         return True
-    is_empty = not ids
+    told = await _opened(connection, master)
+    return any(told) or not (ids or told)
+
+
+async def _opened(connection: AsyncConnection, master: MasterKey) -> list[bool]:
+    """Which of the newest batches, files and answers open."""
+    told = []
     for table, about in ((batches, about_batch), (kept_files, about_file)):
         for row in await _newest(connection, table):
-            is_empty = False
-            project = (row.organisation, row.workspace, row.project)
-            try:
-                opened_key(master, row.wrapped_key, *about(project, row.id))
-            except KeyClosed:
-                continue
-            return True
-    return is_empty
+            label = about(_project(row), row.id)
+            told.append(_opens(partial(opened_key, master, row.wrapped_key, *label)))
+    for row in await _newest(connection, kept_answers, kept_answers.c.data_class):
+        bound_to = about_answer(_project(row), row.id, row.data_class)
+        told.append(_opens(partial(master.unwrap, bytes(row.wrapped_key), bound_to)))
+    return told
 
 
-async def _newest(connection: AsyncConnection, table: Table) -> Sequence[Any]:
+def _opens(opening: Callable[[], object]) -> bool:
+    try:
+        opening()
+    except (KeyClosed, UnwrapFailed):
+        return False
+    return True
+
+
+def _project(row: Any) -> tuple[str, str, str]:
+    return row.organisation, row.workspace, row.project
+
+
+async def _newest(connection: AsyncConnection, table: Table, *more: Column[Any]) -> Sequence[Any]:
     columns = table.c
-    query = select(
-        columns.id, columns.organisation, columns.workspace, columns.project, columns.wrapped_key
-    )
+    where = (columns.organisation, columns.workspace, columns.project)
+    query = select(columns.id, *where, columns.wrapped_key, *more)
     rows = await connection.execute(query.order_by(columns.created_us.desc()).limit(_LOOKED_AT))
     return rows.all()

@@ -2,19 +2,29 @@
 
 import asyncio
 import secrets
+from functools import partial
+from pathlib import Path
 
 import pytest
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, insert, select, update
 
+from gateway.audit.checkpoints import open_signer
+from gateway.audit.disk import Disk
+from gateway.audit.keys import DataKeys, WrappedKey
 from gateway.clock import StoppedClock
+from gateway.errors import StartupRefused
+from gateway.kept_answers import KeptAnswer
 from gateway.secrets.content_keys import KeyClosed, fresh_key
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.batching.batches import BatchStore, about_batch
 from gateway.store.batching.files import about_file, kept_files
 from gateway.store.engine import Database, open_database
+from gateway.store.evidence.second_rows import line_of
+from gateway.store.kept_answers import DatabaseAnswers
 from gateway.store.key_checks import MASTER_KEY, KeyCheck, checked, keep_anew, key_of_pepper
 from gateway.store.right_keys import opens_something
+from gateway.store.schema.audit import audit_second_keys
 from gateway.store.schema.batches import batches
 from gateway.store.schema.tables import key_checks, sealed_secrets, spare_secrets
 from gateway.store.sealed_secrets import SealedSecretTable
@@ -30,8 +40,12 @@ def _key() -> MasterKey:
     return MasterKey(Secret(secrets.token_bytes(32)))
 
 
-async def _told(database: Database, key: MasterKey) -> KeyCheck:
-    return await checked(database, MASTER_KEY, key, StoppedClock(), opens_something)
+_vouched = partial(opens_something, directory=Path("/nowhere"))
+
+
+async def _told(database: Database, key: MasterKey, folder: Path | None = None) -> KeyCheck:
+    vouched = partial(opens_something, directory=folder) if folder else _vouched
+    return await checked(database, MASTER_KEY, key, StoppedClock(), vouched)
 
 
 async def _count(database: Database) -> int:
@@ -67,7 +81,7 @@ async def test_a_check_that_was_changed_or_moved_vouches_for_nobody(database: Da
         kept = (await connection.execute(select(key_checks.c.sealed))).scalar_one()
         moved = {"name": "pepper:1", "key_id": own.key_id, "sealed": kept, "made_us": 1}
         await connection.execute(key_checks.insert(), moved)
-    assert not (await checked(database, "pepper:1", own, clock, opens_something)).is_own
+    assert not (await checked(database, "pepper:1", own, clock, _vouched)).is_own
     async with database.writing() as connection:
         await connection.execute(update(key_checks).values(sealed=own.wrap(b"x", b"else")))
     assert await _told(database, own) == KeyCheck(is_own=False, key_id=own.key_id)
@@ -109,7 +123,18 @@ async def _file(database: Database, own: MasterKey) -> None:
         await connection.execute(filled(kept_files, id="f1", wrapped_key=kept_as, **where))
 
 
-@pytest.mark.parametrize("fill", [_secret, _spare, _batch, _file])
+async def _answer(database: Database, own: MasterKey) -> None:
+    answer = KeptAnswer("resp_1", PROJECT, "key1", "", "S0", 1, 2, b"[]", b"{}")
+    await DatabaseAnswers(database, own).keep(answer)
+
+
+async def _second_key(database: Database, own: MasterKey) -> None:
+    key = WrappedKey("k", "acme", 1, own.key_id, b"", 1)
+    async with database.writing() as connection:
+        await connection.execute(insert(audit_second_keys), [line_of(key)])
+
+
+@pytest.mark.parametrize("fill", [_secret, _spare, _batch, _file, _answer, _second_key])
 async def test_an_upgraded_database_takes_only_a_key_that_opens_something_of_it(
     database: Database, fill: object
 ) -> None:
@@ -119,6 +144,31 @@ async def test_an_upgraded_database_takes_only_a_key_that_opens_something_of_it(
     assert await _told(database, _key()) == KeyCheck(is_own=False, key_id="")
     assert await _count(database) == 0
     assert (await _told(database, own)).is_own
+
+
+@pytest.mark.parametrize("name", ["signers", "contents"])
+async def test_an_audit_folder_says_which_key_is_right_where_the_database_does_not(
+    database: Database, tmp_path: Path, name: str
+) -> None:
+    """Workers sign there from the first minute: a database may hold nothing sealed for long."""
+    own, clock, disk = _key(), StoppedClock(), Disk()
+    if name == "signers":
+        open_signer(tmp_path / "w0", "log/w0", own, clock, disk)
+    else:
+        tmp_path.joinpath("w0").mkdir()
+        DataKeys(tmp_path / "w0", own, clock, disk).seal("acme", "", b"", b"words")
+    assert await _told(database, _key(), tmp_path) == KeyCheck(is_own=False, key_id="")
+    assert await _count(database) == 0
+    assert (await _told(database, own, tmp_path)).is_own
+
+
+async def test_a_folder_that_cannot_be_read_vouches_for_nobody(
+    database: Database, tmp_path: Path
+) -> None:
+    tmp_path.joinpath("w0", "keys.jsonl").mkdir(parents=True)
+    with pytest.raises(StartupRefused, match=r"audit: .*keys\.jsonl: Is a directory"):
+        await _told(database, _key(), tmp_path)
+    assert await _count(database) == 0
 
 
 async def test_an_old_secret_beside_one_of_this_key_is_no_objection(database: Database) -> None:

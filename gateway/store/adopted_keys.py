@@ -1,0 +1,63 @@
+"""Takes another master key, or another pepper, for a database's own: the one before is lost."""
+
+import asyncio
+
+from msgspec import Struct
+
+from gateway.audit.checkpoints import renew_signers
+from gateway.audit.disk import Disk
+from gateway.audit.masters import masters_of
+from gateway.clock import Clock
+from gateway.configuration.settings import Settings
+from gateway.credentials import master_key, pepper
+from gateway.secrets.envelope import MasterKey
+from gateway.store.engine import Database
+from gateway.store.key_checks import MASTER_KEY, asked, keep_anew, key_of_pepper, pepper_check
+
+
+class Adoption(Struct, frozen=True):
+    """A key that takes the place of a database's own."""
+
+    name: str
+    """Of its check."""
+    key: MasterKey
+    former: tuple[str, ...]
+    """Ids of those before: the database's own, and what else wrapped keys of the audit folder."""
+
+
+async def adoption_of(settings: Settings, database: Database, setting: str) -> Adoption:
+    """What taking the key that a setting names for the database's own would be.
+
+    Raises:
+        ConfigurationInvalid: it cannot be read.
+        OSError: the audit folder cannot be.
+        NotReady: the database does not answer.
+    """
+    former: set[str] = set()
+    if setting == MASTER_KEY:
+        key, name = master_key(settings), MASTER_KEY
+        former |= await asyncio.to_thread(masters_of, settings.path(settings.audit.directory))
+    else:
+        key, name = key_of_pepper(pepper(settings)), pepper_check(settings.secrets.pepper_version)
+    async with database.reading() as connection:
+        found = await asked(connection, name, key)
+    if found is not None:
+        former.add(found.key_id)
+    return Adoption(name, key, tuple(sorted(former - {key.key_id})))
+
+
+async def adopt_key(
+    adoption: Adoption, settings: Settings, database: Database, clock: Clock
+) -> None:
+    """Do it; what signs the log of this machine's workers is made anew first.
+
+    Done again after a crash, or on another machine of the same database, it does the rest.
+
+    Raises:
+        OSError: the audit folder cannot be written.
+        NotReady: the database does not answer.
+    """
+    if adoption.name == MASTER_KEY:
+        directory = settings.path(settings.audit.directory)
+        await asyncio.to_thread(renew_signers, directory, adoption.key, clock, Disk())
+    await keep_anew(database, adoption.name, adoption.key, clock)
