@@ -280,13 +280,15 @@ def _reason(line: bytes, wrapper: KeyWrapper | None) -> str:
     key = _whole(line)
     if key is None:
         return "it cannot be read" if line else ""
-    if wrapper is None or key.master != wrapper.key_id:
+    if wrapper is None:
         return ""
+    is_ours = key.master == wrapper.key_id
     try:
         wrapper.unwrap(key.wrapped, key.aad())
     except ValueError:
-        return "it was changed: its key does not open"
-    return ""
+        # Of another master key it does not open anyhow: whose it is, says `masters`.
+        return "it was changed: its key does not open" if is_ours else ""
+    return "" if is_ours else "it was changed: it names another master key than its own"
 
 
 def _is_torn(line: bytes, after: list[bytes]) -> bool:

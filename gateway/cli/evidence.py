@@ -14,6 +14,7 @@ from gateway.audit.checkpoints import SIGNERS_NAME, verifier_keys
 from gateway.audit.erasure import damaged_keys
 from gateway.audit.fsck import BadLog, SignedRoots, check_signed
 from gateway.audit.integrator import LogForked, TreeDamaged
+from gateway.audit.masters import masters_of_contents
 from gateway.audit.offline import Wrong, check_proof
 from gateway.audit.pack import PackRefused
 from gateway.audit.projection import SequencedRecord
@@ -28,6 +29,7 @@ from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.credentials import master_key
 from gateway.evidence import UNKNOWN_COST
+from gateway.secrets.envelope import MasterKey
 from gateway.store.engine import open_database
 from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.packing import NOT_YET, PackOrder, make_pack
@@ -50,6 +52,7 @@ async def _opened(settings: Settings) -> AsyncIterator[Integration]:
     database = open_database(settings.database_url, pooled=False)
     try:
         await require_newest_schema(database)
+        # Also of who proves something: what no checkpoint covers yet is signed for it.
         await require_right_master(settings, database, clock)
         with refusing_damage():
             yield Integration(settings, database, clock, master_key(settings))
@@ -132,15 +135,15 @@ def open_line(worker: str, intents: int, since_us: int) -> str:
 async def fsck(config_file: Path) -> None:
     """Check every record against number, tree and checkpoints; exit status 1 when one is bad.
 
-    What `gatewright audit verify` looks at, such as contents, is looked at here too, and the keys
-    of the contents.
+    What `gatewright audit verify` looks at, such as contents, is looked at here too, and with the
+    master key the keys of the contents.
     """
     settings = load_settings(config_file)
-    folder = settings.path(settings.audit.directory)
+    folder, master = settings.path(settings.audit.directory), master_key(settings)
     async with _opened(settings) as parts:
         keys = _verifier_keys(settings)
         records = verify_directory(folder).bad if folder.is_dir() else ()
-        damage = (*records, *damaged_keys(folder, master_key(settings)))
+        damage = (*records, *damaged_keys(folder, master))
         for each in damage:
             click.echo(f"BAD: {each}")
         is_whole = not damage
@@ -151,6 +154,8 @@ async def fsck(config_file: Path) -> None:
             is_whole = is_whole and bad is None
             lost += gone
         waiting = await parts.projector.waiting()
+        if not await _told_masters(parts, master, may_follow=bool(waiting)):
+            is_whole = False
         if not waiting and lost > (declared := await ToldDeeds(parts.sink).declared_lost()):
             is_whole = False
             click.echo(f"BAD: {CALLED_LOST.format(lost, declared)}")
@@ -160,6 +165,24 @@ async def fsck(config_file: Path) -> None:
             click.echo(open_line(left.worker, left.requests, left.since_us))
     click.echo("the log is whole" if is_whole else "THE LOG IS NOT WHOLE")
     sys.exit(0 if is_whole else 1)
+
+
+async def _told_masters(parts: Integration, own: MasterKey, *, may_follow: bool) -> bool:
+    """Whether each line of the key files is of this master key, or of one that was called lost.
+
+    `may_follow`: the deed that called it so may be among records that have no number yet.
+    """
+    counts = masters_of_contents(parts.directory)
+    del counts[own.key_id]
+    lost = await ToldDeeds(parts.sink).lost_masters()
+    for master, count in sorted(counts.items()):
+        said = f"{count} keys of contents are of master key {master}"
+        if master in lost:
+            click.echo(f"note: {said}, which was called lost: what they sealed is gone with it")
+        else:
+            mark = "note" if may_follow else "BAD"
+            click.echo(f"{mark}: {said}, which no deed calls lost: whether they open is not known")
+    return may_follow or counts.keys() <= lost
 
 
 async def _check_log(parts: Integration, signed: SignedRoots) -> tuple[BadLog | None, int]:

@@ -64,6 +64,11 @@ class ToldDeeds:
         """How many records people said are lost: the database alone could hide any by its word."""
         return sum(int(deed.ordered["records"]) for deed in await self.of("records.lost"))
 
+    async def lost_masters(self) -> set[str]:
+        """Ids of the master keys in whose place people took others."""
+        deeds = await self.of("master_key.adopted")
+        return {key_id for deed in deeds for key_id in deed.ordered.get("instead_of", ())}
+
     async def _records(
         self, action: str, after: int
     ) -> AsyncIterator[tuple[int, str, AuditRecord]]:
