@@ -56,7 +56,7 @@ async def migrate_schema(config_file: Path, revision: str, *, under_workers: boo
 async def copy_database(config_file: Path, former_file: Path) -> None:
     """Copy all that a SQLite file holds into an empty PostgreSQL database."""
     settings = load_settings(config_file)
-    former = open_database(f"sqlite:///{former_file.resolve()}", pooled=False)
+    former = open_database(f"sqlite:///{former_file.resolve()}", pooled=False, named_by="--from")
     new = open_database(settings.database_url, pooled=False)
     try:
         if new.kind != "postgresql":

@@ -9,18 +9,27 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import aiosqlite
 from sqlalchemy import event
-from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.engine import URL, Connection, make_url
+from sqlalchemy.exc import ArgumentError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 
 from gateway.errors import ConfigurationInvalid, NotReady, RequestInvalid
 from gateway.patience import may_wait
-from gateway.store.speech import DatabaseKind, Faults, away, cut_off, name_the_file
+from gateway.store.speech import (
+    DatabaseKind,
+    Faults,
+    away,
+    cut_off,
+    is_unkeepable,
+    naming_the_file,
+    note_lost_connection,
+)
 
 
 _DRIVERS = {
@@ -30,15 +39,11 @@ _DRIVERS = {
     "postgresql": "postgresql+asyncpg",
     "postgresql+asyncpg": "postgresql+asyncpg",
 }
-# SQLSTATEs after which a connection is of no more use: the server went away, or a failover
-# made it read-only.
-_LOST_CONNECTION = ("08", "57P01", "57P02", "57P03", "25006", "25P03")
 _SQLITE_BUSY_MS = 10_000
 _WAIT_S = 1.5
 """Whoever waits for a connection, or to write, is refused after that: no caller hangs for long."""
 _PATIENT_S = 10.0
 _WAITS_MS = "gatewright_waits_ms"
-_TOO_LARGE = "too large to convert to SQLite INTEGER"
 _RECYCLE_S = 600
 _COMMAND_S = 30.0
 _IDLE_TRANSACTION_S = 10.0
@@ -207,25 +212,10 @@ class _Translated:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, IntegrityError):
             return
-        if _is_unkeepable(error):
+        if is_unkeepable(error):
             raise RequestInvalid("this holds what no database keeps") from error
         if isinstance(error, self._away):
             raise NotReady("the database does not answer", retry_after_s=1.0) from error
-
-
-def _is_unkeepable(error: BaseException | None) -> bool:
-    """PostgreSQL's data exceptions (SQLSTATE 22), and what a driver cannot even send.
-
-    SQLite's says so in Python's own words, which SQLAlchemy lets pass as they are.
-    """
-    if isinstance(error, UnicodeEncodeError):
-        return True
-    if isinstance(error, OverflowError):
-        return _TOO_LARGE in str(error)
-    cause = getattr(error, "orig", None)
-    state = str(getattr(cause, "sqlstate", None) or "")
-    unsent = isinstance(getattr(cause, "__cause__", None), ValueError)
-    return isinstance(error, DBAPIError) and (unsent or state.startswith("22"))
 
 
 class _RolledBack(sqlite3.Connection):
@@ -277,11 +267,17 @@ def parse_url(url: str) -> URL:
 
 
 def open_database(
-    url: str, *, pool_size: int = 5, pooled: bool = True, foreign_keys: bool = True
+    url: str,
+    *,
+    pool_size: int = 5,
+    pooled: bool = True,
+    foreign_keys: bool = True,
+    named_by: str = "database.url",
 ) -> Database:
     """A database that connects on first use; `pooled=False` for short commands.
 
-    `foreign_keys=False` is for migrations: SQLite rebuilds a table by dropping it.
+    `foreign_keys=False` is for migrations: SQLite rebuilds a table by dropping it. `named_by` is
+    the setting, or the option, that an operator looks at where its file is none.
 
     Raises:
         ConfigurationInvalid: the URL names no database that we know.
@@ -301,22 +297,23 @@ def open_database(
             "command_timeout": _COMMAND_S if pooled else None,
         }
     else:
-        options["connect_args"] = {"async_creator_fn": _open_sqlite, "factory": _RolledBack}
+        opening = partial(_open_sqlite, named_by)
+        options["connect_args"] = {"async_creator_fn": opening, "factory": _RolledBack}
     engine = create_async_engine(parsed, **options)
     if not is_remote:
         prepare = _prepare_sqlite if foreign_keys else _prepare_sqlite_for_migration
         event.listen(engine.sync_engine, "do_connect", _make_private)
         event.listen(engine.sync_engine, "connect", prepare)
         event.listen(engine.sync_engine, "begin", _begin_sqlite)
-        event.listen(engine.sync_engine, "handle_error", name_the_file)
+        event.listen(engine.sync_engine, "handle_error", naming_the_file(named_by))
     else:
-        event.listen(engine.sync_engine, "handle_error", _note_lost_connection)
+        event.listen(engine.sync_engine, "handle_error", note_lost_connection)
         if pooled:
             event.listen(engine.sync_engine, "connect", _prepare_postgresql)
     return Database(parsed, engine, is_patient=not pooled)
 
 
-async def _open_sqlite(*where: Any, **options: Any) -> aiosqlite.Connection:
+async def _open_sqlite(named_by: str, *where: Any, **options: Any) -> aiosqlite.Connection:
     """As SQLAlchemy does it; what cannot be opened leaves no thread behind.
 
     The driver's thread tells the event loop of its end. A command that fails at once would have
@@ -330,7 +327,7 @@ async def _open_sqlite(*where: Any, **options: Any) -> aiosqlite.Connection:
     except sqlite3.OperationalError as error:
         await asyncio.to_thread(thread.join)
         # The driver says that it cannot, and not what; a command run in the wrong folder needs it.
-        raise sqlite3.OperationalError(f"{error}: {where[0]}") from error
+        raise sqlite3.OperationalError(f"{named_by}: {where[0]}: {error}") from error
     except BaseException:
         await asyncio.to_thread(thread.join)
         raise
@@ -387,9 +384,3 @@ def _begin_sqlite(connection: Connection) -> None:
     # A deferred transaction that reads and then writes fails, instead of waiting, when another
     # one writes in between.
     connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _note_lost_connection(context: ExceptionContext) -> None:
-    state = str(getattr(context.original_exception, "sqlstate", None) or "")
-    if state.startswith(_LOST_CONNECTION):
-        context.is_disconnect = True

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, inspect, text
 import migrations
 from gateway.oversight.workers import LOST_AFTER_PERIODS, PERIOD_S
 from gateway.store.engine import open_database
-from gateway.store.schema.version import current_schema, newest_schema, refuse_newer
+from gateway.store.schema.version import current_schema, newest_schema, refuse_foreign, refuse_newer
 
 
 _LOCK = 0x6761_7465  # Any number, as long as every Gatewright process takes the same one.
@@ -41,7 +41,7 @@ async def migrate(url: str, revision: str = "head", *, now_us: int = 0) -> str:
         The version it has afterwards.
 
     Raises:
-        StartupRefused: it is at a version that this program does not know.
+        StartupRefused: it is at a version that this program does not know, or another program's.
         WorkersAlive: it would go down under them.
     """
     database = open_database(url, pooled=False, foreign_keys=False)
@@ -65,6 +65,8 @@ def _move(connection: Connection, revision: str, now_us: int) -> None:
     current = current_schema(connection)
     if current:
         refuse_newer(current)
+    else:
+        refuse_foreign(connection)
     known = [script.revision for script in scripts.walk_revisions("base", "heads")]
     wanted = scripts.get_current_head() if revision == "head" else revision
     if current and (wanted == "base" or known.index(str(wanted)) > known.index(current)):

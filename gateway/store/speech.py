@@ -5,6 +5,7 @@ SQLite need not carry.
 """
 
 import sqlite3
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Literal
 
@@ -17,6 +18,12 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 DatabaseKind = Literal["sqlite", "postgresql"]
 Faults = tuple[type[BaseException], ...]
+
+
+_TOO_LARGE = "too large to convert to SQLite INTEGER"
+# SQLSTATEs after which a connection is of no more use: the server went away, or a failover
+# made it read-only.
+_LOST_CONNECTION = ("08", "57P01", "57P02", "57P03", "25006", "25P03")
 
 
 def insert_into(kind: DatabaseKind, table: Table) -> Any:
@@ -51,10 +58,36 @@ def cut_off(kind: DatabaseKind) -> Faults:
     return (DBAPIError, OSError, TimeoutError, *own)
 
 
-def name_the_file(context: ExceptionContext) -> None:
-    """SQLite says that a file is damaged or no database, and not which one."""
-    error = context.original_exception
-    file = (context.engine.url.database if context.engine else None) or ""
-    code = getattr(error, "sqlite_errorcode", None)
-    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT) and file not in str(error):
-        error.args = (f"{error}: {file}",)
+def naming_the_file(named_by: str) -> Callable[[ExceptionContext], None]:
+    """SQLite says that a file is damaged or no database, and neither which nor who named it."""
+
+    def name_the_file(context: ExceptionContext) -> None:
+        error = context.original_exception
+        file = (context.engine.url.database if context.engine else None) or ""
+        code = getattr(error, "sqlite_errorcode", None)
+        if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT) and file not in str(error):
+            error.args = (f"{named_by}: {file}: {error}",)
+
+    return name_the_file
+
+
+def note_lost_connection(context: ExceptionContext) -> None:
+    """PostgreSQL: let go of a connection of which nothing more can be had."""
+    state = str(getattr(context.original_exception, "sqlstate", None) or "")
+    if state.startswith(_LOST_CONNECTION):
+        context.is_disconnect = True
+
+
+def is_unkeepable(error: BaseException | None) -> bool:
+    """PostgreSQL's data exceptions (SQLSTATE 22), and what a driver cannot even send.
+
+    SQLite's says so in Python's own words, which SQLAlchemy lets pass as they are.
+    """
+    if isinstance(error, UnicodeEncodeError):
+        return True
+    if isinstance(error, OverflowError):
+        return _TOO_LARGE in str(error)
+    cause = getattr(error, "orig", None)
+    state = str(getattr(cause, "sqlstate", None) or "")
+    unsent = isinstance(getattr(cause, "__cause__", None), ValueError)
+    return isinstance(error, DBAPIError) and (unsent or state.startswith("22"))

@@ -14,6 +14,10 @@ from gateway.errors import StartupRefused
 from gateway.store.engine import Database
 
 
+_NAMED = 3
+"""So many tables of another program are named."""
+
+
 class Migration(Struct, frozen=True):
     """One step of the schema: the version it leads to, and its file's words for it."""
 
@@ -51,9 +55,12 @@ async def require_newest_schema(database: Database) -> None:
         StartupRefused: it does not.
         NotReady: the database cannot be asked.
     """
-    found, needed = await schema_of(database), newest_schema()
-    if found == needed:
-        return
+    needed = newest_schema()
+    async with database.reading() as connection:
+        found = await connection.run_sync(current_schema)
+        if found == needed:
+            return
+        await connection.run_sync(refuse_foreign)
     if not found:
         problem = "the database has no schema yet"
     else:
@@ -62,8 +69,24 @@ async def require_newest_schema(database: Database) -> None:
     raise StartupRefused(f"{problem}: run `gatewright database migrate`")
 
 
+def refuse_foreign(connection: Connection) -> None:
+    """Raise `StartupRefused` for a SQLite file that is another program's.
+
+    A PostgreSQL database may be shared, and has more than one program's tables then.
+    """
+    names = inspect(connection).get_table_names()
+    if connection.dialect.name != "sqlite" or not names or "alembic_version" in names:
+        return
+    raise StartupRefused(
+        f"database.url: {connection.engine.url.database}: this file is another program's: it has"
+        f" tables ({', '.join(names[:_NAMED])}), and none of ours"
+    )
+
+
 def refuse_newer(found: str) -> None:
     """Raise `StartupRefused` for a version that no migration of this program leads to."""
+    if not found.isdecimal():
+        raise StartupRefused(f"database.url: schema {found} in this database is another program's")
     if found not in known_schemas():
         raise StartupRefused(
             f"the database has schema {found}, which is newer than this program knows: upgrade it"
