@@ -1,5 +1,6 @@
 """`gatewright config …`: check a configuration without starting anything."""
 
+import asyncio
 from importlib import import_module
 from pathlib import Path
 
@@ -14,8 +15,17 @@ from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.credentials import admin_token, pepper, provider_credential
+from gateway.errors import StartupRefused
 from gateway.inspection import make_inspector
-from gateway.worker.pricing import configured_targets
+from gateway.store.engine import open_database, parse_url
+from gateway.store.evidence.numbered_places import require_what_was_numbered
+from gateway.store.right_keys import look_at_keys
+from gateway.store.schema.version import NO_SCHEMA, require_newest_schema
+from gateway.worker.pricing import configured_targets, watched_prices
+
+
+_WRITING = ("", "-admin", "-operators")
+"""Who writes segments under a worker's name: it, the admin listener, and commands."""
 
 
 @click.group(cls=Commands)
@@ -25,13 +35,22 @@ def config() -> None:
 
 @config.command("check")
 @config_option
-def check_config(config_file: Path) -> None:
-    """Check the file, its keys, its policy and its targets; print what would be served."""
+@click.option(
+    "--offline", is_flag=True, help="Ask neither the database nor a key service: less is found."
+)
+def check_config(config_file: Path, *, offline: bool) -> None:
+    """Check the file, its keys, its policy, its targets and its database: may it start?
+
+    Prints what would be served. Not looked at is what others hold (ports, the audit folder's
+    locks), whether the log is whole (`gatewright audit fsck`), and whether upstreams answer.
+    """
     settings = load_settings(config_file)
     # What needs no key comes first, so that it is found before the keys are made.
     make_providers(settings, make_egress(settings), SystemClock().monotonic_s)
     policy = load_policy(settings)
-    _check_parts(settings)
+    _check_parts(settings, offline=offline)
+    if not offline:
+        asyncio.run(_check_database(settings))
     click.echo(f"policy: {policy.name} ({policy.digest[:12]})")
     for target in configured_targets(settings):
         provider = settings.providers[target.provider]
@@ -40,12 +59,12 @@ def check_config(config_file: Path) -> None:
         click.echo(f"{target.name}: {target.tier}, {target.jurisdiction}, {state}")
 
 
-def _check_parts(settings: Settings) -> None:
+def _check_parts(settings: Settings, *, offline: bool) -> None:
     """Build what a start builds, which opens nothing: a wrong sink or hook is found here too.
 
-    With a key service only what needs no master key: a check reaches nobody.
+    Where a key service is not to be asked, only what needs no master key.
     """
-    if settings.secrets.key_service:
+    if settings.secrets.key_service and offline:
         make_inspector(settings, SystemClock())
         pepper(settings)
     else:
@@ -53,3 +72,22 @@ def _check_parts(settings: Settings) -> None:
         # The admin package lies above the gateway: it is named here and imported when asked for.
         import_module("admin.app").build_application(settings)
     admin_token(settings)
+
+
+async def _check_database(settings: Settings) -> None:
+    """What a start looks at before it writes anything; nothing is made or kept for it."""
+    url, clock = parse_url(settings.database_url), SystemClock()
+    if url.drivername.startswith("sqlite") and not Path(str(url.database)).exists():
+        # A start would make an empty file, and then refuse it.
+        raise StartupRefused(NO_SCHEMA)
+    database = open_database(settings.database_url, pooled=False)
+    try:
+        await require_newest_schema(database)
+        await look_at_keys(settings, database)
+        await watched_prices(settings, lambda _: None, database, clock).start()
+        directory = settings.path(settings.audit.directory)
+        for process in _WRITING:
+            worker = f"{settings.audit.worker}{process}"
+            await require_what_was_numbered(database, directory, worker)
+    finally:
+        await database.close()

@@ -77,6 +77,13 @@ async def checked(
     return kept
 
 
+async def foreseen(database: Database, name: str, key: MasterKey, vouched: Vouched) -> KeyCheck:
+    """What `checked` would say; nothing is kept. Raises NotReady as it does."""
+    async with database.reading() as connection:
+        found = await asked(connection, name, key)
+        return found or KeyCheck(is_own=await vouched(connection, key), key_id="")
+
+
 async def keep_anew(database: Database, name: str, key: MasterKey, clock: Clock) -> None:
     """From now on this key is the database's own."""
     async with database.writing() as connection:

@@ -30,7 +30,9 @@ from gateway.store.kept_answers import about_answer, kept_answers
 from gateway.store.key_checks import (
     MASTER_KEY,
     KeyCheck,
+    Vouched,
     checked,
+    foreseen,
     key_of_pepper,
     pepper_check,
 )
@@ -61,15 +63,34 @@ async def require_right_master(
 ) -> None:
     """The master key alone, for commands that use no other; raises as `require_right_keys`."""
     key = key or master_key(settings)
-    vouched = partial(opens_something, directory=settings.path(settings.audit.directory))
-    found = await checked(database, MASTER_KEY, key, clock, vouched)
-    _refuse(settings, "secrets.master_key", settings.secrets.master_key, key, found)
+    _refuse_master(
+        settings, key, await checked(database, MASTER_KEY, key, clock, _vouched(settings))
+    )
 
 
 async def require_right_pepper(settings: Settings, database: Database, clock: Clock) -> None:
     """Likewise the pepper, of the version that the settings say it has."""
     key, name = key_of_pepper(pepper(settings)), pepper_check(settings.secrets.pepper_version)
-    found = await checked(database, name, key, clock, _unknowable)
+    _refuse_pepper(settings, key, await checked(database, name, key, clock, _unknowable))
+
+
+async def look_at_keys(settings: Settings, database: Database) -> None:
+    """As `require_right_keys`, for who only looks: nothing is kept of a first key."""
+    key = master_key(settings)
+    _refuse_master(settings, key, await foreseen(database, MASTER_KEY, key, _vouched(settings)))
+    key, name = key_of_pepper(pepper(settings)), pepper_check(settings.secrets.pepper_version)
+    _refuse_pepper(settings, key, await foreseen(database, name, key, _unknowable))
+
+
+def _vouched(settings: Settings) -> Vouched:
+    return partial(opens_something, directory=settings.path(settings.audit.directory))
+
+
+def _refuse_master(settings: Settings, key: MasterKey, found: KeyCheck) -> None:
+    _refuse(settings, "secrets.master_key", settings.secrets.master_key, key, found)
+
+
+def _refuse_pepper(settings: Settings, key: MasterKey, found: KeyCheck) -> None:
     _refuse(settings, "secrets.pepper", settings.secrets.pepper, key, found)
 
 

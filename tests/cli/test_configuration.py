@@ -1,5 +1,10 @@
 """`gatewright config check` and what stops a start: the file, the key and the reason, in a line."""
 
+import base64
+import secrets
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -143,6 +148,103 @@ def test_a_check_builds_what_a_start_would_stop_at(
     assert ended.status == 2
     assert words in ended.errors
     assert len(ended.errors.splitlines()) == 1
+
+
+def _change(operator: Operator, statement: str) -> None:
+    with closing(sqlite3.connect(operator.folder / "var" / "gatewright.db")) as database, database:
+        database.execute(statement)
+
+
+def _tables(operator: Operator) -> str:
+    with closing(sqlite3.connect(operator.folder / "var" / "gatewright.db")) as database:
+        return "\n".join(database.iterdump())
+
+
+def test_a_check_keeps_nothing_of_the_first_keys_it_sees(operator: Operator) -> None:
+    before = _tables(operator)
+    assert operator.config("config", "check").status == 0
+    assert _tables(operator) == before
+    assert not operator.folder.joinpath("var", "audit").exists()
+
+
+@pytest.mark.parametrize("name", ["master", "pepper"])
+def test_a_check_finds_a_key_that_is_not_the_databases_own_unless_it_is_offline(
+    operator: Operator, name: str
+) -> None:
+    for begun in (("secrets", "list"), ("keys", "list")):
+        assert operator.config(*begun).status == 0
+    assert operator.config("config", "check").status == 0
+    file = operator.folder / "var" / f"{name}.key"
+    file.write_text(base64.b64encode(secrets.token_bytes(32)).decode())
+    ended = operator.config("config", "check")
+    assert (ended.status, ended.output) == (2, "")
+    assert f": {file} is key " in ended.errors
+    assert operator.config("config", "check", "--offline").status == 0
+
+
+def test_a_check_finds_a_first_key_that_opens_nothing(operator: Operator) -> None:
+    assert operator.config("secrets", "list").status == 0
+    _change(
+        operator,
+        "INSERT INTO sealed_secrets VALUES ('up', 1, 'another', x'00', x'00', 1, 'ann', '')",
+    )
+    _change(operator, "DELETE FROM key_checks")
+    ended = operator.config("config", "check")
+    assert (ended.status, ended.output) == (2, "")
+    assert "master.key opens nothing of what lies sealed" in ended.errors
+
+
+def _old(operator: Operator) -> None:
+    _change(operator, "UPDATE alembic_version SET version_num = '0001'")
+
+
+def _gone(operator: Operator) -> None:
+    operator.folder.joinpath("var", "gatewright.db").unlink()
+
+
+def _none(operator: Operator) -> None:
+    operator.folder.joinpath("var", "gatewright.db").write_text("none, but long enough " * 50)
+
+
+def _short(operator: Operator) -> None:
+    _change(operator, "INSERT INTO audit_positions VALUES ('w0', 2, 500)")
+
+
+def _short_of_pages(operator: Operator) -> None:
+    _change(operator, "INSERT INTO audit_positions VALUES ('w0-admin', 1, 70)")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (_old, "the database has schema 0001, this program needs "),
+        (_gone, "the database has no schema yet: run `gatewright database migrate`"),
+        (_none, "file is not a database"),
+        (_short, "audit worker w0: the database knows segment 2 up to byte 500"),
+        (_short_of_pages, "audit worker w0-admin: the database knows segment 1 up to byte 70"),
+    ],
+)
+def test_a_check_finds_what_a_start_refuses_of_its_database(
+    operator: Operator, spoil: Callable[[Operator], None], words: str
+) -> None:
+    spoil(operator)
+    ended = operator.config("config", "check")
+    assert (ended.status, ended.output) == (2, "")
+    assert words in ended.errors
+    assert len(ended.errors.splitlines()) == 1
+    assert operator.folder.joinpath("var", "gatewright.db").exists() == (spoil is not _gone)
+    assert operator.config("config", "check", "--offline").status == 0
+
+
+def test_a_check_says_that_the_database_does_not_answer(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = "postgresql+asyncpg://127.0.0.1:1/none"
+    monkeypatch.setenv("GATEWRIGHT_DATABASE__URL", url)
+    ended = operator.config("config", "check")
+    assert ended.status == 2
+    assert "the database does not answer" in ended.errors
+    assert operator.config("config", "check", "--offline").status == 0
 
 
 def test_the_schema_goes_down_and_up_again(operator: Operator) -> None:

@@ -273,6 +273,22 @@ def test_wrapping_it_anew_leaves_the_database_its_key_and_a_service_away_is_no_w
     assert "master_key" not in away.errors
 
 
+def test_a_check_asks_the_service_as_a_start_does_and_offline_reaches_nobody(
+    operator: Operator, vault: VaultStub
+) -> None:
+    _wrap(operator)
+    credentials._unwrapped.clear()
+    vault.asked.clear()
+    assert operator.config("config", "check", "--offline").status == 0
+    assert vault.asked == []
+    assert operator.config("config", "check").status == 0
+    assert any(each.endswith("/decrypt/gatewright") for each in vault.asked)
+    credentials._unwrapped.clear()
+    vault.is_sealed = True
+    away = operator.config("config", "check")
+    assert (away.status, "secrets.key_service: Vault failed" in away.errors) == (2, True)
+
+
 def test_another_key_is_not_wrapped_over_the_file_of_the_databases_own(
     operator: Operator, vault: VaultStub
 ) -> None:

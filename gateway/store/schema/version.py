@@ -14,6 +14,8 @@ from gateway.errors import StartupRefused
 from gateway.store.engine import Database
 
 
+_MIGRATE = "run `gatewright database migrate`"
+NO_SCHEMA = f"the database has no schema yet: {_MIGRATE}"
 _NAMED = 3
 """So many tables of another program are named."""
 
@@ -62,11 +64,10 @@ async def require_newest_schema(database: Database) -> None:
             return
         await connection.run_sync(refuse_foreign)
     if not found:
-        problem = "the database has no schema yet"
-    else:
-        refuse_newer(found)
-        problem = f"the database has schema {found}, this program needs {needed}"
-    raise StartupRefused(f"{problem}: run `gatewright database migrate`")
+        raise StartupRefused(NO_SCHEMA)
+    refuse_newer(found)
+    problem = f"the database has schema {found}, this program needs {needed}"
+    raise StartupRefused(f"{problem}: {_MIGRATE}")
 
 
 def refuse_foreign(connection: Connection) -> None:
