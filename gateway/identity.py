@@ -24,7 +24,10 @@ _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _KEY = re.compile(r"gw_live_([0-9A-Za-z]{12})_[0-9A-Za-z]{43}([0-9A-Za-z]{6})", re.ASCII)
 _ID_LENGTH, _SECRET_LENGTH, _CHECKSUM_LENGTH = 12, 43, 6
 _CREDENTIAL_HEADERS = frozenset({b"authorization", b"x-api-key", b"api-key"})
-_REFUSAL = "Incorrect API key provided, or none"
+_REFUSAL = (
+    "Incorrect API key provided, or none. A key begins with gw_live_ and is sent as "
+    "`authorization: Bearer KEY`, `x-api-key: KEY` or `api-key: KEY`."
+)
 """Begins as at OpenAI: by these words some frameworks tell a bad key from a bad request."""
 _NOBODY = b"\x00" * 32
 

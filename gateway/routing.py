@@ -161,10 +161,7 @@ def check_model(
     route = model.removeprefix(ROUTE_PREFIX) if model.startswith(ROUTE_PREFIX) else None
     purpose = board.purposes.get(model)
     if purpose is None and model != AUTO and route not in document.routes:
-        raise ModelUnknown(
-            f"There is no model `{model}` here. `GET /v1/models` lists what this key may use.",
-            parameter="model",
-        )
+        raise ModelUnknown(_unknown(model, route, document), parameter="model")
     if purpose is not None and purpose != request.purpose:
         raise FeatureUnsupported(
             f"The model `{model}` does not do this: it is for {_PURPOSES[purpose]}.",
@@ -172,6 +169,15 @@ def check_model(
         )
     if purpose is None:
         _check_choice(request.purpose, board, scope)
+
+
+def _unknown(model: str, route: str | None, document: PolicyDocument) -> str:
+    """What to ask for instead."""
+    if route is None:
+        return f"There is no model `{model}` here. `GET /v1/models` lists what this key may use."
+    routes = ", ".join(f"`{ROUTE_PREFIX}{each}`" for each in document.routes[:NAMES_TOLD_MAX])
+    others = f"It has {routes}" if routes else "It has none"
+    return f"The policy has no route `{model}`. {others}; with `{AUTO}` it chooses itself."
 
 
 def _check_choice(purpose: Purpose, board: TargetBoard, scope: Scope) -> None:

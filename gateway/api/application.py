@@ -147,12 +147,12 @@ def _small_routes(front: Front) -> list[HTTPRouteHandler]:
     async def models(request: Request[Any, Any, Any]) -> bytes:
         principal = front.principal(request)
         page = page_if_asked(request, MODELS_MAX)
-        return list_models(front.snapshots.current().board, principal, page)
+        return list_models(front.snapshots.current(), principal, page)
 
     @get("/v1/models/{name:path}", media_type=MediaType.JSON)
     async def model(request: Request[Any, Any, Any], name: FromPath[str]) -> bytes:
         principal = front.principal(request)
-        return find_model(front.snapshots.current().board, principal, name.lstrip("/"))
+        return find_model(front.snapshots.current(), principal, name.lstrip("/"))
 
     @get("/v1/decisions/{request_id:str}", media_type=MediaType.JSON)
     async def decision(request: Request[Any, Any, Any], request_id: FromPath[str]) -> bytes:

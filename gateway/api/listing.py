@@ -5,24 +5,26 @@ from collections.abc import Mapping
 import msgspec
 
 from gateway.batches import PageOf
-from gateway.board import TargetBoard
 from gateway.dialects.strict_json import MODEL_LENGTH_MAX
 from gateway.errors import ModelUnknown, RequestInvalid
 from gateway.money.catalogue import PARAMETERS
+from gateway.snapshot import Snapshot
 from gateway.types import Principal
-from policies.facts import AUTO, TargetFacts
+from policies.facts import AUTO, ROUTE_PREFIX, TargetFacts
 
 
 EPOCH = "1970-01-01T00:00:00Z"
 
 
-def list_models(board: TargetBoard, principal: Principal, page: PageOf | None = None) -> bytes:
+def list_models(snapshot: Snapshot, principal: Principal, page: PageOf | None = None) -> bytes:
     """The models of a key as JSON: all of them, or a page as Anthropic's API knows pages.
+
+    What may be asked for as a model: `auto`, the routes of the policy that governs, and targets.
 
     Raises:
         RequestInvalid: the page begins or ends at a model that this key does not see.
     """
-    entries = _entries(board, principal)
+    entries = _entries(snapshot, principal)
     some, has_more = (entries, False) if page is None else _page(entries, page)
     listing = {
         "object": "list",
@@ -34,13 +36,13 @@ def list_models(board: TargetBoard, principal: Principal, page: PageOf | None = 
     return msgspec.json.encode(listing)
 
 
-def find_model(board: TargetBoard, principal: Principal, name: str) -> bytes:
+def find_model(snapshot: Snapshot, principal: Principal, name: str) -> bytes:
     """One model as JSON.
 
     Raises:
         ModelUnknown: this key sees no such model.
     """
-    for entry in _entries(board, principal):
+    for entry in _entries(snapshot, principal):
         if entry["id"] == name:
             return msgspec.json.encode(entry)
     named = f" `{name}`" if len(name) <= MODEL_LENGTH_MAX else ""
@@ -60,19 +62,29 @@ def _page(entries: list[dict[str, object]], page: PageOf) -> tuple[list[dict[str
     return left[: page.limit], len(left) > page.limit
 
 
-def _entries(board: TargetBoard, principal: Principal) -> list[dict[str, object]]:
+def _entries(snapshot: Snapshot, principal: Principal) -> list[dict[str, object]]:
+    board = snapshot.board
     visible = [facts for facts in board.facts_for(principal.models) if facts.permitted_to_key]
-    automatic: dict[str, object] = {
-        "id": AUTO,
+    routes = snapshot.policies.governing(principal).document_for(principal).routes
+    return [
+        _chosen(AUTO, "Chosen by policy"),
+        *(_chosen(ROUTE_PREFIX + each, f"Chosen by policy: {each}") for each in routes),
+        *(_entry(facts, board.targets[facts.name].parameters) for facts in visible),
+    ]
+
+
+def _chosen(name: str, title: str) -> dict[str, object]:
+    """A name under which policy chooses the target."""
+    return {
+        "id": name,
         "object": "model",
         "type": "model",
         "created": 0,
         "created_at": EPOCH,
         "lifecycle": "active",
         "owned_by": "gatewright",
-        "display_name": "Chosen by policy",
+        "display_name": title,
     }
-    return [automatic, *(_entry(facts, board.targets[facts.name].parameters) for facts in visible)]
 
 
 def _entry(facts: TargetFacts, parameters: Mapping[str, str]) -> dict[str, object]:

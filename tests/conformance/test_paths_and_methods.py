@@ -123,6 +123,25 @@ async def test_the_id_that_clients_show_is_the_one_in_the_records(
         assert {record.request_id for record in await gateway.records(request_id)} == {request_id}
 
 
+async def test_what_may_be_asked_for_as_a_model_is_listed(
+    gateway: RunningGateway, shared_key: str
+) -> None:
+    """Routes were not: a name that worked was unknown to who looked it up."""
+    async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=shared_key) as gpt:
+        listed = [each.id async for each in gpt.models.list()]
+        routes = [name for name in listed if name.startswith("auto:")]
+        for name in routes:
+            assert (await gpt.models.retrieve(name)).owned_by == "gatewright"
+            await gpt.chat.completions.create(model=name, messages=QUESTION)
+
+        assert routes == ["auto:cheap", "auto:quality", "auto:in-house"]
+        assert listed.index("auto:in-house") < listed.index(ENGINE_TARGET)
+        with pytest.raises(
+            openai.NotFoundError, match=r"no route `auto:nope`\. It has `auto:cheap`, `auto:q"
+        ):
+            await gpt.chat.completions.create(model="auto:nope", messages=QUESTION)
+
+
 async def test_metrics_say_once_how_their_letters_are_written(
     gateway: RunningGateway, http: aiohttp.ClientSession
 ) -> None:

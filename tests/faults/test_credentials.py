@@ -78,7 +78,7 @@ async def test_whatever_is_not_a_good_key_is_refused_in_the_same_words(
     reply = await caller.post(style, ask(style), headers)
 
     check_error(reply, style, "invalid_api_key")
-    assert reply.tree["error"]["message"] == "Incorrect API key provided, or none"
+    assert reply.tree["error"]["message"].startswith("Incorrect API key provided, or none. A key ")
     assert shared_key not in reply.body.decode()
     outcome = await only_outcome(gateway, reply.request_id, "refused", "invalid_api_key")
     assert (outcome.organisation, outcome.key_id) == ("-", "")

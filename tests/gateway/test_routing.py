@@ -273,6 +273,24 @@ def test_names_that_are_not_are_unknown(model: str) -> None:
     assert unknown.value.parameter == "model"
 
 
+@pytest.mark.parametrize(
+    ("preferences", "told"),
+    [
+        (({"route": "quality", "order": "cheapest"},), "It has `auto:quality`;"),
+        ((), "It has none;"),
+    ],
+)
+def test_who_asks_for_a_route_that_is_none_is_told_which_there_are(
+    preferences: tuple[dict[str, object], ...], told: str
+) -> None:
+    policy = document(preferences=preferences)
+    with pytest.raises(ModelUnknown) as unknown:
+        check_model(request(model="auto:nope"), TargetBoard({"house": HOUSE}, {}), policy)
+
+    said = f"The policy has no route `auto:nope`. {told} with `auto` it chooses itself."
+    assert str(unknown.value) == said
+
+
 def test_a_scope_is_looked_up_once_and_never_shared_between_scopes() -> None:
     board = TargetBoard({"house": HOUSE, "cloud": CLOUD}, {})
 
