@@ -10,8 +10,11 @@ from sqlalchemy import (
     and_,
     bindparam,
     delete,
+    func,
     insert,
     not_,
+    or_,
+    select,
     tuple_,
     update,
 )
@@ -90,6 +93,26 @@ def children(account: str) -> str:
     if account.startswith(USER_PREFIX) and account.endswith("/*"):
         return below(account.removesuffix("*"))
     return ""
+
+
+async def limit_all(connection: AsyncConnection, limit: Limit) -> None:
+    """Write a limit where it holds: for the account or, by a template, for its end users too.
+
+    Those may be a hundred thousand, more than a statement can name. They are locked in the order in
+    which workers lock them.
+    """
+    of_limit = and_(
+        or_(
+            budgets.c.account == limit.account,
+            budgets.c.account.like(children(limit.account), escape="\\"),
+        ),
+        budgets.c.window_kind == limit.window,
+    )
+    locked = select(budgets.c.account).where(of_limit).order_by(budgets.c.account)
+    count = select(func.count()).select_from(locked.with_for_update().subquery())
+    await connection.execute(count)
+    said = {"limit_microusd": limit.limit_microusd, "time_zone": limit.time_zone}
+    await connection.execute(update(budgets).where(of_limit).values(said))
 
 
 async def write_budgets(connection: AsyncConnection, changed: Sequence[Budget]) -> None:

@@ -53,7 +53,13 @@ class EndUserRows:
         if not new:
             return
         async with self._database.writing() as connection:
-            query = select(budgets).where(is_one_of(set(new.values())))
+            # Held, so that no limit changes between here and the row that copies it.
+            query = (
+                select(budgets)
+                .where(is_one_of(set(new.values())))
+                .order_by(budgets.c.account, budgets.c.window_kind)
+                .with_for_update(read=True)
+            )
             found = [budget_of(row) for row in (await connection.execute(query)).mappings().all()]
             templates = {budget.limit.key: budget for budget in found}
             for key in sorted(new):

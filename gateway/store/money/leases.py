@@ -24,6 +24,7 @@ from gateway.store.money.budget_rows import (
     children,
     is_end_user,
     is_one_of,
+    limit_all,
     limit_mark,
     require_seen,
     write_budgets,
@@ -113,24 +114,15 @@ class LeaseTable:
         async with self._database.writing() as connection:
             zone = await self._zone_of(connection, limit.account)
             limit = replace(limit, time_zone=zone)
-            query = select(budgets.c.account).where(
-                budgets.c.account.like(children(limit.account), escape="\\"),
-                budgets.c.window_kind == limit.window,
-            )
-            users = (await connection.execute(query)).scalars()
-            keys = [limit.key, *(BudgetKey(user, limit.window) for user in users)]
-            found = await self._locked(connection, is_one_of(keys))
+            # The template first: who holds it keeps newcomers from copying what it says.
+            found = await self._locked(connection, is_one_of([limit.key]))
             require_seen(limit_mark(found.get(limit.key)), seen)
             now_us = self._clock.utc_us()
             start_us = window_start_us(limit.window, now_us, zone)
             begun = Budget(limit, start_us, 0, 0, begun_us=now_us)
             if limit.key not in found:
                 await self._begin(connection, begun, seen)
-            changed = [
-                replace(budget, limit=replace(limit, account=account))
-                for (account, _), budget in found.items()
-            ]
-            await write_budgets(connection, changed)
+            await limit_all(connection, limit)
             known = roll(found.get(limit.key, begun), now_us)
             await _forget_alerts(connection, replace(known, limit=limit))
             await bump(connection)
@@ -177,6 +169,8 @@ class LeaseTable:
                     for level in ("ws", "proj", "user")
                 ),
             )
+            # The templates first: who holds them keeps newcomers from copying what they say.
+            await self._locked(connection, accounts == f"user:{organisation}/*")
             found = await self._locked(connection, of_organisation)
             moved = [
                 replace(
@@ -206,10 +200,10 @@ class LeaseTable:
         if window is not None:
             gone = and_(gone, budgets.c.window_kind == window)
         async with self._database.writing() as connection:
-            if window is not None and seen is not None:
-                key = BudgetKey(account, window)
-                found = await self._locked(connection, is_one_of([key]))
-                require_seen(limit_mark(found.get(key)), seen)
+            # The template first: who holds it keeps newcomers from copying what it says.
+            found = await self._locked(connection, budgets.c.account == account)
+            if window is not None:
+                require_seen(limit_mark(found.get(BudgetKey(account, window))), seen)
             await connection.execute(delete(budgets).where(gone))
             await bump(connection)
 

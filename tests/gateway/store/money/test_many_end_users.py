@@ -1,0 +1,111 @@
+"""Limits of very many end users: changed for all of them, also for who comes in that moment."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any, Literal
+
+import pytest
+from sqlalchemy import literal, select
+
+from gateway.clock import StoppedClock
+from gateway.errors import BudgetExhausted, NotReady
+from gateway.identity import Peppers
+from gateway.money.budgets import Limit
+from gateway.store.engine import Database
+from gateway.store.identity.keys import KeyStore, Place
+from gateway.store.money.budget_rows import budget_row
+from gateway.store.money.end_users import EndUserRows
+from gateway.store.money.leases import LeaseTable
+from gateway.store.money.slices import Budget
+from gateway.store.schema.tables import budgets
+from tests.gateway.store.money.ledgers import LossyTable, started
+
+
+pytestmark = pytest.mark.anyio
+EACH = "user:acme/*"
+ANN = ("user:acme/ann",)
+UNNAMEABLE = 17_000
+"""More than PostgreSQL takes in one statement, where each has an account and a window."""
+
+
+@pytest.fixture
+def table(database: Database, clock: StoppedClock) -> LossyTable:
+    return LossyTable(database, clock)
+
+
+async def add_end_users(database: Database, count: int, limit_microusd: int) -> None:
+    """As if so many had come: one statement, since each on its own takes minutes."""
+    row = budget_row(Budget(Limit("", limit_microusd), 0, 0, 0))
+    numbers = select(literal(1).label("number")).cte("numbers", recursive=True)
+    number = numbers.c.number
+    numbers = numbers.union_all(select(number + 1).where(number < count))
+    values = [literal(row[column.name]).label(column.name) for column in budgets.c][1:]
+    each = select(literal("user:acme/") + numbers.c.number.cast(budgets.c.account.type), *values)
+    async with database.writing() as connection:
+        names = [column.name for column in budgets.c]
+        await connection.execute(budgets.insert().from_select(names, each))
+
+
+async def limits_of(table: LeaseTable) -> list[int]:
+    return [row.limit.limit_microusd for row in await table.budgets(None)]
+
+
+async def test_a_limit_of_more_end_users_than_a_statement_can_name_changes_for_each(
+    table: LossyTable, database: Database
+) -> None:
+    await table.set_limit(Limit(EACH, 100))
+    await table.set_limit(Limit("user:acme2/*", 100))
+    await add_end_users(database, UNNAMEABLE, 100)
+    await table.set_limit(Limit(EACH, 40))
+
+    assert sorted(await limits_of(table)) == [*[40] * (UNNAMEABLE + 1), 100]
+    await table.remove_limit(EACH)
+    assert await limits_of(table) == [100]
+
+
+@pytest.mark.parametrize("change", ["set", "remove", "zone"])
+async def test_who_comes_for_the_first_time_while_a_limit_changes_has_the_new_one(
+    table: LossyTable,
+    database: Database,
+    clock: StoppedClock,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Literal["set", "remove", "zone"],
+) -> None:
+    """Else they would keep one that is set nowhere any more, and that nobody sees."""
+    await KeyStore(database, Peppers({1: b"p" * 32}), clock).ensure_place(Place("acme", "a", "b"))
+    await table.set_limit(Limit(EACH, 1000))
+    ledger = await started(table, clock)
+    changing: list[asyncio.Task[None]] = []
+
+    async def changed() -> None:
+        if change == "set":
+            await table.set_limit(Limit(EACH, 100))
+        elif change == "remove":
+            await table.remove_limit(EACH)
+        else:
+            await table.set_time_zone("acme", "Asia/Kolkata")
+
+    introduce = EndUserRows._introduce
+
+    async def while_it_changes(*arguments: Any) -> None:
+        """The template was read, and what it says is not written for the end user yet."""
+        changing.append(asyncio.create_task(changed()))
+        await asyncio.wait(changing, timeout=0.4)
+        await introduce(*arguments)
+
+    monkeypatch.setattr(EndUserRows, "_introduce", while_it_changes)
+    with suppress(NotReady):  # There is no such limit any more, and that was not heard of.
+        ledger.release(await ledger.reserve(ANN, 10))
+    monkeypatch.undo()
+    await changing[0]
+    await ledger.refresh()
+
+    if change == "remove":
+        ledger.release(await ledger.reserve(ANN, 10**9))
+    elif change == "set":
+        with pytest.raises(BudgetExhausted):
+            await ledger.reserve(ANN, 101)
+    assert {row.limit.time_zone for row in await table.budgets(None)} <= (
+        {"Asia/Kolkata"} if change == "zone" else {"UTC"}
+    )
+    await ledger.close()
