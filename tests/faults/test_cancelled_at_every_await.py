@@ -108,6 +108,7 @@ async def test_a_reservation_that_is_cancelled_anywhere_holds_nothing(database_u
 
     async def request() -> None:
         ledger = ledgers[0]
+        assert await ledger.left_now_microusd(path) == 1000
         ledger.release(await ledger.reserve(path, 1000))
 
     async def check() -> None:

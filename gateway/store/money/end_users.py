@@ -48,7 +48,9 @@ class EndUserRows:
         new = {
             claim.key: BudgetKey(template, claim.key.window)
             for claim in claims
-            if (template := template_of(claim.key.account)) and claim.window_start_us < 0
+            if (template := template_of(claim.key.account))
+            and claim.window_start_us < 0
+            and not claim.is_last
         }
         if not new:
             return

@@ -99,6 +99,8 @@ class HeldSlices:
         """There is no such budget: no limit any more, too many end users, or its day is over."""
         key, is_new = claim.key, claim.window_start_us == NO_WINDOW
         self.drop(key)
+        if claim.is_last:
+            return  # It was never asked whether there is room.
         if is_new and template_of(key.account) and key.account != others_of(key.account):
             if len(self.others) >= _PATHS_MAX:
                 self.others.clear()

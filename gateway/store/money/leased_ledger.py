@@ -136,7 +136,7 @@ class LeasedLedger:
         now_us, now_s = self._clock.utc_us(), self._clock.monotonic_s()
         for part in self._held.paths.get(accounts) or self._held.path(accounts):
             if now_us >= part.valid_until_us or now_s >= part.valid_until_s:
-                await self._ask_for({each.limit.key for each in self._short(accounts, 0)}, 0)
+                await self._hear_of(accounts)
                 break
         return self.left_microusd(accounts)
 
@@ -155,11 +155,14 @@ class LeasedLedger:
         async with self._exchanging:
             self.book.expire(self._unhurried.utc_us())
             claims = []
-            for part in self._held.by_key.values():
+            for part in tuple(self._held.by_key.values()):
                 quiet = part.count_quiet()
                 may_give = part.is_tight or quiet >= _QUIET_ROUNDS
                 gives_back = may_give and self._idle(part) > 0
                 leaves = self._is_forgettable(part)
+                if leaves and part.window_start_us == NO_WINDOW and not part.is_unsure:
+                    self._held.drop(part.limit.key)  # Nothing was ever leased.
+                    continue
                 if gives_back or leaves or part.has_news or self._is_ageing(part):
                     claims.append(
                         self._claim(part, gives_back=gives_back or leaves, is_last=leaves)
@@ -236,6 +239,12 @@ class LeasedLedger:
         # Slices that are over when they come: a clock must be far off.
         raise NotReady("the budget cannot be asked now", retry_after_s=1.0)
 
+    async def _hear_of(self, accounts: tuple[str, ...]) -> None:
+        """Twice where an end user turns out to be one too many: then of what those share."""
+        for _ in range(2):
+            if unheard := {part.limit.key for part in self._short(accounts, 0)}:
+                await self._ask_for(unheard, 0)
+
     def _short(self, accounts: tuple[str, ...], amount: int) -> list[HeldSlice]:
         now_us, now_s = self._clock.utc_us(), self._clock.monotonic_s()
         needed = amount or -(1 << 62)  # Nothing fits also where more was spent than there was.
@@ -278,6 +287,8 @@ class LeasedLedger:
         if gives_back:
             # Given back before it is reported: while we wait, nobody may reserve it any more.
             part.amount -= max(self._idle(part), 0)
+        if is_last:
+            part.end()
         return Claim(
             key=part.limit.key,
             window_start_us=part.window_start_us,
@@ -310,6 +321,8 @@ class LeasedLedger:
             else:
                 part.booked = claim.spent_microusd
             part.hear(grant, until_s)
+            if claim.is_last:
+                part.end()
 
     def _idle(self, part: HeldSlice) -> int:
         return part.free - self._awaited.get(part.account, 0)

@@ -53,6 +53,9 @@ from gateway.store.schema.tables import (
 from gateway.store.speech import insert_into
 
 
+_CLAIMS_MAX = 5_000
+_NAMES_MAX = 10_000
+"""So many are in one statement: PostgreSQL takes 32,767 values, and two for each claim."""
 _EXPIRY_GRACE_US = 30_000_000
 """How far the clocks of two workers may differ before one writes off what the other still uses."""
 
@@ -77,11 +80,18 @@ class LeaseTable:
         """Limits in their present windows; of end users the named ones, None for all."""
         now_us = self._clock.utc_us()
         query = select(budgets).order_by(budgets.c.account, budgets.c.window_kind)
+        queries = [query]
         if end_users is not None:
-            query = query.where(or_(not_(is_end_user()), budgets.c.account.in_(end_users)))
+            queries = [query.where(not_(is_end_user()))]
+            for start in range(0, len(end_users), _NAMES_MAX):
+                some = end_users[start : start + _NAMES_MAX]
+                queries.append(query.where(budgets.c.account.in_(some)))
         async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).mappings()
-            return [roll(budget_of(row), now_us) for row in rows]
+            return [
+                roll(budget_of(row), now_us)
+                for each in queries
+                for row in (await connection.execute(each)).mappings()
+            ]
 
     async def budgets_of(self, accounts: Collection[str]) -> list[Budget]:
         """Limits of these accounts in their present windows; of some hundreds at most."""
@@ -225,6 +235,12 @@ class LeaseTable:
         Raises:
             NotReady: the database does not answer.
         """
+        grants: list[Grant] = []
+        for start in range(0, len(claims), _CLAIMS_MAX):
+            grants += await self._exchange(holder, claims[start : start + _CLAIMS_MAX])
+        return grants
+
+    async def _exchange(self, holder: LeaseHolder, claims: Sequence[Claim]) -> list[Grant]:
         now_us = self._clock.utc_us()
         grants: list[Grant] = []
         leases: list[Lease] = []

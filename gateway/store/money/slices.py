@@ -268,6 +268,13 @@ class HeldSlice(Pot):
         self.is_tight = grant.is_tight
         self.is_unsure = self.is_stale = False
 
+    def end(self) -> None:
+        """It is given back: whoever comes from now on asks, also who needs nothing of it.
+
+        What they cost would be booked nowhere, since nothing is leased that it could be booked on.
+        """
+        self.valid_until_us = 0
+
     @property
     def has_news(self) -> bool:
         return self.is_unsure or self.is_stale or self.spent != self.booked

@@ -208,6 +208,22 @@ async def test_invented_end_users_make_no_rows_without_bound_and_gain_nothing(
     assert await rows(table) == {"user:acme/invented150": (100, 0)}
 
 
+async def test_to_who_is_one_too_many_is_left_what_is_left_to_all_of_those(
+    database: Database, clock: StoppedClock
+) -> None:
+    """A policy decides by it, and by the whole limit would let each invented name pass."""
+    table = LeaseTable(database, clock, end_users_max=1)
+    await table.set_limit(Limit(EACH, 100, "day"))
+    ledger, other = await started(table, clock), await started(table, clock, "w2")
+    for user in ("ann", "bob"):
+        assert await admitted(ledger, user, 70)
+    await ledger.close()
+
+    assert await other.left_now_microusd(path("cid")) == 30
+    assert await other.left_now_microusd(path("ann")) == 30
+    await other.close()
+
+
 async def test_so_many_end_users_fit_in_each_kind_of_window(
     database: Database, clock: StoppedClock
 ) -> None:

@@ -33,7 +33,7 @@ async def limited(table: LeaseTable, *windows: WindowKind) -> None:
 
 async def introduced(table: LeaseTable, account: str, window: WindowKind = "total") -> None:
     """As a first request of an end user does."""
-    claim = Claim(BudgetKey(account, window), -1, 0, 0, 0, is_last=True)
+    claim = Claim(BudgetKey(account, window), -1, 0, 0, 0)
     await table.exchange(LeaseHolder("w1", "a"), [claim])
 
 

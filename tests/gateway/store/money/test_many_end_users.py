@@ -1,6 +1,7 @@
 """Limits of very many end users: changed for all of them, also for who comes in that moment."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from gateway.store.identity.keys import KeyStore, Place
 from gateway.store.money.budget_rows import budget_row
 from gateway.store.money.end_users import EndUserRows
 from gateway.store.money.leases import LeaseTable
-from gateway.store.money.slices import Budget
+from gateway.store.money.slices import Budget, Claim, Grant, LeaseHolder
 from gateway.store.schema.tables import budgets
 from tests.gateway.store.money.ledgers import LossyTable, started
 
@@ -61,6 +62,58 @@ async def test_a_limit_of_more_end_users_than_a_statement_can_name_changes_for_e
     assert sorted(await limits_of(table)) == [*[40] * (UNNAMEABLE + 1), 100]
     await table.remove_limit(EACH)
     assert await limits_of(table) == [100]
+
+
+async def test_a_worker_with_more_end_users_than_a_statement_can_name_hears_of_a_new_limit(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    await table.set_limit(Limit(EACH, 100))
+    ledger = await started(table, clock)
+    for number in range(2 * UNNAMEABLE):
+        ledger.left_microusd((f"user:acme/{number}",))
+    await table.set_limit(Limit(EACH, 40))
+    await ledger.refresh()
+
+    assert ledger.left_microusd(ANN) == 40
+    await ledger.close()
+
+
+class AwayTable(LeaseTable):
+    """A lease table that nobody can reach for a while."""
+
+    is_away = False
+
+    async def exchange(self, holder: LeaseHolder, claims: Sequence[Claim]) -> list[Grant]:
+        if self.is_away:
+            raise NotReady("the database does not answer")
+        return await super().exchange(holder, claims)
+
+
+async def test_end_users_who_came_in_vain_while_the_database_was_away_keep_no_worker_from_reporting(
+    database: Database, clock: StoppedClock
+) -> None:
+    table = AwayTable(database, clock)
+    await table.set_limit(Limit(EACH, 100))
+    ledger = await started(table, clock)
+    held = await ledger.reserve(ANN, 70)
+    table.is_away = True
+    paths = [(f"user:acme/{number}",) for number in range(UNNAMEABLE)]
+    asked = await asyncio.gather(
+        *(ledger.reserve(path, 1) for path in paths), return_exceptions=True
+    )
+    assert {type(each) for each in asked} == {NotReady}
+    ledger.settle(held, 50)
+    for _ in range(11):  # After so many who asked for nothing more are forgotten.
+        with pytest.raises(NotReady):
+            await ledger.flush()
+    table.is_away = False
+    await ledger.flush()
+
+    assert [account for account, _ in ledger._held.by_key] == []
+    rows = [(row.limit.account, row.spent_microusd) for row in await table.budgets(None)]
+    assert rows == [(EACH, 0), (ANN[0], 50)], "who got nothing leaves no row"
+    ledger.release(await ledger.reserve(paths[0], 100))
+    await ledger.close()
 
 
 @pytest.mark.parametrize("change", ["set", "remove", "zone"])

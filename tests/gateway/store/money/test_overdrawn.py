@@ -1,10 +1,15 @@
 """What is owed all the same is booked on an account that has nothing left."""
 
+import asyncio
+from collections.abc import Sequence
+
 import pytest
 
 from gateway.clock import StoppedClock
 from gateway.money.budgets import Limit
 from gateway.store.engine import Database
+from gateway.store.money.slices import Claim, Grant, LeaseHolder
+from gateway.types import Reservation
 from tests.gateway.store.money.ledgers import LossyTable, ledger_on
 from tests.gateway.store.money.test_leased_ledger import ORG, state_of
 
@@ -70,3 +75,32 @@ async def test_an_end_user_who_was_let_through_without_money_is_not_forgotten_me
     await ledger.close()
     (ann,) = await table.budgets_of(["user:acme/ann"])
     assert (ann.spent_microusd, ann.leased_microusd) == (70, 0)
+
+
+async def test_an_end_user_who_comes_without_money_while_being_forgotten_pays_all_the_same(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = LossyTable(database, StoppedClock())
+    await table.set_limit(Limit("user:acme/*", 100))
+    ledger, path = ledger_on(table, StoppedClock()), (*ORG, "user:acme/ann")
+    await ledger.start()
+    ledger.settle(await ledger.reserve(path, 10), 10)
+    exchange = table.exchange
+    coming: list[asyncio.Task[Reservation]] = []
+
+    async def comes(holder: LeaseHolder, claims: Sequence[Claim]) -> list[Grant]:
+        if any(claim.is_last for claim in claims):
+            coming.append(asyncio.create_task(ledger.reserve(path, 0)))
+            await asyncio.sleep(0)
+        return await exchange(holder, claims)
+
+    monkeypatch.setattr(table, "exchange", comes)
+    while not coming:
+        await ledger.flush()
+    monkeypatch.undo()
+    owed = await coming[0]
+    await ledger.flush()
+    ledger.settle(owed, 20)
+    await ledger.close()
+    (ann,) = await table.budgets_of(["user:acme/ann"])
+    assert (ann.spent_microusd, ann.leased_microusd) == (30, 0)
