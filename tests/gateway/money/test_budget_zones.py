@@ -1,6 +1,7 @@
 """Days and months begin where the organisation lives, also when the clocks or the zone change."""
 
 from datetime import UTC, datetime
+from itertools import chain
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -125,6 +126,35 @@ async def test_every_account_of_an_organisation_follows_its_zone(database: Datab
     assert await table.budgets(None) == before, "the same zone again is no change of it"
     with pytest.raises(RequestInvalid):
         await table.set_time_zone("nobody", "Asia/Kolkata")
+
+
+@pytest.mark.anyio
+async def test_a_zone_is_that_of_all_limits_that_are_there_and_that_come_and_of_nobody_elses(
+    database: Database,
+) -> None:
+    """Also where another organisation's name is like it, in letters that a pattern knows."""
+    clock = StoppedClock(us("2027-01-15T12:00:00", "UTC"))
+    keys = KeyStore(database, Peppers({1: b"p" * 32}), clock)
+    names = ("a_me", "acme", "a_m", "a_me2")
+    issued = [await keys.issue(NewKey(Place(name, "r", "b"), "k", "a test")) for name in names]
+    accounts = {
+        name: [f"org:{name}", f"ws:{name}/r", f"proj:{name}/r/b", f"key:{key.key_id}"]
+        for name, key in zip(names, issued, strict=True)
+    }
+    for name in names:
+        accounts[name] += [f"user:{name}/*", f"user:{name}/ann"]
+    table = LeaseTable(database, clock)
+
+    async def limit_all(window: WindowKind) -> None:
+        for account in chain(*accounts.values()):
+            await table.set_limit(Limit(account, 100, window))
+
+    await limit_all("day")
+    await table.set_time_zone("a_me", "Asia/Kolkata")
+    await limit_all("month")
+
+    moved = {row.limit.key for row in await table.budgets(None) if row.limit.time_zone != "UTC"}
+    assert moved == {(each, window) for each in accounts["a_me"] for window in ("day", "month")}
 
 
 @pytest.mark.anyio

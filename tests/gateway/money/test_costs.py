@@ -11,7 +11,7 @@ from gateway.audit.projector import Projector
 from gateway.clock import StoppedClock
 from gateway.configuration.sections import CurrencySettings
 from gateway.errors import RequestInvalid
-from gateway.money.budgets import Limit
+from gateway.money.budgets import Limit, window_end_us
 from gateway.money.costs import (
     CostRow,
     chargeback,
@@ -265,6 +265,40 @@ async def test_a_share_that_a_higher_limit_made_less_is_alerted_of_when_it_is_re
 
     assert seen == [[], [], [(*total, 80)], [(*total, 100)]]
     assert await told_after(0, "org:globex") == []
+    await ledger.close()
+
+
+@pytest.mark.anyio
+async def test_a_higher_limit_rings_again_for_its_own_window_only_and_leaves_the_past_on_record(
+    database: Database,
+) -> None:
+    """On the first of a month, a day begins in the moment in which the month does."""
+    clock = StoppedClock(window_end_us("month", START_US) - DAY_US)
+    table, alerts = LeaseTable(database, clock), AlertTable(database, clock)
+    ledger = LeasedLedger(table, clock, "w1", flush_every_s=3600.0, patience_s=0.0)
+    await ledger.start()
+
+    async def told_after(amount: int) -> list[str]:
+        await ledger.refresh()
+        ledger.settle(await ledger.reserve(("org:acme",), amount), amount)
+        await ledger.flush()
+        due = await alerts.claim(await table.budgets(), (100,))
+        for alert in due:
+            await alerts.sent(alert)
+        return [each.window for each in due]
+
+    await table.set_limit(Limit("org:acme", 10, "day"))
+    assert await told_after(10) == ["day"]
+    clock.advance(DAY_US / 1e6)
+    await table.set_limit(Limit("org:acme", 10, "month"))
+    assert await told_after(10) == ["day", "month"]
+    await table.set_limit(Limit("org:acme", 30, "day"))
+    assert await told_after(0) == []
+    await table.set_limit(Limit("org:acme", 40, "month"))
+    assert await told_after(20) == ["day"]
+    await table.set_limit(Limit("org:acme", 40, "day"))
+    assert await told_after(10) == ["day", "month"]
+    assert len(await alerts.newest(100)) == 3, "and yesterday's is still shown"
     await ledger.close()
 
 

@@ -136,6 +136,50 @@ async def test_whoever_leaves_in_good_order_holds_nothing(world: World) -> None:
     assert await world.killed() == (HELD, 0)
 
 
+async def test_whoever_ends_or_leaves_one_line_leaves_alone_what_the_others_hold(
+    world: World,
+) -> None:
+    """Else their cost would be charged twice, or their money lost in the next crash."""
+    for name in ("a", "b", "c", "d"):
+        await world.park(name)
+    await world.money.begin_ending(["a", "b"])
+    await world.money.forget(["a"])
+    await world.money.leave(["c"])
+    assert await world.money.known(["a", "b", "c", "d"]) == {"b", "d"}
+    assert await world.killed() == (3 * HELD, 0), "only d waits and comes back"
+    assert await world.later.begin_ending(["d"]) == set()
+    assert await world.later.begin_ending(["b"]) == {"b"}
+
+
+async def test_a_line_that_another_run_only_holds_is_not_paid_for(world: World) -> None:
+    await world.park("a")
+    assert await world.later.begin_ending(["a"]) == set()
+    assert await world.money.known(["a"]) == {"a"}
+
+
+async def test_a_line_that_ended_unannounced_takes_nothing_from_the_next_crash(
+    world: World,
+) -> None:
+    """What others hold of the same slice then is lost, and does not come back in its place."""
+    reservation = await world.park("a")
+    world.first.settle(reservation, HELD)
+    await world.money.forget(["a"])
+    await world.first.reserve(PATH, 500)
+    await world.first.flush()
+    assert await world.killed() == (HELD + 500, 0)
+
+
+async def test_whoever_leaves_takes_along_what_is_over_of_others_and_nothing_else(
+    world: World,
+) -> None:
+    reservation = await world.park("a")
+    await world.later.let_go()
+    assert await world.money.known(["a"]) == {"a"}
+    world.clock.advance((reservation.leased_until_us - world.clock.utc_us()) / 1e6)
+    await world.later.let_go()
+    assert await world.money.known(["a"]) == set()
+
+
 async def test_what_was_set_aside_for_too_long_ago_is_not_given_back(world: World) -> None:
     reservation = await world.park("a")
     world.clock.advance((reservation.leased_until_us - world.clock.utc_us()) / 1e6)
