@@ -51,7 +51,12 @@ def is_sealed(part: dict[object, object], key: object, value: object, role: str)
     kind = part.get("type")
     if not isinstance(kind, str) or _FIELDS.get(kind) != key or role not in _ROLES:
         return False
-    return isinstance(value, str) and (_is_noise(value) or _is_token(value))
+    return isinstance(value, str) and is_noise(value)
+
+
+def is_noise(text: str) -> bool:
+    """Whether a text is what a vendor seals and nothing else."""
+    return _is_noise(text) or _is_token(text)
 
 
 def wrapped(part: dict[object, object], key: object, value: object, role: str) -> object:

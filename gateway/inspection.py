@@ -265,7 +265,7 @@ class Inspector:
         if scanning is None or request.purpose != "answer":
             return None
         masked_from = self._masked_from if scanning == "mask" else None
-        return OutputScan(self._scanner.scan, PATTERNS_ONLY.scan, masked_from)
+        return OutputScan(self._scanner.scan, PATTERNS_ONLY.scan, masked_from, request.tree)
 
     async def doubt(
         self, request: ChatRequest, organisation: str, answer: str, *, calls_tools: bool

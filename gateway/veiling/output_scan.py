@@ -7,7 +7,7 @@ can be said: plain words go on at once. Values are never kept, only counts by la
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -15,15 +15,15 @@ import msgspec
 from classifiers.adjoining import ScanText, scan_both_ways
 from classifiers.pii.findings import Finding
 from classifiers.pii.labels import SOFT, DataClass
-from gateway.types import StreamEvent
-from gateway.veiling.blocks import key_of, rewritten, threads_of, words_of
+from gateway.types import Delta, StreamEvent
+from gateway.veiling.answer_tree import AnswerTree, Count, Harmless, Masking, without_guesses
 from gateway.veiling.masking import BEFORE_LENGTH, UNREAD, WINDOW_LENGTH, MaskingWindow, spaced
 from gateway.veiling.retelling import (
     QUOTED_KEYS,
-    TEXT_KEYS,
-    TOKEN_KEYS,
-    TREE_KEYS,
+    TOKENS,
     retold,
+    says_tokens,
+    told_beside,
     told_nothing,
 )
 from gateway.veiling.rewriting import (
@@ -36,28 +36,43 @@ from gateway.veiling.rewriting import (
     goes_on_with,
     is_ping,
 )
+from gateway.veiling.sole_reading import event_alone, read_solely
 
 
 _BLOCK_LENGTH = 1024
 _JSON_KINDS = frozenset({"tool_arguments", "arguments", "partial_json"})
 _QUOTED = re.compile(rb'"(?:%b)"' % "|".join(sorted(QUOTED_KEYS)).encode())
 _SPOKEN = "audio"
-_UNREADABLE = re.compile(rb'"(?:%b)"' % "|".join(sorted({*TOKEN_KEYS, _SPOKEN})).encode())
+_UNREADABLE = re.compile(rb'(?:%b|"audio)"' % "|".join(TOKENS).encode())
 _CALLERS = frozenset({"tools"})
 """What a response says again of its request."""
 _BINARY = "data:"
 _IN_PIECES = frozenset({"code", "transcript"})
 """What a stream quotes comes piece by piece, and is counted as that."""
-_LONGEST_FLOAT = 1e20
+_NUMBERED = re.compile(rb'"sequence_number":[0-9]{1,5}(?=[,}])')
+"""A string that says so has its quotes behind a stroke."""
+_NAMING = frozenset({"start", "tool_start", "stop", "thinking"})
+_NAMES = ("tool_id", "name", "message_id", "model", "stop_sequence", "signature", "redacted")
+"""What pieces of an answer say beside its words."""
 
 
 class OutputScan:
     """For one request: reads its answer, and afterwards says what that contained."""
 
-    def __init__(self, scan: ScanText, patterns: ScanText, masked_from: DataClass | None) -> None:
-        """`scan` counts; `patterns` decide what is masked from this class on, None for nothing."""
-        self._scan = scan
-        self._patterns = patterns
+    def __init__(
+        self,
+        scan: ScanText,
+        patterns: ScanText,
+        masked_from: DataClass | None,
+        asked: Mapping[str, object] | None = None,
+    ) -> None:
+        """`scan` counts; `patterns` decide what is masked from this class on, None for nothing.
+
+        `asked` is the request: what an answer repeats of it is its caller's.
+        """
+        self._scan, self._scan_marks = scan, without_guesses(scan)
+        self._patterns, self._patterns_of_marks = patterns, without_guesses(patterns)
+        self._asked = asked
         self._masked_from = masked_from
         self._quoted: set[int] = set()
         """Digests of what was quoted: the last events of some dialects say it once more."""
@@ -65,20 +80,30 @@ class OutputScan:
         """Findings by label in the answer that was given."""
 
     def lifted(self) -> Lift:
-        return _StreamScan(self, self._rewriter())
+        known = Harmless()
+        return _StreamScan(self, self._rewriter(known), known)
 
     def unveiled(self, raw: bytes) -> bytes:
         """A whole answer; its findings replace what was counted before.
 
-        Text that cannot be read as JSON is no answer, and is left to whoever decodes it.
+        Text that cannot be read as JSON is no answer: where nothing is masked, it is left to
+        whoever decodes it.
+
+        Raises:
+            UpstreamMalformed: it cannot be read, so not masked.
         """
-        try:
-            tree = msgspec.json.decode(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return raw
-        said = tree if self._masked_from is None else _without_tokens(tree)
         counts: Counter[str] = Counter()
-        masked = _Tree(self._masking, said, partial(self._count, counts)).shown()
+        count = partial(self._count, counts)
+        if self._masked_from is None:
+            try:
+                tree = msgspec.json.decode(raw)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                return raw
+            self._tree(tree, count).shown()
+            masked: object = tree
+        else:
+            tree, raw = read_solely(raw)
+            masked = self._tree(_without_tokens(tree), count).shown()
         self.found = dict(sorted(counts.items()))
         return raw if masked == tree else msgspec.json.encode(masked)
 
@@ -100,10 +125,11 @@ class OutputScan:
         if _QUOTED.search(event.raw) is not None:
             retold(event.raw, read)
 
-    def _count(self, counts: Counter[str], *texts: str) -> None:
-        """Texts that follow each other."""
+    def _count(self, counts: Counter[str], *texts: str, is_mark: bool = False) -> None:
+        """Texts that follow each other, or the name of a thing."""
         if len(texts) == 1:
-            counts.update(_labels(self._scan(spaced(texts[0])).findings))
+            scan = self._scan_marks if is_mark else self._scan
+            counts.update(_labels(scan(spaced(texts[0])).findings))
             return
         window = self.window()
         for text in texts:
@@ -112,88 +138,53 @@ class OutputScan:
         window.flush()
         counts.update(window.counts)
 
-    @property
-    def _masking(self) -> Callable[[str], MaskingWindow] | None:
-        least, patterns = self._masked_from, self._patterns
+    def _tree(self, tree: object, count: Count | None, known: Harmless | None = None) -> AnswerTree:
+        masking, marking = self._masking(self._patterns), self._masking(self._patterns_of_marks)
+        return AnswerTree(tree, masking, marking, count, asked=self._asked, known=known)
+
+    def _masking(self, patterns: ScanText) -> Masking | None:
+        least = self._masked_from
         if least is None:
             return None
         return lambda kind: MaskingWindow(patterns, least, in_json=kind in _JSON_KINDS)
 
-    def _rewriter(self) -> StreamRewriter | None:
-        masking = self._masking
+    def masked_event(self, event: StreamEvent, known: Harmless) -> StreamEvent:
+        """An event that all read alike, without what is sensitive beside its words.
+
+        Raises:
+            UpstreamMalformed: it cannot be read.
+        """
+        words = [d.text for d in event.deltas if d.kind in CONTENT and d.text]
+        frame = _frame(event, words)
+        if frame is not None and known.has(frame):
+            return event
+        made = msgspec.structs.replace(
+            event,
+            raw=event_alone(event.raw),
+            deltas=tuple([self._renamed(delta, known) for delta in event.deltas]),
+        )
+        made = _untold(made)
+        if words:
+            raw = told_beside(made.raw, words, lambda tree: self._tree(tree, None, known).shown())
+            made = msgspec.structs.replace(made, raw=raw)
+        if frame is not None and made == event:
+            known.add(frame)
+        return made
+
+    def _renamed(self, delta: Delta, known: Harmless) -> Delta:
+        given = {name: getattr(delta, name) for name in _NAMES if getattr(delta, name)}
+        if delta.kind not in _NAMING or not given:
+            return delta
+        shown = self._tree(given, None, known).shown()
+        if shown == given or not isinstance(shown, dict):
+            return delta
+        return msgspec.structs.replace(delta, **shown)
+
+    def _rewriter(self, known: Harmless) -> StreamRewriter | None:
+        masking = self._masking(self._patterns)
         if masking is None:
             return None
-        return StreamRewriter(masking, lambda tree: _Tree(masking, tree, None).shown())
-
-
-class _Tree:
-    """One pass over an answer's JSON: the model's words are counted and masked."""
-
-    def __init__(
-        self,
-        masking: Callable[[str], MaskingWindow] | None,
-        tree: object,
-        count: Callable[..., None] | None,
-    ) -> None:
-        self._tree = tree
-        self._masking = masking
-        self._count = count
-        threads = threads_of(tree)
-        self._in_threads = {id(each) for _, blocks in threads for each in blocks}
-        self._shown = {} if masking is None else rewritten(threads, masking)
-        if count is not None:
-            for _, blocks in threads:
-                count(*[words_of(each) for each in blocks if each is not None])
-
-    def shown(self) -> object:
-        return self._node(self._tree, "", 0)
-
-    def _node(self, node: object, key: str, depth: int, *, inside: bool = False) -> object:
-        """What is shown instead of a node; `inside` the arguments of a tool.
-
-        There the model also chose names and numbers. What is too deep to be read is not shown.
-        """
-        if isinstance(node, str):
-            is_said = inside or (key in TEXT_KEYS and not node.startswith(_BINARY))
-            return self._said(node, key) if is_said else node
-        if inside and isinstance(node, int | float):
-            written = _written(node)
-            shown = self._said(written, key)
-            return node if shown == written else shown
-        if depth > MAX_DEPTH:
-            return node if self._masking is None else UNREAD
-        if isinstance(node, dict):
-            own = key_of(node) if id(node) in self._in_threads else None
-            is_text = node.get("type") == "text"
-            return {
-                self._said(name, "") if inside else name: self._shown.get(id(node), value)
-                if name == own
-                else value
-                if name in _CALLERS and not inside
-                else self._node(
-                    value,
-                    # A document that is a text stands where others have their bytes.
-                    "text" if is_text and name == "data" else name,
-                    depth + 1,
-                    inside=inside or (name in TREE_KEYS and not isinstance(value, str)),
-                )
-                for name, value in node.items()
-            }
-        if isinstance(node, list):
-            return [self._node(item, key, depth + 1, inside=inside) for item in node]
-        return node
-
-    def _said(self, text: str, key: str) -> str:
-        """Words that stand alone."""
-        if self._count is not None:
-            self._count(text)
-        return text if self._masking is None else self._masking(key).whole(text)
-
-
-def _written(number: float) -> str:
-    """A number as a reader takes it: an identifier may come with a point and a nought."""
-    is_whole = abs(number) < _LONGEST_FLOAT and float(number).is_integer()
-    return str(int(number) if is_whole else number)
+        return StreamRewriter(masking, lambda tree: self._tree(tree, None, known).shown())
 
 
 def _untold(event: StreamEvent) -> StreamEvent:
@@ -201,6 +192,20 @@ def _untold(event: StreamEvent) -> StreamEvent:
     if _UNREADABLE.search(event.raw) is None:
         return event
     return msgspec.structs.replace(event, raw=retold(event.raw, _without_tokens))
+
+
+def _frame(event: StreamEvent, words: Sequence[str]) -> bytes | None:
+    """What stands around the one piece of text that an event says; None where it says more.
+
+    Nearly all events of a stream have one of two or three.
+    """
+    if len(words) != 1 or len(event.deltas) != 1:
+        return None
+    raw, said = event.raw, msgspec.json.encode(words[0])
+    at = raw.find(said)
+    if at < 0 or raw.find(said, at + 1) >= 0:
+        return None
+    return _NUMBERED.sub(b"", raw[:at]) + b"\0" + _NUMBERED.sub(b"", raw[at + len(said) :])
 
 
 def _without_tokens(node: object, depth: int = 0) -> object:
@@ -216,7 +221,7 @@ def _without_tokens(node: object, depth: int = 0) -> object:
 
 
 def _without(name: str, value: object, depth: int) -> object:
-    if name in TOKEN_KEYS:
+    if says_tokens(name):
         return told_nothing(value)
     if name == _SPOKEN and isinstance(value, dict) and "data" in value:
         return {**value, "data": ""}
@@ -245,8 +250,9 @@ def _quoted(node: object, key: str) -> Iterator[str]:
 class _StreamScan:
     """Reads one stream; `owner` learns the counts with every event."""
 
-    def __init__(self, owner: OutputScan, rewriter: StreamRewriter | None) -> None:
+    def __init__(self, owner: OutputScan, rewriter: StreamRewriter | None, known: Harmless) -> None:
         self._owner = owner
+        self._known = known
         self._rewriter = rewriter
         self._windows: dict[tuple[str, int], CountingWindow] = {}
         self._last: dict[tuple[str, int], StreamEvent] = {}
@@ -263,7 +269,8 @@ class _StreamScan:
         self._owner.found = self._counted()
         if self._rewriter is None:
             return events
-        return self._rewriter.events([_untold(event) for event in events])
+        masked = [self._owner.masked_event(event, self._known) for event in events]
+        return self._rewriter.events(masked)
 
     def _read(self, event: StreamEvent) -> None:
         said: set[tuple[str, int]] = set()

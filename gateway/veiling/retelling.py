@@ -33,13 +33,11 @@ _BLOCK = b'"content_block"'
 _CALLS = frozenset({"tool_calls", "function"})
 _ONCE = frozenset({"id", "type", "name"})
 """What only the first piece of a call in chat completions says."""
-TOKEN_KEYS: Final = frozenset(
-    {
-        *("logprobs", "token_ids", "completion_probabilities", "meta_info", "hidden_states"),
-        "raw_output",
-    }
+TOKENS: Final = (
+    *("logprobs", "token_ids", "output_ids", "completion_probabilities"),
+    *("meta_info", "hidden_states", "raw_output"),
 )
-"""What is told of the tokens that words were made of; the last of SGLang and Fireworks."""
+"""How names end under which it is told of what tokens words were made."""
 _PIECE, _BESIDE = "delta", frozenset({"annotations"})
 """What a piece in chat completions says beside its words, and says once."""
 
@@ -70,13 +68,16 @@ def with_texts_in(tree: object, changes: Mapping[str, Sequence[str]]) -> object:
 
 
 def told_beside(raw: bytes, words: Collection[str], change: Callable[[object], object]) -> bytes:
-    """An event with all of its texts changed but these words of the model, told with it.
-
-    Nearly every event says its words and nothing more: it is not even read.
-    """
-    if sum(1 for _ in _TEXTS_WRITTEN.finditer(raw)) <= len(words):
-        return raw
+    """An event with all of its texts changed but these words of the model, told with it."""
     return retold(raw, lambda tree: _kept(tree, change(tree), words, ""))
+
+
+def says_more(raw: bytes, words: Collection[str]) -> bool:
+    """Whether an event says more than these words where texts are known to stand.
+
+    Nearly none does; where nothing may be passed over, all is read instead.
+    """
+    return sum(1 for _ in _TEXTS_WRITTEN.finditer(raw)) > len(words)
 
 
 def _kept(before: object, after: object, words: Collection[str], key: str) -> object:
@@ -124,7 +125,7 @@ def _changed(node: object, changes: Mapping[str, list[str]], key: str, *, goes_o
         left_out = _said_once(key) if goes_on else frozenset()
         return {
             name: told_nothing(value)
-            if goes_on and name in TOKEN_KEYS
+            if goes_on and says_tokens(str(name))
             else _changed(value, changes, str(name), goes_on=goes_on)
             for name, value in node.items()
             if name not in left_out
@@ -134,8 +135,15 @@ def _changed(node: object, changes: Mapping[str, list[str]], key: str, *, goes_o
     return node
 
 
+def says_tokens(name: str) -> bool:
+    """Whether it is told there of what tokens words were made."""
+    return name.endswith(TOKENS)
+
+
 def told_nothing(of_tokens: object) -> object:
-    """What stands under one of `TOKEN_KEYS` where nothing is to be told of them."""
+    """What stands there where nothing is to be told of them; how many may be told is a number."""
+    if isinstance(of_tokens, int | float):
+        return of_tokens
     return [] if isinstance(of_tokens, list) else None
 
 

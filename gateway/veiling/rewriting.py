@@ -12,7 +12,14 @@ import msgspec
 from gateway.errors import UpstreamMalformed
 from gateway.types import Delta, StreamEvent
 from gateway.veiling.blocks import PROSE, Piecewise, joined
-from gateway.veiling.retelling import gone_on, retold, told_beside, with_texts, with_texts_in
+from gateway.veiling.retelling import (
+    gone_on,
+    retold,
+    says_more,
+    told_beside,
+    with_texts,
+    with_texts_in,
+)
 
 
 CONTENT = frozenset({"text", "thinking", "refusal", "tool_arguments", "opaque"})
@@ -220,6 +227,8 @@ class StreamRewriter:
         if self._repeated is None or _brings_input(event):
             return event
         words = [d.text for d in event.deltas if d.kind in CONTENT and d.text]
+        if not says_more(event.raw, words):
+            return event
         raw = told_beside(event.raw, words, self._repeated)
         return event if raw is event.raw else msgspec.structs.replace(event, raw=raw)
 

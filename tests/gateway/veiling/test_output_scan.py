@@ -14,6 +14,7 @@ from classifiers.pii.detect import scan
 from classifiers.pii.labels import DataClass
 from classifiers.pii.scanner import PATTERNS_ONLY
 from gateway.dialects.registry import DIALECTS
+from gateway.errors import UpstreamMalformed
 from gateway.types import DialectName, StreamEvent
 from gateway.veiling.masking import BEFORE_LENGTH, WINDOW_LENGTH, MaskingWindow
 from gateway.veiling.output_scan import OutputScan
@@ -114,8 +115,10 @@ def test_no_line_of_a_private_key_is_shown_however_long_it_is() -> None:
     assert cut_off == "Here it is:\n[REDACTED:PRIVATE_KEY]"
 
 
-def output_scan(masked_from: DataClass | None = DataClass.S3) -> OutputScan:
-    return OutputScan(PATTERNS_ONLY.scan, scan, masked_from)
+def output_scan(
+    masked_from: DataClass | None = DataClass.S3, asked: dict[str, Any] | None = None
+) -> OutputScan:
+    return OutputScan(PATTERNS_ONLY.scan, scan, masked_from, asked)
 
 
 def events_of(dialect: DialectName, text: str) -> list[StreamEvent]:
@@ -210,21 +213,23 @@ def test_masked_arguments_of_a_tool_are_still_json() -> None:
     assert msgspec.json.decode(shown) == {"card": mask, "note": f"card {mask}", "n": 3}
 
 
-def test_a_whole_answer_is_masked_in_the_model_s_words_and_nowhere_else() -> None:
-    card = VALUES["CREDIT_CARD"]
+def test_a_whole_answer_is_masked_in_its_words_and_a_call_keeps_its_name() -> None:
+    card, name = VALUES["CREDIT_CARD"], f"ident-{samples.token(RNG, 30)}"
     tree = {
-        "id": TOKEN,
-        "choices": [{"message": {"content": card, "tool_calls": [{"id": TOKEN}]}}],
-        "content": [{"type": "tool_use", "id": TOKEN, "input": {"to": card}}],
+        "id": name,
+        "choices": [{"message": {"content": card, "tool_calls": [{"id": name}]}}],
+        "content": [{"type": "tool_use", "id": name, "input": {"to": card}}],
     }
     output = output_scan()
     made = msgspec.json.decode(output.unveiled(msgspec.json.encode(tree)))
     mask = "[REDACTED:CREDIT_CARD]"
-    assert made["id"] == TOKEN
-    assert made["choices"] == [{"message": {"content": mask, "tool_calls": [{"id": TOKEN}]}}]
-    assert made["content"] == [{"type": "tool_use", "id": TOKEN, "input": {"to": mask}}]
+    assert made["id"] == name
+    assert made["choices"] == [{"message": {"content": mask, "tool_calls": [{"id": name}]}}]
+    assert made["content"] == [{"type": "tool_use", "id": name, "input": {"to": mask}}]
     assert output.found == {"CREDIT_CARD": 2}
-    assert output.unveiled(b"no json") == b"no json"
+    assert output_scan(None).unveiled(b"no json") == b"no json"
+    with pytest.raises(UpstreamMalformed):
+        output.unveiled(b"no json")
 
 
 def answered_with(arguments: object) -> bytes:

@@ -178,12 +178,15 @@ def test_neither_tokens_in_numbers_nor_sound_say_what_is_masked() -> None:
 
 def test_what_a_response_repeats_of_its_request_is_left_to_its_caller() -> None:
     tools = [{"type": "function", "name": "pay", "parameters": {"title": CARD}}]
-    raw = msgspec.json.encode({"object": "response", "output": [], "tools": tools})
-    assert output_scan().unveiled(raw) == raw
+    told = [{**tools[0], "strict": True}, {"type": "mcp", "server_label": f"shelf {CARD}"}]
+    raw = msgspec.json.encode({"object": "response", "output": [], "tools": told})
+    made = msgspec.json.decode(output_scan(asked={"tools": tools}).unveiled(raw))
+    assert made["tools"] == [told[0], {"type": "mcp", "server_label": f"shelf {MASK}"}]
 
 
 def test_an_image_is_not_read_as_text() -> None:
-    url = f"data:image/png;base64,{CARD}"
+    digits = CARD.replace(" ", "")
+    url = f"data:image/png;base64,iVBORw0KGgo{'A' * 64}/{digits}/"
     raw = msgspec.json.encode({"choices": [{"message": {"images": [{"image_url": {"url": url}}]}}]})
     assert output_scan().unveiled(raw) == raw
 
