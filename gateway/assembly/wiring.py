@@ -177,6 +177,7 @@ def provider_config(
         jurisdiction=provider.jurisdiction,
         base_url=provider.base_url,
         credential=credential,
+        credential_is_named=provider.credential is not None,
         credential_may_come=provider.credential is not None and not provider.credential.env,
         allow_plain_http=provider.allow_plain_http,
         connect_timeout_s=provider.connect_timeout_s,

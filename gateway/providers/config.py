@@ -20,6 +20,8 @@ class ProviderConfig(Struct, frozen=True):
     base_url: str = ""
     """Empty where the kind has a public address of its own."""
     credential: Revealable | None = None
+    credential_is_named: bool = False
+    """Whether the settings name one: without it nothing is called, of no kind."""
     credential_may_come: bool = False
     """Whether its place is asked again and again: what is not there now may be there later."""
     allow_plain_http: bool = False

@@ -197,6 +197,7 @@ class EngineProvider(HttpProvider):
 
     async def open(self, call: UpstreamCall) -> EgressReply:
         """See `gateway.ports.Provider`; an engine that takes no headers gets fields."""
+        self._require_callable(call)
         return await self._egress.open(self.route_for(call), call, self._body(call))
 
     def _check_events(self) -> None:

@@ -46,6 +46,9 @@ class HttpProvider:
         self._probe_timeout_s = config.probe_timeout_s
         credential = _checked_credential(config)
         self._has_credential = bool(credential)
+        self._lacks_credential = not credential and (
+            self.needs_credential or config.credential_is_named
+        )
         self._endpoint = self._make_endpoint(config)
         self.connect_timeout_s = config.connect_timeout_s
         self._credential = config.credential
@@ -72,7 +75,7 @@ class HttpProvider:
 
     @property
     def unavailable_reason(self) -> str:
-        if self._has_credential or not self.needs_credential:
+        if not self._lacks_credential:
             return ""
         return NO_CREDENTIAL_NOW if self._config.credential_may_come else NO_CREDENTIAL
 
@@ -108,14 +111,18 @@ class HttpProvider:
             await reply.close()
 
     def open(self, call: UpstreamCall) -> Coroutine[Any, Any, EgressReply]:
-        if reason := self.unavailable_reason:
-            check_clearance(self._endpoint.jurisdiction, call)
-            raise UpstreamUnreachable(f"the upstream cannot be called: {reason}")
+        self._require_callable(call)
         return self._egress.open(self.route_for(call), call)
 
     def route_for(self, call: UpstreamCall) -> Route:
         """The prepared way that this call takes; a kind may have several."""
         return self._other_routes.get(call.dialect, self._route)
+
+    def _require_callable(self, call: UpstreamCall) -> None:
+        """Raises UpstreamUnreachable without a credential, or SovereigntyViolation before that."""
+        if reason := self.unavailable_reason:
+            check_clearance(self._endpoint.jurisdiction, call)
+            raise UpstreamUnreachable(f"the upstream cannot be called: {reason}")
 
     async def probe(self) -> str:
         """Ask for the list of models: costs nothing and shows that address and credential work."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import anthropic
 import openai
 import pytest
+from msgspec.structs import replace
 
 from gateway.errors import ConfigurationInvalid, SovereigntyViolation, UpstreamUnreachable
 from gateway.ports import Provider
@@ -131,6 +132,21 @@ async def test_a_credential_that_its_place_may_still_give_is_missing_for_now_onl
     config = ProviderConfig("c", "openai", "us", upstream.url, credential_may_come=True)
     assert build_provider(config, egress).unavailable_reason == "no credential now"
     assert upstream.connections == 0
+
+
+@pytest.mark.parametrize("kind", ["openai_compatible", "engine"])
+async def test_an_upstream_whose_credential_is_named_is_not_called_without_it(
+    upstream: RecordingUpstream, egress: Egress, kind: str
+) -> None:
+    """It may answer anybody: what it would be sent is for whom the credential says."""
+    config = ProviderConfig("c", kind, HOME, upstream.url, credential_is_named=True)
+    provider = build_provider(config, egress)
+    assert provider.unavailable_reason == "no credential"
+    with pytest.raises(UpstreamUnreachable):
+        await provider.open(make_call())
+    assert upstream.connections == 0
+    there = build_provider(replace(config, credential=make_secret()), egress)
+    assert there.unavailable_reason == ""
 
 
 @pytest.mark.parametrize("kind", ["openai_compatible", "engine"])
