@@ -14,7 +14,7 @@ from gateway.cli.options import config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.credentials import admin_token, pepper, provider_credential
+from gateway.credentials import admin_token, credential_problem, pepper
 from gateway.errors import StartupRefused
 from gateway.inspection import make_inspector
 from gateway.store.engine import open_database, parse_url
@@ -53,9 +53,9 @@ def check_config(config_file: Path, *, offline: bool) -> None:
         asyncio.run(_check_database(settings))
     click.echo(f"policy: {policy.name} ({policy.digest[:12]})")
     for target in configured_targets(settings):
-        provider = settings.providers[target.provider]
-        is_missing = provider.credential and provider_credential(settings, target.provider) is None
-        state = "unavailable: no credential" if is_missing else "configured"
+        # What is kept in no file or variable only a worker asks for.
+        problem = credential_problem(settings, target.provider)
+        state = f"unavailable: {problem}" if problem else "configured"
         click.echo(f"{target.name}: {target.tier}, {target.jurisdiction}, {state}")
 
 

@@ -37,6 +37,18 @@ def test_a_credential_in_the_environment_makes_a_target_available(
     assert "not-a-real-key" not in ended.output
 
 
+def test_a_credential_that_only_a_worker_asks_for_is_not_said_to_be_missing(
+    operator: Operator,
+) -> None:
+    text, kept = operator.config_file.read_text(), '{ env = "ANTHROPIC_API_KEY" }'
+    assert kept in text
+    operator.config_file.write_text(text.replace(kept, '{ db = "upstream" }'))
+    ended = operator.config("config", "check")
+
+    assert "claude-opus-5-5: frontier, us, configured" in ended.output
+    assert "gpt-6.2-sol: mid, us, unavailable: no credential" in ended.output
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
