@@ -63,13 +63,12 @@ async def checked(
     Raises:
         NotReady: the database does not answer.
     """
-    async with database.reading() as connection:
-        found = await asked(connection, name, key)
-    if found is not None:
+    found = await foreseen(database, name, key, vouched)
+    if found.key_id or not found.is_own:
         return found
+    # Vouching may read long: nobody else who starts waits for that. What is sealed under another
+    # key meanwhile was sealed by who left a check first, and that one counts.
     async with database.writing() as connection:
-        if not await vouched(connection, key):
-            return KeyCheck(is_own=False, key_id="")
         added = insert_into(database.kind, key_checks).values(_row(name, key, clock))
         await connection.execute(added.on_conflict_do_nothing())
         kept = await asked(connection, name, key)
