@@ -18,9 +18,10 @@ from gateway.dispatch.attempts import NO_ANSWER, AttemptLog, RunningAttempt
 from gateway.dispatch.health import TargetHealth
 from gateway.dispatch.hedging import HEDGE
 from gateway.dispatch.live_stream import LiveStream
+from gateway.dispatch.refusals import retold
 from gateway.dispatch.retrying import RetryBudget
 from gateway.dispatch.walking import Ground, Walk
-from gateway.errors import FeatureUnsupported
+from gateway.errors import FeatureUnsupported, UpstreamRefused
 from gateway.money.catalogue import PARAMETER_FIELDS
 from gateway.ports import Dialect, Provider, UpstreamBody, UpstreamReply
 from gateway.tally import read_tokens, tokens_of, usage_of
@@ -161,7 +162,10 @@ class Dispatcher:
             """It came too late, and nothing of it is held."""
 
         walk = Walk(self._ground, request, plan, log, receive, give_up)
-        answer, dropped = await walk.first_answer()
+        try:
+            answer, dropped = await walk.first_answer()
+        except UpstreamRefused as error:
+            raise retold(error, rewriting) from None
         log.answer = answer.attempt
         return Answered(answer.candidate, answer.source, answer.completion, dropped, answer.attempt)
 
@@ -193,7 +197,10 @@ class Dispatcher:
             await live.close(asyncio.CancelledError(HEDGE))
 
         walk = Walk(self._ground, request, plan, log, receive, give_up)
-        live, dropped = await walk.first_answer()
+        try:
+            live, dropped = await walk.first_answer()
+        except UpstreamRefused as error:
+            raise retold(error, rewriting) from None
         log.answer = live.attempt
         live.dropped = dropped
         return live

@@ -2,9 +2,12 @@
 
 import re
 
+import msgspec
+
 from gateway.errors import GatewrightError, UpstreamRefused
 from gateway.ports import Dialect
 from gateway.types import ChatRequest
+from gateway.veiling.rewriting import AnswerRewriter
 
 
 _FIELD_END = re.compile(r"[.\[]")
@@ -27,4 +30,23 @@ def refusal_of(
         continues = request.thread is not None and bool(request.thread.previous_id)
         is_as_sent = dialect.name == request.dialect and not continues
         error.parameter = error.upstream_parameter if is_as_sent else field
+    return error
+
+
+def retold(error: UpstreamRefused, rewriting: AnswerRewriter | None) -> UpstreamRefused:
+    """The same refusal in the words in which its caller would get an answer.
+
+    A code that says more than a code is none.
+    """
+    if rewriting is None:
+        return error
+    said = {
+        "message": error.message,
+        "code": error.upstream_code,
+        "detail": error.upstream_detail,
+    }
+    told = msgspec.json.decode(rewriting.unveiled(msgspec.json.encode(said)), type=dict[str, str])
+    error.message = told["message"]
+    error.upstream_code = error.upstream_code if told["code"] == said["code"] else ""
+    error.upstream_detail = error.upstream_detail if told["detail"] == said["detail"] else ""
     return error

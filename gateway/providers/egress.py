@@ -161,7 +161,7 @@ class Egress:
         if connection is None:
             connect_s = route.connect_timeout_s
             connection = await pool.take(origin, connect_s, headers_due, fresh=fresh, waits=waits)
-        reply = EgressReply(pool, origin, connection, limits, now_s + deadline_s)
+        reply = EgressReply(pool, origin, connection, limits, now_s + deadline_s, route.head)
         try:
             connection.expect_until(headers_due)
             leaves()

@@ -16,6 +16,7 @@ from gateway.providers.connection import RATE_LIMIT_HEADERS, Connection
 from gateway.providers.pool import Origin, Pool
 
 
+_PROOF = re.compile(rb"(?im)^(?:authorization: \S+ |(?:x-)?api-key: )(\S{6,})\r?$")
 _HARMLESS = re.compile(r"[0-9A-Za-z.:+-]{1,40}")
 """Numbers, durations and times: all that a limit's header says."""
 
@@ -40,6 +41,7 @@ class EgressReply:
     __slots__ = (
         "_connection",
         "_deadline",
+        "_head",
         "_is_closed",
         "_limits",
         "_origin",
@@ -57,7 +59,10 @@ class EgressReply:
         connection: Connection,
         limits: EgressLimits,
         deadline: float,
+        head: bytes = b"",
     ) -> None:
+        """`head` is what was sent before the body; what proves us in it is told to nobody."""
+        self._head = head
         self._pool, self._origin, self._connection = pool, origin, connection
         self._limits, self._deadline = limits, deadline
         self._received_bytes = 0
@@ -112,9 +117,16 @@ class EgressReply:
             whole = self._connection.take()
             await self.close()
             self._count(whole)
-            return whole
-        pieces = [piece async for piece in self]
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        else:
+            pieces = [piece async for piece in self]
+            whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return whole if self.status // 100 == 2 else self._without_proof(whole)  # noqa: PLR2004
+
+    def _without_proof(self, whole: bytes) -> bytes:
+        """A refusal that may say what we were to be known by."""
+        for proof in _PROOF.findall(self._head):
+            whole = whole.replace(proof, b"[removed]")
+        return whole
 
     def chunks(self) -> AsyncIterator[bytes]:
         return self
