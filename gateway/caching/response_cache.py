@@ -165,10 +165,13 @@ def leave_for(passage: Passage) -> Leave:
     """What policy lets be done with the answer to this request.
 
     An answer that names an end user, or was made from a request with replaced names, is one
-    person's: it is never kept.
+    person's: it is never kept. Nor is what the log may not keep in full.
     """
-    policies, decision = passage.arrival.snapshot.policies, passage.ruling.decision
+    policies, ruling = passage.arrival.snapshot.policies, passage.ruling
     if not policies.keeps_answers or passage.subject or passage.rewriting is not None:
+        return NO_LEAVE
+    decision = ruling.decision
+    if ruling.plan.audit_content != "encrypted":
         return NO_LEAVE
     return granted(policies, passage.principal, decision)
 

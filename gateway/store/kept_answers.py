@@ -1,5 +1,6 @@
 """Answers that are kept for their project: found by project and id, their content encrypted."""
 
+import hashlib
 import os
 from collections.abc import Collection, Sequence
 
@@ -23,6 +24,7 @@ from sqlalchemy import (
     update,
 )
 
+from classifiers.identifiers import is_name
 from gateway.kept_answers import KeptAnswer
 from gateway.secrets.content_keys import ContentDamaged, KeyClosed
 from gateway.secrets.envelope import KEY_BYTES, MasterKey, UnwrapFailed
@@ -92,7 +94,8 @@ class DatabaseAnswers:
             await connection.execute(kept_answers.insert(), row)
             if items:
                 place = _place(answer.project, answer.answer_id)
-                rows = [{**place, "id": each, "answer_id": place["id"]} for each in set(items)]
+                names = {_listed(answer.project, each) for each in items}
+                rows = [{**place, "id": each, "answer_id": place["id"]} for each in names]
                 await connection.execute(kept_items.insert(), rows)
 
     async def find(
@@ -136,7 +139,7 @@ class DatabaseAnswers:
                 kept.organisation == organisation,
                 kept.workspace == workspace,
                 kept.project == name,
-                named.id.in_(items),
+                named.id.in_({*items, *(_listed(project, each) for each in items)}),
                 kept.expires_us > now_us,
             )
             .group_by(kept.id, kept.created_us)
@@ -202,6 +205,13 @@ class DatabaseAnswers:
         except (InvalidTag, ValueError):
             raise ContentDamaged("a kept answer was changed and cannot be opened") from None
         return msgspec.msgpack.decode(content, type=tuple[bytes, bytes])
+
+
+def _listed(project: tuple[str, str, str], item: str) -> str:
+    """How an item is listed: by its name, or by a digest of one that may say more than a name."""
+    if is_name(item):
+        return item
+    return hashlib.sha256(msgspec.msgpack.encode((*project, item))).hexdigest()
 
 
 def _of(project: tuple[str, str, str]) -> dict[str, str]:
