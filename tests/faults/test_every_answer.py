@@ -214,15 +214,18 @@ PIECES: Final = frozenset(
 """What may go on in the next event: there a value is one only with blanks around it."""
 
 
+def apart(said: object, place: Place) -> object:
+    """As it is put into a place."""
+    return f" {said} " if isinstance(said, str) and place[-1] in PIECES else said
+
+
 def spread(body: Any, value: Callable[[int], Planted]) -> tuple[Any, dict[str, Place]]:
     """A body with another value in each place that holds text, and which mark stands where."""
     marks: dict[str, Place] = {}
     for seed, place in enumerate(places(body)):
         if not is_structure(place, body):
             planted = value(seed)
-            said = planted.said
-            blanks = isinstance(said, str) and place[-1] in PIECES
-            body = changed(body, place, put(f" {said} " if blanks else said))
+            body = changed(body, place, put(apart(planted.said, place)))
             marks |= dict.fromkeys(planted.marks, place)
     return body, marks
 
@@ -235,7 +238,7 @@ def singly(body: Any, name: str, *, structure: bool) -> Iterator[tuple[Place, An
             planted = VALUES[name](next(seeds))
             is_leaf = not isinstance(there(body, place), dict | list)
             change = put if is_leaf else added
-            yield place, changed(body, place, change(planted.said)), planted
+            yield place, changed(body, place, change(apart(planted.said, place))), planted
         if isinstance(place[-1], str) and name in NAMES:
             planted = VALUES[name](next(seeds))
             yield place, changed(body, place, renamed(str(planted.said))), planted
