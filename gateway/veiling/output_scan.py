@@ -42,8 +42,9 @@ from gateway.veiling.sole_reading import event_alone, read_solely
 _BLOCK_LENGTH = 1024
 _JSON_KINDS = frozenset({"tool_arguments", "arguments", "partial_json"})
 _QUOTED = re.compile(rb'"(?:%b)"' % "|".join(sorted(QUOTED_KEYS)).encode())
-_SPOKEN = "audio"
-_UNREADABLE = re.compile(rb'(?:%b|"audio)"' % "|".join(TOKENS).encode())
+_SPOKEN, _SOUND = "audio", "audio.delta"
+_UNREADABLE = re.compile(rb'(?:%b)"|audio|\\u' % "|".join(TOKENS).encode())
+"""Names of what is left out, or escapes in which one could be written."""
 _CALLERS = frozenset({"tools"})
 """What a response says again of its request."""
 _BINARY = "data:"
@@ -216,8 +217,16 @@ def _without_tokens(node: object, depth: int = 0) -> object:
     if depth > MAX_DEPTH and isinstance(node, dict | list):
         return UNREAD
     if isinstance(node, dict):
-        return {name: _without(name, value, depth + 1) for name, value in node.items()}
+        told = {name: _without(name, value, depth + 1) for name, value in node.items()}
+        return told | _silent(node) if _SPOKEN in str(node.get("type")) else told
     return [_without_tokens(item, depth + 1) for item in node] if isinstance(node, list) else node
+
+
+def _silent(node: dict[str, object]) -> dict[str, object]:
+    """What of a spoken part, or of a piece of its sound, is heard and not read."""
+    is_piece = str(node["type"]).endswith(_SOUND)
+    names = {"data", *({"delta"} if is_piece else ())}
+    return {name: "" for name in names & node.keys() if isinstance(node[name], str)}
 
 
 def _without(name: str, value: object, depth: int) -> object:

@@ -174,6 +174,22 @@ def test_neither_tokens_in_numbers_nor_sound_say_what_is_masked() -> None:
     assert made["choices"][0]["message"]["audio"] == {**spoken, "data": "", "transcript": MASK}
     (piece,) = lifted("openai_chat", output_scan().lifted(), [chunk({"audio": {"data": "UklG"}})])
     assert b"UklG" not in piece.raw
+    part = {"type": "output_audio", "data": "UklG", "transcript": CARD}
+    raw = msgspec.json.encode({"object": "response", "output": [{"content": [part]}]})
+    made = msgspec.json.decode(output_scan().unveiled(raw))["output"][0]["content"][0]
+    assert made == {"type": "output_audio", "data": "", "transcript": MASK}
+    for kind in ("response.audio.delta", "response.output_audio.delta"):
+        told = lifted("openai_responses", output_scan().lifted(), [event(kind, delta="UklG")])
+        assert b"".join(each.raw for each in told).endswith(b'"delta":""}\n\n')
+
+
+def test_an_escape_in_a_name_hides_no_tokens() -> None:
+    token = {"token": "4111", "logprob": -0.1}
+    raw = chunk({"content": "Hi "}, logprobs={"content": [token]}).replace(
+        b"logprobs", b"logprob\\u0073"
+    )
+    (piece,) = lifted("openai_chat", output_scan().lifted(), [raw])
+    assert b"4111" not in piece.raw
 
 
 def test_what_a_response_repeats_of_its_request_is_left_to_its_caller() -> None:
