@@ -218,14 +218,17 @@ class ParkedReservations:
         for request_id in request_ids:
             if (over := self._held.get(request_id)) and over.leased_until_us <= now_us:
                 self.release(request_id)
-        staked = {
-            request_id
-            for request_id in request_ids
-            if (held := self._held.get(request_id)) is not None
-            and self._stake(request_id, held).slices
-        }
+        held = {each: self._held[each] for each in request_ids if each in self._held}
+        stakes = [self._stake(*each) for each in held.items()]
+        staked = [stake for stake in stakes if stake.slices]
         if staked:
-            for request_id in staked - await self._purse.parked.known(staked):
+            known = await self._purse.parked.known(staked)
+            lost = [stake.request_id for stake in staked if stake.request_id not in known]
+            if lost:
+                # What is noted of other levels would come back in a crash, in place of what others
+                # hold there by then.
+                await self._purse.parked.leave(lost)
+            for request_id in lost:
                 self.release(request_id)
 
     async def _reserved(self, ticket: Ticket) -> Reservation:

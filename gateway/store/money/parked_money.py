@@ -14,8 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.clock import Clock
 from gateway.money.budgets import BudgetKey
 from gateway.store.engine import Database
-from gateway.store.money.slices import Lease, LeaseHolder
-from gateway.store.schema.tables import parked_money
+from gateway.store.money.budget_rows import budget_of, is_one_of
+from gateway.store.money.slices import Lease, LeaseHolder, roll
+from gateway.store.schema.tables import budgets, parked_money
 from gateway.store.speech import DatabaseKind, insert_into
 
 
@@ -52,11 +53,37 @@ class ParkedMoney:
         """The same in a transaction of somebody else's."""
         return lambda connection: _note(connection, self._database.kind, stake)
 
-    async def known(self, request_ids: Collection[str]) -> set[str]:
-        """For which of these lines this run still holds money; raises NotReady."""
-        mine = select(_MONEY.request_id).where(self._mine(request_ids)).distinct()
+    async def known(self, stakes: Collection[Stake]) -> set[str]:
+        """For which of these lines this run still holds all that it set aside; raises NotReady.
+
+        Leases are written off one account at a time: what it held of one may be gone, and not of
+        the others. What it held in a day or month that is over it need not hold any more.
+        """
+        mine = self._mine([stake.request_id for stake in stakes])
+        columns = (_MONEY.request_id, _MONEY.account, _MONEY.window_kind, _MONEY.window_start_us)
         async with self._database.reading() as connection:
-            return set((await connection.execute(mine)).scalars())
+            rows = (await connection.execute(select(*columns).where(mine))).all()
+            noted = {(name, BudgetKey(*key), start_us) for name, *key, start_us in rows}
+            missing = [
+                (stake.request_id, *each)
+                for stake in stakes
+                for each in stake.slices
+                if (stake.request_id, *each) not in noted
+            ]
+            running = await self._running(connection, {key for _, key, _ in missing})
+        lost = {name for name, key, start_us in missing if (key, start_us) in running}
+        return {name for name, _, _ in noted} - lost
+
+    async def _running(
+        self, connection: AsyncConnection, keys: Collection[BudgetKey]
+    ) -> set[tuple[BudgetKey, int]]:
+        """Those of them that are limited, with the beginning of their present windows."""
+        if not keys:
+            return set()
+        found = await connection.execute(select(budgets).where(is_one_of(keys)))
+        now_us = self._clock.utc_us()
+        present = [roll(budget_of(row), now_us) for row in found.mappings()]
+        return {(budget.limit.key, budget.window_start_us) for budget in present}
 
     async def begin_ending(self, request_ids: Collection[str]) -> set[str]:
         """What they cost is about to be booked: from now on a crash counts it as spent.

@@ -127,6 +127,8 @@ class Lot:
         self.vendor = Vendor(HOME, "openai_chat", answer)
         self.service: ParcelService | None = self.vendor
         self.batch: Batch = NOBODY
+        self.accounts: tuple[str, ...] = (ACCOUNT,)
+        """Who pays for lines."""
         self.key: Any = NOBODY
         self.workers: list[Worker] = []
         self.hides_outcomes = False
@@ -281,7 +283,7 @@ class Worker:
         facts = gather(request, PRINCIPAL, INSPECTION, LIMIT, now_us, BOARD)
         ruling = rule(document(), facts, request, BOARD, Limits())
         arrival, ruling = deferred(arrival, errand, ruling, UpstreamBody(BODY, ()), RESERVED_S)
-        reservation = await self.ledger.reserve((ACCOUNT,), held, RESERVED_S)
+        reservation = await self.ledger.reserve(lot.accounts, held, RESERVED_S)
         begun = AuditRecord(
             request_id=request_id,
             stage="intent",

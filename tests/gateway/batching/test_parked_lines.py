@@ -17,7 +17,9 @@ from gateway.store.money.late_bookings import LateCost
 from gateway.store.schema.batches import batch_lines
 from tests.gateway.batching.parking_lot import (
     ACCOUNT,
+    FLUSH_S,
     HELD,
+    LIMIT,
     NOBODY,
     POLL_S,
     RESERVED_S,
@@ -28,6 +30,8 @@ from tests.gateway.batching.test_leads import before
 
 
 pytestmark = [pytest.mark.anyio, pytest.mark.either]
+
+WRITTEN_OFF_S = 91.0
 
 
 @pytest.fixture
@@ -311,6 +315,41 @@ async def test_money_that_does_not_fit_again_is_paid_all_the_same(lot: Lot) -> N
     cost = sum(each.cost_microusd for each in lot.outcomes().values())
     assert cost > 0
     assert (await lot.spent(), await lot.stakes()) == ((cost, 0), 0)
+
+
+@pytest.mark.parametrize("is_lost", [ACCOUNT, "key:k1"])
+async def test_a_line_whose_money_was_taken_on_one_level_only_is_paid_on_every_one(
+    lot: Lot, is_lost: str
+) -> None:
+    """Others that go on while a worker stands still take what they need, and not all it held."""
+    lot.accounts = (ACCOUNT, "key:k1")
+    await lot.table.set_limit(Limit("key:k1", LIMIT))
+    slow, other = await lot.worker("w0"), await lot.worker("w1")
+    requests = await slow.park(3)
+    lot.clock.advance(WRITTEN_OFF_S)
+    other.ledger.release(await other.ledger.reserve((is_lost,), 5))
+    await slow.ended(requests)
+    cost = sum(each.cost_microusd for each in lot.outcomes().values())
+    assert cost > 0
+    await lot.wait(12 * FLUSH_S)
+    rows = await lot.table.budgets()
+    sums = {row.limit.account: (row.spent_microusd, row.leased_microusd) for row in rows}
+    assert sums == dict.fromkeys(lot.accounts, (cost, 0))
+
+
+async def test_of_a_line_whose_money_was_taken_on_one_level_none_is_noted_on_another(
+    lot: Lot,
+) -> None:
+    """In the next crash it would come back there, in place of what requests held by then."""
+    lot.accounts = (ACCOUNT, "key:k1")
+    await lot.table.set_limit(Limit("key:k1", LIMIT))
+    slow, other = await lot.worker("w0"), await lot.worker("w1")
+    requests = await slow.park(3)
+    assert await lot.stakes() == 3 * 2
+    lot.clock.advance(WRITTEN_OFF_S)
+    await other.ledger.reserve((ACCOUNT,), LIMIT)
+    await slow.reservations._drop_lost(requests[:2])
+    assert await lot.stakes() == 1, "of the third it is not known yet"
 
 
 async def test_a_worker_leaves_in_good_order_whatever_it_held_for_too_long(lot: Lot) -> None:

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.batching.parts import stake_of
 from gateway.clock import StoppedClock
-from gateway.money.budgets import Limit
+from gateway.money.budgets import BudgetKey, Limit
 from gateway.store.engine import Database
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
@@ -48,6 +49,11 @@ class World:
         amount = reservation.amount_microusd
         return Stake(name, self.first.holder, amount, until_us, slices)
 
+    async def known(self, money: ParkedMoney, names: list[str]) -> set[str]:
+        """For which of them that run still holds all of what it set aside in `ORG`."""
+        slices = ((BudgetKey(ORG[0], "total"), 0),)
+        return await money.known([Stake(name, money.holder, HELD, 0, slices) for name in names])
+
     async def killed(self) -> tuple[int, int]:
         """What is spent and leased once its next run has begun."""
         await self._stop()
@@ -74,7 +80,7 @@ async def test_what_parked_lines_held_is_not_lost_in_a_crash(world: World) -> No
     await world.park("b", 300)
     await world.first.reserve(PATH, 40)  # Under way when it crashed: of that nobody knows.
     assert await world.killed() == (40, 0)
-    assert await world.later.known(["a", "b"]) == set()
+    assert await world.known(world.later, ["a", "b"]) == set()
 
 
 async def test_nor_where_somebody_else_finds_the_lease_over(world: World) -> None:
@@ -85,7 +91,9 @@ async def test_nor_where_somebody_else_finds_the_lease_over(world: World) -> Non
     other.settle(await other.reserve(PATH, LIMIT), 5)
     await other.flush()
     assert (await state_of(world.table))[0] == 5
-    assert await world.money.known(["a"]) == set()  # If it is alive, it sets money aside again.
+    assert (
+        await world.known(world.money, ["a"]) == set()
+    )  # If it is alive, it sets money aside again.
 
 
 async def test_a_line_that_was_about_to_end_counts_as_spent_and_as_paid(world: World) -> None:
@@ -104,7 +112,7 @@ async def test_whoever_leaves_a_line_to_others_leaves_its_end_to_be_found(world:
     await world.park("b")
     await world.money.begin_ending(["a"])
     await world.money.leave(["a", "b"])
-    assert await world.money.known(["a", "b"]) == {"a"}
+    assert await world.known(world.money, ["a", "b"]) == {"a"}
     assert await world.later.begin_ending(["a", "b"]) == {"a"}
 
 
@@ -122,7 +130,7 @@ async def test_a_line_that_has_ended_holds_nothing(world: World) -> None:
     await world.money.begin_ending(["a"])
     world.first.settle(reservation, 250)
     await world.money.forget(["a"])
-    assert await world.money.known(["a"]) == set()
+    assert await world.known(world.money, ["a"]) == set()
     await world.first.flush()
     spent, _ = await world.killed()
     assert spent == HELD  # The rest of its slice is lost as that of any request.
@@ -131,7 +139,7 @@ async def test_a_line_that_has_ended_holds_nothing(world: World) -> None:
 async def test_whoever_leaves_in_good_order_holds_nothing(world: World) -> None:
     reservation = await world.park("a")
     await world.money.let_go()
-    assert await world.money.known(["a"]) == set()
+    assert await world.known(world.money, ["a"]) == set()
     world.first.release(reservation)
     assert await world.killed() == (HELD, 0)
 
@@ -145,7 +153,7 @@ async def test_whoever_ends_or_leaves_one_line_leaves_alone_what_the_others_hold
     await world.money.begin_ending(["a", "b"])
     await world.money.forget(["a"])
     await world.money.leave(["c"])
-    assert await world.money.known(["a", "b", "c", "d"]) == {"b", "d"}
+    assert await world.known(world.money, ["a", "b", "c", "d"]) == {"b", "d"}
     assert await world.killed() == (3 * HELD, 0), "only d waits and comes back"
     assert await world.later.begin_ending(["d"]) == set()
     assert await world.later.begin_ending(["b"]) == {"b"}
@@ -154,7 +162,7 @@ async def test_whoever_ends_or_leaves_one_line_leaves_alone_what_the_others_hold
 async def test_a_line_that_another_run_only_holds_is_not_paid_for(world: World) -> None:
     await world.park("a")
     assert await world.later.begin_ending(["a"]) == set()
-    assert await world.money.known(["a"]) == {"a"}
+    assert await world.known(world.money, ["a"]) == {"a"}
 
 
 async def test_a_line_that_ended_unannounced_takes_nothing_from_the_next_crash(
@@ -174,10 +182,21 @@ async def test_whoever_leaves_takes_along_what_is_over_of_others_and_nothing_els
 ) -> None:
     reservation = await world.park("a")
     await world.later.let_go()
-    assert await world.money.known(["a"]) == {"a"}
+    assert await world.known(world.money, ["a"]) == {"a"}
     world.clock.advance((reservation.leased_until_us - world.clock.utc_us()) / 1e6)
     await world.later.let_go()
-    assert await world.money.known(["a"]) == set()
+    assert await world.known(world.money, ["a"]) == set()
+
+
+async def test_what_was_held_in_a_day_that_is_over_is_not_missed(world: World) -> None:
+    await world.table.set_limit(Limit(ORG[0], LIMIT, "day"))
+    await world.first.refresh()
+    stake = stake_of(world.first, "a", await world.first.reserve(PATH, HELD))
+    assert len(stake.slices) == 2
+    await world.money.note([stake])
+    world.clock.advance(86_400.0)
+    await world.first.reserve(PATH, 1)  # A new day has begun.
+    assert await world.money.known([stake]) == {"a"}
 
 
 async def test_what_was_set_aside_for_too_long_ago_is_not_given_back(world: World) -> None:
