@@ -134,7 +134,8 @@ class LeasedLedger:
     async def left_now_microusd(self, accounts: tuple[str, ...]) -> int | None:
         """See the port; what the database then leases ahead, the request itself will use."""
         now_us, now_s = self._clock.utc_us(), self._clock.monotonic_s()
-        for part in self._held.paths.get(accounts) or self._held.path(accounts):
+        slices = self._held.paths.get(accounts)
+        for part in self._held.path(accounts) if slices is None else slices:
             if now_us >= part.valid_until_us or now_s >= part.valid_until_s:
                 await self._hear_of(accounts)
                 break
@@ -142,8 +143,9 @@ class LeasedLedger:
 
     def left_microusd(self, accounts: tuple[str, ...]) -> int | None:
         """See the port; what other workers hold is as last heard."""
-        now_us, held = self._clock.utc_us(), self._held
-        slices = held.paths.get(accounts) or held.path(accounts)
+        now_us, slices = self._clock.utc_us(), self._held.paths.get(accounts)
+        if slices is None:
+            slices = self._held.path(accounts)
         return min([part.left_at(now_us) for part in slices], default=None)
 
     async def flush(self) -> None:
