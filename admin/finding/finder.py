@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import quote
 
+from admin.finding.receipts import request_of
 from admin.finding.ways import WAYS_MAX, Asked, Way, actions_for, request_way, ways_of
 from admin.policy_room.places import place_named
 from admin.services import Services
@@ -29,6 +30,7 @@ class Finder:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._segments = services.settings.path(services.settings.audit.directory)
         self._teams = TeamLists(services.database, services.clock)
         self._lists = KeyLists(services.database, services.clock)
         self._policies = PolicyStore(services.database, services.clock)
@@ -40,6 +42,7 @@ class Finder:
         found = actions_for(question, person, organisation)
         if allows(person, _P.TRAFFIC_READ, organisation):
             found += request_way(question, organisation)
+            found += await self._receipt(question, organisation)
         gathers: tuple[tuple[Permission, str | None, Gather], ...] = (
             (_P.KEYS_READ, organisation, self._keys),
             (_P.KEYS_READ, organisation, self._teams_found),
@@ -50,6 +53,13 @@ class Finder:
             if len(found) < WAYS_MAX and allows(person, needs, where):
                 found += await gather(question, person, organisation)
         return found[:WAYS_MAX]
+
+    async def _receipt(self, question: Asked, organisation: str) -> list[Way]:
+        request_id = await request_of(self._segments, question.text, organisation)
+        if request_id is None:
+            return []
+        href = f"/o/{organisation}/traffic/{quote(request_id, safe='')}"
+        return [Way("request", f"Request {request_id}, by its receipt", href)]
 
     async def _keys(self, question: Asked, person: Person, organisation: str) -> list[Way]:
         found: list[Way] = []

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from litestar.routes import HTTPRoute
-from msgspec import Struct, json
+from msgspec import Struct, json, structs
 
 from admin.access import needs
 from admin.finding.ways import ACTIONS, LENGTH_MAX, asked, ways_of
@@ -13,6 +13,7 @@ from gateway.store.identity.teams import TeamStore
 from tests.admin import seeding
 from tests.admin.chromium import window
 from tests.admin.listener import ON_BOTH, Browser, Listener
+from tests.gateway.audit.samples import running
 
 
 pytestmark = pytest.mark.anyio
@@ -68,6 +69,32 @@ async def test_objects_are_found_by_parts_of_their_names_and_ids(
     assert request.href == "/o/acme/traffic?q=req_0123"
     assert await _found(browser, "") == []
     assert await _found(browser, "nothing of that name") == []
+
+
+@ON_BOTH
+async def test_a_request_is_found_by_its_receipt_in_its_own_organisation(
+    listener: Listener, browser: Browser, key_id: str
+) -> None:
+    """Who complains has a receipt, and no way to an id."""
+    await _sign_in(listener, browser, "platform_admin")
+    (record,) = seeding.requests(listener, key_id, 1)
+    directory = listener.settings.path(listener.settings.audit.directory)
+    async with running(directory, "w7") as log:
+        receipt = str(await log.append(record))
+        other = str(await log.append(structs.replace(record, organisation="other")))
+
+    (way,) = await _found(browser, receipt)
+    assert way.href == f"/o/acme/traffic/{record.request_id}"
+    stem, _, digest = receipt.rpartition(".")
+    for wrong in (
+        other,
+        f"{stem}.{digest[::-1]}",
+        f"w8{receipt[2:]}",
+        f"w7_db{receipt[2:]}",
+        f"w7.1.7.{digest}",
+        f"../{receipt}",
+    ):
+        assert await _found(browser, wrong) == [], wrong
 
 
 async def test_a_verb_leads_to_the_page_that_asks_first(
