@@ -26,6 +26,7 @@ from gateway.telemetry import Event, logger, raised_at
 
 NOT_SIGNED_IN: Final = 401
 FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
 READING: Final = frozenset({"GET", "HEAD"})
 SERVER_ERROR: Final = 500
 UNAVAILABLE: Final = 503
@@ -41,6 +42,11 @@ PROBLEMS: Final = {
     413: "That is too much.",
     503: "The database does not answer. Nothing can be shown until it does.",
 }
+OF_THE_DATA_PLANE: Final = ("/v1/", "/openai/")
+ELSEWHERE: Final = (
+    "This is the admin listener, which answers no model requests. They go to the data plane, whose "
+    "address has another port (8080 unless it was set)."
+)
 UNSURE: Final = "The database does not answer, so this may or may not have been done."
 GO_BACK: Final = (
     "Go back: what you typed is still in the form. Look whether it was done before you send it "
@@ -172,6 +178,10 @@ class Screens:
             if isinstance(error, StepUpRequired):
                 code = "step_up_required"
             body = {"error": {"code": code, "message": text}}
+            return Response(body, media_type=MediaType.JSON, status_code=status)
+        if status == NOT_FOUND and request.scope["path"].startswith(OF_THE_DATA_PLANE):
+            # A vendor's client shows its caller nothing of a page.
+            body = {"error": {"code": CODES[NOT_FOUND], "message": ELSEWHERE}}
             return Response(body, media_type=MediaType.JSON, status_code=status)
         if is_fragment(request):
             return self._beside(status, text)

@@ -230,7 +230,7 @@ def _transfers(known: Known) -> Standing:
     if not known.jurisdictions:
         return Standing("met", "Every provider is in-house.")
     where = ", ".join(known.jurisdictions)
-    return Standing("look", f"Content may go to {where}, as far as policy permits.")
+    return Standing("look", f"As far as policy permits, content may go to (jurisdiction): {where}.")
 
 
 def _monitored(known: Known) -> Standing:

@@ -40,6 +40,20 @@ async def test_an_unknown_page_is_a_404_in_our_own_words(browser: Browser) -> No
     assert 'href="/"' in page
 
 
+@pytest.mark.parametrize(
+    "path", ["/v1/chat/completions", "/v1/models", "/openai/deployments/auto/chat/completions"]
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_model_request_to_the_wrong_listener_is_told_so_as_its_client_can_show(
+    browser: Browser, method: str, path: str
+) -> None:
+    """OpenAI's client said "Error code: 404" and nothing else: a page is no error to it."""
+    answer, body = await browser.send(method, path, body="{}" if method == "POST" else "")
+
+    assert (answer.status, answer.content_type) == (404, "application/json")
+    assert "This is the admin listener" in body
+
+
 async def test_a_page_that_no_role_opens_says_so_and_blames_no_other_site(
     listener: Listener, browser: Browser
 ) -> None:

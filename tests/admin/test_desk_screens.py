@@ -1,0 +1,65 @@
+"""On a screen of 1280 pixels no column of a list is out of sight."""
+
+import pytest
+from msgspec import structs
+
+from gateway.types import AuditRecord
+from tests.admin.chromium import window
+from tests.admin.listener import Listener
+from tests.admin.seeding import PASSWORD, issue, person, requests
+
+
+pytestmark = pytest.mark.anyio
+
+OUT_OF_SIGHT = """() => [...document.querySelectorAll('main .scroll')]
+  .filter((each) => each.scrollWidth > each.clientWidth + 1)
+  .map((each) => `${each.ariaLabel}: ${each.scrollWidth} in ${each.clientWidth}`)"""
+
+
+def _seen(record: AuditRecord, **changes: object) -> AuditRecord:
+    return structs.replace(
+        record,
+        request_id="req_01a21d3528890450bcf2a4088b98",
+        target="gatewright-demo",
+        findings={"CREDIT_CARD": 1},
+        cost_microusd=2,
+        duration_us=314_300,
+        status="ok",
+        error="",
+        **changes,
+    )
+
+
+@pytest.mark.parametrize("target", ["gatewright-demo", ""])
+async def test_the_list_of_requests_shows_all_its_columns_and_each_outcome(
+    listener: Listener, target: str
+) -> None:
+    """The last columns were cut off, and an outcome that had asked nobody was blank."""
+    key_id = await issue(listener, "made by somebody for a long trial")
+    (record,) = requests(listener, key_id, 1)
+    route = {"target": target} if target else {"target": "", "provider": "", "jurisdiction": ""}
+    await listener.record(structs.replace(_seen(record), **route))
+    await person(listener, "cora", "compliance")
+    async with window(listener) as seen:
+        await seen.sign_in("cora", PASSWORD)
+        await seen.open("/o/acme/traffic")
+        assert await seen.page.evaluate(OUT_OF_SIGHT) == []
+        assert await seen.page.inner_text("tbody td:nth-child(2) >> nth=-1") != ""
+
+
+async def test_the_list_of_reveals_shows_all_its_columns(listener: Listener) -> None:
+    key_id = await issue(listener, "an assistant")
+    (record,) = requests(listener, key_id, 1)
+    await listener.record(_seen(record))
+    await person(listener, "cora", "compliance")
+    async with window(listener) as seen:
+        await seen.sign_in("cora", PASSWORD)
+        await seen.open("/o/acme/compliance/reveals/new")
+        await seen.page.fill("[name=request_id]", "req_01a21d3528890450bcf2a4088b98")
+        await seen.page.fill("[name=reason]", "A customer says their card was sent abroad")
+        await seen.page.fill("[name=ticket]", "SECURITY-1017")
+        await seen.page.click("main button:has-text('Ask')")
+        await seen.page.wait_for_url("**/reveals/*")
+        await seen.open("/o/acme/compliance/reveals")
+        assert await seen.page.inner_text("th >> nth=-1") == "Readings"
+        assert await seen.page.evaluate(OUT_OF_SIGHT) == []
