@@ -95,7 +95,9 @@ async def set_limit(
 ) -> None:
     """Limit an account; workers obey within a second.
 
-    An account may have a limit a day, a month and in total at once: each holds.
+    An account may have a limit a day, a month and in total at once: each holds. Its forms are
+    org:NAME, ws:ORG/NAME, proj:ORG/WS/NAME, key:ID and user:ORG/*. 1000000 micro-dollars are a
+    dollar, 10000 a cent.
     """
     async with opened_database(config_file) as database:
         limit = Limit(account, limit_microusd, window)

@@ -79,14 +79,24 @@ def _refuse_taken(settings: Settings, config_file: Path) -> None:
         "data_plane.port": (settings.data_plane.host, settings.data_plane.port),
         "admin.port": (settings.admin.host, settings.admin.port),
     }
-    for key, (host, port) in places.items():
-        try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            socket.create_server((host, port), family=family).close()
-        except OSError as error:
-            why = str(error.strerror).partition(" (")[0].lower()  # Python adds the address again.
-            said = f"{key} in {config_file}: {host}:{port} cannot be listened on, {why}"
-            raise Refused(f"{said}; stop what is there, or set another") from error
+    taken = [
+        f"{key}: {host}:{port} cannot be listened on, {why}"
+        for key, (host, port) in places.items()
+        if (why := _why_taken(host, port))
+    ]
+    if taken:
+        said = "; ".join(taken)
+        raise Refused(f"{config_file}: {said}; stop what is there, or set another there")
+
+
+def _why_taken(host: str, port: int) -> str:
+    """Why nobody can listen there now; empty where somebody can."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        return str(error.strerror).partition(" (")[0].lower()  # Python adds the address again.
+    return ""
 
 
 async def _supervise(

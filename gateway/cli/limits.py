@@ -61,7 +61,10 @@ async def set_limit(
     concurrent: int | None,
     was: str | None,
 ) -> None:
-    """Limit an account; workers obey within a second. What is not named has no limit."""
+    """Limit an account; workers obey within a second. What is not named has no limit.
+
+    An account is org:NAME, ws:ORG/NAME, proj:ORG/WS/NAME, key:ID or user:ORG/*.
+    """
     async with opened_database(config_file) as database:
         await RateLimitTable(database).set(RateLimit(account, rpm, tpm, concurrent), was)
         await say_if_nobodys(database, account, "limits")

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from gateway.configuration.checking import check, check_database
 from gateway.configuration.settings import Settings
+from gateway.configuration.suggesting import suggestion
 from gateway.errors import ConfigurationInvalid
 
 
@@ -66,7 +67,8 @@ def _converted(tree: Mapping[str, Any], source: str) -> Settings:
     except msgspec.ValidationError as error:
         reason, _, where = str(error).partition(" - at `$.")
         key = _key_of(tree, where.rstrip("`"), reason)
-        raise ConfigurationInvalid(source, key, reason) from error
+        said = f"{reason}{suggestion(key, reason)}"
+        raise ConfigurationInvalid(source, key, said) from error
 
 
 def _tree_of(text: str, source: str) -> dict[str, Any]:

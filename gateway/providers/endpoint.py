@@ -146,7 +146,7 @@ def _split(base_url: str) -> tuple[Literal["http", "https"], str, int, str]:
     """Scheme, host (IPv6 in its brackets), port and base path; ValueError says what is wrong."""
     found = _BASE_URL.fullmatch(base_url)
     if found is None:
-        raise ValueError("must be https://host, with a port and a plain path at most")
+        raise ValueError("must be https://host or http://host, with a port and plain path at most")
     scheme: Literal["http", "https"] = "https" if found["scheme"].lower() == "https" else "http"
     port = int(found["port"] or (443 if scheme == "https" else 80))
     if not 0 < port <= _PORT_MAX:

@@ -42,9 +42,22 @@ def test_a_port_that_something_has_is_named_with_its_setting(
     place = f"127.0.0.1:{sockets[taken].getsockname()[1]}"
     ended = newcomer.starts("demo", "--folder", newcomer.folder)
 
-    said = f"{PORTS[taken]} in {file}: {place} cannot be listened on, address already in use"
+    said = f"{file}: {PORTS[taken]}: {place} cannot be listened on, address already in use"
     assert (ended.status, ended.output) == (2, "")
-    assert ended.errors == f"gatewright: {said}; stop what is there, or set another\n"
+    assert ended.errors == f"gatewright: {said}; stop what is there, or set another there\n"
+
+
+def test_all_ports_that_something_has_are_named_at_once(
+    newcomer: Operator, sockets: dict[str, socket.socket]
+) -> None:
+    """Beside another demo one was named, and after that was changed the next."""
+    _configured(newcomer.folder, sockets)
+    ended = newcomer.starts("demo", "--folder", newcomer.folder)
+
+    assert ended.status == 2
+    assert len(ended.errors.splitlines()) == 1
+    for port, each in sockets.items():
+        assert f"{PORTS[port]}: 127.0.0.1:{each.getsockname()[1]} cannot" in ended.errors
 
 
 def test_a_configuration_without_the_engine_is_no_demo(newcomer: Operator) -> None:
