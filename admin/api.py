@@ -1,6 +1,6 @@
 """The JSON API of the control plane: what is behind the screens, organisation by organisation."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from litestar import Request, Response, get, post
@@ -11,6 +11,7 @@ from admin.access import needs, session_of, taking
 from admin.bodies import body_of
 from admin.long_lists import list_of
 from admin.services import Services
+from gateway.errors import RequestInvalid
 from gateway.oversight.access import (
     EVERYWHERE,
     Grant,
@@ -26,11 +27,14 @@ from gateway.store.pages import Part
 
 
 NO_CONTENT: Final = 204
+GIVEN: Final = "role.granted"
+TAKEN: Final = "role.revoked"
+Change = Callable[[Request[Any, Any, Any], str, str], Awaitable[None]]
 _P = Permission
 
 
 class GrantOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """A role to be given in the path's organisation."""
+    """A role to be given or taken in the path's organisation."""
 
     person: str
     role: Role
@@ -72,30 +76,44 @@ def _people_routes(people: PeopleStore, deeds: Deeds) -> list[Any]:
         visible = organisations_of(session_of(request).person, _P.OVERVIEW_READ)
         return {"everywhere": visible is None, "organisations": sorted(visible or ())}
 
-    @post(
-        "/api/organisations/{organisation:str}/grants",
-        opt=taking(needs(_P.PEOPLE_MANAGE, records="role.granted"), GrantOrder),
-        status_code=NO_CONTENT,
-    )
-    async def grant_here(request: Request[Any, Any, Any], organisation: FromPath[str]) -> None:
-        await give(request, organisation)
-
-    @post(
-        "/api/grants",
-        opt=taking(needs(_P.PEOPLE_MANAGE, "everywhere", records="role.granted"), GrantOrder),
-        status_code=NO_CONTENT,
-    )
-    async def grant_everywhere(request: Request[Any, Any, Any]) -> None:
-        await give(request, EVERYWHERE)
-
-    async def give(request: Request[Any, Any, Any], organisation: str) -> None:
+    async def change(request: Request[Any, Any, Any], organisation: str, action: str) -> None:
         order = await body_of(request, GrantOrder)
         grantor = session_of(request).person
         had = [each.grants for each in await people.listed() if each.name == order.person]
         before = [[each.role, each.organisation] for each in sorted(had[0])] if had else None
         after = {"person": order.person, "role": order.role, "organisation": organisation}
         about = "" if organisation == EVERYWHERE else organisation
-        async with deeds.doing(grantor.name, "role.granted", about, before=before, after=after):
-            await people.grant(order.person, Grant(order.role, organisation), grantor)
+        if action == TAKEN and not (had and Grant(order.role, organisation) in had[0]):
+            # Of who holds nothing here nobody learns whether there is somebody of the name.
+            raise RequestInvalid("nobody of this name holds this role there", parameter="person")
+        step = people.grant if action == GIVEN else people.revoke
+        async with deeds.doing(grantor.name, action, about, before=before, after=after):
+            await step(order.person, Grant(order.role, organisation), grantor)
 
-    return [list_organisations, grant_here, grant_everywhere]
+    ways = (("grants", GIVEN), ("grants/revoked", TAKEN))
+    changing = [_changing(change, *way) for way in ways]
+    return [list_organisations, *(handler for pair in changing for handler in pair)]
+
+
+def _changing(change: Change, path: str, action: str) -> tuple[Any, Any]:
+    """Giving, or taking, a role in one organisation, and everywhere."""
+
+    @post(
+        f"/api/organisations/{{organisation:str}}/{path}",
+        opt=taking(needs(_P.PEOPLE_MANAGE, records=action), GrantOrder),
+        status_code=NO_CONTENT,
+    )
+    async def change_role_here(
+        request: Request[Any, Any, Any], organisation: FromPath[str]
+    ) -> None:
+        await change(request, organisation, action)
+
+    @post(
+        f"/api/{path}",
+        opt=taking(needs(_P.PEOPLE_MANAGE, "everywhere", records=action), GrantOrder),
+        status_code=NO_CONTENT,
+    )
+    async def change_role_everywhere(request: Request[Any, Any, Any]) -> None:
+        await change(request, EVERYWHERE, action)
+
+    return change_role_here, change_role_everywhere

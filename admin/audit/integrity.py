@@ -23,7 +23,9 @@ from gateway.store.evidence.unended import Unended, UnendedReader
 
 
 _READ: Final = needs(Permission.AUDIT_READ)
+NO_CONTENT: Final = 204
 _PAGE: Final = "/o/{organisation:str}/integrity"
+_API: Final = "/api/organisations/{organisation:str}/integrity"
 _NEWEST: Final = 25
 _POINTS: Final = 200
 
@@ -103,28 +105,39 @@ def integrity_routes(services: Services) -> list[Any]:
             period_s=services.settings.audit.checkpoint_period_s,
         )
 
-    @post(
-        f"{_PAGE}/check",
-        opt=needs(Permission.AUDIT_READ, records="integrity.check_began"),
-        status_code=SEE_OTHER,
-    )
-    async def check(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Redirect:
-        if checker.running is None:
-            actor = session_of(request).person.name
-            await services.deeds.record(actor, "integrity.check_began", organisation)
-            checker.begin(organisation, actor)
-        return Redirect(f"/o/{organisation}/integrity", status_code=SEE_OTHER)
-
     @get(f"{_PAGE}/verify.py", media_type="text/x-python", opt=_READ)
     async def verifier(organisation: FromPath[str]) -> Response[bytes]:  # noqa: ARG001 - of the path
         headers = {"content-disposition": 'attachment; filename="verify.py"'}
         return Response(_verifier(), media_type="text/x-python", headers=headers)
 
-    @get("/api/organisations/{organisation:str}/integrity", opt=_READ)
+    @get(_API, opt=_READ)
     async def tell_integrity(organisation: FromPath[str]) -> Integrity:
         return await reader.read(organisation)
 
-    return [integrity, check, verifier, tell_integrity]
+    return [integrity, verifier, tell_integrity, *_checking(services)]
+
+
+def _checking(services: Services) -> list[Any]:
+    checker = services.checker
+    checks = needs(Permission.AUDIT_READ, records="integrity.check_began")
+
+    async def began(request: Request[Any, Any, Any], organisation: str) -> None:
+        """Begin to read the log from its start, unless somebody has begun already."""
+        if checker.running is None:
+            actor = session_of(request).person.name
+            await services.deeds.record(actor, "integrity.check_began", organisation)
+            checker.begin(organisation, actor)
+
+    @post(f"{_PAGE}/check", opt=checks, status_code=SEE_OTHER)
+    async def check(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Redirect:
+        await began(request, organisation)
+        return Redirect(f"/o/{organisation}/integrity", status_code=SEE_OTHER)
+
+    @post(f"{_API}/check", opt=checks, status_code=NO_CONTENT)
+    async def begin_check(request: Request[Any, Any, Any], organisation: FromPath[str]) -> None:
+        await began(request, organisation)
+
+    return [check, begin_check]
 
 
 def _verifier() -> bytes:

@@ -27,6 +27,7 @@ from gateway.store.evidence.packing import EvidencePack
 AT: Final = "/api/organisations/{organisation:str}/compliance"
 ONE_CASE: Final = AT + "/erasures/{case:str}"
 _P = Permission
+NO_CONTENT: Final = 204
 _READS: Final = needs(_P.AUDIT_READ)
 Asked = Request[Any, Any, Any]
 
@@ -181,6 +182,7 @@ def _reveals(office: Office) -> list[Any]:
 def _holds(office: Office) -> list[Any]:
     sets = needs(_P.HOLDS_SET, records="hold.set")
     releases = needs(_P.HOLDS_SET, records="hold.released")
+    keeps = needs(_P.HOLDS_SET, records="hold.release_declined")
 
     @get(AT + "/holds", opt=_READS)
     async def list_holds(request: Asked, organisation: FromPath[str]) -> Response[Sequence[Hold]]:
@@ -204,7 +206,13 @@ def _holds(office: Office) -> list[Any]:
             released = await office.custody.release_hold(_actor(request), hold, order.asked_by)
         return Release(released)
 
-    return [list_holds, set_hold, release]
+    @post(AT + "/holds/{hold:str}/keep", opt=keeps, status_code=NO_CONTENT)
+    async def keep(request: Asked, organisation: FromPath[str], hold: FromPath[str]) -> None:
+        await office.hold(organisation, hold)
+        with in_words():
+            await office.custody.keep_hold(_actor(request), hold)
+
+    return [list_holds, set_hold, release, keep]
 
 
 def _erasures(office: Office) -> list[Any]:

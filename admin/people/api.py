@@ -56,6 +56,26 @@ def people_api_routes(services: Services) -> list[Any]:
         return Invited(person, link_of(request, admin_url, code))
 
     @post(
+        f"{_AT}/withdraw",
+        opt=needs(_MANAGE, "everywhere", records="person.link_withdrawn"),
+        status_code=NO_CONTENT,
+    )
+    async def withdraw_link(request: Asked, person: FromPath[str]) -> None:
+        await desk.withdraw(session_of(request).person, await reader.person(person))
+
+    return [
+        show_person,
+        invite_person,
+        link_person,
+        withdraw_link,
+        *_closing(reader, desk),
+    ]
+
+
+def _closing(reader: PeopleReader, desk: PeopleDesk) -> list[Any]:
+    """Keeping somebody out, and letting them in again."""
+
+    @post(
         f"{_AT}/disable",
         opt=needs(_MANAGE, "everywhere", records="person.disabled"),
         status_code=NO_CONTENT,
@@ -71,4 +91,4 @@ def people_api_routes(services: Services) -> list[Any]:
     async def enable_person(request: Asked, person: FromPath[str]) -> None:
         await desk.enable(session_of(request).person, await reader.person(person))
 
-    return [show_person, invite_person, link_person, disable_person, enable_person]
+    return [disable_person, enable_person]

@@ -38,6 +38,7 @@ LEVEL: Final = f"{AT}/{{level:str}}"
 VERSION: Final = f"{LEVEL}/versions/{{number:int}}"
 FORGOTTEN: Final = "nothing: it is decided and forgotten"
 CREATED: Final = 201
+NO_CONTENT: Final = 204
 _P = Permission
 MOMENT: Final = Query(
     "at", "Also what acted at this time, in UTC unless it says a zone: `2026-11-30T14:05`."
@@ -49,6 +50,12 @@ class TextOrder(Struct, frozen=True, forbid_unknown_fields=True):
     """A document's text; where it is saved, the revision that it began from."""
 
     text: str = ""
+    revision: int = 0
+
+
+class DiscardOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """A draft to be thrown away, as of the revision that was read."""
+
     revision: int = 0
 
 
@@ -224,6 +231,12 @@ def _writing(room: PolicyRoom) -> list[Any]:
         asked = await room.asker.ask(organisation, _said(question))
         return await room.weigher.explain(place, document, asked.facts)
 
+    return [check, weigh, explain, *_drafting(room)]
+
+
+def _drafting(room: PolicyRoom) -> list[Any]:
+    desk = room.desk
+
     @post(f"{LEVEL}/draft", opt=needs(_P.POLICIES_EDIT, records="policy.edited"))
     async def save(request: Asking, organisation: Named, level: Named) -> dict[str, int]:
         place, order = place_of(organisation, level), await _order(request, TextOrder)
@@ -241,7 +254,16 @@ def _writing(room: PolicyRoom) -> list[Any]:
         guard = guard_from(said, room.reader.guard)
         return await desk.submit(person, organisation, place, order.revision, order.reason, guard)
 
-    return [check, weigh, explain, save, submit]
+    discards = needs(_P.POLICIES_EDIT, records="policy.discarded")
+
+    @post(f"{LEVEL}/draft/discard", opt=discards, status_code=NO_CONTENT)
+    async def discard(request: Asking, organisation: Named, level: Named) -> None:
+        place, order = place_of(organisation, level), await _order(request, DiscardOrder)
+        if await room.reader.drafts.draft(place.name) is None:
+            raise NotFoundException
+        await desk.discard(person_of(request), organisation, place, order.revision)
+
+    return [save, submit, discard]
 
 
 def _stepping(room: PolicyRoom) -> list[Any]:

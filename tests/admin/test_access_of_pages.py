@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from litestar import Litestar
 
+from admin.policy_room.api import FORGOTTEN
 from admin.protection import SAFE_METHODS
 from gateway.oversight.access import ROLE_PERMISSIONS, ROLES, Grant, Permission, Role
 from tests.admin.listener import Browser, Listener, browsing
@@ -25,6 +26,14 @@ BY_OPENID = {
 """And where a provider is configured: to it and back, and what it says by itself."""
 SIGNED_IN = {"/sign-out", "/prove", "/viewing", "/words"}
 """What needs a session and no role."""
+ON_PAGES_ALONE = {
+    *("session.began", "session.proved", "session.ended", "person.joined"),
+    *("place.made", "request.tried"),
+    "diagnostics.made",
+    *("nothing: a filter of one's own", "nothing: a cookie of the browser's own"),
+}
+"""What is a browser's matter (sessions, what one likes to see), the walk of who begins, and a file;
+whoever adds a deed here says why programs cannot do it."""
 VALUES = {"organisation": OWN, "level": "organisation", "key_id": "0" * 12}
 
 
@@ -76,6 +85,21 @@ async def test_every_handler_is_public_by_name_or_needs_a_permission(listener: L
     rest = [each for each in found if each[1] not in PUBLIC | SIGNED_IN]
     assert [each for each in rest if each[2] not in permissions] == []
     assert len(pages(listener.application)) > 150
+
+
+async def test_what_a_page_does_programs_can_do_with_the_same_permission(
+    listener: Listener,
+) -> None:
+    done: dict[bool, set[tuple[str, str]]] = {True: set(), False: set()}
+    for route in listener.application.routes:
+        for handler in getattr(route, "route_handlers", ()):
+            if records := handler.opt.get("records"):
+                is_api = route.path.startswith("/api/")
+                done[is_api].add((records, str(handler.opt["access"])))
+    found = {each for each in done[False] - done[True] if each[0] not in ON_PAGES_ALONE}
+    # The first person is added by who has the set-up link and no session; a simulation of what
+    # is live needs only to read it.
+    assert found == {("person.added", "public"), (FORGOTTEN, "policies:read")}
 
 
 @pytest.mark.parametrize("role", ROLES)
