@@ -61,11 +61,11 @@ def _listing(people: PeopleStore, lists: PeopleLists) -> Any:
         async def whole() -> list[dict[str, Any]]:
             return [_said_of(person) for person in await people.listed()]
 
-        async def part(first: int, limit: int) -> Part[dict[str, Any]]:
-            found = await lists.page((), first, limit)
+        async def part(first: int, limit: int, after: str) -> Part[dict[str, Any]]:
+            found = await lists.page((), first, limit, after)
             return found.of(map(_said_of, found.rows))
 
-        return await list_of(request, whole, part)
+        return await list_of(request, whole, part, is_by_key=True)
 
     return list_people
 

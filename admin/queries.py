@@ -77,6 +77,19 @@ FIRST: Final = Query(
 )
 
 
+AFTER: Final = Query(
+    "after",
+    "The key of the last row before this page, as the way on says it: the page is sought behind "
+    "it, however many rows come before. What is none is left aside.",
+    length_max=400,
+)
+
+
+def after_of(request: Request[Any, Any, Any]) -> str:
+    """The key behind which a page begins; empty where none is named."""
+    return AFTER.of(request)[: AFTER.length_max]
+
+
 def first_of(request: Request[Any, Any, Any]) -> int:
     """A place in a list; the first where it is none."""
     text = FIRST.of(request)

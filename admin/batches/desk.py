@@ -94,12 +94,12 @@ class BatchDesk:
             is_all=line.is_all,
         )
 
-    async def found(self, organisation: str, text: str, first: int) -> Found:
+    async def found(self, organisation: str, text: str, first: int, after: str = "") -> Found:
         """Some of the batches that a filter finds; words look through the newest of its state."""
         words = text.lower().split()
         states = [word.removeprefix(STATE) for word in words if word.startswith(STATE)]
         if len(words) == len(states) <= 1:
-            part = await self.lists.page(organisation, "".join(states), first, PAGE_ROWS)
+            part = await self.lists.page(organisation, "".join(states), first, PAGE_ROWS, after)
             return Found(part, await self._names(organisation, part.rows), part.count, part.count)
         rows = await self.lists.page(organisation, states[0] if states else "", 0, LISTED_MAX)
         names = await self._names(organisation, rows.rows)
@@ -115,9 +115,11 @@ class BatchDesk:
         """The newest, with what each cost."""
         return await self.with_costs(organisation, await self.lists.batches(organisation))
 
-    async def page(self, organisation: str, first: int, limit: int) -> Part[BatchLine]:
+    async def page(
+        self, organisation: str, first: int, limit: int, after: str = ""
+    ) -> Part[BatchLine]:
         """Some of all of them, in the same order."""
-        part = await self.lists.page(organisation, "", first, limit)
+        part = await self.lists.page(organisation, "", first, limit, after)
         return part.of(await self.with_costs(organisation, part.rows))
 
     async def with_costs(self, organisation: str, rows: Sequence[BatchRow]) -> list[BatchLine]:

@@ -11,7 +11,7 @@ from litestar.response import Redirect
 from admin.access import needs, session_of
 from admin.batches.desk import BatchDesk, BatchDetail, BatchLine
 from admin.long_lists import list_of
-from admin.queries import PAGE_ROWS, first_of
+from admin.queries import PAGE_ROWS, after_of, first_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from gateway.errors import ChangedMeanwhile
@@ -48,7 +48,7 @@ def _api(desk: BatchDesk) -> list[Any]:
         request: Asked, organisation: FromPath[str]
     ) -> Response[Sequence[BatchLine]]:
         whole = partial(desk.lines, organisation)
-        return await list_of(request, whole, partial(desk.page, organisation))
+        return await list_of(request, whole, partial(desk.page, organisation), is_by_key=True)
 
     @get(API + "/{batch:str}", opt=_READS)
     async def show_batch(organisation: FromPath[str], batch: FromPath[str]) -> BatchDetail:
@@ -59,7 +59,9 @@ def _api(desk: BatchDesk) -> list[Any]:
         request: Asked, organisation: FromPath[str]
     ) -> Response[Sequence[FileRow]]:
         whole = partial(desk.lists.files, organisation)
-        return await list_of(request, whole, partial(desk.lists.files_page, organisation))
+        return await list_of(
+            request, whole, partial(desk.lists.files_page, organisation), is_by_key=True
+        )
 
     return [list_batches, show_batch, list_files]
 
@@ -121,7 +123,7 @@ def _listing(services: Services, desk: BatchDesk) -> list[Any]:
     @route(AT, http_method=READING, media_type=_HTML, opt=_READS)
     async def batches_page(request: Asked, organisation: FromPath[str]) -> Response[str]:
         text = request.query_params.get("q", "")[:FILTER_CHARS_MAX].strip()
-        found = await desk.found(organisation, text, first_of(request))
+        found = await desk.found(organisation, text, first_of(request), after_of(request))
         part = found.part
         states = await desk.lists.states(organisation)
         return await services.shell.page(
@@ -145,7 +147,9 @@ def _files(services: Services, desk: BatchDesk) -> list[Any]:
 
     @route(FILES, http_method=READING, media_type=_HTML, opt=_READS)
     async def files_page(request: Asked, organisation: FromPath[str]) -> Response[str]:
-        part = await desk.lists.files_page(organisation, first_of(request), PAGE_ROWS)
+        part = await desk.lists.files_page(
+            organisation, first_of(request), PAGE_ROWS, after_of(request)
+        )
         total, length_bytes = await desk.lists.kept(organisation)
         names = await services.key_names.names(organisation, {row.key_id for row in part.rows})
         return await shell.page(

@@ -65,8 +65,8 @@ class Finder:
         found: list[Way] = []
         verbs = ("Rotate", "Revoke") if allows(person, _P.KEYS_ISSUE, organisation) else ()
         search = KeySearch(_named(question, "key"))
-        keys, _ = await self._lists.page(organisation, search, 0, LOOKED_AT)
-        for key in keys:
+        part = await self._lists.page(organisation, search, (0, ""), LOOKED_AT)
+        for key in part.rows:
             at = f"/o/{organisation}/keys/{key.key_id}"
             is_dead = key.revoked_us is not None
             found += ways_of(

@@ -11,7 +11,7 @@ from admin.bodies import body_of
 from admin.keys.filter import QUERY_LENGTH_MAX, key_search
 from admin.keys.issuing import OVERLAP_S, KeyIssuer, KeyOrder
 from admin.keys.reader import KeyDetail, KeyPage, KeyReader
-from admin.queries import Query, first_of
+from admin.queries import Query, after_of, first_of
 from admin.services import Services
 from gateway.oversight.access import Permission
 
@@ -55,7 +55,7 @@ def key_api_routes(services: Services) -> list[Any]:
     @get(_PATH, opt=needs(_P.KEYS_READ))
     async def list_keys(request: Request[Any, Any, Any], organisation: FromPath[str]) -> KeyPage:
         search = key_search(FILTER.of(request))
-        return await reader.page(organisation, search, first_of(request))
+        return await reader.page(organisation, search, first_of(request), after=after_of(request))
 
     @get(_KEY, opt=needs(_P.KEYS_READ))
     async def show_key(organisation: FromPath[str], key_id: FromPath[str]) -> KeyDetail:

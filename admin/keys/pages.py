@@ -13,7 +13,7 @@ from admin.keys.filter import HINT, key_search
 from admin.keys.issuing import EXPIRES_DAYS, OVERLAP_S, KeyIssuer, KeyOrder
 from admin.keys.reader import COUNT_MAX, KeyReader
 from admin.keys.scoping import ScopeKeeper
-from admin.queries import first_of
+from admin.queries import after_of, first_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.snippets import curl, data_plane_url, python
@@ -65,7 +65,6 @@ def _reading(services: Services) -> list[Any]:
     ) -> Response[str]:
         found = _filtered(request.query_params.get("q", ""))
         total, states = await reader.lists.states(organisation)
-        first = first_of(request)
         return await shell.page(
             request,
             "keys/keys.html",
@@ -73,7 +72,9 @@ def _reading(services: Services) -> list[Any]:
             400 if found.problem else 200,
             filtered=found,
             hint=HINT,
-            page=await reader.page(organisation, found.search, first),
+            page=await reader.page(
+                organisation, found.search, first_of(request), after=after_of(request)
+            ),
             total=total,
             states=list(states.items()),
         )

@@ -83,6 +83,8 @@ class KeyPage(Struct, frozen=True):
     """How many come before these."""
     following: int
     """Where the next page begins; 0 after the last one."""
+    onward: str = ""
+    """The key of the last of these, behind which the next page is sought."""
 
 
 class KeyReader:
@@ -94,13 +96,17 @@ class KeyReader:
         self.lists = KeyLists(services.database, services.clock)
 
     async def page(
-        self, organisation: str, search: KeySearch, first: int, limit: int = PAGE_ROWS
+        self,
+        organisation: str,
+        search: KeySearch,
+        first: int,
+        limit: int = PAGE_ROWS,
+        after: str = "",
     ) -> KeyPage:
-        """Some of the keys that are sought, the newest first."""
-        facts, count = await self.lists.page(organisation, search, first, limit)
-        end = first + len(facts)
-        keys = tuple(await self._lines(organisation, facts))
-        return KeyPage(keys, count, first, end if end < count else 0)
+        """Some of the keys that are sought, the newest first; `after` is as `onward` says it."""
+        part = await self.lists.page(organisation, search, (first, after), limit)
+        keys = tuple(await self._lines(organisation, part.rows))
+        return KeyPage(keys, part.count, part.first, part.following, part.onward)
 
     async def _lines(self, organisation: str, facts: Sequence[KeyFacts]) -> list[KeyLine]:
         services = self._services

@@ -12,7 +12,7 @@ from admin.interrupted import is_own_path
 from admin.people.desk import grant_in
 from admin.people.permission_words import PERMISSION_WORDS
 from admin.people.verdicts import Verdict, verdict
-from admin.queries import PAGE_ROWS, Query, first_of
+from admin.queries import PAGE_ROWS, Query, after_of, first_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.undo import ABSENT, EXPECTS, MEANWHILE, PRESENT, Undo, holds, offer
@@ -92,7 +92,7 @@ class Desk:
         """The list; with what was wrong about a form, and the form as it was."""
         question, sought = _question(request), FIND.of(request).strip()
         words = sought.split()[:WORDS_MAX]
-        part = await self._lists.page(words, first_of(request), PAGE_ROWS)
+        part = await self._lists.page(words, first_of(request), PAGE_ROWS, after_of(request))
         names = [each.name for each in part.rows]
         return await self._shell.page(
             request,

@@ -60,6 +60,7 @@ ID_BY_ROUTE = {
 OTHER_FIELDS: dict[str, Any] = {
     "accepts_wider": False,
     "action": "reject",
+    "after": "",
     "again": "",
     "agreed": "",
     "at": "2027-01-16T09:00",

@@ -15,7 +15,7 @@ from gateway.store.batching.files import kept_files
 from gateway.store.batching.leads import RECEIVING
 from gateway.store.engine import Database
 from gateway.store.held import is_held
-from gateway.store.pages import Part, part_of
+from gateway.store.pages import Order, Part, part_behind
 from gateway.store.schema.batches import batch_lines, batches
 from gateway.store.schema.rollup import batch_costs
 
@@ -103,6 +103,11 @@ class FileRow(Struct, frozen=True):
     """Batches that were made of it and are not over."""
 
 
+_BATCHES: Final = Order((_B.created_us, _B.id), frozenset({0, 1}))
+_FILES: Final = Order((_F.created_us, _F.id), frozenset({0, 1}))
+_START: Final = (0, "")
+
+
 class BatchLists(Struct, frozen=True):
     """Reads of one database, and what people do to what they find."""
 
@@ -113,13 +118,15 @@ class BatchLists(Struct, frozen=True):
         """The newest first, those that are still arriving left out; of one state if it is named."""
         return [*(await self.page(organisation, state, 0, LISTED_MAX)).rows]
 
-    async def page(self, organisation: str, state: str, first: int, limit: int) -> Part[BatchRow]:
-        """Some of them, in the same order."""
+    async def page(
+        self, organisation: str, state: str, first: int, limit: int, after: str = ""
+    ) -> Part[BatchRow]:
+        """Some of them, in the same order; `after` is the key of the last before them."""
         mine = [_B.organisation == organisation, *([_B.state == state] if state else [])]
-        return await self._batches(mine, first, limit)
+        return await self._batches(mine, (first, after), limit)
 
     async def batch(self, organisation: str, batch_id: str) -> BatchRow | None:
-        found = await self._batches([_B.organisation == organisation, _B.id == batch_id], 0, 1)
+        found = await self._batches([_B.organisation == organisation, _B.id == batch_id], _START, 1)
         return found.rows[0] if found.rows else None
 
     async def states(self, organisation: str) -> dict[str, int]:
@@ -147,15 +154,13 @@ class BatchLists(Struct, frozen=True):
             return {name: int(cost) for name, cost in await connection.execute(query)}
 
     async def _batches(
-        self, which: Sequence[ColumnElement[bool]], first: int, limit: int
+        self, which: Sequence[ColumnElement[bool]], place: tuple[int, str], limit: int
     ) -> Part[BatchRow]:
-        query = (
-            select(*_SHOWN, *(_B[name] for name in _COUNTED))
-            .where(*which, _B.state != RECEIVING, _B.keep_until_us > self.clock.utc_us())
-            .order_by(_B.created_us.desc(), _B.id.desc())
+        query = select(*_SHOWN, *(_B[name] for name in _COUNTED)).where(
+            *which, _B.state != RECEIVING, _B.keep_until_us > self.clock.utc_us()
         )
         async with self.database.reading() as connection:
-            part = await part_of(connection, query, first, limit, dict)
+            part = await part_behind(connection, query, _BATCHES, place, limit, dict)
             active = [row["id"] for row in part.rows if row["state"] in ACTIVE]
             lines = (
                 select(batch_lines.c.batch_id, batch_lines.c.state, func.count())
@@ -184,12 +189,14 @@ class BatchLists(Struct, frozen=True):
         """The newest first."""
         return [*(await self.files_page(organisation, 0, LISTED_MAX)).rows]
 
-    async def files_page(self, organisation: str, first: int, limit: int) -> Part[FileRow]:
-        """Some of them, in the same order."""
-        return await self._files([_F.organisation == organisation], first, limit)
+    async def files_page(
+        self, organisation: str, first: int, limit: int, after: str = ""
+    ) -> Part[FileRow]:
+        """Some of them, in the same order; `after` is the key of the last before them."""
+        return await self._files([_F.organisation == organisation], (first, after), limit)
 
     async def file(self, organisation: str, file_id: str) -> FileRow | None:
-        found = await self._files([_F.organisation == organisation, _F.id == file_id], 0, 1)
+        found = await self._files([_F.organisation == organisation, _F.id == file_id], _START, 1)
         return found.rows[0] if found.rows else None
 
     async def kept(self, organisation: str) -> tuple[int, int]:
@@ -202,26 +209,22 @@ class BatchLists(Struct, frozen=True):
         return int(count), int(length_bytes)
 
     async def _files(
-        self, which: Sequence[ColumnElement[bool]], first: int, limit: int
+        self, which: Sequence[ColumnElement[bool]], place: tuple[int, str], limit: int
     ) -> Part[FileRow]:
-        query = (
-            select(
-                _F.id,
-                _F.workspace,
-                _F.project,
-                _F.key_id,
-                _F.purpose,
-                _F.size_bytes,
-                _F.created_us,
-                _F.expires_us,
-            )
-            .where(*which, _F.is_whole, _F.expires_us > self.clock.utc_us())
-            .order_by(_F.created_us.desc(), _F.id.desc())
-        )
+        query = select(
+            _F.id,
+            _F.workspace,
+            _F.project,
+            _F.key_id,
+            _F.purpose,
+            _F.size_bytes,
+            _F.created_us,
+            _F.expires_us,
+        ).where(*which, _F.is_whole, _F.expires_us > self.clock.utc_us())
         # Once for all of them: asked of each file, it looks through all batches for each.
         used = select(_B.input_file_id, func.count().label("batches")).where(_B.state.in_(ACTIVE))
         async with self.database.reading() as connection:
-            part = await part_of(connection, query, first, limit, dict)
+            part = await part_behind(connection, query, _FILES, place, limit, dict)
             found = await connection.execute(used.group_by(_B.input_file_id))
             batches_of = {row.input_file_id: row.batches for row in found}
         return part.of(FileRow(**row, batches=batches_of.get(row["id"], 0)) for row in part.rows)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from msgspec import Struct
 from sqlalchemy import (
     ColumnElement,
+    RowMapping,
     Select,
     Text,
     and_,
@@ -27,6 +28,7 @@ from sqlalchemy import (
 from gateway.clock import Clock
 from gateway.store.engine import Database
 from gateway.store.identity.key_names import FACTS, KeyFacts, facts_of
+from gateway.store.pages import Order, Part, part_behind
 from gateway.store.schema.rollup import traffic_key_days
 from gateway.store.schema.tables import budgets, rate_limits, virtual_keys
 
@@ -62,6 +64,13 @@ class PlaceKeys(Struct, frozen=True):
     """Of all of them, those with a limit of their own."""
 
 
+_NEWEST: Final = Order((_C.created_us, _C.id), frozenset({0}))
+
+
+def _facts(row: RowMapping) -> KeyFacts:
+    return facts_of(tuple(row.values()))
+
+
 class KeyLists:
     """Of one database."""
 
@@ -70,21 +79,15 @@ class KeyLists:
         self._clock = clock
 
     async def page(
-        self, organisation: str, search: KeySearch, first: int, limit: int
-    ) -> tuple[list[KeyFacts], int]:
-        """Some of the keys that are sought, the newest first, and how many they are in all."""
-        holds = self._holds(organisation, search)
-        rows = (
-            select(*FACTS)
-            .where(*holds)
-            .order_by(_C.created_us.desc(), _C.id)
-            .limit(limit)
-            .offset(first)
-        )
-        count = select(func.count()).select_from(virtual_keys).where(*holds)
+        self, organisation: str, search: KeySearch, place: tuple[int, str], limit: int
+    ) -> Part[KeyFacts]:
+        """Some of the keys that are sought, the newest first.
+
+        `place` is how many come before them, and the key of the last of these, or nothing.
+        """
+        query = select(*FACTS).where(*self._holds(organisation, search))
         async with self._database.reading() as connection:
-            found = [facts_of(row) for row in await connection.execute(rows)]
-            return found, int((await connection.execute(count)).scalar_one())
+            return await part_behind(connection, query, _NEWEST, place, limit, _facts)
 
     async def states(self, organisation: str) -> tuple[int, dict[str, int]]:
         """How many keys there are, and how many in each of STATES; a key may be in several."""

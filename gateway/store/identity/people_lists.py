@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Select, or_, select
 from gateway.oversight.access import EVERYWHERE, ROLE_PERMISSIONS, Permission, Person, allows
 from gateway.store.engine import Database
 from gateway.store.identity.person_rows import grants_of, person_in, person_of
-from gateway.store.pages import Part, part_of
+from gateway.store.pages import Order, Part, part_behind, part_of
 from gateway.store.schema.tables import people, role_grants
 
 
@@ -19,11 +19,18 @@ class PeopleLists:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def page(self, words: Sequence[str], first: int, limit: int) -> Part[Person]:
-        """Those whose name, or what they are called, holds each word; by name."""
-        query = select(people).where(*map(_says, words)).order_by(people.c.name)
+    async def page(
+        self, words: Sequence[str], first: int, limit: int, after: str = ""
+    ) -> Part[Person]:
+        """Those whose name, or what they are called, holds each word; by name.
+
+        `after` is the last name before them.
+        """
+        query, order = select(people).where(*map(_says, words)), Order((people.c.name,))
         async with self._database.reading() as connection:
-            part = await part_of(connection, query, first, limit, lambda row: person_of(row, {}))
+            part = await part_behind(
+                connection, query, order, (first, after), limit, lambda row: person_of(row, {})
+            )
             given = await grants_of(connection, [each.name for each in part.rows])
         rows = (replace(each, grants=given.get(each.name, frozenset())) for each in part.rows)
         return part.of(rows)

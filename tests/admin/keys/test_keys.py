@@ -180,7 +180,7 @@ async def test_filters_find_what_they_say_and_a_broken_one_is_said_in_place(
     assert len(names(broken)) == 4
     for first in ("9" * 30, "²", "-1", "x"):
         assert names(await see(owner, f"{LIST}?from={first}")) == names(broken), first
-    assert names(await see(owner, f"{LIST}?from=4")) == set()
+    assert names(await see(owner, f"{LIST}?from=4")) == names(broken), "its last page"
 
 
 @ON_BOTH
