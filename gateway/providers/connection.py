@@ -13,7 +13,9 @@ from typing import cast
 
 import httptools
 
-from gateway.errors import UpstreamFailed, UpstreamMalformed, UpstreamTimeout, UpstreamUnreachable
+from gateway.errors import UpstreamFailed, UpstreamMalformed, UpstreamTimeout
+from gateway.providers.pace import HASTY_BYTES, SLICE_BYTES, Pace
+from gateway.providers.transport_faults import broken
 
 
 HEAD_BYTES_MAX = 64 * 1024
@@ -52,60 +54,28 @@ _KEPT_HEADERS = {
 _INFORMATIONAL = range(100, 200)
 
 
-class TransportFault(Exception):
-    """What the transport saw, for the operator's log: a cause, never raised by itself."""
-
-
-def broken(
-    fault: object, message: str = "the connection to the upstream broke"
-) -> UpstreamUnreachable:
-    """Our error for a transport's; its cause holds no header and no byte of a body."""
-    failure = UpstreamUnreachable(message)
-    failure.__cause__ = TransportFault(str(fault))
-    return failure
-
-
-def unmade(fault: object) -> UpstreamUnreachable:
-    """The same for a connection that never came to be: nothing can have been sent on it."""
-    failure = broken(fault, "the upstream could not be connected to")
-    failure.has_left = False
-    return failure
-
-
 class Connection(asyncio.Protocol):
     """Made by the pool; `send`, then `head`, then `read` until it is empty, then back or `cut`."""
 
     __slots__ = (
-        "_buffered_bytes",
-        "_end_s",
-        "_failure",
-        "_head_bytes",
-        "_idle_s",
-        "_is_head_complete",
-        "_is_in_use",
-        "_is_paused",
-        "_loop",
-        "_on_idle_end",
-        "_parser",
-        "_pieces",
-        "_take",
-        "_timer",
-        "_timer_end_s",
-        "_transport",
-        "_waiter",
-        "_waits_since_s",
-        "headers",
-        "is_complete",
-        "may_be_kept",
-        "status",
+        *("_loop", "_on_idle_end", "_parser", "_transport", "_timer", "_timer_end_s"),
+        *("_end_s", "_idle_s", "_waiter", "_waits_since_s", "_failure", "_take", "_pieces"),
+        *("_head_bytes", "_buffered_bytes", "_is_head_complete", "_is_in_use", "_is_paused"),
+        *("_ahead", "_hasty_bytes", "_pace", "_turn"),
+        *("headers", "is_complete", "is_stream", "may_be_kept", "status"),
     )
 
     _transport: asyncio.Transport
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, on_idle_end: Callable[["Connection"], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_idle_end: Callable[["Connection"], None],
+        pace: Pace,
     ) -> None:
         self._loop = loop
+        self._ahead, self._pace = b"", pace
+        self._turn: asyncio.TimerHandle | None = None
         self._on_idle_end = on_idle_end
         self._failure: UpstreamFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -127,6 +97,9 @@ class Connection(asyncio.Protocol):
         self.is_complete = False
         """Whether the reply has arrived to its end."""
         self.may_be_kept = False
+        self.is_stream = False
+        """Whether it is looked at piece by piece, and so not faster than may be."""
+        self._hasty_bytes = 0
 
     # --- what the egress does ---------------------------------------------------------------------
 
@@ -212,7 +185,8 @@ class Connection(asyncio.Protocol):
         self._buffered_bytes = 0
         if self._is_paused:
             self._is_paused = False
-            self._transport.resume_reading()
+            if self._turn is None:
+                self._transport.resume_reading()
         return data
 
     def rest(self, end_s: float) -> None:
@@ -224,6 +198,7 @@ class Connection(asyncio.Protocol):
     def cut(self) -> None:
         """Close at once: the upstream may stop working."""
         self._stop_timer()
+        self._let_go()
         self._transport.abort()
 
     # --- what the event loop does -----------------------------------------------------------------
@@ -233,6 +208,11 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        if len(data) > HASTY_BYTES and self.is_stream:
+            self._ahead += data
+            self._transport.pause_reading()
+            self._go_on()
+            return
         if not self._is_in_use or self.is_complete:
             # Nobody asked: what comes now could be taken for the answer to the next request.
             self._fail(UpstreamMalformed("the upstream sent more than its reply"))
@@ -253,7 +233,8 @@ class Connection(asyncio.Protocol):
             self._head_bytes = 0
         if not self._is_head_complete:
             return
-        if self._buffered_bytes > BUFFERED_BYTES_MAX and not self._is_paused:
+        has_enough = self._buffered_bytes > BUFFERED_BYTES_MAX and not self._is_paused
+        if has_enough and not self._transport.is_closing():
             self._is_paused = True
             self._transport.pause_reading()
         if self._take is None:
@@ -261,11 +242,37 @@ class Connection(asyncio.Protocol):
         else:
             self._hand_over(self._take)
 
+    def _go_on(self) -> None:
+        """Look at the next slice of what a hasty stream brought, then wait for its next turn."""
+        self._turn = None
+        piece, self._ahead = self._ahead[:SLICE_BYTES], self._ahead[SLICE_BYTES:]
+        if piece:
+            self.data_received(piece)
+            if not self.is_complete and self._failure is None:
+                self._hasty_bytes += len(piece)
+                next_s = self._pace.next_s(self._loop.time(), piece, self._hasty_bytes)
+                self._turn = self._loop.call_at(next_s, self._go_on)
+                return
+            if rest := self._let_go():
+                self.data_received(rest)  # Behind the reply's end, and refused for it.
+        if not self._is_paused and self._failure is None:
+            self._transport.resume_reading()
+
+    def _let_go(self) -> bytes:
+        """No turn comes any more; what was not looked at."""
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+        rest, self._ahead, self.is_stream = self._ahead, b"", False
+        return rest
+
     def eof_received(self) -> None:
         """The transport closes by itself."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        if rest := self._let_go():
+            self.data_received(rest)
         if self._is_in_use and not self.is_complete:
             ends_with_connection = self._is_head_complete and not (
                 self.headers.keys() & {"content-length", "transfer-encoding"}
@@ -343,6 +350,7 @@ class Connection(asyncio.Protocol):
         self.may_be_kept = False
         if self._failure is None:
             self._failure = failure
+        self._let_go()
         self._transport.abort()
         self._wake()
 
@@ -361,7 +369,8 @@ class Connection(asyncio.Protocol):
         self._stop_timer()
         now_s = self._loop.time()
         # While nobody waits for it, the upstream may be waiting for our caller.
-        idle_since_s = now_s if self._waiter is None else self._waits_since_s
+        waits = self._waiter is not None and self._turn is None
+        idle_since_s = self._waits_since_s if waits else now_s
         end_s = min(self._end_s, idle_since_s + self._idle_s)
         if now_s < end_s:
             self._set_timer(end_s)

@@ -10,9 +10,11 @@ from collections import deque
 from collections.abc import Sequence
 
 from gateway.errors import UpstreamTimeout, UpstreamUnreachable
-from gateway.providers.connection import Connection, unmade
+from gateway.providers.connection import Connection
 from gateway.providers.endpoint import Endpoint
+from gateway.providers.pace import Pace
 from gateway.providers.resolver import GuardedResolver
+from gateway.providers.transport_faults import unmade
 
 
 NO_ANSWER = "the upstream did not answer in time"
@@ -89,6 +91,7 @@ class Pool:
         keep_alive_s: float,
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._pace = Pace()
         self._resolver = resolver
         self._tls = tls
         self._per_host_max = per_host_max
@@ -201,7 +204,7 @@ class Pool:
             # Loading the system's trust store takes milliseconds: once, and off the loop.
             self._tls = await asyncio.to_thread(ssl.create_default_context)
         _, connection = await self._loop.create_connection(
-            lambda: Connection(self._loop, self._forget),
+            lambda: Connection(self._loop, self._forget, self._pace),
             address,
             endpoint.port,
             ssl=self._tls if is_encrypted else None,

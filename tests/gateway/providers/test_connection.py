@@ -17,6 +17,7 @@ from gateway.errors import (
 from gateway.providers.connection import BUFFERED_BYTES_MAX, HEAD_BYTES_MAX, Connection
 from gateway.providers.egress import Egress, Route
 from gateway.providers.endpoint import parse_endpoint
+from gateway.providers.pace import FREE_BYTES, HASTY_BYTES, PACE_BYTES_S, Pace
 from gateway.providers.reply import EgressLimits, EgressReply
 from tests.gateway.providers.samples import HOME, make_call
 
@@ -350,7 +351,7 @@ async def test_ends_of_chunks_that_come_by_themselves_are_no_headers() -> None:
         def writelines(self, list_of_data: object) -> None:
             """Sent."""
 
-    connection = Connection(asyncio.get_running_loop(), lambda _: None)
+    connection = Connection(asyncio.get_running_loop(), lambda _: None, Pace())
     connection.connection_made(Nowhere())
     connection.send(b"", b"")
     connection.data_received(CHUNKED)
@@ -406,3 +407,75 @@ async def test_a_header_that_could_end_its_line_is_no_header(egress: Egress) -> 
     endpoint = parse_endpoint("raw", "http://127.0.0.1:9", HOME)
     with pytest.raises(ValueError, match="header"):
         egress.route(endpoint, "/v1/messages", {"authorization": "Bearer x\r\nhost: other"})
+
+
+STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+async def _streamed(*pieces: bytes | None) -> tuple[bytes, float, int]:
+    """A stream that comes at once: what arrived, how long it took, the longest piece."""
+    loop = asyncio.get_running_loop()
+    egress = Egress(EgressLimits(idle_s=0.2))
+    async with running([STREAM, b"1\r\n.\r\n", *pieces]) as upstream:
+        reply = await egress.open(upstream.route(egress), make_call(stream=True))
+        await anext(reply.chunks())
+        began_s, said, longest = loop.time(), [], 0
+        try:
+            async for piece in reply.chunks():
+                said.append(piece)
+                longest = max(longest, len(piece))
+        finally:
+            await reply.close()
+            await egress.close()
+    return b"".join(said), loop.time() - began_s, longest
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+async def test_a_stream_faster_than_any_model_comes_whole_and_in_slices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = b"".join(b"data: %d\n\n" % number for number in range(8_000))
+    monkeypatch.setattr("gateway.providers.pace.FREE_BYTES", 0)
+    said, took_s, longest = await _streamed(_chunk(words) + b"0\r\n\r\n")
+
+    assert said == words
+    assert took_s > 0.4, "a hundred kilobytes, and sixteen thousand ends of lines"
+    assert longest <= HASTY_BYTES
+    monkeypatch.undo()
+    said, took_s, _ = await _streamed(_chunk(words) + b"0\r\n\r\n")
+    assert (said, took_s < 0.4) == (words, True), "an answer that was held back as a whole"
+
+
+async def test_a_hasty_stream_that_breaks_off_is_told_to_its_last_byte() -> None:
+    words = b"a" * 200_000
+    with pytest.raises(UpstreamUnreachable):
+        await _streamed(b"%x\r\n" % (len(words) + 1) + words, None)
+
+
+async def test_a_second_reply_behind_a_hasty_stream_is_no_answer_to_anybody(egress: Egress) -> None:
+    hasty = _chunk(b"a" * 100_000) + b"0\r\n\r\n" + GOOD.replace(b"hello", b"later") * 1000
+    async with running([STREAM, b"1\r\n.\r\n", hasty]) as upstream:
+        reply = await egress.open(upstream.route(egress), make_call(stream=True))
+        said = b"".join([piece async for piece in reply.chunks()])
+        await reply.close()
+        assert said == b"." + b"a" * 100_000
+        assert await fetch(egress, upstream) == b"hello"
+        assert upstream.connections == 2
+
+
+async def test_hasty_streams_share_one_pace_and_a_whole_answer_has_none() -> None:
+    pace = Pace()
+    turns = [pace.next_s(10.0, b"a" * (PACE_BYTES_S // 64), FREE_BYTES + 1) for _ in range(64)]
+    assert turns[-1] == pytest.approx(11.0)
+    assert pace.next_s(20.0, b"\n\n", FREE_BYTES + 1) > 20.0 + 40 / PACE_BYTES_S
+    loop, body = asyncio.get_running_loop(), b"x" * 8_000_000
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body)
+    egress = Egress(EgressLimits())
+    async with running([head + body]) as upstream:
+        began_s = loop.time()
+        assert await fetch(egress, upstream) == body
+        assert loop.time() - began_s < 4.0
+    await egress.close()

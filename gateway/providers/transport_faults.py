@@ -1,0 +1,23 @@
+"""Our errors for what went wrong on the way to an upstream; none holds a byte of what was sent."""
+
+from gateway.errors import UpstreamUnreachable
+
+
+class TransportFault(Exception):
+    """What the transport saw, for the operator's log: a cause, never raised by itself."""
+
+
+def broken(
+    fault: object, message: str = "the connection to the upstream broke"
+) -> UpstreamUnreachable:
+    """Our error for a transport's; its cause holds no header and no byte of a body."""
+    failure = UpstreamUnreachable(message)
+    failure.__cause__ = TransportFault(str(fault))
+    return failure
+
+
+def unmade(fault: object) -> UpstreamUnreachable:
+    """The same for a connection that never came to be: nothing can have been sent on it."""
+    failure = broken(fault, "the upstream could not be connected to")
+    failure.has_left = False
+    return failure
