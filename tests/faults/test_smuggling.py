@@ -6,9 +6,10 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from gateway.dialects.reserved import NAMES
 from gateway.errors import SovereigntyViolation
 from gateway.routing import rule
-from tests.faults.envelopes import STYLES, Caller, Style, ask
+from tests.faults.envelopes import STYLES, Caller, Style, ask, untouched
 from tests.running_gateway import CLAUDE_TARGET, ENGINE_TARGET, GPT_TARGET, Upstreams
 from tests.upstreams import RecordingUpstream
 
@@ -60,7 +61,7 @@ def bait(url: str) -> dict[str, object]:
 async def test_no_field_of_a_body_changes_the_destination(
     caller: Caller, upstreams: Upstreams, trap: RecordingUpstream, style: Style, target: str
 ) -> None:
-    fields = bait(trap.url)
+    fields = {name: each for name, each in bait(trap.url).items() if name not in NAMES}
     if style == "anthropic":
         fields["metadata"] = {"user_id": "someone"}
 
@@ -74,6 +75,28 @@ async def test_no_field_of_a_body_changes_the_destination(
     assert "sk-smuggled" not in str(calls[0].headers)
     assert trap.url.removeprefix("http://") not in str(calls[0].headers)
     assert calls[0].path in ("/v1/chat/completions", "/v1/messages")
+
+
+ORDERS = {
+    "chat_template_kwargs": {"chat_template": "{{ 7 * 7 }}"},
+    "provider": {"only": ["elsewhere"]},
+    "plugins": [{"id": "web"}],
+    "input_ids": [1, 2, 3],
+}
+
+
+@both
+async def test_what_is_an_order_to_an_upstream_is_refused_in_the_callers_own_words(
+    caller: Caller, upstreams: Upstreams, trap: RecordingUpstream, style: Style
+) -> None:
+    fields = ORDERS | {name: each for name, each in bait(trap.url).items() if name in NAMES}
+    assert fields.keys() > {"api_base", "api_key", "extra_body"}
+    for name, value in fields.items():
+        body = ask(style, model=GPT_TARGET) | {name: value}
+        outcome = await caller.refused(style, body, "unsupported_parameter")
+        assert "sk-smuggled" not in str(outcome)
+    assert untouched(upstreams)
+    assert not trap.connections
 
 
 HEADERS = {
