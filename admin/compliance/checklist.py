@@ -30,8 +30,8 @@ from gateway.store.evidence.deliveries import Deliveries
 from gateway.store.evidence.sink import AuditQuery
 from gateway.store.money.price_proposals import PriceProposals
 from gateway.store.policies.documents import PolicyStore
+from gateway.store.schema.audit_columns import IN_HOUSE
 from gateway.store.sealed_secrets import SealedSecretTable
-from gateway.store.traffic.conditions import IN_HOUSE
 from gateway.store.traffic.drifts import DriftTable
 
 

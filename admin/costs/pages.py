@@ -62,11 +62,11 @@ def cost_page_routes(services: Services) -> list[Any]:
     async def export(
         request: Request[Any, Any, Any], organisation: FromPath[str]
     ) -> Response[bytes]:
-        today, _ = await reader.today(organisation)
+        today, zone = await reader.today(organisation)
         question = msgspec.structs.replace(question_of(request, today), first=0)
         groups = await reader.groups(organisation, question)
         currency = (await shell.way(request)).currency
-        text = chargeback(services, question.by, groups, currency)
+        text = chargeback(services, question, groups, currency, str(zone))
         name = f"costs-{organisation}-{question.by}-{question.since}-{question.until}.csv"
         headers = {"content-disposition": f'attachment; filename="{name}"'}
         return Response(text.encode(), media_type="text/csv; charset=utf-8", headers=headers)
@@ -110,7 +110,9 @@ def day_of(text: str, name: str) -> date | None:
     return day
 
 
-def chargeback(services: Services, by: str, groups: list[Group], currency: str) -> str:
+def chargeback(
+    services: Services, question: Question, groups: list[Group], currency: str, time_zone: str
+) -> str:
     """Groups as CSV, a line each."""
     rows = [
         arithmetic.CostRow(
@@ -122,7 +124,9 @@ def chargeback(services: Services, by: str, groups: list[Group], currency: str) 
         )
         for each in groups
     ]
-    return arithmetic.chargeback(rows, (by, "name"), currency, services.settings.currencies)
+    days = arithmetic.Days(question.since, question.until, time_zone)
+    names, currencies = (question.by, "name"), services.settings.currencies
+    return arithmetic.chargeback(rows, names, currency, currencies, days)
 
 
 def _in_house(services: Services) -> frozenset[str]:

@@ -264,14 +264,11 @@ def _savings(rows: Sequence[Sums], targets: Sequence[Target]) -> arithmetic.Savi
         baseline = arithmetic.dearest(targets)
     except RequestInvalid:
         return None
-    # Chat models only are compared: what was embedded no chat model could have done.
-    purposes = {target.name: target.purpose for target in targets}
     compared = [
-        arithmetic.CostRow((), r.requests, r.input_tokens, r.output_tokens, r.cost_microusd)
+        arithmetic.CostRow(r.group, r.requests, r.input_tokens, r.output_tokens, r.cost_microusd)
         for r in rows
-        if purposes.get(r.group[0], baseline.purpose) == baseline.purpose
     ]
-    return arithmetic.savings(compared, baseline)
+    return arithmetic.savings(compared, targets, baseline)
 
 
 def _unpriced(rows: Sequence[Sums], targets: dict[str, Target]) -> list[Unpriced]:

@@ -17,7 +17,8 @@ from gateway.clock import SECOND_US, Clock
 from gateway.configuration.settings import Settings
 from gateway.money import costs as arithmetic
 from gateway.oversight.access import Permission
-from gateway.store.money.spending import DIMENSIONS, Period
+from gateway.store.money.dimensions import DIMENSIONS, Only, check, holds, read_only
+from gateway.store.money.spending import Period
 
 
 ROLLED: Final[dict[str, tuple[str, ...]]] = {
@@ -35,6 +36,13 @@ DIMENSION: Final = Query(
     choices=tuple(DIMENSIONS),
     is_many=True,
 )
+ONLY: Final = Query(
+    "only",
+    "`DIMENSION=VALUE` that has to hold; of one dimension that is named again, one of its values.",
+    is_many=True,
+)
+GROUPS_MAX: Final = 100_000
+"""So many groups make an answer; of some dimensions callers say the values."""
 CURRENCY: Final = Query(
     "currency",
     "What costs are also written in: `USD`, or one that the settings have a rate for.",
@@ -53,19 +61,21 @@ def report_routes(services: Services) -> list[Any]:
     async def report(
         request: Request[Any, Any, Any], organisation: FromPath[str]
     ) -> dict[str, Any]:
-        by = DIMENSION.all_of(request) or ["project"]
+        by, only = DIMENSION.all_of(request) or ["project"], read_only(ONLY.all_of(request))
+        check(by, only)
         currency = CURRENCY.of(request)
         zone = ZoneInfo(await reader.zone_of(organisation))
         today = _today(clock, zone)
         since, until = days_of(request, today)
-        rows = await _added_up(services, organisation, since, until, by)
+        rows = await _added_up(services, organisation, (since, until), by, only)
         if rows is None:
-            rows = await reader.totals(_period(since, until, zone, organisation), by)
+            period = _period(since, until, zone, organisation)
+            rows = await reader.totals(period, by, only, groups_max=GROUPS_MAX)
         return {
             "since": str(since),
             "until": str(until),
             "time_zone": str(zone),
-            "rows": [_line(settings, by, row, currency) for row in rows],
+            "rows": _lines(settings, by, rows, currency),
         }
 
     @get(f"{_PATH}/forecast", opt=_READS)
@@ -90,29 +100,35 @@ def report_routes(services: Services) -> list[Any]:
 
 
 async def _added_up(
-    services: Services, organisation: str, since: date, until: date, by: Sequence[str]
+    services: Services,
+    organisation: str,
+    days: tuple[date, date],
+    by: Sequence[str],
+    only: Only,
 ) -> list[arithmetic.CostRow] | None:
     """The same sums from those that were made before; None where those cannot tell.
 
     Records are millions, their sums by day some thousands.
     """
-    if len(set(by)) < len(by) or not set(by) <= set(ROLLED):
+    names = {*by, *only}
+    if not names <= set(ROLLED):
         return None
     if await services.rollup.catch_up(ROLLUP_BATCHES):
         return None
-    wanted = list(dict.fromkeys(name for each in by for name in ROLLED[each]))
-    days = (str(since), str(until))
+    wanted = list(dict.fromkeys(column for name in sorted(names) for column in ROLLED[name]))
     merged: dict[tuple[str, ...], list[int]] = {}
-    for row in await services.figures.by_day(organisation, *days, wanted):
-        values = dict(zip(wanted, row.group, strict=True))
-        group = tuple(_value(name, values) for name in by)
-        added = merged.setdefault(group, [0, 0, 0, 0])
+    for row in await services.figures.by_day(organisation, str(days[0]), str(days[1]), wanted):
+        found = dict(zip(wanted, row.group, strict=True))
+        values = {name: _value(name, found) for name in names}
+        if not holds(values, only):
+            continue
+        added = merged.setdefault(tuple(values[name] for name in by), [0, 0, 0, 0])
         counted = (row.requests, row.input_tokens, row.output_tokens, row.cost_microusd)
         for index, number in enumerate(counted):
             added[index] += number
-    found = [arithmetic.CostRow(group, *numbers) for group, numbers in merged.items()]
-    found = [row for row in found if row.requests]
-    return sorted(found, key=lambda row: (-row.cost_microusd, row.group))
+    groups = [arithmetic.CostRow(group, *numbers) for group, numbers in merged.items()]
+    groups = [row for row in groups if row.requests]
+    return sorted(groups, key=lambda row: (-row.cost_microusd, row.group))
 
 
 def _value(name: str, values: Mapping[str, Any]) -> str:
@@ -121,16 +137,22 @@ def _value(name: str, values: Mapping[str, Any]) -> str:
     return value_of([values[dimension] for dimension in ROLLED[name]])
 
 
-def _line(
-    settings: Settings, by: Sequence[str], row: arithmetic.CostRow, currency: str
-) -> dict[str, Any]:
-    return dict(zip(by, row.group, strict=True)) | {
-        "requests": row.requests,
-        "input_tokens": row.input_tokens,
-        "output_tokens": row.output_tokens,
-        "cost_microusd": row.cost_microusd,
-        "cost": arithmetic.shown(row.cost_microusd, currency, settings.currencies),
-    }
+def _lines(
+    settings: Settings, by: Sequence[str], rows: Sequence[arithmetic.CostRow], currency: str
+) -> list[dict[str, Any]]:
+    costs = [row.cost_microusd for row in rows]
+    said = arithmetic.shown_together(costs, currency, settings.currencies)
+    return [
+        dict(zip(by, row.group, strict=True))
+        | {
+            "requests": row.requests,
+            "input_tokens": row.input_tokens,
+            "output_tokens": row.output_tokens,
+            "cost_microusd": row.cost_microusd,
+            "cost": cost,
+        }
+        for row, cost in zip(rows, said, strict=True)
+    ]
 
 
 def _period(since: date, until: date, zone: ZoneInfo, organisation: str) -> Period:

@@ -19,8 +19,9 @@ from gateway.configuration.settings import Settings
 from gateway.errors import RequestInvalid
 from gateway.money import costs as arithmetic
 from gateway.store.engine import Database, open_database
+from gateway.store.money.dimensions import DIMENSIONS, read_only
 from gateway.store.money.price_files import PriceFiles
-from gateway.store.money.spending import DIMENSIONS, Period, SpendingReader
+from gateway.store.money.spending import Period, SpendingReader
 from gateway.store.schema.version import require_newest_schema
 from gateway.worker.pricing import configured_targets
 
@@ -37,6 +38,9 @@ until_option = click.option(
 currency_option = click.option("--currency", default="USD", help="One of `currencies`, or USD.")
 by_option = click.option(
     "--by", multiple=True, type=click.Choice(DIMENSIONS), help="A dimension; repeatable."
+)
+only_option = click.option(
+    "--only", multiple=True, help="DIMENSION=VALUE that has to hold; repeatable."
 )
 
 
@@ -69,6 +73,7 @@ def costs() -> None:
 @costs.command()
 @config_option
 @by_option
+@only_option
 @organisation_option
 @since_option
 @until_option
@@ -77,6 +82,7 @@ def costs() -> None:
 async def report(
     config_file: Path,
     by: tuple[str, ...],
+    only: tuple[str, ...],
     organisation: str | None,
     since: datetime | None,
     until: datetime | None,
@@ -86,14 +92,20 @@ async def report(
     by = by or ("organisation",)
     async with opened_spending(config_file, organisation) as (settings, reader):
         _shown(0, currency, settings)  # A misspelt one is refused also where nothing was spent.
-        period = await _period(reader, organisation, since, until)
-        for row in await reader.totals(period, by):
+        days = await _days(reader, organisation, since, until)
+        rows = await reader.totals(_period(days, organisation), by, read_only(only))
+        costs = [row.cost_microusd for row in rows]
+        said = arithmetic.shown_together(costs, currency, settings.currencies)
+        for row, cost in zip(rows, said, strict=True):
             line = dict(zip(by, row.group, strict=True)) | {
                 "requests": row.requests,
                 "input_tokens": row.input_tokens,
                 "output_tokens": row.output_tokens,
                 "cost_microusd": row.cost_microusd,
-                "cost": _shown(row.cost_microusd, currency, settings),
+                "cost": cost,
+                "since": str(days.since),
+                "until": str(days.until),
+                "time_zone": days.time_zone,
             }
             click.echo(json.dumps(line))
 
@@ -101,6 +113,7 @@ async def report(
 @costs.command()
 @config_option
 @by_option
+@only_option
 @organisation_option
 @since_option
 @until_option
@@ -109,6 +122,7 @@ async def report(
 async def export(
     config_file: Path,
     by: tuple[str, ...],
+    only: tuple[str, ...],
     organisation: str | None,
     since: datetime | None,
     until: datetime | None,
@@ -118,9 +132,9 @@ async def export(
     by = by or ("organisation", "workspace", "project")
     async with opened_spending(config_file, organisation) as (settings, reader):
         _shown(0, currency, settings)
-        period = await _period(reader, organisation, since, until)
-        rows = await reader.totals(period, by)
-        text = arithmetic.chargeback(rows, by, currency, settings.currencies)
+        days = await _days(reader, organisation, since, until)
+        rows = await reader.totals(_period(days, organisation), by, read_only(only))
+        text = arithmetic.chargeback(rows, by, currency, settings.currencies, days)
         sys.stdout.write(text)
 
 
@@ -147,8 +161,11 @@ async def savings(
         if baseline is not None and baseline not in targets:
             raise Refused(f"there is no target {baseline!r}")
         against = targets[baseline] if baseline else arithmetic.dearest(targets.values())
-        period = await _period(reader, organisation, since, until)
-        found = arithmetic.savings(await reader.totals(period, ["status"]), against)
+        days = await _days(reader, organisation, since, until)
+        period = _period(days, organisation)
+        found = arithmetic.savings(
+            await reader.totals(period, ["target"]), targets.values(), against
+        )
     line = {
         "cost_microusd": found.cost_microusd,
         "baseline_microusd": found.baseline_microusd,
@@ -218,18 +235,24 @@ def _shown(microusd: int, currency: str, settings: Settings) -> str:
         raise Refused(f"{currency}: {error.message}") from error
 
 
-async def _period(
+async def _days(
     reader: SpendingReader,
     organisation: str | None,
     since: datetime | None,
     until: datetime | None,
-) -> Period:
+) -> arithmetic.Days:
     zone = ZoneInfo(await reader.zone_of(organisation))
     last = min(until.date() if until else _today(zone), _LAST_DAY)
     first = since.date() if since else _today(zone).replace(day=1)
     if first > last:
         raise Refused(f"--since: {first} is after {last}, the last day")
-    return Period(_midnight(first, zone), _midnight(last + timedelta(days=1), zone), organisation)
+    return arithmetic.Days(first, last, str(zone))
+
+
+def _period(days: arithmetic.Days, organisation: str | None) -> Period:
+    zone = ZoneInfo(days.time_zone)
+    after = days.until + timedelta(days=1)
+    return Period(_midnight(days.since, zone), _midnight(after, zone), organisation)
 
 
 def _today(zone: ZoneInfo) -> date:

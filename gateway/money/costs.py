@@ -6,6 +6,7 @@ is ever booked in it.
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from decimal import Decimal
@@ -20,12 +21,18 @@ from gateway.types import Target
 
 _TOKENS_PER_MTOK = 1_000_000
 _HISTORY_DAYS = 28
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What spreadsheets take for the beginning of a formula; the wide ones some of them in Asia."""
+_CENTS = 100
+_COUNTED = ("requests", "input_tokens", "output_tokens", "cost_microusd", "cost")
+_CONTEXT = ("amount", "currency", "rate_per_usd", "rate_as_of", "since", "until", "time_zone")
 METHOD = (
     "The same input and output tokens at the list price of {target} (as of {as_of}), without any"
     " discount for cached input or batches, less what was paid. Failed requests count as far as"
-    " they were paid."
+    " they were paid. Models of another kind, such as embeddings, are left out on both sides;"
+    " answers from the response cache have no tokens, and so save nothing here."
 )
+NO_FRONTIER = " None of the models is of the frontier tier: it is the dearest of them."
 
 
 class CostRow(Struct, frozen=True):
@@ -36,6 +43,14 @@ class CostRow(Struct, frozen=True):
     input_tokens: int
     output_tokens: int
     cost_microusd: int
+
+
+class Days(Struct, frozen=True):
+    """Of which days sums are, both included, and where those begin."""
+
+    since: date
+    until: date
+    time_zone: str
 
 
 class Savings(Struct, frozen=True):
@@ -86,13 +101,24 @@ def list_price(price: Price, input_tokens: int, output_tokens: int) -> int:
     return -(-total // _TOKENS_PER_MTOK)
 
 
-def savings(rows: Iterable[CostRow], baseline: Target) -> Savings:
-    """Against `baseline`; the method says what was compared with what."""
-    total = total_of(rows)
+def savings(rows: Iterable[CostRow], targets: Iterable[Target], baseline: Target) -> Savings:
+    """Against `baseline`; the method says what was compared with what.
+
+    Args:
+        rows: by target alone.
+        targets: those that are configured; one that is not any more counts as of the same kind.
+        baseline: what the same tokens would have cost at.
+    """
+    # Of the same kind only: what was embedded no chat model could have done.
+    purposes = {target.name: target.purpose for target in targets}
+    total = total_of(
+        row for row in rows if purposes.get(row.group[0], baseline.purpose) == baseline.purpose
+    )
+    method = METHOD.format(target=baseline.name, as_of=baseline.price.as_of)
     return Savings(
         total.cost_microusd,
         list_price(baseline.price, total.input_tokens, total.output_tokens),
-        METHOD.format(target=baseline.name, as_of=baseline.price.as_of),
+        method if baseline.tier == "frontier" else method + NO_FRONTIER,
     )
 
 
@@ -179,13 +205,45 @@ def shown(microusd: int, currency: str, currencies: Mapping[str, CurrencySetting
     Raises:
         RequestInvalid: the currency has no rate.
     """
+    (text,) = shown_together([microusd], currency, currencies)
+    return text
+
+
+def shown_together(
+    amounts: Sequence[int], currency: str, currencies: Mapping[str, CurrencySettings]
+) -> list[str]:
+    """The parts of a sum as people read them: they add up to what is shown of the sum.
+
+    Raises:
+        RequestInvalid: the currency has no rate.
+    """
+    rate = _rate(currency, currencies)
+    of = f" (rate of {rate.as_of})" if rate.as_of else ""
+    return [f"{amount} {currency}{of}" for amount in _rounded(amounts, rate)]
+
+
+def _rate(currency: str, currencies: Mapping[str, CurrencySettings]) -> CurrencySettings:
+    """Of a dollar; raises RequestInvalid."""
     if currency == "USD":
-        return f"{Decimal(microusd) / 1_000_000:.2f} USD"
+        return CurrencySettings("1", "")
     setting = currencies.get(currency)
     if setting is None:
         raise RequestInvalid("this currency has no rate", parameter="currency")
-    amount = Decimal(microusd) * Decimal(setting.per_usd) / 1_000_000
-    return f"{amount:.2f} {currency} (rate of {setting.as_of})"
+    return setting
+
+
+def _rounded(amounts: Sequence[int], rate: CurrencySettings) -> list[Decimal]:
+    """Micro-dollars in hundredths of a currency; those nearest to the next one are rounded up.
+
+    As many of them as the sum, rounded once, has more than all of them rounded down.
+    """
+    exact = [Decimal(each) * Decimal(rate.per_usd) * _CENTS / 1_000_000 for each in amounts]
+    cents = [math.floor(each) for each in exact]
+    missing = round(sum(exact)) - sum(cents)
+    nearest = sorted(range(len(exact)), key=lambda at: (cents[at] - exact[at], at))
+    for at in nearest[:missing]:
+        cents[at] += 1
+    return [Decimal(each).scaleb(-2) for each in cents]
 
 
 def chargeback(
@@ -193,19 +251,34 @@ def chargeback(
     dimensions: Sequence[str],
     currency: str,
     currencies: Mapping[str, CurrencySettings],
+    days: Days,
 ) -> str:
-    """CSV with one line per group; cells that a spreadsheet would run begin with an apostrophe."""
+    """CSV with one line per group; cells that a spreadsheet would run begin with an apostrophe.
+
+    `amount` is a number in `currency`, and amounts add up to that of the sum; each line says of
+    which days it is and where they begin. Texts stand in quotes, so that one that holds the
+    separator of another country's spreadsheets does not begin another cell.
+
+    Raises:
+        RequestInvalid: the currency has no rate.
+    """
+    listed = list(rows)
+    costs = [row.cost_microusd for row in listed]
+    rate = _rate(currency, currencies)
+    span = (str(days.since), str(days.until), days.time_zone)
+    context = (currency, Decimal(rate.per_usd), rate.as_of, *span)
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\r\n")
-    numbers = ("requests", "input_tokens", "output_tokens", "cost_microusd", "cost")
-    writer.writerow([*dimensions, *numbers])
-    for row in rows:
+    writer = csv.writer(text, lineterminator="\r\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer.writerow([*dimensions, *_COUNTED, *_CONTEXT])
+    said = shown_together(costs, currency, currencies)
+    for row, cost, amount in zip(listed, said, _rounded(costs, rate), strict=True):
         cells = [*row.group, row.requests, row.input_tokens, row.output_tokens, row.cost_microusd]
-        writer.writerow([*map(_harmless, cells), shown(row.cost_microusd, currency, currencies)])
+        writer.writerow([*map(_harmless, cells), cost, amount, *context])
     return text.getvalue()
 
 
 def _harmless(cell: object) -> object:
-    if isinstance(cell, str) and cell.startswith(_FORMULA):
+    # Blanks before it are left out by some.
+    if isinstance(cell, str) and (cell.lstrip().startswith(_FORMULA) or cell[:1].isspace()):
         return f"'{cell}"
     return cell

@@ -43,7 +43,12 @@ _USUAL = (
     "offset_bytes",
     "sequence",
 )
-_SELDOM = ("actor", "action", "error", "findings", "about", "batch")
+_SELDOM = (
+    *("actor", "action", "error", "findings", "about", "batch"),
+    *("subject", "tier", "cache"),
+)
+_NAMED_AT = _SELDOM.index("batch")
+"""From here on columns are short, or in no index with others."""
 _NOTHING = ("",) * len(_SELDOM)
 COLUMNS = (*_USUAL, *_SELDOM, "worker", "segment", "raw")
 # PostgreSQL's indexes take entries of some 2,700 bytes. Texts of so many characters together fit,
@@ -52,7 +57,7 @@ _INDEXED_CHARS = 500
 _INDEXED_BYTES = 100
 _FINDINGS_BYTES = 800
 _DIGEST_CHARS = 64
-_BATCH_CHARS = 64
+_NAMED_CHARS = 64
 _texts_of: Callable[[AuditRecord], tuple[str, ...]] = attrgetter(*_TEXTS)
 _numbers_of: Callable[[AuditRecord], tuple[int, ...]] = attrgetter(*_NUMBERS)
 # SQLite's driver gives the interpreter away for each execution and must wait for it again, under a
@@ -160,7 +165,12 @@ def _columns_of(
         record = projected.known_record or projected.record
         texts, counts = _texts_of(record), _counts_of(record)
         seldom = _NOTHING
-        if record.detail or record.findings or record.error or record.actor or record.action:
+        usage = record.usage
+        if (
+            (record.detail or record.findings or record.error or record.actor or record.action)
+            or record.subject
+            or (usage is not None and usage.service_tier)
+        ):
             seldom = _seldom_of(record)
         digest = record.policy_digest[:_DIGEST_CHARS]
         joined = "".join(texts)
@@ -168,7 +178,7 @@ def _columns_of(
             texts, digest = tuple(map(clean, texts)), clean(digest)
         length = len(joined)
         if seldom is not _NOTHING:
-            length += len("".join(seldom[:-1]))
+            length += len("".join(seldom[:_NAMED_AT]))
         if length > _INDEXED_CHARS:
             texts, seldom = _shortened(texts, seldom)
         if again and place in again:
@@ -206,13 +216,18 @@ def _counts_of(record: AuditRecord) -> tuple[int, ...]:
 
 def _seldom_of(record: AuditRecord) -> tuple[str, ...]:
     """The values of the columns that are empty in nearly every row; `_NOTHING` where all are."""
-    about = batch = ""
+    about = batch = cache = ""
     if record.stage == "admin":
         about = record.detail.get("organisation", "")
     else:
-        batch = record.detail.get("batch", "")[:_BATCH_CHARS]
+        batch = record.detail.get("batch", "")[:_NAMED_CHARS]
+        cache = record.detail.get("cache", "")[:_NAMED_CHARS]
+    tier = record.usage.service_tier if record.usage is not None else ""
     findings = _findings_of(record)
-    found = (record.actor, record.action, record.error, findings, about, batch)
+    found = (
+        *(record.actor, record.action, record.error, findings, about, batch),
+        *(record.subject[:_NAMED_CHARS], "" if tier == "default" else tier[:_NAMED_CHARS], cache),
+    )
     return tuple(map(clean, found)) if any(found) else _NOTHING
 
 
@@ -229,12 +244,12 @@ def _shortened(
     )
     if seldom is _NOTHING:
         return shorter, seldom
-    *others, findings, about, batch = seldom
+    *others, findings, about = seldom[:_NAMED_AT]
     whole = _beginning(findings, _FINDINGS_BYTES)
     if whole != findings:
         whole = whole.rpartition(" ")[0]  # A count that was cut would be another count.
     begun = (_beginning(text, _INDEXED_BYTES) for text in others)
-    return shorter, (*begun, whole, _beginning(about, _INDEXED_BYTES), batch)
+    return shorter, (*begun, whole, _beginning(about, _INDEXED_BYTES), *seldom[_NAMED_AT:])
 
 
 def _beginning(text: str, limit_bytes: int) -> str:

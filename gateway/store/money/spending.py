@@ -1,42 +1,34 @@
 """What was spent, grouped by any dimension of the records; read from the audit log's projection."""
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, case, exists, func, or_, select
+from sqlalchemy import ColumnElement, and_, exists, func, not_, or_, select
 
 from gateway.errors import RequestInvalid
 from gateway.money.budgets import WindowKind
 from gateway.money.costs import CostRow
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import budget_of
+from gateway.store.money.dimensions import (
+    DIMENSIONS,
+    NO_FILTER,
+    Only,
+    Reading,
+    check,
+    column_of,
+    holds,
+)
 from gateway.store.money.slices import Budget
 from gateway.store.schema.audit import audit_records
-from gateway.store.schema.tables import budgets, organisations
+from gateway.store.schema.tables import budgets, organisations, virtual_keys
 
 
-DIMENSIONS = (
-    *("organisation", "workspace", "project", "key", "target", "provider", "jurisdiction"),
-    *("data_class", "status", "error", "policy", "app", "day", "month"),
-)
-"""What a report may be grouped by; days and months are those of the organisation's time zone.
-
-`policy` is the digest of the document that decided, `app` a project with its workspace before it.
-"""
-_QUARTER_US = 900_000_000
-"""Every zone's offset is a whole number of quarters of an hour, so their sums make its days."""
-_COLUMN: dict[str, Any] = {
-    "key": audit_records.c.key_id,
-    "policy": audit_records.c.policy_digest,
-    "app": case(
-        (audit_records.c.workspace == "", audit_records.c.project),
-        else_=audit_records.c.workspace + "/" + audit_records.c.project,
-    ).label("app"),
-}
-_TIMES = ("day", "month")
+_PLAIN = frozenset(DIMENSIONS) - {"label", "finding", "hour", "day", "month"}
+"""Dimensions whose values are those of a column."""
 
 
 class Period(Struct, frozen=True):
@@ -70,43 +62,61 @@ class SpendingReader:
         async with self._database.reading() as connection:
             return (await connection.execute(query)).scalar_one_or_none() or "UTC"
 
-    async def totals(self, period: Period, by: Sequence[str]) -> list[CostRow]:
-        """Sums per group, dearest first.
+    async def totals(
+        self,
+        period: Period,
+        by: Sequence[str],
+        only: Only = NO_FILTER,
+        *,
+        groups_max: int | None = None,
+    ) -> list[CostRow]:
+        """Sums per group of what a filter leaves, dearest first.
 
         Raises:
-            RequestInvalid: there is no such dimension.
+            RequestInvalid: there is no such dimension, or there are more groups than may be.
             NotReady: the database does not answer.
         """
-        unknown = [name for name in by if name not in DIMENSIONS]
-        if unknown or len(set(by)) < len(by):
-            raise RequestInvalid(f"group by: {', '.join(DIMENSIONS)}", parameter="by")
+        check(by, only)
+        names = tuple(dict.fromkeys((*by, *only)))
+        labels = await self._labels(period.organisation) if "label" in names else {}
         zone = ZoneInfo(await self.zone_of(period.organisation))
+        reading = Reading(names, zone, labels)
         columns = audit_records.c
-        quarter = (columns.utc_us // _QUARTER_US).label("quarter")
-        keys: list[Any] = [
-            _COLUMN[name] if name in _COLUMN else columns[name] for name in by if name not in _TIMES
-        ]
-        if any(name in _TIMES for name in by):
-            keys.append(quarter)
         sums = (
             func.count(),
             func.sum(columns.input_tokens),
             func.sum(columns.output_tokens),
             func.sum(columns.cost_microusd),
         )
-        query = select(*keys, *sums).where(*_within(period)).group_by(*keys)
+        keys = reading.columns
+        query = select(*keys, *sums).where(*_within(period), *_asked(only)).group_by(*keys)
+        if groups_max is not None:
+            query = query.limit(groups_max + 1)
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).all()
+        if groups_max is not None and len(rows) > groups_max:
+            said = f"that is more than {groups_max} groups: name fewer days, or a filter"
+            raise RequestInvalid(said, parameter="by")
         merged: dict[tuple[str, ...], list[int]] = {}
         for row in rows:
             if row[-4] == 0:
                 continue  # Without a group there is a row also when there is nothing.
-            group = _group(by, row[: len(keys)], zone)
-            added = merged.setdefault(group, [0, 0, 0, 0])
-            for index in range(4):
-                added[index] += int(row[len(keys) + index] or 0)
+            values = reading.values(row)
+            if not holds(values, only):
+                continue
+            added = merged.setdefault(tuple(values[name] for name in by), [0, 0, 0, 0])
+            for index, number in enumerate(row[-4:]):
+                added[index] += int(number or 0)
         found = [CostRow(group, *numbers) for group, numbers in merged.items()]
         return sorted(found, key=lambda row: (-row.cost_microusd, row.group))
+
+    async def _labels(self, organisation: str | None) -> dict[str, Sequence[str]]:
+        """Of keys by id, as they are now."""
+        query = select(virtual_keys.c.id, virtual_keys.c.labels)
+        if organisation is not None:
+            query = query.where(virtual_keys.c.organisation == organisation)
+        async with self._database.reading() as connection:
+            return {row.id: row.labels for row in await connection.execute(query)}
 
     async def by_day(self, period: Period) -> dict[date, int]:
         """Micro-dollars of each day of the organisation's calendar."""
@@ -151,13 +161,16 @@ def _admitted_since(since_us: int) -> list[ColumnElement[bool]]:
     """Outcomes of requests that were let through since then, as the ledger charges them.
 
     What arrived before and ended after may have been let through on either side: its intent says.
+    So it does of what a crash cut off, of whose length nothing is known. Only what was over at once
+    and has no intent here is of the moment of its outcome.
     """
     columns, begun = audit_records.c, audit_records.alias("begun").c
-    was_let_through = exists().where(
-        begun.request_id == columns.request_id, begun.stage == "intent", begun.utc_us >= since_us
-    )
+    of_it = (begun.request_id == columns.request_id, begun.stage == "intent")
+    was_let_through = exists().where(*of_it, begun.utc_us >= since_us)
     arrived_us = columns.utc_us - columns.duration_us
-    return [columns.utc_us >= since_us, or_(arrived_us >= since_us, was_let_through)]
+    arrived = arrived_us >= since_us
+    is_sure = and_(arrived, or_(columns.duration_us > 0, not_(exists().where(*of_it))))
+    return [columns.utc_us >= since_us, or_(is_sure, was_let_through)]
 
 
 def _of_account(account: str) -> list[ColumnElement[bool]]:
@@ -170,11 +183,6 @@ def _of_account(account: str) -> list[ColumnElement[bool]]:
     return [columns[name] == part for name, part in zip(names, path.split("/"), strict=False)]
 
 
-def _group(by: Sequence[str], keys: Sequence[Any], zone: ZoneInfo) -> tuple[str, ...]:
-    plain = iter(keys)
-    values = {name: str(next(plain)) for name in by if name not in _TIMES}
-    for name in by:
-        if name in _TIMES:
-            moment = datetime.fromtimestamp(int(keys[-1]) * 900, UTC).astimezone(zone)
-            values[name] = moment.strftime("%Y-%m-%d" if name == "day" else "%Y-%m")
-    return tuple(values[name] for name in by)
+def _asked(only: Only) -> list[ColumnElement[bool]]:
+    """What of a filter the database can see to itself; all of it is looked at again."""
+    return [column_of(name).in_(sorted(only[name])) for name in _PLAIN & only.keys()]

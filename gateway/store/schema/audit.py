@@ -39,6 +39,9 @@ audit_records = Table(
     Column("first_byte_us", BigInteger, nullable=False, server_default="0"),
     Column("policy_digest", Text, nullable=False, server_default=""),
     Column("batch", Text, nullable=False, server_default=""),
+    Column("subject", Text, nullable=False, server_default=""),
+    Column("tier", Text, nullable=False, server_default=""),
+    Column("cache", Text, nullable=False, server_default=""),
     Index(None, "request_id"),
 )
 """A projection of the segments: `raw` is the record's line (NULL: it is read from the segment), the
@@ -47,8 +50,10 @@ other columns exist to be searched. Nothing is stored twice because a position m
 They are of any length, because a record that did not fit would stop the projection for good; what
 is searched of very long ones is their beginning, which is what an index has room for.
 `findings` is ` LABEL:count` of each label; `about` is the organisation that a deed concerns;
-`policy_digest` is added up, not searched; `batch` is the batch that it is a line of. `stage` is the
-record's, but `again` for an outcome of a request that had one: it is added to nothing.
+`policy_digest`, `subject` (the end user), `tier` (that served, where it is not the upstream's
+default) and `cache` (how an answer was found there) are added up, not searched; `batch` is the
+batch that it is a line of. `stage` is the record's, but `again` for an outcome of a request that
+had one: it is added to nothing.
 """
 
 audit_positions = Table(

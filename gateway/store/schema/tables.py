@@ -291,7 +291,12 @@ budget_alerts = Table(
     Column("claimed_us", BigInteger, nullable=False),
     Column("sent_us", BigInteger),
     Column("window_kind", _WINDOW, primary_key=True),
+    Column("limit_microusd", BigInteger, nullable=False, server_default="0"),
+    Column("spent_microusd", BigInteger, nullable=False, server_default="0"),
+    Column("again_above_microusd", BigInteger),
 )
+"""Limit and spending are those at the time of the claim. `again_above_microusd` is set where a
+higher limit made the share less: told again when it is reached under a limit above this one."""
 
 late_bookings = Table(
     "late_bookings",

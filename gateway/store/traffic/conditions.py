@@ -11,11 +11,10 @@ from sqlalchemy import ColumnElement, and_, literal_column, not_, or_
 
 from gateway.oversight.searching import ERROR, NONE, Filter, Term, moment_us, number_of
 from gateway.store.schema.audit import audit_records
+from gateway.store.schema.audit_columns import IN_HOUSE
 from gateway.store.speech import DatabaseKind
 
 
-IN_HOUSE: Final = "in-house"
-"""The jurisdiction of what runs here."""
 _ID_HEX: Final = 12
 """Hex digits of the milliseconds that a request's id begins with."""
 _ID_HEX_MIN: Final = 7

@@ -24,8 +24,8 @@ from sqlalchemy import (
 )
 
 from gateway.store.schema.audit import audit_records
+from gateway.store.schema.audit_columns import ROUTE, labels_of
 from gateway.store.speech import DatabaseKind
-from gateway.store.traffic.conditions import IN_HOUSE
 
 
 COUNTED: Final = ("route", "status", "model", "target", "class", "pii", "project", "key")
@@ -40,14 +40,8 @@ _SPAN: Final = " span"
 _TIME: Final = " time"
 """What rows of an answer are about that is no field."""
 _C = audit_records.c
-_ROUTE = case(
-    (_C.status == "refused", "refused"),
-    (_C.jurisdiction == IN_HOUSE, IN_HOUSE),
-    (_C.target != "", "managed"),
-    else_="",
-)
 _COLUMNS: Final[dict[str, ColumnElement[str]]] = {
-    "route": _ROUTE,
+    "route": ROUTE,
     "status": _C.status,
     "model": _C.model_requested,
     "target": _C.target,
@@ -146,16 +140,6 @@ def counted(
         buckets[number] = Bucket(0, known.ok + ok, known.others + others)
     of = {name: _most(Counter(each), name) for name, each in zip(fields, values, strict=True)}
     return Counts(len(times), looked_back_us is None, of, _in_order(buckets, width_us), width_us)
-
-
-def labels_of(said: str) -> list[tuple[str, int]]:
-    """The labels and counts in a record's `findings`."""
-    found = []
-    for each in said.split():
-        label, _, count = each.rpartition(":")
-        if label and count.isdecimal():
-            found.append((label, int(count)))
-    return found
 
 
 def _values_of(rows: Any, field: str, kind: DatabaseKind) -> Select[Any]:

@@ -15,7 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.engine import Database
 from gateway.store.schema.audit import audit_records
-from gateway.store.traffic.conditions import IN_HOUSE, Search, conditions_of
+from gateway.store.schema.audit_columns import IN_HOUSE, labels_of
+from gateway.store.traffic.conditions import Search, conditions_of
 from gateway.store.traffic.facets import (
     COUNTED,
     Counts,
@@ -23,7 +24,6 @@ from gateway.store.traffic.facets import (
     counted,
     counting,
     counts_of,
-    labels_of,
 )
 
 

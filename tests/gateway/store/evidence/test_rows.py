@@ -27,8 +27,17 @@ _RECORDS = st.just(_PLAIN) | st.builds(
     policy_digest=_TEXTS,
     http_status=_NUMBERS,
     findings=st.sampled_from([{}, {"card": 2, "email": 1}, {"x" * 900: 1}]),
-    detail=st.sampled_from([{}, {"batch": "b\x00"}, {"organisation": "acme"}, {"line": "1"}]),
-    usage=st.none() | st.builds(Usage, input_tokens=_NUMBERS, output_tokens=_NUMBERS),
+    detail=st.sampled_from(
+        [{}, {"batch": "b\x00"}, {"organisation": "acme"}, {"line": "1"}, {"cache": "hit"}]
+    ),
+    usage=st.none()
+    | st.builds(
+        Usage,
+        input_tokens=_NUMBERS,
+        output_tokens=_NUMBERS,
+        service_tier=st.sampled_from(["", "default", "flex", "a\x00b"]),
+    ),
+    subject=st.sampled_from(["", "5e" * 16, "a\x00b"]),
     attempts=st.sampled_from([(), (Attempt("small", 200, "", 9, 5),)]),
 )
 _PROJECTED = st.lists(

@@ -1,0 +1,124 @@
+"""What costs can be grouped and filtered by, and where the records of outcomes say it."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from msgspec import Struct
+from sqlalchemy import ColumnElement, case
+
+from gateway.errors import RequestInvalid
+from gateway.store.schema.audit import audit_records
+from gateway.store.schema.audit_columns import ROUTE, labels_of
+
+
+DIMENSIONS: Final = (
+    *("organisation", "workspace", "project", "app", "key", "label", "end_user"),
+    *("model", "target", "provider", "jurisdiction", "route", "policy", "data_class", "finding"),
+    *("status", "error", "tier", "cache", "batch", "hour", "day", "month"),
+)
+"""What a report may be grouped by; hours, days and months are those of the organisation's zone.
+
+`policy` is the digest of the document that decided, `app` a project with its workspace before it.
+`label` is all labels of the key, as it has them now, and `finding` all kinds that the request
+contained, so that each request stands in one group and groups add up to all of it.
+"""
+QUARTER_US: Final = 900_000_000
+"""Every zone's offset is a whole number of quarters of an hour, so their sums make its days."""
+_C = audit_records.c
+_COLUMNS: Final[dict[str, ColumnElement[Any]]] = {
+    "key": _C.key_id,
+    "label": _C.key_id,
+    "end_user": _C.subject,
+    "model": _C.model_requested,
+    "policy": _C.policy_digest,
+    "finding": _C.findings,
+    "route": ROUTE,
+    "app": case((_C.workspace == "", _C.project), else_=_C.workspace + "/" + _C.project),
+}
+_TIMES: Final = ("hour", "day", "month")
+_OF_SEVERAL: Final = ("label", "finding")
+_SEVERAL_JOINED_BY: Final = " "
+Only = Mapping[str, Collection[str]]
+"""Of each dimension that is named, one of these values has to hold."""
+NO_FILTER: Final[Only] = {}
+
+
+class Reading(Struct, frozen=True):
+    """How some dimensions are read: columns to group by, and names of values."""
+
+    names: tuple[str, ...]
+    zone: ZoneInfo
+    labels: Mapping[str, Sequence[str]]
+    """Of keys by id."""
+
+    @property
+    def columns(self) -> list[ColumnElement[Any]]:
+        """One for each name, labelled `of_NAME`."""
+        return [column_of(name).label(f"of_{name}") for name in self.names]
+
+    def values(self, row: Sequence[Any]) -> dict[str, str]:
+        """The values of a row that begins with these columns, by dimension."""
+        named = zip(self.names, row, strict=False)
+        return {name: self._value(name, value) for name, value in named}
+
+    def _value(self, name: str, value: Any) -> str:
+        if name in _TIMES:
+            moment = datetime.fromtimestamp(int(value) * 900, UTC).astimezone(self.zone)
+            return time_of(name, moment)
+        if name == "label":
+            return _SEVERAL_JOINED_BY.join(sorted(self.labels.get(value, ())))
+        if name == "finding":
+            return _SEVERAL_JOINED_BY.join(label for label, _ in labels_of(value))
+        return str(value)
+
+
+def check(by: Sequence[str], only: Only = NO_FILTER) -> None:
+    """Raises RequestInvalid where there is no such dimension, or one is named twice."""
+    if len(set(by)) < len(by) or not set(by) <= set(DIMENSIONS):
+        raise RequestInvalid(f"group by: {', '.join(DIMENSIONS)}", parameter="by")
+    if not set(only) <= set(DIMENSIONS):
+        raise RequestInvalid(f"filter by: {', '.join(DIMENSIONS)}", parameter="only")
+
+
+def read_only(said: Collection[str]) -> dict[str, set[str]]:
+    """`DIMENSION=VALUE`, some of them, as what has to hold; raises RequestInvalid."""
+    only: dict[str, set[str]] = {}
+    for each in said:
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise RequestInvalid("a filter is written as DIMENSION=VALUE", parameter="only")
+        only.setdefault(name, set()).add(value)
+    check((), only)
+    return only
+
+
+def time_of(name: str, moment: datetime) -> str:
+    """An hour, a day or a month, as reports write it; an hour says how far it is from UTC.
+
+    Where clocks go back the same hour comes twice.
+    """
+    if name == "hour":
+        return moment.replace(minute=0, second=0, microsecond=0).isoformat(timespec="minutes")
+    return moment.strftime("%Y-%m-%d" if name == "day" else "%Y-%m")
+
+
+def column_of(name: str) -> ColumnElement[Any]:
+    """What the database groups by for a dimension."""
+    if name in _TIMES:
+        return _C.utc_us // QUARTER_US
+    return _COLUMNS[name] if name in _COLUMNS else _C[name]
+
+
+def holds(values: Mapping[str, str], only: Only) -> bool:
+    """Whether a group's values are among those that are asked for.
+
+    Of labels and findings a group may have several; one of them is enough.
+    """
+    for name, wanted in only.items():
+        value = values[name]
+        of = {value, *value.split(_SEVERAL_JOINED_BY)} if name in _OF_SEVERAL else {value}
+        if of.isdisjoint(wanted):
+            return False
+    return True

@@ -1,0 +1,28 @@
+"""What columns of recorded requests say beyond their text: the route, and what was found."""
+
+from typing import Final
+
+from sqlalchemy import case
+
+from gateway.store.schema.audit import audit_records
+
+
+IN_HOUSE: Final = "in-house"
+"""The jurisdiction of what runs here."""
+_C = audit_records.c
+ROUTE: Final = case(
+    (_C.status == "refused", "refused"),
+    (_C.jurisdiction == IN_HOUSE, IN_HOUSE),
+    (_C.target != "", "managed"),
+    else_="",
+)
+
+
+def labels_of(said: str) -> list[tuple[str, int]]:
+    """The labels and counts in a record's `findings`."""
+    found = []
+    for each in said.split():
+        label, _, count = each.rpartition(":")
+        if label and count.isdecimal():
+            found.append((label, int(count)))
+    return found
