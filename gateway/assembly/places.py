@@ -227,7 +227,7 @@ def make_alerting(
         return None
     table = AlertTable(database, clock)
     return Alerting(
-        BudgetAlerts(LeaseTable(database, clock), table, settings.alerts.percents), hook
+        BudgetAlerts(LeaseTable(database, clock), table, settings.alerts.percents, clock), hook
     )
 
 

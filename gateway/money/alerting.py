@@ -10,6 +10,10 @@ from gateway.money.budgets import level_of
 from gateway.telemetry import Event, logger
 
 
+_ROUNDS_MAX = 20
+"""So often it is asked at once what is due: who claims little at a time has more of it."""
+
+
 class Due(Protocol):
     """An alert as the store has it."""
 
@@ -190,10 +194,19 @@ class Alerting:
         self._log = logger()
 
     async def perform(self) -> None:
-        for alert in await self._alerts.due():
+        for _ in range(_ROUNDS_MAX):
+            if not (alerts := await self._alerts.due()) or not await self._tell(alerts):
+                return
+
+    async def _tell(self, alerts: list[Any]) -> bool:
+        """Whether all of them were taken."""
+        all_taken = True
+        for alert in alerts:
             told = self._message(alert)
             if await self._hook.post(told.body, told.about):
                 await self._alerts.sent(alert)
                 self._log.info(Event.ALERT_SENT, component="alerts")
             else:
+                all_taken = False
                 self._log.warning(Event.ALERT_NOT_TAKEN, component="alerts")
+        return all_taken

@@ -1,22 +1,32 @@
-"""Which budget alerts were sent: each budget, window and percentage once, whoever sends it."""
+"""Which budget alerts were sent: each budget, window and percentage once, whoever sends it.
+
+Also when the window is over by then: a day that was used up a minute before midnight, or while
+nobody took the alert, is told of all the same.
+"""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, and_, delete, exists, insert, not_, select, update
+from sqlalchemy import ColumnElement, and_, delete, exists, insert, not_, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from gateway.clock import DAY_US, Clock
-from gateway.money.budgets import WindowKind
+from gateway.money.budgets import BudgetKey, WindowKind, window_end_us
 from gateway.store.engine import Database
 from gateway.store.money.leases import LeaseTable
-from gateway.store.money.slices import Budget
+from gateway.store.money.slices import Budget, roll
 from gateway.store.schema.tables import budget_alerts, budgets
 
 
 CLAIM_US = 60_000_000
 """Whoever claimed an alert and has not sent it by then gives it up to others."""
+AT_ONCE: Final = 5
+"""No more are claimed at once than are tried, ten seconds each, before the claims are over."""
+NEWS_US: Final = DAY_US
+"""So long after a window's end it is still found out that a share of it was used up."""
+TRIED_US: Final = 7 * DAY_US
+"""So long after a window's end an alert of it is tried again."""
 KEPT_US: Final = 400 * DAY_US
 """So long it is remembered, and shown, that a budget of a window that is over was used up."""
 
@@ -50,8 +60,18 @@ class AlertTable:
         self._database = database
         self._clock = clock
 
-    async def claim(self, budgets: Sequence[Budget], percents: Sequence[int]) -> list[Alert]:
-        """Alerts that are due and that nobody else sends; send each and call `sent`."""
+    async def claim(
+        self, budgets: Sequence[Budget], percents: Sequence[int], count_max: int = 1_000
+    ) -> list[Alert]:
+        """Alerts that are due and that nobody else sends; send each and call `sent`.
+
+        Those that nobody took before their window was over come with what was known of it then.
+
+        Args:
+            budgets: in their present windows, or in such as are over and not heard of yet.
+            percents: shares of a limit.
+            count_max: how many at most.
+        """
         due = [
             Alert(
                 budget.limit.account,
@@ -66,7 +86,35 @@ class AlertTable:
             if budget.limit.limit_microusd
             and budget.spent_microusd * 100 >= percent * budget.limit.limit_microusd
         ]
-        return [alert for alert in due if await self._claimed(alert)]
+        known = {_key_of(alert) for alert in due}
+        due += [each for each in await self._left_over(budgets) if _key_of(each) not in known]
+        claimed: list[Alert] = []
+        for alert in due:
+            if len(claimed) < count_max and await self._claimed(alert):
+                claimed.append(alert)
+        return claimed
+
+    async def _left_over(self, budgets: Sequence[Budget]) -> list[Alert]:
+        """Alerts of windows that are over, that were claimed and that nobody took."""
+        limits = {budget.limit.key: budget for budget in budgets}
+        columns, now_us = budget_alerts.c, self._clock.utc_us()
+        query = select(budget_alerts).where(
+            columns.sent_us.is_(None),
+            columns.again_above_microusd.is_(None),
+            columns.claimed_us <= now_us - CLAIM_US,
+            columns.limit_microusd > 0,
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        found = []
+        for row in rows:
+            budget = limits.get(BudgetKey(row.account, row.window_kind))
+            if budget is None or row.window_start_us >= budget.window_start_us:
+                continue
+            zone = budget.limit.time_zone
+            if now_us < window_end_us(row.window_kind, row.window_start_us, zone) + TRIED_US:
+                found.append(_alert_of(row))
+        return found
 
     async def newest(self, count_max: int) -> list[SentAlert]:
         """The last alerts that were due, newest first."""
@@ -80,6 +128,7 @@ class AlertTable:
                 columns.claimed_us,
                 columns.sent_us,
             )
+            .where(or_(columns.sent_us.is_not(None), columns.again_above_microusd.is_(None)))
             .order_by(columns.claimed_us.desc(), columns.account)
             .limit(count_max)
         )
@@ -108,8 +157,9 @@ class AlertTable:
         now_us = self._clock.utc_us()
         async with self._database.reading() as connection:
             row = (await connection.execute(select(budget_alerts).where(_is(alert)))).first()
+        amounts = {"limit_microusd": alert.limit_microusd, "spent_microusd": alert.spent_microusd}
         if row is None:
-            values = {
+            values = amounts | {
                 "account": alert.account,
                 "window_kind": alert.window,
                 "window_start_us": alert.window_start_us,
@@ -123,30 +173,70 @@ class AlertTable:
             except IntegrityError:
                 return False
             return True
-        if row.sent_us is not None or now_us - row.claimed_us < CLAIM_US:
+        if not _is_due_again(row, alert.limit_microusd, now_us):
             return False
+        columns, above = budget_alerts.c, row.again_above_microusd
+        as_read = columns.again_above_microusd == above
+        if above is None:
+            as_read = columns.again_above_microusd.is_(None)
         again = (
             update(budget_alerts)
-            .where(_is(alert), budget_alerts.c.claimed_us == row.claimed_us)
-            .values(claimed_us=now_us)
+            .where(_is(alert), columns.claimed_us == row.claimed_us, as_read)
+            .values(claimed_us=now_us, sent_us=None, again_above_microusd=None, **amounts)
         )
         async with self._database.writing() as connection:
             return bool((await connection.execute(again)).rowcount)
 
 
+def _is_due_again(row: Any, limit_microusd: int, now_us: int) -> bool:
+    """Whether an alert that was claimed before is to be told."""
+    if row.again_above_microusd is not None:
+        return bool(limit_microusd > row.again_above_microusd)
+    return row.sent_us is None and bool(now_us - row.claimed_us >= CLAIM_US)
+
+
 class BudgetAlerts:
     """See `gateway.money.alerting.Alerts`: budgets of all accounts but those of end users."""
 
-    def __init__(self, budgets: LeaseTable, alerts: AlertTable, percents: Sequence[int]) -> None:
+    def __init__(
+        self, budgets: LeaseTable, alerts: AlertTable, percents: Sequence[int], clock: Clock
+    ) -> None:
         self._budgets = budgets
         self._alerts = alerts
         self._percents = percents
+        self._clock = clock
 
     async def due(self) -> list[Alert]:
-        return await self._alerts.claim(await self._budgets.budgets(), self._percents)
+        """AT_ONCE at most; ask again for the others."""
+        now_us = self._clock.utc_us()
+        told_of = [_told_of(budget, now_us) for budget in await self._budgets.last_windows()]
+        return await self._alerts.claim(told_of, self._percents, AT_ONCE)
 
     async def sent(self, alert: Alert) -> None:
         await self._alerts.sent(alert)
+
+
+def _told_of(budget: Budget, now_us: int) -> Budget:
+    """A budget in the window whose alerts are due: the last one is so for a day after its end."""
+    present = roll(budget, now_us)
+    limit = budget.limit
+    end_us = window_end_us(limit.window, budget.window_start_us, limit.time_zone)
+    return budget if now_us < end_us + NEWS_US else present
+
+
+def _key_of(alert: Alert) -> tuple[str, str, int, int]:
+    return alert.account, alert.window, alert.window_start_us, alert.percent
+
+
+def _alert_of(row: Any) -> Alert:
+    return Alert(
+        row.account,
+        row.window_start_us,
+        row.percent,
+        row.limit_microusd,
+        row.spent_microusd,
+        row.window_kind,
+    )
 
 
 def _is(alert: Alert) -> ColumnElement[bool]:

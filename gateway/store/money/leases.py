@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, and_, delete, not_, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, and_, delete, func, not_, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
@@ -93,6 +93,16 @@ class LeaseTable:
                 for row in (await connection.execute(each)).mappings()
             ]
 
+    async def last_windows(self) -> list[Budget]:
+        """Limits in the windows in which anything was spent last, which may be over.
+
+        Of all accounts but those of end users.
+        """
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(select(budgets).where(not_(is_end_user())))).mappings()
+            found = [budget_of(row) for row in rows]
+        return sorted(found, key=lambda budget: budget.limit.key)
+
     async def budgets_of(self, accounts: Collection[str]) -> list[Budget]:
         """Limits of these accounts in their present windows; of some hundreds at most."""
         now_us = self._clock.utc_us()
@@ -134,7 +144,10 @@ class LeaseTable:
                 await self._begin(connection, begun, seen)
             await limit_all(connection, limit)
             known = roll(found.get(limit.key, begun), now_us)
-            await _forget_alerts(connection, replace(known, limit=limit))
+            if limit.key in found:
+                # Of a window that is over nothing is told by a limit that it never had.
+                await write_budgets(connection, [replace(known, limit=limit)])
+            await _arm_alerts(connection, known, limit)
             await bump(connection)
 
     async def _begin(self, connection: AsyncConnection, begun: Budget, seen: str | None) -> None:
@@ -356,11 +369,20 @@ class LeaseTable:
         return own
 
 
-async def _forget_alerts(connection: AsyncConnection, budget: Budget) -> None:
-    """Of shares of which a new limit has more than what is spent in this window."""
-    columns, limit = budget_alerts.c, budget.limit
+async def _arm_alerts(connection: AsyncConnection, before: Budget, limit: Limit) -> None:
+    """Of shares of which a new limit has more than what is spent in this window.
+
+    They are told again once they are reached under a limit that is higher than the one before: who
+    raises a limit and takes that back hears nothing twice.
+    """
+    columns = budget_alerts.c
     if limit.limit_microusd:
         of_this = (columns.account == limit.account) & (columns.window_kind == limit.window)
-        of_this &= columns.window_start_us == budget.window_start_us
-        unspent = columns.percent > budget.spent_microusd * 100 // limit.limit_microusd
-        await connection.execute(delete(budget_alerts).where(of_this, unspent))
+        of_this &= columns.window_start_us == before.window_start_us
+        unspent = columns.percent > before.spent_microusd * 100 // limit.limit_microusd
+        above = func.coalesce(columns.again_above_microusd, before.limit.limit_microusd)
+        armed = update(budget_alerts).where(of_this, unspent)
+        await connection.execute(armed.values(again_above_microusd=above))
+        is_back = columns.again_above_microusd >= limit.limit_microusd
+        as_it_was = update(budget_alerts).where(of_this, not_(unspent), is_back)
+        await connection.execute(as_it_was.values(again_above_microusd=None))
