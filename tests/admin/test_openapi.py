@@ -190,7 +190,7 @@ async def test_what_handlers_read_from_an_address_is_what_the_document_says(
     assert "lanes" in gathered["view"]["schema"]["enum"]
     assert set(described["get", "/api/people/verdict"]) == {"person", "permission", "organisation"}
     costs = described["get", "/api/organisations/{organisation}/costs"]
-    assert set(costs) == {"by", "currency", "since", "until"}
+    assert set(costs) == {"by", "currency", "only", "since", "until"}
     assert "data_class" in costs["by"]["schema"]["items"]["enum"]
     of_pages = described["get", "/api/organisations/{organisation}/costs/summary"]
     assert set(of_pages) == {"by", "from", "since", "until"}

@@ -93,6 +93,26 @@ def test_a_report_groups_by_any_dimensions_dearest_first(spending: Operator) -> 
     assert spending.config("costs", "report", "--by", "shoe_size").status == 2
 
 
+def test_a_report_is_of_what_each_filter_leaves(spending: Operator) -> None:
+    def cost(*only: str) -> int:
+        asked = [word for each in only for word in ("--only", each)]
+        rows = _lines(spending.config("costs", "report", *LAST_DAYS, "--by", "project", *asked))
+        return sum(each["cost_microusd"] for each in rows)
+
+    assert cost(f"target={CHEAP}", "organisation=acme") == 4_000_000
+    assert cost(f"target={CHEAP}", f"target={DEAR}") == 12_000_000
+    assert cost("status=failed") == 0
+    refused = spending.config("costs", "export", "--only", "shoe_size=1")
+    assert refused.status == 2
+    assert "filter by" in refused.errors
+
+
+def test_a_report_names_its_days_and_their_time_zone(spending: Operator) -> None:
+    first, *_ = _lines(spending.config("costs", "report", *LAST_DAYS))
+
+    assert (first["since"], first["time_zone"]) == (LAST_DAYS[1], "UTC")
+
+
 def test_days_of_a_report_end_where_it_says(spending: Operator) -> None:
     today = datetime.now(UTC).strftime("%Y-%m-%d")
     rows = _lines(spending.config("costs", "report", "--since", today, "--until", today))

@@ -78,3 +78,21 @@ async def test_a_forecast_says_what_is_spent_and_how_it_was_made(accountant: Bro
 async def test_a_question_that_makes_no_sense_is_refused(accountant: Browser, query: str) -> None:
     status, _ = await ask(accountant, f"/api/organisations/{OWN}/costs?{query}")
     assert status == 400
+
+
+@pytest.mark.parametrize("by", ["project", "finding"])
+async def test_a_report_is_of_what_a_filter_leaves(accountant: Browser, by: str) -> None:
+    """Of sums by day as of the records themselves."""
+    path = f"/api/organisations/{OWN}/costs?by={by}"
+    for only, cost in (
+        ("only=project%3Dbot", 5_000_000),
+        ("only=project%3Dbot&only=project%3Dmail", 7_000_000),
+        ("only=project%3Dbot&only=status%3Dfailed", 0),
+        ("only=end_user%3D", 7_000_000),
+    ):
+        status, report = await ask(accountant, f"{path}&{only}")
+        assert status == 200
+        assert isinstance(report, dict)
+        assert sum(row["cost_microusd"] for row in report["rows"]) == cost, only
+    for wrong in ("only=project", "only=shoe_size%3D1"):
+        assert (await ask(accountant, f"{path}&{wrong}"))[0] == 400
