@@ -82,9 +82,11 @@ async def test_a_check_that_was_changed_or_moved_vouches_for_nobody(database: Da
         moved = {"name": "pepper:1", "key_id": own.key_id, "sealed": kept, "made_us": 1}
         await connection.execute(key_checks.insert(), moved)
     assert not (await checked(database, "pepper:1", own, clock, _vouched)).is_own
-    async with database.writing() as connection:
-        await connection.execute(update(key_checks).values(sealed=own.wrap(b"x", b"else")))
-    assert await _told(database, own) == KeyCheck(is_own=False, key_id=own.key_id)
+    about = b"gatewright key check\x00master_key"
+    for changed in (own.wrap(b"x", b"else"), own.wrap(b"another text", about)):
+        async with database.writing() as connection:
+            await connection.execute(update(key_checks).values(sealed=changed))
+        assert await _told(database, own) == KeyCheck(is_own=False, key_id=own.key_id)
 
 
 async def test_a_key_that_was_adopted_takes_the_place_of_the_old_one(database: Database) -> None:
