@@ -24,8 +24,8 @@ from gateway.store.schema.version import NO_SCHEMA, require_newest_schema
 from gateway.worker.pricing import configured_targets, watched_prices
 
 
-_WRITING = ("", "-admin", "-operators")
-"""Who writes segments under a worker's name: it, the admin listener, and commands."""
+_WRITING = ("", "-admin")
+"""Whose start asks for the segments of a worker's name: its own and the admin listener's."""
 
 
 @click.group(cls=Commands)

@@ -226,12 +226,19 @@ def _short_of_pages(operator: Operator) -> None:
     _change(operator, "INSERT INTO audit_positions VALUES ('w0-admin', 1, 70)")
 
 
+def _broken_prices(operator: Operator) -> None:
+    """What people put in force cannot be read."""
+    _change(operator, "INSERT INTO price_files VALUES (1, 'broken', 'd', '][', 'ann', 1)")
+    _change(operator, "INSERT INTO price_orders VALUES (1, 1, 'ann', 'because', 1)")
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
         (_old, "the database has schema 0001, this program needs "),
         (_gone, "the database has no schema yet: run `gatewright database migrate`"),
         (_none, "file is not a database"),
+        (_broken_prices, "price file 1 (broken)"),
         (_short, "audit worker w0: the database knows segment 2 up to byte 500"),
         (_short_of_pages, "audit worker w0-admin: the database knows segment 1 up to byte 70"),
     ],
