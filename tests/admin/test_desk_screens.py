@@ -3,7 +3,9 @@
 import pytest
 from msgspec import structs
 
+from gateway.batches import LineCounts
 from gateway.types import AuditRecord
+from tests.admin.batches.seeding import batch, end
 from tests.admin.chromium import window
 from tests.admin.listener import Listener
 from tests.admin.seeding import PASSWORD, issue, person, requests
@@ -63,3 +65,22 @@ async def test_the_list_of_reveals_shows_all_its_columns(listener: Listener) -> 
         await seen.open("/o/acme/compliance/reveals")
         assert await seen.page.inner_text("th >> nth=-1") == "Readings"
         assert await seen.page.evaluate(OUT_OF_SIGHT) == []
+
+
+async def test_lists_of_batches_providers_and_roles_show_all_their_columns(
+    listener: Listener,
+) -> None:
+    key_id = await issue(listener, "made by somebody for a long trial")
+    async with listener.database() as database:
+        ended = await batch(listener, database, key_id, 3)
+        await end(listener, database, ended, LineCounts(succeeded=3))
+    await person(listener, "petra", "platform_admin")
+    async with window(listener) as seen:
+        await seen.sign_in("petra", PASSWORD)
+        for path in ("/o/acme/batches", "/models", "/people"):
+            await seen.open(path)
+            await seen.page.evaluate(
+                "() => document.querySelectorAll('details').forEach((each) => each.open = true)"
+            )
+            assert await seen.page.locator("main .scroll").count() > 0
+            assert await seen.page.evaluate(OUT_OF_SIGHT) == [], path

@@ -7,11 +7,13 @@ import msgspec
 import pytest
 
 from admin.compliance.duties import PLACES
+from gateway.oversight.access import Role
 from gateway.store.money.price_files import PriceFiles, PriceOrder, put_in_force
 from gateway.store.money.price_proposals import PriceProposals
+from tests.admin import seeding
 from tests.admin.chromium import window
 from tests.admin.compliance.archive import PASSWORD, deeds, person
-from tests.admin.listener import Browser, Listener
+from tests.admin.listener import Browser, Listener, browsing
 
 
 pytestmark = pytest.mark.anyio
@@ -167,3 +169,25 @@ async def test_the_page_is_read_and_rules_are_chosen_without_scripts(acme: Liste
         await seen.sign_in("cora", PASSWORD)
         await seen.open(AT)
         assert await seen.violations() == []
+
+
+@pytest.mark.parametrize(
+    ("role", "organisation"), [("compliance", "acme"), ("platform_admin", "*"), ("compliance", "*")]
+)
+async def test_no_page_of_compliance_leads_to_one_that_is_closed_to_its_reader(
+    acme: Listener, role: Role, organisation: str
+) -> None:
+    """Evidence of two duties, and the button for a pack, ended at "No role of yours opens this"."""
+    async with person(acme, "cora") as cora:
+        await chosen(cora, "cert-in", "dpdp", "gdpr", "hipaa", "iso27001", "rbi", "soc2")
+    await seeding.person(acme, "petra", role, organisation)
+    async with browsing(acme) as petra:
+        await petra.sign_in_as("petra", seeding.PASSWORD)
+        for page in ("/o/acme/compliance", AT):
+            _, text = await petra.send("GET", page)
+            main = text.partition("<main")[2]
+            ways = {way for way in re.findall(r'href="(/[^"#?]*)', main) if "/static/" not in way}
+            assert len(ways) > 5
+            for way in sorted(ways):
+                answer, _ = await petra.send("GET", way)
+                assert answer.status != 403, (page, way)
