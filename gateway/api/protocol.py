@@ -8,10 +8,9 @@ where both mean the same (decision 0013).
 """
 
 import asyncio
-import re
 import socket
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import (
@@ -23,6 +22,8 @@ from uvicorn.protocols.http.httptools_impl import (
 from gateway.api.crowd import Crowd, connections_permitted
 from gateway.api.deadlines import Deadlines
 from gateway.api.exchange import LINE
+from gateway.api.morsels import WHOLE_BYTES, morsel_bytes
+from gateway.api.one_meaning import TRAILERS, framing, not_upgraded
 from gateway.configuration.settings import Limits
 
 
@@ -51,32 +52,6 @@ key fills the memory. No client that we know sends even a second one.
 _OVER_TCP = (socket.AF_INET, socket.AF_INET6)
 _UNREAD_MS: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
 """The kernel's own time for that (Linux, tcp(7)); elsewhere there is none."""
-_ENCODING = b"transfer-encoding"
-_HEAD_END = b"\r\n\r\n"
-_UPGRADE = re.compile(rb"\r\n[Uu]pgrade:[^\r\n]*")
-
-
-class _Unkept(list[tuple[bytes, bytes]]):
-    """Where trailers go: uvicorn would take them for headers of their request."""
-
-    def append(self, header: tuple[bytes, bytes]) -> None:
-        """Forget it; a stranger may send any number."""
-
-
-_TRAILERS: Final = _Unkept()
-
-
-def not_upgraded(data: bytes) -> bytes:
-    """What was read of a request's head, without an offer to speak another protocol.
-
-    Java's own client makes one (`h2c`) in the first request of a connection in the clear. Nothing
-    here takes any, and the parser would stop behind the head, before the body.
-    """
-    end = data.find(_HEAD_END)
-    end = len(data) if end < 0 else end
-    if data.find(b"pgrade:", 0, end) < 0:
-        return data
-    return _UPGRADE.sub(b"", data[:end]) + data[end:]
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -89,9 +64,15 @@ class BoundedProtocol(HttpToolsProtocol):
     crowd: ClassVar[Crowd]
 
     _head_bytes = 0
+    _unwanted_bytes = 0
+    """Of a body behind its answer."""
     _is_head_complete = False
     _is_read_short = False
     _is_in_body = False
+    _is_in_chunks = False
+    _ahead = b""
+    """What was read of a body in chunks and not looked at."""
+    _turn: asyncio.Handle | None = None
     _taking: asyncio.TimerHandle | None = None
     """Runs while there is much that the caller has not taken."""
     _timer: asyncio.TimerHandle | None = None
@@ -114,6 +95,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         self._stop_taking()
+        self._ahead = b""
+        if self._turn is not None:
+            self._turn.cancel()
         self.resting.remove(self)
         self.crowd.leave(self)
         super().connection_lost(exc)
@@ -150,6 +134,28 @@ class BoundedProtocol(HttpToolsProtocol):
             self._taking = None
 
     def data_received(self, data: bytes) -> None:
+        if self._ahead or (self._is_in_chunks and len(data) > WHOLE_BYTES):
+            self._ahead += data
+            if self._turn is None:
+                self._go_on()
+        else:
+            self._look_at(data)
+
+    def _go_on(self) -> None:
+        """Look at a morsel of what was read; others have their turn before the next."""
+        self._turn = None
+        length_bytes = morsel_bytes(self._ahead)
+        piece, self._ahead = self._ahead[:length_bytes], self._ahead[length_bytes:]
+        self._look_at(piece)
+        if self.transport.is_closing():
+            self._ahead = b""
+        elif self._ahead:
+            self.transport.pause_reading()
+            self._turn = self.loop.call_soon(self._go_on)
+        elif not self.flow.read_paused:
+            self.transport.resume_reading()
+
+    def _look_at(self, data: bytes) -> None:
         self._is_read_short = len(data) <= self.limits.header_bytes_max
         if not self._is_in_body:
             data = not_upgraded(data)
@@ -222,15 +228,19 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._is_head_complete = False
-        self._head_bytes = 0
+        self._head_bytes = self._unwanted_bytes = 0
         super().on_message_begin()
 
     def on_body(self, body: bytes) -> None:
         self._head_bytes = 0
         super().on_body(body)
+        if self.cycle.response_complete:
+            self._unwanted_bytes += len(body)
+            if self._unwanted_bytes > self.limits.body_bytes_max:
+                self.transport.close()
 
     def on_message_complete(self) -> None:
-        self._is_in_body = False
+        self._is_in_body = self._is_in_chunks = False
         if self._timer is not None:
             self._stop_timer()
         super().on_message_complete()
@@ -247,7 +257,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_in_body = True
         scope: dict[str, object] = self.scope  # type: ignore[assignment]
         super().on_headers_complete()
-        self.headers = _TRAILERS
+        self.headers = TRAILERS
         # The application's task has been made and not yet run.
         scope[LINE] = CallerLine(self, self.cycle)
 
@@ -261,19 +271,9 @@ class BoundedProtocol(HttpToolsProtocol):
             raise ValueError("the request's head is too long")
 
     def _check_form(self) -> None:
-        """Refuse a head in which a server in front may see another request (RFC 9112 §3.2, §6.1).
-
-        Two lengths, and a length beside an encoding, the parser refuses by itself.
-        """
-        version = self.parser.get_http_version()
-        names = [name for name, _ in self.headers]
-        hosts = names.count(b"host")
-        is_one = hosts == 1 if version == "1.1" else version == "1.0" and hosts <= 1
-        if is_one and _ENCODING in names:
-            codings = [value.lower() for name, value in self.headers if name == _ENCODING]
-            is_one = version == "1.1" and codings == [b"chunked"]
-        # A fragment belongs into no request: here the path ends before it, elsewhere it may not.
-        if not is_one or b"#" in self.url or len(self.pipeline) >= PIPELINED_MAX:
+        ends = framing(self.parser.get_http_version(), self.headers, self.url)
+        self._is_in_chunks = ends == "chunks"
+        if not ends or len(self.pipeline) >= PIPELINED_MAX:
             raise ValueError("the request's head has no one meaning, or too many wait before it")
 
     def _stop_timer(self) -> None:

@@ -1,0 +1,20 @@
+"""How much of a body in chunks is looked at in one go.
+
+The parser calls for each chunk, and a chunk may have one byte: a read of 256 KB can hold forty
+thousand. Whoever sent such, with or without a key, had a worker do little else.
+"""
+
+from typing import Final
+
+
+WHOLE_BYTES: Final = 4096
+"""What is no more than this is looked at as it came."""
+LINES_MAX: Final = 1000
+"""How many ends of lines are looked at before others have their turn; a chunk has two."""
+_LINE_END: Final = b"\r\n"
+
+
+def morsel_bytes(data: bytes) -> int:
+    """How much of what was read to look at now: about `LINES_MAX` lines of it."""
+    lines = data.count(_LINE_END)
+    return len(data) if lines <= LINES_MAX else max(len(data) * LINES_MAX // lines, WHOLE_BYTES)

@@ -1,0 +1,52 @@
+"""What a request's head means, and whether a server in front of us may have read another in it."""
+
+import re
+from collections.abc import Sequence
+from typing import Final, Literal
+
+
+Framing = Literal["", "length", "chunks"]
+
+_ENCODING: Final = b"transfer-encoding"
+_HEAD_END: Final = b"\r\n\r\n"
+_UPGRADE: Final = re.compile(rb"\r\n[Uu]pgrade:[^\r\n]*")
+
+
+class _Unkept(list[tuple[bytes, bytes]]):
+    """Where trailers go: uvicorn would take them for headers of their request."""
+
+    def append(self, header: tuple[bytes, bytes]) -> None:
+        """Forget it; a stranger may send any number."""
+
+
+TRAILERS: Final = _Unkept()
+
+
+def not_upgraded(data: bytes) -> bytes:
+    """What was read of a request's head, without an offer to speak another protocol.
+
+    Java's own client makes one (`h2c`) in the first request of a connection in the clear. Nothing
+    here takes any, and the parser would stop behind the head, before the body.
+    """
+    end = data.find(_HEAD_END)
+    end = len(data) if end < 0 else end
+    if data.find(b"pgrade:", 0, end) < 0:
+        return data
+    return _UPGRADE.sub(b"", data[:end]) + data[end:]
+
+
+def framing(version: str, headers: Sequence[tuple[bytes, bytes]], url: bytes) -> Framing:
+    """How a body behind a head ends, where every server reads the same in it (RFC 9112 §3.2, §6.1).
+
+    Empty where one might not. Two lengths, and a length beside an encoding, the parser refuses by
+    itself.
+    """
+    names = [name for name, _ in headers]
+    hosts = names.count(b"host")
+    # A fragment belongs into no request: here the path ends before it, elsewhere it may not.
+    if not (hosts == 1 if version == "1.1" else version == "1.0" and hosts <= 1) or b"#" in url:
+        return ""
+    if _ENCODING not in names:
+        return "length"
+    codings = [value.lower() for name, value in headers if name == _ENCODING]
+    return "chunks" if version == "1.1" and codings == [b"chunked"] else ""
