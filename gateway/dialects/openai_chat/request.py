@@ -34,7 +34,8 @@ INCLUDE_USAGE = b'{"include_usage":true}'
 NEWER, OLDER = "max_completion_tokens", "max_tokens"
 """Names of the limit; reasoning models at OpenAI refuse the older one."""
 _WORDS: Final = frozenset({"text", "refusal"})
-_WORDS_FIELDS: Final = 2
+_OF_WORDS: Final = frozenset({*_WORDS, "type", "cache_control", "prompt_cache_breakpoint"})
+"""What a part of words says of itself; everything else is looked at."""
 _REQUIRED_OF_PART = {"text": "text", "refusal": "refusal", "image_url": "image_url", "file": "file"}
 """What a part of each kind holds; without it, it would be told of as something that is not text."""
 
@@ -119,7 +120,7 @@ def _attachments(
                     place = f"messages[{index}].content[{position}]"
                     check_part(told, place)
                     destinations += in_part(told, place)
-                elif len(told) > _WORDS_FIELDS:
+                elif not _OF_WORDS.issuperset(told):
                     _check_words(told, f"messages[{index}].content[{position}]")
                 images += kind == "image"
                 documents += kind == "document"
