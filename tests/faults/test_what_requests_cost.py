@@ -153,7 +153,20 @@ class Asked:
         async with asyncio.timeout(20):
             while self.gateway.plane.budget_left(("org:acme",)) != left:
                 await asyncio.sleep(0.01)
+        assert self._counted() == {
+            name: sum(each.cost_microusd for each in everything if each.target == name)
+            for name in {each.target for each in everything if each.target}
+        }
         return outcome
+
+    def _counted(self) -> dict[str, int]:
+        """What the worker's own counters have, by target."""
+        return {
+            sample.labels["target"]: round(sample.value)
+            for family in self.gateway.plane.metrics.requests.collect()
+            for sample in family.samples
+            if sample.name == "gatewright_cost_microusd_total"
+        }
 
     def _check(self, attempt: Attempt) -> None:
         moment = self._met[attempt.target]
