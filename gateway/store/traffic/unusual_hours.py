@@ -22,7 +22,8 @@ from gateway.store.speech import insert_into
 HourKind = Literal["team", "key"]
 KINDS: Final[tuple[HourKind, ...]] = get_args(HourKind)
 CLAIM_US: Final = 60_000_000
-DUE_MAX: Final = 100
+DUE_MAX: Final = 5
+"""No more are claimed at once than are tried, ten seconds each, before the claims are over."""
 TOLD_US: Final = 24 * HOUR_US
 """Later than that a web hook is not told of an hour: it may be a new one, which asks for none."""
 LOOKED_AT_MAX: Final = 300

@@ -372,6 +372,16 @@ def test_a_month_costs_what_it_did_and_the_mean_of_each_weekday_for_what_is_left
     assert forecast({today: 5000}, date(2027, 1, 31)).days_left == 0
 
 
+def test_on_a_months_first_day_nothing_is_spent_but_todays_and_all_of_it_is_to_come() -> None:
+    """A day of 23 or 25 hours is a day."""
+    today = date(2026, 11, 1)
+    by_day = {today - timedelta(days=back): 1000 for back in range(1, 40)} | {today: 400}
+    found = forecast(by_day, today)
+
+    assert (found.spent_microusd, found.expected_microusd, found.days_left) == (400, 30_000, 29)
+    assert forecast(by_day | {today: 5000}, today).expected_microusd == 5000 + 29_000
+
+
 def test_a_weekday_costs_what_that_weekday_did_since_there_is_anything() -> None:
     today = date(2027, 1, 16)
     first = today - timedelta(days=9)

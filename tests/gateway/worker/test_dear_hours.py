@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from gateway.audit.projection import ProjectedRecord
 from gateway.clock import StoppedClock
+from gateway.drift.hours import Judged
 from gateway.identity import Peppers
 from gateway.money.alerting import Alerting, hour_message
 from gateway.store.engine import Database, open_database
@@ -229,3 +230,22 @@ async def test_what_was_found_is_kept_for_more_than_a_year_and_then_forgotten(wo
     world.clock.advance(40 * 24 * 3600)
     await world.watch.tend()
     assert await world.names() == []
+
+
+async def test_two_workers_before_a_slow_web_hook_tell_of_each_hour_once(world: World) -> None:
+    """What one had claimed was given up after a minute, while it still waited for its turn."""
+    now_us = world.clock.utc_us()
+    judged = Judged(9, 1, 1, 2, 4)
+    for number in range(12):
+        await world.found.put("acme", now_us, "team", f"team{number:02d}", judged)
+
+    class Slow(Hook):
+        async def post(self, body: bytes, about: str = "") -> bool:
+            world.clock.advance(10.0)
+            await Alerting(world.found, world.hook, hour_message).perform()
+            return await world.hook.post(body, about)
+
+    await Alerting(world.found, Slow(), hour_message).perform()
+    assert sorted(each["account"] for each in world.hook.told) == [
+        f"ws:acme/team{number:02d}" for number in range(12)
+    ]
