@@ -104,6 +104,7 @@ class AlertTable:
             columns.claimed_us <= now_us - CLAIM_US,
             columns.limit_microusd > 0,
         )
+        query = query.order_by(columns.account, columns.window_start_us, columns.percent)
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).all()
         found = []
