@@ -15,6 +15,7 @@ from gateway.money.budgets import (
     end_user_subject,
 )
 from gateway.store.engine import Database
+from gateway.store.money import leases
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
 from tests.gateway.store.money.ledgers import started
@@ -91,6 +92,28 @@ async def test_a_changed_limit_holds_for_end_users_who_are_known_already(
     assert not await admitted(ledger, "ann", 51)
     assert await admitted(ledger, "ann", 50)
     await ledger.close()
+
+
+async def test_who_is_on_their_way_while_a_limit_changes_pays_and_a_worker_holds_no_strangers(
+    table: LeaseTable, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "_NAMES_MAX", 2)
+    await table.set_limit(Limit(EACH, 100, "day"))
+    ledger, other = await started(table, clock), await started(table, clock, "w2")
+    assert await admitted(other, "stranger", 1)
+    users = [f"u{number}" for number in range(5)]
+    held = [await ledger.reserve(path(user), 60) for user in users]
+    await table.set_limit(Limit(EACH, 90, "day"))
+    await ledger.refresh()
+
+    assert len(ledger._held.by_key) == len(users)
+    for reservation in held:
+        ledger.settle(reservation, 50)
+    await ledger.close()
+    await other.close()
+    found = await rows(table)
+    assert found.pop("user:acme/stranger") == (1, 0)
+    assert found == {f"user:acme/{user}": (50, 0) for user in users}
 
 
 async def test_without_a_limit_end_users_leave_no_trace(

@@ -188,6 +188,44 @@ async def test_whoever_leaves_takes_along_what_is_over_of_others_and_nothing_els
     assert await world.known(world.money, ["a"]) == set()
 
 
+async def test_of_each_budget_comes_back_what_was_held_of_that_one(world: World) -> None:
+    for limit in (Limit(PATH[3], LIMIT), Limit(ORG[0], LIMIT, "day")):
+        await world.table.set_limit(limit)
+    await world.first.refresh()
+    await world.money.note([stake_of(world.first, "a", await world.first.reserve(PATH, HELD))])
+    await world.first.reserve(PATH, 500)  # Under way when it crashed.
+    await world.killed()
+    rows = await world.table.budgets()
+    assert [(row.spent_microusd, row.leased_microusd) for row in rows] == [(500, 0)] * 3
+
+
+async def test_a_line_is_held_no_more_where_one_of_its_levels_was_taken(world: World) -> None:
+    await world.table.set_limit(Limit(PATH[3], LIMIT))
+    await world.first.refresh()
+    stake = stake_of(world.first, "a", await world.first.reserve(PATH, HELD))
+    await world.money.note([stake])
+    world.clock.advance(LEASE_S + 31)
+    assert await world.money.known([stake]) == {"a"}
+    other = ledger_on(world.table, world.clock, "w2")
+    await other.start()
+    other.release(await other.reserve(ORG, 5))
+    assert await world.money.known([stake]) == set()
+    await other.close()
+
+
+@pytest.mark.parametrize(("run", "start_us"), [("earlier", 0), ("this", 86_400_000_000)])
+async def test_what_another_run_or_another_window_held_does_not_come_back_for_what_is_lost(
+    world: World, run: str, start_us: int
+) -> None:
+    """Such a note outlives its lease where the limit was removed, and set again since."""
+    holder = world.first.holder if run == "this" else LeaseHolder("w1", "earlier")
+    until_us = world.clock.utc_us() + 10**9
+    slices = ((BudgetKey(ORG[0], "total"), start_us),)
+    await world.money.note([Stake("old", holder, HELD, until_us, slices)])
+    await world.first.reserve(PATH, 500)
+    assert await world.killed() == (500, 0)
+
+
 async def test_what_was_held_in_a_day_that_is_over_is_not_missed(world: World) -> None:
     await world.table.set_limit(Limit(ORG[0], LIMIT, "day"))
     await world.first.refresh()
