@@ -453,6 +453,18 @@ async def test_another_kind_of_window_stands_beside_the_first_and_starts_with_no
     assert [budget.limit.window for budget in await table.budgets()] == ["month"]
 
 
+async def test_a_limit_that_is_removed_is_that_of_one_account_in_one_kind_of_window(
+    table: LossyTable,
+) -> None:
+    windows: tuple[WindowKind, ...] = ("day", "month")
+    for account in (ORG[0], PATH[3]):
+        for window in windows:
+            await table.set_limit(Limit(account, 100, window))
+    await table.remove_limit(ORG[0], "day")
+    kept = {budget.limit.key for budget in await table.budgets()}
+    assert kept == {(ORG[0], "month"), (PATH[3], "day"), (PATH[3], "month")}
+
+
 async def test_an_overrun_of_one_worker_is_heard_by_the_others(
     table: LossyTable, clock: StoppedClock
 ) -> None:
