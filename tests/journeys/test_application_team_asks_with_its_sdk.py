@@ -19,6 +19,8 @@ from tests.upstreams import Answer
 
 pytestmark = pytest.mark.anyio
 
+CHOSEN = ["auto", "auto:cheap", "auto:quality", "auto:in-house"]
+"""Names under which the shipped policy chooses."""
 QUESTION: Any = [{"role": "user", "content": "What does a receipt prove?"}]
 
 
@@ -142,7 +144,7 @@ async def test_both_sdks_list_the_models_of_a_key(gateway: RunningGateway) -> No
         also = [model.id async for model in claude.models.list()]
         one = await claude.models.retrieve(CLAUDE_TARGET)
 
-    assert names == also == ["auto", ENGINE_TARGET, CLAUDE_TARGET]
+    assert names == also == [*CHOSEN, ENGINE_TARGET, CLAUDE_TARGET]
     assert one.id == CLAUDE_TARGET
 
 
@@ -157,8 +159,8 @@ async def test_anthropics_sdk_gets_models_in_pages_of_the_length_it_asks_for(
         with pytest.raises(anthropic.BadRequestError, match="no such model"):
             await claude.models.list(after_id=GPT_TARGET)
 
-    assert ([model.id for model in first.data], first.has_more) == (["auto", ENGINE_TARGET], True)
-    assert every == ["auto", ENGINE_TARGET, CLAUDE_TARGET]
+    assert ([model.id for model in first.data], first.has_more) == (CHOSEN[:2], True)
+    assert every == [*CHOSEN, ENGINE_TARGET, CLAUDE_TARGET]
     assert ([model.id for model in before.data], before.has_more) == ([ENGINE_TARGET], True)
 
 
