@@ -82,6 +82,10 @@ def budgets() -> None:
     """
 
 
+def _each(window: WindowKind) -> str:
+    return "in total" if window == "total" else f"a {window}"
+
+
 @budgets.command("set")
 @config_option
 @click.argument("account", type=ACCOUNT)
@@ -103,7 +107,7 @@ async def set_limit(
         limit = Limit(account, limit_microusd, window)
         await LeaseTable(database, SystemClock()).set_limit(limit, was)
         await say_if_nobodys(database, account, "limits")
-    click.echo(f"{account}: {limit_microusd} micro-dollars a {window}")
+    click.echo(f"{account}: {limit_microusd} micro-dollars {_each(window)}")
 
 
 @budgets.command()
@@ -121,7 +125,7 @@ async def remove(
         raise Refused("--was is about one limit: name its --window")
     async with opened_budgets(config_file) as table:
         await table.remove_limit(account, window, was)
-    click.echo(f"{account}: unlimited" + (f" a {window}" if window else ""))
+    click.echo(f"{account}: unlimited" + (f" {_each(window)}" if window else ""))
 
 
 @budgets.command("zone")

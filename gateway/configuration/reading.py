@@ -34,6 +34,9 @@ def load_settings(file: Path, environment: Mapping[str, str] | None = None) -> S
     environment = os.environ if environment is None else environment
     try:
         text = file.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        reason = "there is no such file: name one with --config, or make one with `gatewright init`"
+        raise ConfigurationInvalid(str(file), "", reason) from error
     except OSError as error:
         raise ConfigurationInvalid(str(file), "", error.strerror or "cannot be read") from error
     except UnicodeDecodeError as error:

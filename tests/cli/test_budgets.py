@@ -32,6 +32,14 @@ def test_a_limit_is_monthly_unless_said_otherwise_and_can_be_changed(operator: O
     assert json.loads(line)["limit"] == limit
 
 
+def test_a_limit_in_total_is_said_in_words_that_make_sense(operator: Operator) -> None:
+    was_set = operator.config("budgets", "set", "org:acme", "9", "--window", "total")
+    removed = operator.config("budgets", "remove", "org:acme", "--window", "total")
+
+    assert was_set.output == "org:acme: 9 micro-dollars in total\n"
+    assert removed.output == "org:acme: unlimited in total\n"
+
+
 def test_a_day_a_month_and_a_total_stand_beside_each_other(operator: Operator) -> None:
     for window, limit in (("day", "10"), ("month", "200"), ("total", "1000")):
         operator.config("budgets", "set", "org:acme", limit, "--window", window)

@@ -337,3 +337,10 @@ def test_the_configuration_can_be_named_by_the_environment(
     monkeypatch.setenv("GATEWRIGHT_CONFIG", str(operator.config_file))
 
     assert operator.types("config", "check").status == 0
+
+
+def test_who_names_no_configuration_is_told_how(newcomer: Operator) -> None:
+    ended = newcomer.config("config", "check")
+
+    said = "there is no such file: name one with --config, or make one with `gatewright init`"
+    assert (ended.status, ended.errors) == (2, f"gatewright: {newcomer.config_file}: {said}\n")
