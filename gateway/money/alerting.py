@@ -1,7 +1,7 @@
 """Tells operators by web hook of used-up budgets, drifts and dear hours; each alert once."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -10,6 +10,10 @@ from gateway.money.budgets import level_of
 from gateway.telemetry import Event, logger
 
 
+CLAIM_US: Final = 60_000_000
+"""Whoever claimed an alert and has not sent it by then gives it up to others."""
+AT_ONCE: Final = 5
+"""No more are claimed at once than are tried, ten seconds each, before the claims are over."""
 _ROUNDS_MAX = 20
 """So often it is asked at once what is due: who claims little at a time has more of it."""
 

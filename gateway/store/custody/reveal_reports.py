@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from sqlalchemy import ColumnElement, func, select, update
 
 from gateway.clock import SECOND_US, Clock
+from gateway.money.alerting import AT_ONCE, CLAIM_US
 from gateway.store.custody.orders import REVEAL_MINUTES_MAX
 from gateway.store.engine import Database
 from gateway.store.schema.custody import reveal_reports
@@ -21,8 +22,6 @@ from gateway.store.schema.tables import organisations
 from gateway.store.speech import insert_into
 
 
-CLAIM_US: Final = 60_000_000
-"""Whoever claimed a report and is not done with it by then gives it up to others."""
 SENT_US: Final = 7 * 86_400_000_000
 """Later than that a report is not sent: a new web hook asks for no old weeks."""
 SETTLED_US: Final = (REVEAL_MINUTES_MAX + 5) * 60_000_000
@@ -33,7 +32,6 @@ SHOWN_MAX: Final = 53
 SKEW_US: Final = 5 * 60_000_000
 """Workers' clocks are this close; a report from further ahead was made before its week was over."""
 _HALF_WEEK_US: Final = SENT_US // 2
-_AT_ONCE: Final = 100
 _T = reveal_reports.c
 
 
@@ -142,7 +140,7 @@ class RevealReports:
         now_us = self._clock.utc_us()
         late = (_T.made_us > now_us - SENT_US) & (_T.sent_us == 0)
         late &= _T.claimed_us <= now_us - CLAIM_US
-        query = select(reveal_reports).where(late).order_by(_T.since_us).limit(_AT_ONCE)
+        query = select(reveal_reports).where(late).order_by(_T.since_us).limit(AT_ONCE)
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
         found = []

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, and_, delete, exists, insert, not_, or_, s
 from sqlalchemy.exc import IntegrityError
 
 from gateway.clock import DAY_US, Clock
+from gateway.money.alerting import AT_ONCE, CLAIM_US
 from gateway.money.budgets import BudgetKey, WindowKind, window_end_us
 from gateway.store.engine import Database
 from gateway.store.money.leases import LeaseTable
@@ -19,10 +20,6 @@ from gateway.store.money.slices import Budget, roll
 from gateway.store.schema.tables import budget_alerts, budgets
 
 
-CLAIM_US = 60_000_000
-"""Whoever claimed an alert and has not sent it by then gives it up to others."""
-AT_ONCE: Final = 5
-"""No more are claimed at once than are tried, ten seconds each, before the claims are over."""
 NEWS_US: Final = DAY_US
 """So long after a window's end it is still found out that a share of it was used up."""
 TRIED_US: Final = 7 * DAY_US

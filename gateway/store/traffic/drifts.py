@@ -16,6 +16,7 @@ from gateway.clock import Clock
 from gateway.drift.judging import Verdict
 from gateway.drift.profiles import Kind
 from gateway.errors import RequestInvalid
+from gateway.money.alerting import AT_ONCE, CLAIM_US
 from gateway.store.engine import Database
 from gateway.store.schema.profiles import drifts
 
@@ -23,7 +24,6 @@ from gateway.store.schema.profiles import drifts
 DriftState = Literal["suspected", "open", "ended", "accepted"]
 CALM_LEAST: Final = 6
 """So many times in a row nothing has to be seen of a drift until it is over."""
-CLAIM_US: Final = 60_000_000
 _LASTING: Final = ("suspected", "open")
 _D = drifts.c
 
@@ -160,7 +160,7 @@ class DriftTable:
         """Drifts that no web hook was told of; see `gateway.money.alerting.Alerts`."""
         now_us = self._clock.utc_us()
         untold = (_D.state == "open") & (_D.told_us == 0) & (_D.claimed_us <= now_us - CLAIM_US)
-        found = await self._found(select(drifts).where(untold).order_by(_D.found_us).limit(100))
+        found = await self._found(select(drifts).where(untold).order_by(_D.found_us).limit(AT_ONCE))
         return [each for each in found if await self._claimed(each, now_us)]
 
     async def sent(self, alert: Drift) -> None:

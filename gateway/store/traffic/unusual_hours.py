@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, FromClause, and_, delete, func, select, up
 
 from gateway.clock import HOUR_US, Clock
 from gateway.drift.hours import Judged
+from gateway.money.alerting import AT_ONCE, CLAIM_US
 from gateway.store.engine import Database
 from gateway.store.schema.rollup import rollup_cursors, traffic_hours
 from gateway.store.schema.tables import organisations, virtual_keys
@@ -21,9 +22,6 @@ from gateway.store.speech import insert_into
 
 HourKind = Literal["team", "key"]
 KINDS: Final[tuple[HourKind, ...]] = get_args(HourKind)
-CLAIM_US: Final = 60_000_000
-DUE_MAX: Final = 5
-"""No more are claimed at once than are tried, ten seconds each, before the claims are over."""
 TOLD_US: Final = 24 * HOUR_US
 """Later than that a web hook is not told of an hour: it may be a new one, which asks for none."""
 LOOKED_AT_MAX: Final = 300
@@ -180,7 +178,7 @@ class UnusualHours:
         is_fresh = _U.hour_us > now_us - HOUR_US - TOLD_US
         untold = and_(_U.told_us == 0, _U.claimed_us <= now_us - CLAIM_US, is_fresh)
         found = await self._read(
-            select(unusual_hours).where(untold).order_by(_U.hour_us).limit(DUE_MAX)
+            select(unusual_hours).where(untold).order_by(_U.hour_us).limit(AT_ONCE)
         )
         return [each for each in found if await self._claimed(each, now_us)]
 

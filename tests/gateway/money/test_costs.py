@@ -10,6 +10,7 @@ from gateway.audit.reckoning import OpenIntent, closing
 from gateway.clock import StoppedClock
 from gateway.configuration.sections import CurrencySettings
 from gateway.errors import RequestInvalid
+from gateway.money.alerting import CLAIM_US
 from gateway.money.budgets import Limit, window_end_us
 from gateway.money.costs import (
     CostRow,
@@ -22,7 +23,7 @@ from gateway.money.costs import (
 from gateway.price import Price
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
-from gateway.store.money.alerts import CLAIM_US, KEPT_US, AlertTable
+from gateway.store.money.alerts import KEPT_US, AlertTable
 from gateway.store.money.dimensions import DIMENSIONS
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable

@@ -11,11 +11,11 @@ from gateway.audit.projection import ProjectedRecord
 from gateway.clock import StoppedClock
 from gateway.drift.hours import Judged
 from gateway.identity import Peppers
-from gateway.money.alerting import Alerting, hour_message
+from gateway.money.alerting import CLAIM_US, Alerting, hour_message
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.keys import KeyStore, NewKey, Place
-from gateway.store.traffic.unusual_hours import CLAIM_US, UnusualHours
+from gateway.store.traffic.unusual_hours import UnusualHours
 from gateway.types import AuditRecord, Usage
 from gateway.worker.dear_hours import HourWatch, hour_watch
 

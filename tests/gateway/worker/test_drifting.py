@@ -15,6 +15,8 @@ from gateway.audit.memory import MemoryAuditLog
 from gateway.clock import DAY_US, HOUR_US
 from gateway.configuration.sections import DriftSettings, InspectionSettings
 from gateway.dialects.registry import DIALECTS
+from gateway.drift.judging import Verdict
+from gateway.drift.profiles import Kind
 from gateway.errors import AuditUnavailable
 from gateway.inspection import Inspector
 from gateway.metrics import Metrics
@@ -261,3 +263,23 @@ async def test_who_watches_no_profiles_has_no_such_duty(world: Watched) -> None:
         return len(made)
 
     assert (duties(DriftSettings(enabled=False)), duties(DriftSettings())) == (0, 1)
+
+
+async def test_two_workers_before_a_slow_web_hook_tell_of_each_drift_once(world: Watched) -> None:
+    """What one had claimed was given up after a minute, while it still waited for its turn."""
+    drifted = Verdict("drifted")
+    for number in range(12):
+        seen: tuple[str, Kind, str] = ("acme", "prompts", f"model{number:02d}")
+        suspected = await world.table.look(None, seen, drifted, world.start_us, "")
+        await world.table.look(suspected, seen, drifted, world.start_us, "")
+
+    class Slow(Hook):
+        async def post(self, body: bytes, about: str = "") -> bool:
+            world.clock.advance(10.0)
+            await Alerting(world.table, world.hook, drift_message).perform()
+            return await world.hook.post(body, about)
+
+    await Alerting(world.table, Slow(), drift_message).perform()
+    assert sorted(each["scope"] for each in world.hook.told) == [
+        f"model{number:02d}" for number in range(12)
+    ]

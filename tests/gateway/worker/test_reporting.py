@@ -14,6 +14,7 @@ from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.projection import ProjectedRecord
 from gateway.clock import StoppedClock
 from gateway.errors import AuditUnavailable
+from gateway.money.alerting import Alerting
 from gateway.oversight.deeds import Deeds
 from gateway.store.custody.orders import Custody
 from gateway.store.custody.reveal_reports import RevealReports, weeks_before
@@ -21,7 +22,7 @@ from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.schema.tables import organisations
 from gateway.types import AuditRecord, Receipt
-from gateway.worker.reporting import ACTION, RevealReporting
+from gateway.worker.reporting import ACTION, RevealReporting, report_message
 
 
 pytestmark = pytest.mark.anyio
@@ -372,3 +373,26 @@ def test_weeks_begin_on_monday_at_midnight_where_the_organisation_is(zone: str) 
     for week in weeks:
         start = datetime.fromtimestamp(week.since_us / 1e6, ZoneInfo(zone))
         assert (start.weekday(), start.hour, start.minute) == (0, 0, 0)
+
+
+async def test_two_workers_before_a_slow_web_hook_send_each_report_once(world: World) -> None:
+    """What one had claimed was given up after a minute, while it still waited for its turn."""
+    names = [f"org{number:02d}" for number in range(12)]
+    async with world.database.writing() as connection:
+        rows = [
+            {"name": name, "title": "", "created_us": BEGIN_US, "time_zone": "UTC"}
+            for name in names
+        ]
+        await connection.execute(organisations.insert(), rows)
+    world.clock.advance(5 * DAY_S)
+    log = world.logs[0]
+    await RevealReporting(world.database, world.sink, Deeds(log, world.clock), world.clock).tend()
+
+    class Slow(Hook):
+        async def post(self, body: bytes, about: str = "") -> bool:
+            world.clock.advance(10.0)
+            await Alerting(world.reports, world.hook, report_message).perform()
+            return await world.hook.post(body, about)
+
+    await Alerting(world.reports, Slow(), report_message).perform()
+    assert sorted(each["organisation"] for each in world.hook.told) == ["acme", *names]

@@ -8,10 +8,10 @@ import pytest
 from msgspec import Struct
 
 from gateway.clock import DAY_US, StoppedClock
-from gateway.money.alerting import Alerting
+from gateway.money.alerting import CLAIM_US, Alerting
 from gateway.money.budgets import BudgetKey, Limit, WindowKind
 from gateway.store.engine import Database
-from gateway.store.money.alerts import CLAIM_US, AlertTable, BudgetAlerts
+from gateway.store.money.alerts import AlertTable, BudgetAlerts
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import Claim, LeaseHolder
 
