@@ -225,7 +225,7 @@ def test_a_database_that_is_none_is_refused_with_the_drivers_reason(
         path.mkdir()
     else:
         path.write_text(instead)
-    said = f"gatewright: the database does not answer: {why}: {path}\n"
+    said = f"gatewright: the database does not answer: database.url: {path}: {why}\n"
     commands = (("keys", "list"), ("database", "migrate"), ("policy", "versions"))
     for command in (*commands, ("budgets", "set", "org:acme", "5")):
         ended = operator.config(*command)

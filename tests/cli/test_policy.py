@@ -348,7 +348,7 @@ def test_the_tables_of_the_configuration_are_inspected_with(operator: Operator) 
 def test_with_a_configuration_that_is_wrong_the_file_is_named(newcomer: Operator) -> None:
     ended = _explain(newcomer, {}, "--config", newcomer.folder / "none.toml")
 
-    assert (ended.status, "none.toml: No such file" in ended.errors) == (2, True)
+    assert (ended.status, "none.toml: there is no such file" in ended.errors) == (2, True)
 
 
 def test_documents_that_decide_the_same_are_not_called_the_same(newcomer: Operator) -> None:

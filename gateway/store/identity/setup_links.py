@@ -81,6 +81,10 @@ class SetupLinks:
         }
         try:
             async with self._database.writing() as connection:
+                # All of them in one order, since all end: two with a link each do not wait for the
+                # other's.
+                digests = select(setup_links.c.digest).order_by(setup_links.c.digest)
+                await connection.execute(digests.with_for_update())
                 await self._require(connection, code)
                 # Whoever deletes it has it: of two who are as fast, one finds nothing.
                 gone = delete(setup_links).where(setup_links.c.digest == _digest(code))
