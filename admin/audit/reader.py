@@ -2,17 +2,19 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
+from admin.audit.changes import Change, changes_of, decoded
 from admin.audit.groups import LANES, Group, Lanes, grouped, lanes_of, named_in
 from admin.services import Services
 from admin.traffic.asked import Asked
 from admin.traffic.reader import Choice, choices_of, keys_named
 from gateway.audit.export import export_line
 from gateway.oversight.deeds import OPERATORS
+from gateway.oversight.searching import DEED, STAGE_OF_DEEDS
 from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.identity.views import SavedView, ViewStore
 from gateway.store.traffic.conditions import Search, Source
@@ -32,16 +34,7 @@ FACETS: Final = {
 }
 GATHERED_ROWS: Final = 2_000
 """Among so many of the newest rows groups and lanes are made."""
-_SHOWN_CHARS: Final = 160
 _ROWS_AT_ONCE: Final = 200
-
-
-class Change(Struct, frozen=True):
-    """One thing that a deed changed; empty texts are what was not there."""
-
-    name: str
-    before: str
-    after: str
 
 
 class Gathered(Struct, frozen=True):
@@ -130,7 +123,7 @@ class AuditRoom:
         records = await self._services.records.numbered(OPERATORS, numbers) if numbers else []
         return {
             (OPERATORS, each.sequence): named_in(
-                _decoded(each.projected.record.detail.get("after", ""))
+                decoded(each.projected.record.detail.get("after", ""))
             )
             for each in records
             if each.projected.raw_json
@@ -180,46 +173,18 @@ class AuditRoom:
         return {log: found.size if found else 0 for log, found in newest.items()}
 
 
-def changes_of(detail: Mapping[str, str]) -> tuple[Change, ...]:
-    """What is ordered, field by field, beside what was there; what stays the same is left out.
-
-    What was there and is not ordered anew is only shown where nothing is ordered at all.
-    """
-    before, after = (_decoded(detail.get(name, "")) for name in ("before", "after"))
-    if not (isinstance(before or {}, dict) and isinstance(after or {}, dict)):
-        return (Change("", _shown(before), _shown(after)),) if before != after else ()
-    was, ordered = before or {}, after or {}
-    return tuple(
-        Change(name, _shown(was.get(name)), _shown(ordered.get(name)))
-        for name in ordered or was
-        if was.get(name) != ordered.get(name)
-    )
-
-
 def merged_counts(counts: Sequence[Counts]) -> dict[str, tuple[tuple[str, int], ...]]:
     """The counts of several logs together."""
     merged: dict[str, Counter[str]] = {name: Counter() for name in FACETS}
     for each in counts:
         for name, values in each.of.items():
             merged[name].update(dict(values))
+    if STAGE_OF_DEEDS in merged["kind"]:
+        merged["kind"][DEED] = merged["kind"].pop(STAGE_OF_DEEDS)
     return {
         name: tuple(sorted(found.items(), key=lambda each: (-each[1], each[0])))
         for name, found in merged.items()
     }
-
-
-def _decoded(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text) if text else None
-    except msgspec.DecodeError:
-        return text  # Cut to fit into its record.
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return ""
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
 def _last(page: Page) -> Place:

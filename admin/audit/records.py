@@ -7,7 +7,7 @@ from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 
 from admin.access import needs
-from admin.audit.reader import changes_of
+from admin.audit.changes import changes_of
 from admin.evidence import EvidenceReader
 from admin.services import Services
 from admin.sign_in import READING

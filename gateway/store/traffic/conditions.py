@@ -9,7 +9,16 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 from sqlalchemy import ColumnElement, and_, literal_column, not_, or_
 
-from gateway.oversight.searching import ERROR, NONE, Filter, Term, moment_us, number_of
+from gateway.oversight.searching import (
+    DEED,
+    ERROR,
+    NONE,
+    STAGE_OF_DEEDS,
+    Filter,
+    Term,
+    moment_us,
+    number_of,
+)
 from gateway.store.schema.audit import audit_records
 from gateway.store.schema.audit_columns import IN_HOUSE
 from gateway.store.speech import DatabaseKind
@@ -122,7 +131,7 @@ def _one(term: Term, value: str, search: Search, kind: DatabaseKind) -> Conditio
         case "class":
             return _C.data_class == value.upper()
         case "kind":
-            return _C.stage == value
+            return _C.stage == (STAGE_OF_DEEDS if value == DEED else value)
     return {"id": _id, "route": _route, "pii": _label}[term.field](value)
 
 

@@ -5,7 +5,6 @@ import json
 import msgspec
 import pytest
 
-from admin.audit.reader import Change, changes_of
 from gateway.audit import offline
 from gateway.oversight.access import Grant
 from gateway.oversight.deeds import OPERATORS
@@ -41,6 +40,21 @@ async def test_all_kinds_of_records_stand_in_one_list_with_what_deeds_changed(
     answer, wrong = await browser.send("GET", f"{LIST}?q=kind:nothing")
     assert answer.status == 400
     assert "<mark>nothing</mark>" in wrong
+
+
+async def test_rows_facets_and_filters_call_a_deed_by_one_name(
+    world: World, browser: Browser
+) -> None:
+    _, page = await browser.send("GET", LIST)
+    facets = page.split('aria-label="Facets"')[1].split("</nav>")[0]
+    assert '<span class="cut">deed</span><span class="soft">2</span>' in facets
+    assert "admin</span>" not in facets.replace("admin-token</span>", "")
+    assert "kind%3Adeed" in facets
+    for word in ("deed", "admin"):
+        _, deeds = await browser.send("GET", f"{LIST}?q=kind:{word}")
+        assert deeds.count("<strong>budget.set</strong>") == 2, word
+        assert "outcome</span>" not in deeds.split("<tbody>")[1], word
+        assert "intent, outcome, deed" in deeds, word
 
 
 async def test_the_installations_own_list_is_for_who_may_read_everywhere(
@@ -118,23 +132,3 @@ async def test_views_of_the_explorer_are_not_those_of_traffic(
     _, page = await browser.send("GET", LIST)
     assert "The view deeds of a week was dropped." in page
     assert ">deeds of a week</a>" not in page
-
-
-def test_a_change_is_what_differs() -> None:
-    def changes(before: object, after: object) -> tuple[Change, ...]:
-        values = {"before": before, "after": after}
-        detail = {
-            name: msgspec.json.encode(value).decode()
-            for name, value in values.items()
-            if value is not None
-        }
-        return changes_of(detail)
-
-    assert changes({"a": 1, "b": 2}, {"a": 1, "b": 3}) == (Change("b", "2", "3"),)
-    assert changes(None, {"a": [1]}) == (Change("a", "", "[1]"),)
-    assert changes({"a": 1}, None) == (Change("a", "1", ""),)
-    assert changes([1], [2]) == (Change("", "[1]", "[2]"),)
-    assert changes(None, None) == ()
-    assert changes_of({"after": '{"a": "cut off…[cut]'}) == (
-        Change("", "", '{"a": "cut off…[cut]'),
-    )

@@ -117,10 +117,10 @@ def test_what_a_deed_was_done_to_is_found_among_its_words() -> None:
 async def test_the_explorer_shows_groups_of_what_the_filter_finds_and_keeps_the_filter(
     world: World, browser: Browser
 ) -> None:
-    _, page = await browser.send("GET", f"{LIST}?q=kind:admin&view=who")
+    _, page = await browser.send("GET", f"{LIST}?q=kind:deed&view=who")
     assert "Of all 2 records that match." in page
-    assert "kind%3Aadmin+actor%3Aadmin-token" in page
-    assert "kind%3Aadmin&amp;view=lanes" in page
+    assert "kind%3Adeed+actor%3Aadmin-token" in page
+    assert "kind%3Adeed&amp;view=lanes" in page
     assert '<input type="hidden" name="view" value="who">' in page
     _, page = await browser.send("GET", f"{LIST}?view=what")
     assert "budget org:acme" in page

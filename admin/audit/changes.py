@@ -1,0 +1,111 @@
+"""What a deed changed, field by field, in words. Pure.
+
+Deeds say what was there and what is ordered as plain values of any shape: an object, several of
+them, pairs such as roles with their organisations, or text that was cut to fit into its record.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+
+AS_IT_WAS: Final = "as it was"
+NOTHING: Final = "none"
+_SHOWN_CHARS: Final = 160
+
+
+class Change(Struct, frozen=True):
+    """One thing that a deed changed; empty texts are what was not there."""
+
+    name: str
+    before: str
+    after: str
+
+
+def changes_of(detail: Mapping[str, str]) -> tuple[Change, ...]:
+    """What is ordered, field by field, beside what was there; what stays the same is left out.
+
+    What was there and is not ordered anew is only shown where nothing is ordered at all, or where
+    it has another shape than what is ordered.
+    """
+    before, after = (decoded(detail.get(name, "")) for name in ("before", "after"))
+    was, ordered = _fields(before), _fields(after)
+    if was is None and ordered is None:
+        return _beside({"": before}, {"": after})
+    if was is None:
+        was_apart = _beside({AS_IT_WAS if ordered else "": before}, {})
+        return (*was_apart, *_beside({}, ordered or {}))
+    if ordered is None:
+        ordered = dict(_numbered(after))
+        return (*_beside(was, {}), *_beside({}, ordered))
+    return _beside(was, ordered)
+
+
+def decoded(text: str) -> Any:
+    """A value as a record keeps it; None where it keeps none."""
+    try:
+        return msgspec.json.decode(text) if text else None
+    except msgspec.DecodeError:
+        return text  # Cut to fit into its record.
+
+
+def _fields(value: object) -> dict[str, object] | None:
+    """The fields of an object, or of the only one in a list; None where it is something else."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if value is None:
+        return {}
+    return value if isinstance(value, dict) else None
+
+
+def _numbered(value: object) -> Iterator[tuple[str, object]]:
+    """Several objects each for itself; anything else as a whole."""
+    if isinstance(value, list) and all(isinstance(each, dict) for each in value):
+        yield from ((f"{number}", each) for number, each in enumerate(value, 1))
+    else:
+        yield "", value
+
+
+def _beside(was: Mapping[str, object], ordered: Mapping[str, object]) -> tuple[Change, ...]:
+    # Compared as they are said: a command orders as text what a page orders as a number.
+    said = {name: (_said(was.get(name)), _said(ordered.get(name))) for name in ordered or was}
+    return tuple(
+        Change(name, _cut(before), _cut(after))
+        for name, (before, after) in said.items()
+        if before != after
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
+
+
+def _said(value: object) -> str:
+    return "" if value is None else _words(value, ", ")
+
+
+def _words(value: object, between: str) -> str:
+    """In words: what is within a list or an object is said more closely than that itself."""
+    if isinstance(value, dict):
+        said = between.join(f"{name}: {_within(each)}" for name, each in value.items())
+        return said or NOTHING
+    if isinstance(value, list):
+        if any(isinstance(each, dict) for each in value):
+            between = "; "
+        return (
+            between.join(_words(each, " " if isinstance(each, list) else ", ") for each in value)
+            or NOTHING
+        )
+    if value is None:
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _within(value: object) -> str:
+    said = _words(value, ", ")
+    is_many = isinstance(value, dict | list) and len(value) > 1
+    return f"({said})" if is_many else said or NOTHING
