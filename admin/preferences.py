@@ -20,11 +20,12 @@ from babel.dates import (
     format_timedelta,
 )
 from babel.numbers import format_currency, format_decimal, format_percent
+from babel.units import format_unit
 from litestar import Request
 from markupsafe import Markup
 from msgspec import Struct
 
-from gateway.clock import SECOND_US
+from gateway.clock import DAY_US, SECOND_US
 from gateway.configuration.sections import CurrencySettings
 
 
@@ -42,6 +43,9 @@ KIBI: Final = 1_024
 FIRST_US: Final = -62_135_510_400_000_000
 LAST_US: Final = 253_402_214_400_000_000
 """The second day of the year 1, and the last of the year 9999: every zone has both."""
+COUNTED_DAYS_MIN: Final = 6
+COUNTED_DAYS_MAX: Final = 60
+"""A span of six days to two months is said in days."""
 WRITTEN_KEPT: Final = 8_192
 """So many numbers and amounts are kept as they were written last: pages repeat most of theirs."""
 
@@ -123,6 +127,10 @@ class Preferences(Struct, frozen=True):
             return f"{_decimal(round(duration_us / 1_000, 1), self.locale)} ms"
         if duration_us < 60 * SECOND_US:
             return f"{_decimal(round(duration_us / SECOND_US, 1), self.locale)} s"
+        days = round(duration_us / DAY_US)
+        if COUNTED_DAYS_MIN <= days <= COUNTED_DAYS_MAX:
+            # Weeks and months are too coarse for what is due by law: a month is 26 days to Babel.
+            return format_unit(days, "duration-day", locale=_locale(self.locale))
         return format_timedelta(duration_us // SECOND_US, locale=_locale(self.locale))
 
 

@@ -6,6 +6,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from admin.compliance.duties import ORGANISATIONAL
+from admin.preferences import Preferences
 from gateway.clock import DAY_US, HOUR_US
 
 
@@ -144,10 +145,9 @@ def _erasures(known: Known) -> Standing:
     if late:
         return Standing("open", f"{_many(late, 'case')} past the time that the law gives.")
     if known.cases:
-        soon = (min(known.cases) - known.now_us) // DAY_US
-        return Standing(
-            "look", f"{_many(len(known.cases), 'case')} open, due in {_many(soon, 'day')}."
-        )
+        # As the case's own page says it.
+        soon = Preferences().span(min(known.cases) - known.now_us)
+        return Standing("look", f"{_many(len(known.cases), 'case')} open, due in {soon}.")
     return Standing("met", f"No case is open; {done}.")
 
 

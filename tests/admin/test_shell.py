@@ -10,6 +10,7 @@ from sqlalchemy.engine import Engine
 
 from admin.interrupted import Draft, carried_in, is_own_path
 from admin.preferences import LOCALES, Preferences
+from gateway.clock import DAY_US
 from gateway.configuration.sections import CurrencySettings
 from gateway.oversight.access import Grant
 from gateway.secrets.secret import Secret
@@ -241,3 +242,13 @@ async def test_on_a_narrow_window_every_room_and_every_screen_of_it_can_be_reach
         assert box is not None, name
         assert box["x"] >= 0, name
         assert box["x"] + box["width"] <= width, name
+
+
+@pytest.mark.parametrize(
+    ("days", "said"),
+    [(1, "1 day"), (6, "6 days"), (7, "7 days"), (26, "26 days"), (30, "30 days"), (60, "60 days")],
+)
+def test_a_span_of_up_to_two_months_is_said_in_days(days: int, said: str) -> None:
+    assert Preferences().span(days * DAY_US) == said
+    assert Preferences().span(400 * DAY_US) == "1 year"
+    assert Preferences(locale="de_CH").span(30 * DAY_US) == "30 Tage"

@@ -52,6 +52,20 @@ async def states(browser: Browser, check: str) -> set[str]:
     }
 
 
+async def test_when_a_case_is_due_is_said_alike_wherever_it_stands(acme: Listener) -> None:
+    async with person(acme, "cora") as cora:
+        await chosen(cora, "gdpr")
+        cases = AT.replace("obligations", "erasures")
+        api = API.replace("obligations", "erasures")
+        answer, text = await cora.send("POST", api, body='{"ticket": "T-8", "law": "gdpr"}')
+        assert answer.status == 201, text
+        one = f"{cases}/{msgspec.json.decode(text)['id']}"
+        said = re.search(r"due (in [0-9]+ days)\.", (await cora.send("GET", one))[1])
+        assert said, "no weeks or months: days are what the law leaves"
+        for where in (AT, cases, cases.removesuffix("/erasures")):
+            assert said[1] in (await cora.send("GET", where))[1], where
+
+
 async def test_rules_are_chosen_by_compliance_with_a_reason_and_on_record(
     acme: Listener,
 ) -> None:
