@@ -2,7 +2,7 @@
 
 import os
 import secrets as random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import click
 
 from gateway.cli.deeds import actor, opened_log, says_it_records
 from gateway.cli.options import SAID, Refused, asynchronous, config_option
-from gateway.clock import SystemClock
+from gateway.clock import Clock, SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.credentials import key_service, master_key_bytes
@@ -23,6 +23,7 @@ from gateway.store.engine import Database, open_database
 from gateway.store.key_checks import MASTER_KEY
 from gateway.store.right_keys import require_right_master
 from gateway.store.schema.version import require_newest_schema
+from gateway.store.workers import WorkerTable
 
 
 @click.command("wrap")
@@ -67,25 +68,45 @@ async def wrap_master_key(config_file: Path) -> None:
 @config_option
 @click.argument("key", type=click.Choice(["master_key", "pepper"]))
 @click.option("--reason", type=SAID, required=True, help="It stands in the record.")
+@click.option(
+    "--dead",
+    multiple=True,
+    metavar="WORKER",
+    help="A worker that is known to be dead.",
+)
 @asynchronous
 @says_it_records
-async def adopt(config_file: Path, key: str, reason: str) -> None:
+async def adopt(config_file: Path, key: str, reason: str, dead: tuple[str, ...]) -> None:
     """Begin anew with the master key, or the pepper, that the settings name: the old one is lost.
 
     What the old one sealed is never opened again; digests of an old pepper fit no key. Stop every
-    process before: a running one goes on with the old one. Where workers have audit folders on
+    process before: a running one goes on with the old one, so none is adopted while workers of the
+    database run. Where workers have audit folders on
     several machines, run it for the master key on each: it makes new keys to sign the log with.
     """
     settings, clock = load_settings(config_file), SystemClock()
     async with _opened(settings) as database:
+        await _require_stopped(WorkerTable(database), clock, dead)
         adoption = await adoption_of(settings, database, key)
         # Of a pepper the log is written as always: with the master key that is the right one.
         async with opened_log(settings, adoption.key if key == MASTER_KEY else None) as log:
             after = {"key_id": adoption.key.key_id, "instead_of": adoption.former}
             deeds = Deeds(log, clock)
-            async with deeds.doing(actor(), f"{key}.adopted", "", after=after, reason=reason):
+            detail = {"reason": reason, "called_dead": ", ".join(dead)}
+            async with deeds.doing(actor(), f"{key}.adopted", "", after=after, **detail):
                 await adopt_key(adoption, settings, database, clock)
     click.echo(f"{key}: {adoption.key.key_id} is this database's own from now on")
+
+
+async def _require_stopped(table: WorkerTable, clock: Clock, dead: Collection[str]) -> None:
+    """Raises Refused while a worker runs: it would seal on with the key that is given up."""
+    running = [name for name in await table.alive(clock.utc_us()) if name not in dead]
+    if running:
+        raise Refused(
+            "workers are running, and go on with the key that they began with:"
+            f" {', '.join(running)}. Stop them first; one that was killed is forgotten after 15"
+            " seconds, or name it with --dead"
+        )
 
 
 @asynccontextmanager

@@ -8,9 +8,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
 import migrations
-from gateway.oversight.workers import LOST_AFTER_PERIODS, PERIOD_S
 from gateway.store.engine import open_database
 from gateway.store.schema.version import current_schema, newest_schema, refuse_foreign, refuse_newer
+from gateway.store.workers import alive, workers
 
 
 _LOCK = 0x6761_7465  # Any number, as long as every Gatewright process takes the same one.
@@ -70,17 +70,13 @@ def _move(connection: Connection, revision: str, now_us: int) -> None:
     known = [script.revision for script in scripts.walk_revisions("base", "heads")]
     wanted = scripts.get_current_head() if revision == "head" else revision
     if current and (wanted == "base" or known.index(str(wanted)) > known.index(current)):
-        if now_us and (alive := _alive(connection, now_us)):
-            raise WorkersAlive(", ".join(alive))
+        if now_us and inspect(connection).has_table(workers.name):
+            _require_none_alive(connection, now_us)
         command.downgrade(config, revision)
     else:
         command.upgrade(config, revision)
 
 
-def _alive(connection: Connection, now_us: int) -> list[str]:
-    """Workers that do not count as lost, by name; who ended in good order has no row."""
-    if not inspect(connection).has_table("workers"):
-        return []
-    since_us = now_us - round(LOST_AFTER_PERIODS * PERIOD_S * 1_000_000)
-    query = text("SELECT worker FROM workers WHERE seen_us > :since_us ORDER BY worker")
-    return list(connection.execute(query, {"since_us": since_us}).scalars())
+def _require_none_alive(connection: Connection, now_us: int) -> None:
+    if names := alive(connection, now_us):
+        raise WorkersAlive(", ".join(names))

@@ -6,9 +6,26 @@ anything: its row stays for a day.
 
 from collections.abc import Sequence
 
-from sqlalchemy import BigInteger, Column, LargeBinary, String, Table, delete, select, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    LargeBinary,
+    String,
+    Table,
+    delete,
+    select,
+    update,
+)
 
-from gateway.oversight.workers import FORGOTTEN_AFTER_S, WorkerReport, decoded, encoded
+from gateway.oversight.workers import (
+    FORGOTTEN_AFTER_S,
+    LOST_AFTER_PERIODS,
+    PERIOD_S,
+    WorkerReport,
+    decoded,
+    encoded,
+)
 from gateway.store.engine import Database
 from gateway.store.schema.tables import metadata
 
@@ -21,6 +38,13 @@ workers = Table(
     Column("seen_us", BigInteger, nullable=False),
     Column("report", LargeBinary, nullable=False),
 )
+
+
+def alive(connection: Connection, now_us: int) -> list[str]:
+    """Workers that do not count as lost, by name; who ended in good order has no row."""
+    since_us = now_us - round(LOST_AFTER_PERIODS * PERIOD_S * 1_000_000)
+    query = select(workers.c.worker).where(workers.c.seen_us > since_us)
+    return list(connection.execute(query.order_by(workers.c.worker)).scalars())
 
 
 class WorkerTable:
@@ -54,6 +78,11 @@ class WorkerTable:
         mine = (workers.c.worker == worker) & (workers.c.started_us == started_us)
         async with self._database.writing() as connection:
             await connection.execute(delete(workers).where(mine))
+
+    async def alive(self, now_us: int) -> list[str]:
+        """Names of those that were heard of a moment ago; raises NotReady."""
+        async with self._database.reading() as connection:
+            return await connection.run_sync(alive, now_us)
 
     async def all(self) -> Sequence[WorkerReport]:
         """By name.

@@ -1,7 +1,9 @@
 """A master key or a pepper that is not the database's own starts nothing, and says which it is."""
 
+import asyncio
 import base64
 import io
+import json
 import secrets
 import sqlite3
 from contextlib import closing
@@ -9,6 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from gateway.clock import SECOND_US, SystemClock
+from gateway.configuration.reading import load_settings
+from gateway.oversight.workers import WorkerReport
+from gateway.store.engine import open_database
+from gateway.store.workers import WorkerTable
 from tests.cli.operator import Operator
 
 
@@ -70,6 +77,38 @@ def test_a_key_that_is_lost_for_good_has_an_heir_when_somebody_says_so(
     records = operator.config("audit", "export").output
     assert f"{key}.adopted" in records
     assert "the disk burned" in records
+
+
+@pytest.mark.parametrize(("name", "key"), [("master.key", "master_key"), ("pepper.key", "pepper")])
+def test_no_key_is_adopted_under_workers_that_run(operator: Operator, name: str, key: str) -> None:
+    """Each would go on sealing, or telling keys, with the one that is given up."""
+    begun = ("secrets", "list") if key == "master_key" else ("keys", "list")
+    assert operator.config(*begun).status == 0
+    asyncio.run(_heard(operator, {"w7": 1, "w8": 2, "lost": 60}))
+    _replaced(operator.folder / "var" / name)
+    adopt = ("secrets", "adopt", key, "--reason", "the disk burned")
+
+    refused = operator.config(*adopt)
+    assert refused.status == 2
+    assert "go on with the key that they began with: w7, w8. Stop them" in refused.errors
+    refused = operator.config(*adopt, "--dead", "w7")
+    assert "began with: w8. Stop" in refused.errors
+    assert operator.config(*begun).status == 2, "nothing was adopted"
+
+    adopted = operator.config(*adopt, "--dead", "w8", "--dead", "w7")
+    assert (adopted.status, adopted.errors) == (0, "")
+    assert operator.config(*begun).status == 0
+    records = [json.loads(line) for line in operator.config("audit", "export").output.splitlines()]
+    (done,) = [each for each in records if each["action"] == f"{key}.adopted"]
+    assert done["detail"]["called_dead"] == "w8, w7"
+
+
+async def _heard(operator: Operator, ago_s: dict[str, int]) -> None:
+    database = open_database(load_settings(operator.config_file).database_url, pooled=False)
+    now_us = SystemClock().utc_us()
+    for worker, seconds in ago_s.items():
+        await WorkerTable(database).put(WorkerReport(worker, now_us - seconds * SECOND_US))
+    await database.close()
 
 
 def test_a_pepper_of_another_version_is_a_key_of_its_own(operator: Operator) -> None:
