@@ -355,13 +355,27 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     cursor = connection.cursor()
     for pragma in (
         f"busy_timeout = {_SQLITE_BUSY_MS}",
-        "journal_mode = WAL",
         "synchronous = FULL",
         "wal_autocheckpoint = 4000",
         "foreign_keys = ON",
     ):
         cursor.execute(f"PRAGMA {pragma}")
+    if not _is_anothers(cursor):  # This mode is written into the file, and stays there.
+        cursor.execute("PRAGMA journal_mode = WAL")
     cursor.close()
+
+
+def _is_anothers(cursor: Any) -> bool:
+    """Whether a file holds another program's tables; it is only read, and refused later."""
+    cursor.execute("PRAGMA journal_mode")
+    if cursor.fetchone()[0] == "wal":
+        return False  # There is nothing to change, so nothing to spare.
+    cursor.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    names = {name for (name,) in cursor.fetchall()}
+    if "alembic_version" not in names:
+        return bool(names)
+    cursor.execute("SELECT version_num FROM alembic_version")
+    return not all(str(version).isdecimal() for (version,) in cursor.fetchall())
 
 
 def _prepare_postgresql(connection: Any, _record: object) -> None:

@@ -94,6 +94,33 @@ def test_the_schema_of_another_program_is_not_called_a_newer_one(operator: Opera
         assert "database.url: schema 1f2e3d in this database is another" in refused.errors
 
 
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_another_programs_file_is_left_as_it_is(
+    operator: Operator, command: tuple[str, ...]
+) -> None:
+    """Its journal's mode is written into a file: that program may know, or bear, no other."""
+    file = _file(operator)
+    file.unlink()
+    _another_programs(file)
+    before = hashlib.sha256(file.read_bytes()).digest()
+    assert operator.starts(*command, "--config", operator.config_file).status == 2
+    assert hashlib.sha256(file.read_bytes()).digest() == before
+
+
+@pytest.mark.parametrize(("version", "mode"), [("1f2e3d", "delete"), ("0001", "wal")])
+def test_only_a_schema_of_ours_is_switched_to_our_journal(
+    operator: Operator, version: str, mode: str
+) -> None:
+    file = _file(operator)
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = ?", (version,))
+    with closing(sqlite3.connect(file)) as database:
+        assert database.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+    assert operator.config("keys", "list").status == 2
+    with closing(sqlite3.connect(file)) as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == (mode,)
+
+
 def test_a_file_to_copy_from_is_named_by_its_option(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
