@@ -114,8 +114,9 @@ class AnthropicParcels:
         return _described(read_wire(_BATCH, raw))
 
     async def results(self, batch: VendorBatch, deadline_s: float) -> AsyncIterator[VendorResult]:
-        async for line in self._post.lines(f"{PATH}/{batch.vendor_id}/results", deadline_s):
-            yield _result(read_wire(_RESULT, line))
+        path = f"{PATH}/{batch.vendor_id}/results"
+        async for each in self._post.results(path, _result, deadline_s):
+            yield each
 
     async def cancel(self, vendor_id: str, deadline_s: float) -> None:
         try:
@@ -151,7 +152,8 @@ def _described(wire: _Batch) -> VendorBatch:
     return VendorBatch(checked_id(wire.id), "gone" if wire.archived_at else state)
 
 
-def _result(wire: _Result) -> VendorResult:
+def _result(line: bytes) -> VendorResult:
+    wire = read_wire(_RESULT, line)
     outcome = wire.result
     if outcome.type == "succeeded":
         return VendorResult(wire.custom_id, "answered", 200, bytes(outcome.message))

@@ -131,8 +131,9 @@ class OpenAIParcels:
 
     async def results(self, batch: VendorBatch, deadline_s: float) -> AsyncIterator[VendorResult]:
         for file_id in batch.files:
-            async for line in self._post.lines(f"/v1/files/{file_id}/content", deadline_s):
-                yield _result(read_wire(_RESULT, line))
+            path = f"/v1/files/{file_id}/content"
+            async for each in self._post.results(path, _result, deadline_s):
+                yield each
 
     async def cancel(self, vendor_id: str, deadline_s: float) -> None:
         try:
@@ -205,7 +206,8 @@ def _described(wire: _Batch) -> VendorBatch:
     return VendorBatch(checked_id(wire.id), state, files if is_over else (), wire.input_file_id)
 
 
-def _result(wire: _Result) -> VendorResult:
+def _result(line: bytes) -> VendorResult:
+    wire = read_wire(_RESULT, line)
     if wire.response is None:
         return VendorResult(wire.custom_id, "unsent")
     status, body = wire.response.status_code, bytes(wire.response.body)

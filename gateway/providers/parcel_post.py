@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.errors import UpstreamFailed, UpstreamMalformed, UpstreamRefused
-from gateway.parcels import json_lines
+from gateway.parcels import VendorResult, json_lines
 from gateway.ports import UpstreamCall
 from gateway.providers.egress import Egress, Route
 from gateway.providers.reply import EgressReply
@@ -101,15 +101,24 @@ class ParcelPost:
             place = f"&{after}={checked_id(page.data[-1].id)}"
         raise UpstreamFailed("too much was made since to look for one of ours")
 
-    async def lines(self, path: str, deadline_s: float) -> AsyncIterator[bytes]:
-        """A download as lines; raises UpstreamFailed, also where it is cut."""
+    async def results(
+        self, path: str, read: Callable[[bytes], VendorResult], deadline_s: float
+    ) -> AsyncIterator[VendorResult]:
+        """A download's lines, of which those that were refused may say what we are known by.
+
+        Raises:
+            UpstreamFailed: also where it is cut.
+        """
         route = self._make_route(path, {})
         reply = await self._egress.fetch(route, deadline_s, RESULT_BYTES_MAX)
         try:
             if reply.status // 100 != 2:  # noqa: PLR2004
                 raise _refusal(reply)
             async for line in json_lines(reply.chunks(), RESULT_LINE_BYTES_MAX):
-                yield line
+                result = read(line)
+                if result.kind == "refused":
+                    result = structs.replace(result, body=reply.without_proof(result.body))
+                yield result
         finally:
             await reply.close()
 

@@ -121,10 +121,10 @@ class EgressReply:
         else:
             pieces = [piece async for piece in self]
             whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        return whole if self.status // 100 == 2 else self._without_proof(whole)  # noqa: PLR2004
+        return whole if self.status // 100 == 2 else self.without_proof(whole)  # noqa: PLR2004
 
-    def _without_proof(self, whole: bytes) -> bytes:
-        """A refusal that may say what we were to be known by."""
+    def without_proof(self, whole: bytes) -> bytes:
+        """A refusal, which may have said what we were to be known by."""
         for proof in _PROOF.findall(self._head):
             whole = whole.replace(proof, b"[removed]")
         return whole

@@ -228,6 +228,40 @@ async def test_results_say_what_was_refused_what_was_not_sent_and_what_is_there_
     assert (statuses["1"], statuses["2"] >= 500) == (400, True)
 
 
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+async def test_a_refused_line_does_not_tell_its_caller_what_the_vendor_knows_us_by(
+    vendor: RecordingUpstream, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """As of a refusal that comes at once: vendors and proxies quote the key that they refuse."""
+    secret = make_secret()
+
+    def refusal(status: int, name: str = "invalid_request_error") -> dict[str, object]:
+        message = f"key {secret.reveal()} is not known ({status})"
+        return {"type": "error", "error": {"type": name, "message": message}}
+
+    monkeypatch.setattr("tests.vendor_batches._refusal", refusal)
+    vendor.batches.faults = ParcelFaults(refused=frozenset({1}), overloaded=frozenset({2}))
+    egress = Egress()
+    config = ProviderConfig(
+        name="p", kind=kind, jurisdiction=HOME, base_url=vendor.url, credential=secret
+    )
+    service = parcel_service(build_provider(config, egress))
+    assert service is not None
+    body = b'{"model": "m", "messages": [{"role": "user", "content": "Hi"}]}'
+    call = structs.replace(make_call(), dialect=KINDS[kind], body=body, stream=False)
+    lines = tuple(ParcelLine(f"gwp-a-{at}", call) for at in (1, 2, 3))
+    vendor_id = await service.submit(Parcel("gwp-a", 0, lines), IN_S)
+
+    batch = await service.look(vendor_id, IN_S)
+    found = [each async for each in service.results(batch, IN_S)]
+    await egress.close()
+
+    told = [each.body for each in found if each.kind == "refused"]
+    assert len(told) == 2
+    assert all(b"key [removed] is not known" in each for each in told)
+    assert not any(secret.reveal().encode() in each.body for each in found)
+
+
 async def test_a_download_that_is_cut_is_no_end(stage: Stage) -> None:
     vendor_id = await stage.service.submit(parcel_of(stage), IN_S)
     await answers(stage, vendor_id)
