@@ -16,7 +16,7 @@ from classifiers.opaque import is_binary, kind_of_media
 from classifiers.pieces import bytes_said, pieces_of
 from classifiers.pii.detect import Scan
 from classifiers.sealed import is_noise
-from gateway.veiling.blocks import key_of, rewritten, threads_of, words_of
+from gateway.veiling.blocks import key_of, rewritten, said_again, threads_of, words_of
 from gateway.veiling.masking import UNREAD, MaskingWindow
 from gateway.veiling.rewriting import MAX_DEPTH
 
@@ -127,17 +127,30 @@ class AnswerTree:
     def _object(self, node: dict[str, object], depth: int, *, again: bool) -> object:
         own = key_of(node) if id(node) in self._in_threads else None
         is_whole = depth <= 1 and node.get("object") == _RESPONSE
+        # Masked like all else, and counted where it stands first.
+        twice = frozenset() if self._count is None else frozenset(said_again(node))
         shown: dict[str, object] = {}
         for name, value in node.items():
             if name == own:
                 shown[name] = self._shown.get(id(node), value)
                 continue
             is_echo = again or (is_whole and name in _ECHOES)
+            if name in twice:
+                shown[name] = self._text(str(value), name, node, again=is_echo, counts=False)
+                continue
             named = name if _PLAIN.fullmatch(name) else self._text(name, "", {}, again=is_echo)
             shown[named] = self._node(value, name, node, depth + 1, again=is_echo)
         return shown
 
-    def _text(self, text: str, key: str, holder: dict[str, object], *, again: bool) -> str:
+    def _text(
+        self,
+        text: str,
+        key: str,
+        holder: dict[str, object],
+        *,
+        again: bool,
+        counts: bool = True,
+    ) -> str:
         if _PLAIN.fullmatch(text):
             return text
         is_mark = key in _MARKS or key.endswith(_ID_END)
@@ -149,7 +162,7 @@ class AnswerTree:
         known = self._known
         if known is not None and known.has((text, is_mark)):
             return text
-        shown = self._said(text, key, is_mark=is_mark)
+        shown = self._said(text, key, is_mark=is_mark, counts=counts)
         if known is not None and shown == text:
             known.add((text, is_mark))
         return shown
@@ -165,9 +178,9 @@ class AnswerTree:
         shown = self._said(written, key)
         return number if shown == written else shown
 
-    def _said(self, text: str, key: str, *, is_mark: bool = False) -> str:
+    def _said(self, text: str, key: str, *, is_mark: bool = False, counts: bool = True) -> str:
         """Words that stand alone."""
-        if self._count is not None:
+        if self._count is not None and counts:
             self._count(text, is_mark=is_mark)
         masking = self._marking if is_mark else self._masking
         return text if masking is None else masking(key).whole(text)

@@ -128,6 +128,23 @@ def words_of(block: Json) -> str:
     return text if isinstance(text, str) else ""
 
 
+def said_again(node: Json) -> Iterator[str]:
+    """Names under which an object of an answer says once more what it says in another place."""
+    text, output = node.get("output_text"), node.get("output")
+    if isinstance(text, str) and isinstance(output, list):
+        prose = (each for each in _flat(output) if _kind_of(each) == "text")
+        if text == "".join(map(words_of, prose)):
+            yield "output_text"
+    reasoning = node.get("reasoning")
+    if isinstance(reasoning, str) and reasoning == node.get("reasoning_content"):
+        yield "reasoning"
+
+
+def _kind_of(block: Json) -> str:
+    leaf = _LEAVES.get(_type_of(block))
+    return leaf[0] if leaf is not None else ""
+
+
 def key_of(block: Json) -> str:
     """The key under which a block's words stand; empty where it is no block of words."""
     leaf = _LEAVES.get(_type_of(block))
