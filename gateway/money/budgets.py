@@ -96,7 +96,7 @@ def window_end_us(kind: WindowKind, start_us: int, time_zone: str = "UTC") -> in
     if kind == "total":
         return FOREVER_US
     start = datetime.fromtimestamp(start_us // SECOND_US, ZoneInfo(time_zone))
-    start = start.replace(hour=0, minute=0, second=0, fold=0)
+    start = start.replace(hour=0, minute=0, second=0)
     if kind == "day":
         return _us(start + timedelta(days=1))
     return _us((start.replace(day=1) + timedelta(days=32)).replace(day=1))
@@ -316,16 +316,15 @@ class MemoryLedger:
                 continue
             pot = self._pots.get(key)
             if pot is None or now_us >= pot.valid_until_us:
-                pot = self._pots[key] = self._new_pot(limit, key.account)
+                pot = self._pots[key] = self._new_pot(limit)
             pots.append(pot)
         if len(self._paths) >= _PATHS_MAX:
             self._paths.clear()
         self._paths[accounts] = pots
         return pots
 
-    def _new_pot(self, limit: Limit, account: str) -> Pot:
+    def _new_pot(self, limit: Limit) -> Pot:
         pot = Pot(limit)
-        pot.account = account
         pot.amount = limit.limit_microusd
         pot.valid_until_us = window_end_us(limit.window, self._clock.utc_us(), limit.time_zone)
         return pot

@@ -219,6 +219,16 @@ async def test_a_day_ends_and_the_next_begins_with_its_whole_limit(
     assert ledger.left_microusd(("org:acme",)) == 90
 
 
+async def test_it_is_known_whose_end_users_are_limited(make_ledger: MakeLedger) -> None:
+    """Of all others nobody needs to know who asked, and their accounts are not looked up."""
+    ledger = await make_ledger(
+        Limit("user:acme/*", 10, "day"), Limit("org:other", 10), Limit("user:acme2/*", 10)
+    )
+    limited = [ledger.limits_end_users(each) for each in ("acme", "acme2", "acm", "other")]
+    assert limited == [True, True, False, False]
+    assert not (await make_ledger()).limits_end_users("other")
+
+
 async def test_nothing_can_be_reserved_from_a_limit_of_zero(make_ledger: MakeLedger) -> None:
     ledger = await make_ledger(Limit("org:acme", 0))
     assert await is_refused(ledger, 1)

@@ -101,7 +101,7 @@ class HeldSlices:
         self.drop(key)
         if claim.is_last:
             return  # It was never asked whether there is room.
-        if is_new and template_of(key.account) and key.account != others_of(key.account):
+        if is_new and template_of(key.account):
             if len(self.others) >= _PATHS_MAX:
                 self.others.clear()
             self.others.add(key)

@@ -166,9 +166,7 @@ class LeasedLedger:
                     self._held.drop(part.limit.key)  # Nothing was ever leased.
                     continue
                 if gives_back or leaves or part.has_news or self._is_ageing(part):
-                    claims.append(
-                        self._claim(part, gives_back=gives_back or leaves, is_last=leaves)
-                    )
+                    claims.append(self._claim(part, gives_back=gives_back, is_last=leaves))
             await self._exchange(claims)
             for claim in claims:
                 if claim.is_last:

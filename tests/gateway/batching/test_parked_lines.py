@@ -452,6 +452,24 @@ async def test_a_worker_whose_leases_were_written_off_pays_for_the_lines_that_it
     assert (await lot.spent(), await lot.stakes()) == ((cost, 0), 0)
 
 
+@pytest.mark.parametrize("limit", [LIMIT, 0])
+async def test_what_is_held_again_is_held_for_as_long_as_it_was_to_be(lot: Lot, limit: int) -> None:
+    """A vendor may take a day, and whoever holds it again has not that day before them."""
+    first = await lot.worker("w0")
+    requests = await first.park(2)
+    until_us = [first.reservations.of(each).leased_until_us for each in requests]
+    await first.runner.close()
+    await first.ledger.close()
+    lot.workers.clear()
+    await lot.wait(3600.0)
+    await lot.table.set_limit(Limit(ACCOUNT, limit))
+    second = await lot.worker("w0")
+    await second.parked.hold(lot.batch, lot.key, NOBODY, [1, 2])
+    held = [second.reservations.of(each) for each in requests]
+    assert [each.leased_until_us for each in held] == until_us
+    assert [each.amount_microusd for each in held] == [min(HELD, limit)] * 2
+
+
 async def test_what_the_next_process_holds_for_lines_is_not_lost_in_its_crash(lot: Lot) -> None:
     first = await lot.worker("w0")
     requests = await first.park(4)

@@ -55,7 +55,7 @@ def test_a_midnight_that_comes_twice_begins_one_day(fold: int) -> None:
     twice = datetime(2027, 11, 7, 0, 30, tzinfo=ZoneInfo(zone), fold=fold)
     moment_us = int(twice.timestamp()) * US
     assert moment_us - first == (1 + 2 * fold) * 1800 * US
-    assert window_start_us("day", moment_us, zone) == first
+    assert window_start_us("day", moment_us, zone) == window_end_us("day", first - 1, zone) == first
     assert window_end_us("day", moment_us, zone) - first == 25 * 3600 * US
 
 
@@ -169,6 +169,12 @@ async def test_an_organisation_that_moves_gets_no_second_day(database: Database)
     ledger.settle(await ledger.reserve(("org:acme",), 70), 70)
     await ledger.close()
     await table.set_time_zone("acme", "Asia/Kolkata")
+    moved = LeasedLedger(table, clock, "w2", flush_every_s=3600.0, patience_s=0.0)
+    await moved.start()
+    with pytest.raises(BudgetExhausted):
+        await moved.reserve(("org:acme",), 31)
+    moved.release(await moved.reserve(("org:acme",), 30))
+    await moved.close()
     clock.advance(HOUR_S)
     (budget,) = await table.budgets()
     assert (budget.limit.time_zone, budget.spent_microusd) == ("Asia/Kolkata", 70)

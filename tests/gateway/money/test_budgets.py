@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.clock import StoppedClock
+from gateway.money import budgets
 from gateway.money.budgets import (
     FOREVER_US,
     Limit,
+    MemoryLedger,
     Pot,
     ReservationBook,
     ReservationEndedError,
@@ -109,6 +112,31 @@ def test_an_overrun_is_told_only_where_an_account_is_below_zero() -> None:
 
     assert told == [False, False, True]
     assert (roomy.spent, tight.spent, tight.free) == (51, 51, -1)
+
+
+def test_reservations_of_several_ledgers_have_names_of_their_own() -> None:
+    """One of an earlier process, which a line still names, ends none of this one's."""
+    names = {
+        book.open((), (), 1, 0, 0.0).reservation_id
+        for book in (ReservationBook(10.0), ReservationBook(10.0))
+        for _ in range(2)
+    }
+    assert len(names) == 4
+
+
+@pytest.mark.anyio
+async def test_what_a_ledger_in_memory_remembers_of_callers_has_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(budgets, "_PATHS_MAX", 3)
+    ledger = MemoryLedger([Limit("org:acme", 100)], StoppedClock())
+    remembered = set()
+    for number in range(8):
+        path = ("org:acme", f"key:{number}")
+        ledger.settle(await ledger.reserve(path, 10), 10)
+        remembered.add(len(ledger._paths))
+    assert max(remembered) == 3
+    assert ledger.left_microusd(("org:acme",)) == 20
 
 
 def test_where_money_is_set_aside_is_known_until_it_ends() -> None:

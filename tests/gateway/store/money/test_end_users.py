@@ -1,6 +1,7 @@
 """Budgets of end users: a limit for each, from the first request on, forgotten when they are."""
 
 import asyncio
+import hashlib
 
 import pytest
 
@@ -125,8 +126,9 @@ async def test_without_a_limit_end_users_leave_no_trace(
     await ledger.refresh()
     assert not await admitted(ledger, "ann", 6)
     await table.remove_limit(EACH)
-    with pytest.raises(NotReady):  # Who comes before that is heard is told to come again.
+    with pytest.raises(NotReady) as caught:  # Who comes before that is heard comes again.
         await ledger.reserve(path("bob"), 5)
+    assert caught.value.retry_after_s == 1.0
     await ledger.refresh()
     assert await admitted(ledger, "ann", 10**9)
     await ledger.close()
@@ -297,6 +299,14 @@ def test_an_account_of_an_end_user_does_not_show_who_that_is() -> None:
     assert account.startswith("user:acme/")
     assert "ann" not in account
     assert account != other
+
+
+def test_a_new_version_knows_end_users_by_the_names_that_their_rows_and_records_have() -> None:
+    """Under another name they would have all of their limit again, and no past."""
+    subject = end_user_subject(
+        "acme", "ann@example.org", lambda text: hashlib.sha256(text.encode()).digest()
+    )
+    assert subject == "0c9020bcad8a59e4eb8adaca302ad08d"
 
 
 def test_nobody_is_followed_from_one_organisation_into_another() -> None:

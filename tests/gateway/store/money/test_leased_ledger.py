@@ -1,6 +1,7 @@
 """Several workers on one database: limits that hold, crashes, lost answers, changed limits."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -318,20 +319,24 @@ async def test_what_another_worker_keeps_is_not_waited_for_for_ever(
     await holder.refresh()
     await asker.refresh()
     await holder.reserve(PATH, 400)
-    asked = table.exchanges
+    asked, began_s = table.exchanges, time.monotonic()
     with pytest.raises(BudgetExhausted):
         await asker.reserve(PATH, 600)
     assert table.exchanges == asked + 6
+    assert time.monotonic() - began_s > 0.04, "it pauses before it asks again"
 
 
+@pytest.mark.parametrize("set_s", [0.0, -3600.0])
 async def test_what_is_held_is_leased_anew_when_half_of_its_time_is_over(
-    table: LossyTable, clock: StoppedClock
+    table: LossyTable, clock: StoppedClock, set_s: float
 ) -> None:
+    """Also by a clock that was set back: time passed all the same."""
     await table.set_limit(Limit("org:acme", 1000))
     ledger = ledger_on(table, clock)
     await ledger.refresh()
     await ledger.reserve(PATH, 600)
     asked = table.exchanges
+    clock.jump(set_s)
     clock.advance(29.9)
     await ledger.flush()
     assert table.exchanges == asked
@@ -365,7 +370,7 @@ async def test_money_that_a_lost_answer_leased_goes_back_with_the_next_report(
     """Also where that is the last one: nobody would give it back any more."""
     await table.set_limit(Limit("org:acme", 1000))
     ledger = ledger_on(table, clock)
-    await ledger.start()
+    await (ledger.refresh() if is_last else ledger.start())
     table.losses = 1
     with pytest.raises(NotReady):
         await ledger.reserve(PATH, 10)
@@ -388,10 +393,11 @@ async def test_requests_go_on_in_their_slice_while_the_database_is_away(
         await ledger.reserve(PATH, 900_000)
     async with asyncio.timeout(20.0):
         await becomes(ledger, reporting=False)
+        await spend(ledger, 1000)
         table.losses = 0
         await becomes(ledger, reporting=True)
     await ledger.close()
-    assert await state_of(table) == (2000, 0, 998_000)
+    assert await state_of(table) == (3000, 0, 997_000)
 
 
 async def test_a_lower_limit_holds_as_soon_as_it_is_heard(

@@ -61,7 +61,9 @@ def test_what_is_granted_was_left(
     told, _, _ = answer(budget, lease, report, lease_of(0, 0))
     claim = claim_of(lease.amount_microusd, spent, reserved, wanted, spare)
     after, grant, _ = answer(budget, lease, claim, lease_of(0, 0))
-    granted = grant.amount_microusd - max(lease.amount_microusd, spent)
+    kept = max(lease.amount_microusd, spent)
+    granted = grant.amount_microusd - kept
+    assert granted <= max(wanted + spent + reserved - kept, 0) + spare, "more than was welcome"
     assert 0 <= granted <= max(told.left_microusd, 0)
     assert after.left_microusd == told.left_microusd - granted
     free = grant.amount_microusd - spent - reserved
@@ -96,6 +98,20 @@ def test_a_grant_that_never_arrived_goes_back_to_the_budget() -> None:
     claim = Claim(KEY, -1, 0, 0, 0)
     after, grant, _ = answer(budget, lease_of(60, 0), claim, lease_of(0, 0))
     assert (after.left_microusd, after.spent_microusd, grant.is_fresh) == (100, 0, True)
+
+
+def test_who_has_enough_gets_no_more() -> None:
+    budget = Budget(Limit(ACCOUNT, 1000), 0, 0, 100)
+    _, grant, _ = answer(budget, lease_of(100, 0), claim_of(100, 0, 20, 30), lease_of(0, 0))
+    assert grant.amount_microusd == 100
+
+
+def test_a_lease_of_which_less_is_booked_than_its_holder_was_told_is_another_one() -> None:
+    """As in a database that was put back: what it knows of no more is not counted on top of it."""
+    budget = Budget(Limit(ACCOUNT, 100), 0, 10, 50)
+    claim = Claim(KEY, 0, 60, 55, 0, booked_microusd=50)
+    after, grant, _ = answer(budget, lease_of(60, 10), claim, lease_of(0, 0))
+    assert (after.spent_microusd, after.leased_microusd, grant.is_fresh) == (10, 0, True)
 
 
 @given(held(), money, money)

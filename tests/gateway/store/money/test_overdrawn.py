@@ -77,9 +77,11 @@ async def test_an_end_user_who_was_let_through_without_money_is_not_forgotten_me
     assert (ann.spent_microusd, ann.leased_microusd) == (70, 0)
 
 
+@pytest.mark.parametrize("amount", [0, 10])
 async def test_an_end_user_who_comes_without_money_while_being_forgotten_pays_all_the_same(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    database: Database, monkeypatch: pytest.MonkeyPatch, amount: int
 ) -> None:
+    """Beside another who comes before that, with money or without."""
     table = LossyTable(database, StoppedClock())
     await table.set_limit(Limit("user:acme/*", 100))
     ledger, path = ledger_on(table, StoppedClock()), (*ORG, "user:acme/ann")
@@ -90,7 +92,7 @@ async def test_an_end_user_who_comes_without_money_while_being_forgotten_pays_al
 
     async def comes(holder: LeaseHolder, claims: Sequence[Claim]) -> list[Grant]:
         if any(claim.is_last for claim in claims):
-            coming.append(asyncio.create_task(ledger.reserve(path, 0)))
+            coming.append(asyncio.create_task(ledger.reserve(path, amount)))
             await asyncio.sleep(0)
         return await exchange(holder, claims)
 
@@ -98,9 +100,10 @@ async def test_an_end_user_who_comes_without_money_while_being_forgotten_pays_al
     while not coming:
         await ledger.flush()
     monkeypatch.undo()
-    owed = await coming[0]
+    owed = [await ledger.reserve(path, 0), await coming[0]]
     await ledger.flush()
-    ledger.settle(owed, 20)
+    for each in owed:
+        ledger.settle(each, 20)
     await ledger.close()
     (ann,) = await table.budgets_of(["user:acme/ann"])
-    assert (ann.spent_microusd, ann.leased_microusd) == (30, 0)
+    assert (ann.spent_microusd, ann.leased_microusd) == (50, 0)
