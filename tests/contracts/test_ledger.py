@@ -81,6 +81,7 @@ async def test_what_is_left_is_known_before_anything_is_reserved(make_ledger: Ma
     ledger = await make_ledger(Limit("org:acme", 1000), Limit("key:abc", 70, "day"))
     assert ledger.left_microusd(PATH) == 70
     assert ledger.left_microusd(("org:acme",)) == 1000
+    assert await ledger.left_now_microusd(PATH) == 70
 
 
 async def test_the_last_micro_dollar_can_be_used_and_not_one_more(make_ledger: MakeLedger) -> None:

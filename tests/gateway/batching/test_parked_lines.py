@@ -73,9 +73,35 @@ async def test_what_a_worker_holds_for_lines_that_another_ended_goes_back(lot: L
     spent = sum(each.cost_microusd for each in lot.outcomes().values())
     assert await lot.spent() == (spent, 2 * HELD)
     assert second.reservations.holds_any()
-    await second.reservations.drop_ended(lot.lines)
+    lot.hides_outcomes = True  # That their rows say it is enough.
+    for _ in range(2):
+        await second.reservations.drop_ended(lot.lines)
     assert await lot.spent() == (spent, 0)
     assert (await lot.stakes(), second.reservations.holds_any()) == (0, False)
+    assert second.reservations._places == {}, "a worker would grow with each such line"
+
+
+async def test_lines_that_a_vendor_has_once_more_are_owed_once_more_and_no_oftener(
+    lot: Lot,
+) -> None:
+    worker = await lot.worker("w0")
+    await worker.park(2)
+    held = await worker.parked.hold(lot.batch, lot.key, NOBODY, [1, 2])
+    for times, parcel in ((1, "parcel_1"), (1, "parcel_1"), (2, "parcel_2")):
+        assert await worker.reservations.pay_twice(parcel, held) == 2 * HELD
+        assert await lot.spent() == (2 * times * HELD, 2 * HELD)
+
+
+async def test_what_is_held_for_a_line_is_found_by_its_place_and_no_other(lot: Lot) -> None:
+    """Where its ticket says nothing any more, this is whom and what it is charged to."""
+    worker = await lot.worker("w0")
+    requests = await worker.park(2)
+    batch = lot.batch.batch_id
+    for number, request in enumerate(requests, 1):
+        held = worker.reservations.held_for(batch, number)
+        assert held == (request, worker.reservations.of(request))
+    for place in ((batch, 3), ("batch_other", 1)):
+        assert worker.reservations.held_for(*place) == ("", None)
 
 
 async def test_it_stays_aside_as_long_as_they_wait(lot: Lot) -> None:
@@ -196,6 +222,7 @@ async def test_what_is_booked_by_who_could_not_write_it_is_not_booked_by_who_can
     await lot.wait(SETTLING_S)
     before(first.waiting, "begin_ending", partial(looked_at_by, lot, first, second))
     await first.step()
+    assert not first.reservations.holds_any(), "they are another's, with all that is known of them"
     await second.ended(requests)
     cost = sum(each.cost_microusd for each in lot.outcomes().values())
     assert (await lot.spent(), await lot.stakes()) == ((cost, 0), 0)

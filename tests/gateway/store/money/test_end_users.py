@@ -278,6 +278,7 @@ async def test_in_memory_the_same_limit_holds_for_each(clock: StoppedClock) -> N
     [
         ({"user": "ann"}, "ann"),
         ({"safety_identifier": "a", "user": "b"}, "a"),
+        ({"safety_identifier": "", "user": "b"}, "b"),
         ({"metadata": {"user_id": "ann"}}, "ann"),
         ({"metadata": {"user_id": 7}}, ""),
         ({"user": ["ann"]}, ""),
