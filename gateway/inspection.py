@@ -1,4 +1,4 @@
-"""Runs the classifiers over a request, within a deadline; the one place where CPU leaves the loop.
+"""Runs the classifiers over a request, within a deadline; what takes long leaves the loop.
 
 Unknown, failed or late inspection counts as the most sensitive class: fail closed. It knows labels
 and counts; the values that were found stay inside the classifiers.
@@ -265,7 +265,13 @@ class Inspector:
         if scanning is None or request.purpose != "answer":
             return None
         masked_from = self._masked_from if scanning == "mask" else None
-        return OutputScan(self._scanner.scan, PATTERNS_ONLY.scan, masked_from, request.tree)
+        return OutputScan(
+            self._scanner.scan,
+            PATTERNS_ONLY.scan,
+            masked_from,
+            request.tree,
+            self._clock.monotonic_s,
+        )
 
     async def doubt(
         self, request: ChatRequest, organisation: str, answer: str, *, calls_tools: bool

@@ -14,6 +14,7 @@ from gateway.answer_checks import UNMET, unmet_format, unsound_whole
 from gateway.answers import stopped_by
 from gateway.dispatch.attempts import AttemptLog, end_code
 from gateway.dispatch.dispatcher import Answered
+from gateway.dispatch.long_answers import SHORT_BYTES_MAX
 from gateway.errors import GatewrightError
 from gateway.heads import Begin, answer_headers, begin_early, ending_headers, fail_late, ping_early
 from gateway.intake import Intake, Stages
@@ -50,6 +51,7 @@ class Pipeline:
         self._answers = stages.answers
         self._conclusion = stages.conclusion
         self._threads = stages.threads
+        self._dispatcher = stages.dispatcher
         self._turns = stages.turns
         self._limits = stages.settings.limits
 
@@ -78,7 +80,12 @@ class Pipeline:
         try:
             answered = await answer()
             await self._turns
-            completion, body = self._encoded(passage, answered)
+            if len(answered.completion.raw) > SHORT_BYTES_MAX:
+                encode = partial(self._encoded, passage, answered)
+                upstream = answered.candidate.target.name
+                completion, body = await self._dispatcher.long_answers.encode(upstream, encode)
+            else:
+                completion, body = self._encoded(passage, answered)
         except GatewrightError as error:
             concluded = await self._conclusion.failed(passage, attempts, error)
             error.evidence = answer_headers(passage, None, concluded=concluded)

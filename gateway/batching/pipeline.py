@@ -33,7 +33,6 @@ class BatchPipeline(Pipeline):
         super().__init__(stages, intake)
         self._rates = stages.rates
         self._clock = stages.clock
-        self._dispatcher = stages.dispatcher
 
     def parked(self, passage: Passage) -> Passage | None:
         """A passage whose answer will come later; it keeps nobody else from beginning meanwhile.

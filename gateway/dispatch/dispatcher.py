@@ -18,6 +18,7 @@ from gateway.dispatch.attempts import NO_ANSWER, AttemptLog, RunningAttempt
 from gateway.dispatch.health import TargetHealth
 from gateway.dispatch.hedging import HEDGE
 from gateway.dispatch.live_stream import LiveStream
+from gateway.dispatch.long_answers import LongAnswers
 from gateway.dispatch.refusals import retold
 from gateway.dispatch.retrying import RetryBudget
 from gateway.dispatch.walking import Ground, Walk
@@ -62,6 +63,7 @@ class Dispatcher:
     ) -> None:
         self._providers = providers
         self._dialects = dialects
+        self.long_answers = LongAnswers()
         self._explaining: set[str] = set()
         self._ground = Ground(
             providers,
@@ -152,7 +154,13 @@ class Dispatcher:
         ) -> Answered:
             attempt.counted = partial(_of_body, reply, request, candidate)
             raw = await reply.read()
-            completion = dialect.decode_reply(raw if rewriting is None else rewriting.unveiled(raw))
+            if self.long_answers.is_long(raw, rewriting):
+                upstream = candidate.target.name
+                completion = await self.long_answers.read(dialect, raw, rewriting, upstream)
+            else:
+                completion = dialect.decode_reply(
+                    raw if rewriting is None else rewriting.unveiled(raw)
+                )
             attempt.counted = partial(usage_of, completion, request, candidate.target.vendor)
             await reply.close()
             attempt.end(None)

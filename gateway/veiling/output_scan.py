@@ -7,14 +7,18 @@ can be said: plain words go on at once. Values are never kept, only counts by la
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from math import inf
+from typing import Final
 
 import msgspec
 
 from classifiers.adjoining import ScanText, scan_both_ways
+from classifiers.pii.detect import Scan
 from classifiers.pii.findings import Finding
 from classifiers.pii.labels import SOFT, DataClass
+from gateway.errors import UpstreamMalformed
 from gateway.types import Delta, StreamEvent
 from gateway.veiling.answer_tree import AnswerTree, Count, Harmless, Masking, without_guesses
 from gateway.veiling.masking import BEFORE_LENGTH, UNREAD, WINDOW_LENGTH, MaskingWindow, spaced
@@ -40,6 +44,8 @@ from gateway.veiling.sole_reading import event_alone, read_solely
 
 
 _BLOCK_LENGTH = 1024
+LOOK_S_MAX: Final = 30.0
+"""For a whole answer: some ten megabytes of prose, more than any model says."""
 _JSON_KINDS = frozenset({"tool_arguments", "arguments", "partial_json"})
 _QUOTED = re.compile(rb'"(?:%b)"' % "|".join(sorted(QUOTED_KEYS)).encode())
 _SPOKEN, _SOUND = "audio", "audio.delta"
@@ -66,11 +72,15 @@ class OutputScan:
         patterns: ScanText,
         masked_from: DataClass | None,
         asked: Mapping[str, object] | None = None,
+        now_s: Callable[[], float] | None = None,
     ) -> None:
         """`scan` counts; `patterns` decide what is masked from this class on, None for nothing.
 
-        `asked` is the request: what an answer repeats of it is its caller's.
+        `asked` is the request: what an answer repeats of it is its caller's. Without `now_s` whole
+        answers may take as long as they do.
         """
+        self._now_s, self._until_s, self._looks = now_s, inf, 0
+        scan, patterns = self._timed(scan), self._timed(patterns)
         self._scan, self._scan_marks = scan, without_guesses(scan)
         self._patterns, self._patterns_of_marks = patterns, without_guesses(patterns)
         self._asked = asked
@@ -91,8 +101,10 @@ class OutputScan:
         whoever decodes it.
 
         Raises:
-            UpstreamMalformed: it cannot be read, so not masked.
+            UpstreamMalformed: it cannot be read, so not masked, or takes too long.
         """
+        self._looks = look = self._looks + 1
+        self._until_s = inf if self._now_s is None else self._now_s() + LOOK_S_MAX
         counts: Counter[str] = Counter()
         count = partial(self._count, counts)
         if self._masked_from is None:
@@ -105,8 +117,22 @@ class OutputScan:
         else:
             tree, raw = read_solely(raw)
             masked = self._tree(_without_tokens(tree), count).shown()
-        self.found = dict(sorted(counts.items()))
+        if look == self._looks:
+            # No attempt that was given up for another one meanwhile.
+            self.found = dict(sorted(counts.items()))
         return raw if masked == tree else msgspec.json.encode(masked)
+
+    def _timed(self, scan: ScanText) -> ScanText:
+        now_s = self._now_s
+        if now_s is None:
+            return scan
+
+        def timed(text: str) -> Scan:
+            if self._until_s < inf and now_s() > self._until_s:
+                raise UpstreamMalformed("The upstream's answer takes too long to be looked at.")
+            return scan(text)
+
+        return timed
 
     def window(self) -> "CountingWindow":
         return CountingWindow(self._scan)
