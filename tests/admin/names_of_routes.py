@@ -29,6 +29,7 @@ FIELDS_WITH_IDS = {
     "account": ("{account}", "{room}", "org:{organisation}"),
     "asked_by": ("{person}",),
     "filter": ("key:{key_id}", "id:{request_id}"),
+    "from": ("{request_id}",),
     "find": ("{key_id}", "{team}", "{request_id}", "{person}"),
     "key": ("{key_id}",),
     "key_id": ("{key_id}",),
@@ -149,7 +150,7 @@ OTHER_FIELDS: dict[str, Any] = {
 }
 """Fields that carry no id, and what is sent in them."""
 QUERIES = {
-    *("before", "by", "csrf", "days", "done", "file", "form", "from", "hours", "live", "only"),
+    *("before", "by", "csrf", "days", "done", "file", "form", "hours", "live", "only"),
     *("permission", "state", "view", "with", "worker"),
 }
 """Parts of addresses that carry no id either."""
