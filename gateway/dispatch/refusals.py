@@ -1,6 +1,7 @@
 """An upstream's refusal as its caller is told it: with the field that is wrong, if it is theirs."""
 
 import re
+from typing import Final
 
 import msgspec
 
@@ -10,6 +11,8 @@ from gateway.types import ChatRequest
 from gateway.veiling.rewriting import AnswerRewriter
 
 
+REFUSAL_BYTES_MAX: Final = 1024 * 1024
+"""Of a longer one nothing but its status is read: thirty megabytes of reasons take seconds."""
 _FIELD_END = re.compile(r"[.\[]")
 
 
@@ -22,7 +25,8 @@ def refusal_of(
     In another dialect, or behind a history that was kept here, a place inside a field is not where
     the caller finds it, so the field is all that is named.
     """
-    error = dialect.decode_error(status, raw, retry_after_s)
+    said = raw if len(raw) <= REFUSAL_BYTES_MAX else b""
+    error = dialect.decode_error(status, said, retry_after_s)
     if not isinstance(error, UpstreamRefused) or not error.is_callers_fault:
         return error
     field = _FIELD_END.split(error.upstream_parameter, maxsplit=1)[0]

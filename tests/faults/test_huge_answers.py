@@ -123,6 +123,19 @@ async def test_an_answer_of_more_parts_than_any_has_is_refused(
     check_error(reply, "openai", "upstream_malformed")
 
 
+@pytest.mark.parametrize(("length", "is_told"), [(1_000_000, True), (1_100_000, False)])
+async def test_of_a_huge_refusal_only_the_status_is_read(
+    caller: Caller, upstreams: Upstreams, length: int, is_told: bool
+) -> None:
+    said = b'{"error":{"message":"Too warm."},"detail":"%b"}' % (b"a" * length)
+    upstreams.openai.answer(Answer(status=400, body=said))
+
+    reply = await caller.post("openai", ask("openai", model=GPT_TARGET))
+
+    assert reply.status == 400
+    assert (b"Too warm." in reply.body) is is_told
+
+
 async def test_a_long_answer_is_told_whole_in_another_dialect(
     caller: Caller, upstreams: Upstreams
 ) -> None:
