@@ -100,6 +100,18 @@ def test_a_grant_that_never_arrived_goes_back_to_the_budget() -> None:
     assert (after.left_microusd, after.spent_microusd, grant.is_fresh) == (100, 0, True)
 
 
+def test_who_leases_ahead_has_a_good_part_and_leaves_one_to_others() -> None:
+    """Else requests wait for what lies idle in another worker, or each for the database."""
+    limit = 1_000_000
+    budget = Budget(Limit(ACCOUNT, limit), 0, 0, 0)
+    leased = []
+    for _ in range(8):
+        budget, grant, _ = answer(budget, None, asking(1, limit), lease_of(0, 0))
+        leased.append(grant.amount_microusd)
+    assert leased[0] > limit // 10
+    assert budget.left_microusd > limit // 4
+
+
 def test_who_has_enough_gets_no_more() -> None:
     budget = Budget(Limit(ACCOUNT, 1000), 0, 0, 100)
     _, grant, _ = answer(budget, lease_of(100, 0), claim_of(100, 0, 20, 30), lease_of(0, 0))
