@@ -28,8 +28,8 @@ ADMIN: Final = tuple(
     )
 )
 BESIDE: Final = (
-    ADMIN,
-    ("tests/conformance", "tests/contracts", "tests/faults", "tests/journeys"),
+    (*ADMIN, "tests/journeys"),
+    ("tests/conformance", "tests/contracts", "tests/faults"),
 )
 REST: Final = ("tests", *(f"--ignore={folder}" for part in BESIDE for folder in part))
 """The last part is all that is not named above, also what comes new."""
