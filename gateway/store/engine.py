@@ -355,9 +355,8 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     cursor = connection.cursor()
     for pragma in (
         f"busy_timeout = {_SQLITE_BUSY_MS}",
-        "synchronous = FULL",
-        "wal_autocheckpoint = 4000",
-        "foreign_keys = ON",
+        *("synchronous = FULL", "foreign_keys = ON", "wal_autocheckpoint = 4000"),
+        "cache_size = -512",  # KiB of each connection; the system keeps the file's pages too.
     ):
         cursor.execute(f"PRAGMA {pragma}")
     if not _is_anothers(cursor):  # This mode is written into the file, and stays there.
