@@ -1,16 +1,14 @@
 """A body of very many chunks is looked at in morsels, and one behind its answer has an end."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-import uvicorn
 
 from gateway.api.morsels import LINES_MAX, WHOLE_BYTES, morsel_bytes
 from gateway.api.protocol import bounded_protocol
 from gateway.configuration.settings import Limits
+from tests.gateway.listening import listening
 
 
 pytestmark = pytest.mark.anyio
@@ -18,19 +16,6 @@ pytestmark = pytest.mark.anyio
 HEAD = b"POST / HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n"
 CLOSING = b"connection: close\r\n"
 CHUNKS = 60_000
-
-
-@asynccontextmanager
-async def _listening(application: Any, limits: Limits) -> AsyncIterator[int]:
-    http = bounded_protocol(limits)
-    config = uvicorn.Config(application, port=0, http=http, lifespan="off", log_config=None)
-    server = uvicorn.Server(config)
-    serving = asyncio.ensure_future(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    yield int(server.servers[0].sockets[0].getsockname()[1])
-    server.should_exit = True
-    await serving
 
 
 async def _count(scope: Any, receive: Any, send: Any) -> None:
@@ -54,7 +39,7 @@ async def _refuse(scope: Any, receive: Any, send: Any) -> None:
 async def test_a_body_in_very_many_chunks_is_whole_and_the_next_request_is_read() -> None:
     many = b"".join(b"1\r\n%d\r\n" % (number % 10) for number in range(CHUNKS)) + b"0\r\n\r\n"
     few = b"5\r\nhello\r\n0\r\n\r\n"
-    async with _listening(_count, Limits()) as port:
+    async with listening(_count, Limits()) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(HEAD + b"\r\n" + many + HEAD + CLOSING + b"\r\n" + few)
         answers = await reader.read()
@@ -75,7 +60,7 @@ async def test_others_have_their_turn_between_the_morsels(monkeypatch: pytest.Mo
         look_at(self, data)
 
     monkeypatch.setattr("gateway.api.protocol.BoundedProtocol._look_at", noted)
-    async with _listening(_count, Limits()) as port:
+    async with listening(_count, Limits()) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(HEAD + CLOSING + b"\r\n")
         await asyncio.sleep(0.05)
@@ -94,7 +79,7 @@ async def _go_on_sending(writer: asyncio.StreamWriter) -> None:
 
 async def test_who_goes_on_sending_behind_a_refusal_is_cut_off() -> None:
     limits = Limits(body_bytes_max=100_000, body_receive_s=30.0)
-    async with _listening(_refuse, limits) as port:
+    async with listening(_refuse, limits) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(HEAD + b"\r\n")
         assert (await reader.read(4096)).startswith(b"HTTP/1.1 401")

@@ -2,16 +2,13 @@
 
 import asyncio
 import resource
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-import uvicorn
 
 from gateway.api.crowd import connections_permitted
-from gateway.api.protocol import bounded_protocol
 from gateway.configuration.settings import Limits
+from tests.gateway.listening import listening
 
 
 pytestmark = pytest.mark.anyio
@@ -19,19 +16,6 @@ pytestmark = pytest.mark.anyio
 MOST = 6
 GOOD = b"GET / HTTP/1.1\r\nhost: here\r\n\r\n"
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-@asynccontextmanager
-async def _listening(application: Any) -> AsyncIterator[int]:
-    http = bounded_protocol(Limits(), MOST)
-    config = uvicorn.Config(application, port=0, http=http, lifespan="off", log_config=None)
-    server = uvicorn.Server(config)
-    serving = asyncio.ensure_future(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    yield int(server.servers[0].sockets[0].getsockname()[1])
-    server.should_exit = True
-    await serving
 
 
 async def _answer(scope: Any, receive: Any, send: Any) -> None:
@@ -65,7 +49,7 @@ async def _closed(*ends: Ends) -> None:
 
 
 async def test_the_oldest_that_asked_for_nothing_makes_room() -> None:
-    async with _listening(_answer) as port:
+    async with listening(_answer, Limits(), MOST) as port:
         silent = await _opened(port, MOST, GOOD[:10])
         ((reader, writer),) = await _opened(port, 1, GOOD)
 
@@ -75,7 +59,7 @@ async def test_the_oldest_that_asked_for_nothing_makes_room() -> None:
 
 
 async def test_who_rests_between_requests_goes_after_them_and_the_longest_first() -> None:
-    async with _listening(_answer) as port:
+    async with listening(_answer, Limits(), MOST) as port:
         resting = await _opened(port, MOST - 1, GOOD)
         for reader, _ in resting:
             assert (await reader.read(4096)).startswith(b"HTTP/1.1 200")
@@ -95,7 +79,7 @@ async def test_nobody_who_is_served_makes_room_and_the_newcomer_is_sent_away() -
         await go_on.wait()
         await _answer(scope, receive, send)
 
-    async with _listening(slow) as port:
+    async with listening(slow, Limits(), MOST) as port:
         served = await _opened(port, MOST, GOOD)
         (newcomer,) = await _opened(port, 1, GOOD)
         assert not await _is_open(newcomer)

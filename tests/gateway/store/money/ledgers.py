@@ -1,4 +1,4 @@
-"""Ledgers on a real database that report when they are told to, and a table that loses answers."""
+"""Ledgers on a real database that report when told to, a table that loses answers, and sums."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,9 @@ from gateway.errors import NotReady
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import Claim, Grant, LeaseHolder
+
+
+ORG = ("org:acme",)
 
 
 class LossyTable(LeaseTable):
@@ -46,3 +49,13 @@ async def started(table: LeaseTable, clock: StoppedClock, worker: str = "w1") ->
     ledger = ledger_on(table, clock, worker)
     await ledger.start()
     return ledger
+
+
+async def spend(ledger: LeasedLedger, amount: int, accounts: tuple[str, ...] = ORG) -> None:
+    ledger.settle(await ledger.reserve(accounts, amount), amount)
+
+
+async def sums(table: LeaseTable, account: str = ORG[0]) -> tuple[int, int]:
+    """Spent and leased of an account."""
+    (budget,) = await table.budgets_of([account])
+    return budget.spent_microusd, budget.leased_microusd

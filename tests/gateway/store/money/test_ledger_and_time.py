@@ -12,11 +12,10 @@ from gateway.store.engine import Database
 from gateway.store.money import held_slices
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
-from tests.gateway.store.money.ledgers import LossyTable, ledger_on, started
+from tests.gateway.store.money.ledgers import ORG, LossyTable, ledger_on, spend, started, sums
 
 
 pytestmark = pytest.mark.anyio
-ORG = ("org:acme",)
 EACH = "user:acme/*"
 ANN = ("org:acme", "user:acme/ann")
 DAY_S, HOUR_S = 86_400.0, 3600.0
@@ -28,16 +27,6 @@ WRITTEN_OFF_S = 91.0
 @pytest.fixture
 def table(database: Database, clock: StoppedClock) -> LossyTable:
     return LossyTable(database, clock)
-
-
-async def spend(ledger: LeasedLedger, amount: int, accounts: tuple[str, ...] = ORG) -> None:
-    ledger.settle(await ledger.reserve(accounts, amount), amount)
-
-
-async def sums(table: LeaseTable, account: str = ORG[0]) -> tuple[int, int]:
-    """Spent and leased of an account."""
-    (budget,) = [each for each in await table.budgets(None) if each.limit.account == account]
-    return budget.spent_microusd, budget.leased_microusd
 
 
 async def test_what_is_left_of_several_budgets_is_left_of_the_tightest(

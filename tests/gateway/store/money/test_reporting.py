@@ -10,14 +10,12 @@ from gateway.clock import StoppedClock
 from gateway.errors import BudgetExhausted, NotReady
 from gateway.money.budgets import Limit, WindowKind
 from gateway.store.engine import Database
-from gateway.store.money.leased_ledger import LeasedLedger
-from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import Claim, Grant, LeaseHolder
-from tests.gateway.store.money.ledgers import LossyTable, ledger_on, started
+from tests.gateway.store.money.ledgers import ORG, LossyTable, ledger_on, spend, started, sums
 
 
 pytestmark = pytest.mark.anyio
-ORG, KEY = ("org:acme",), "key:abc"
+KEY = "key:abc"
 EACH = "user:acme/*"
 ANN, BOB = ("user:acme/ann",), ("user:acme/bob",)
 
@@ -25,16 +23,6 @@ ANN, BOB = ("user:acme/ann",), ("user:acme/bob",)
 @pytest.fixture
 def table(database: Database, clock: StoppedClock) -> LossyTable:
     return LossyTable(database, clock)
-
-
-async def spend(ledger: LeasedLedger, amount: int, accounts: tuple[str, ...] = ORG) -> None:
-    ledger.settle(await ledger.reserve(accounts, amount), amount)
-
-
-async def sums(table: LeaseTable, account: str = ORG[0]) -> tuple[int, int]:
-    """Spent and leased of an account."""
-    (budget,) = await table.budgets_of([account])
-    return budget.spent_microusd, budget.leased_microusd
 
 
 async def turns(count: int = 20) -> None:
