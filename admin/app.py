@@ -57,8 +57,8 @@ from admin.viewing import viewing_routes
 from gateway.clock import Clock, SystemClock
 from gateway.configuration.checking import is_guarded
 from gateway.configuration.settings import Settings
-from gateway.credentials import admin_token, oidc_secret, pepper
 from gateway.errors import ConfigurationInvalid
+from gateway.secrets.credentials import admin_token, oidc_secret, pepper
 
 
 BODY_BYTES_MAX: Final = 2 * 1024 * 1024

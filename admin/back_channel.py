@@ -19,8 +19,8 @@ from admin.logout_tokens import LogoutRefused, LogoutTokens, ProviderKeys
 from admin.oidc import OpenIdClient
 from admin.services import Services
 from gateway.errors import Exhausted, GatewrightError, RequestInvalid
-from gateway.flow import Flow
 from gateway.oversight.access import PROVIDER
+from gateway.pacing.flow import Flow
 from gateway.telemetry import Event, logger
 
 

@@ -9,7 +9,7 @@ from gateway.audit.integrator import SignedCheckpoint, TreeDamaged
 from gateway.audit.keys import is_key_destroyed
 from gateway.audit.projection import ProjectedRecord, SequencedRecord
 from gateway.audit.second import is_second
-from gateway.credentials import master_key
+from gateway.secrets.credentials import master_key
 from gateway.store.evidence.proofs import Proof, proof_of
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import AuditQuery

@@ -10,8 +10,8 @@ from typing import Final
 
 from gateway.clock import Clock
 from gateway.errors import AuditUnavailable
-from gateway.flow import Flow
 from gateway.oversight.deeds import Deeds
+from gateway.pacing.flow import Flow
 from gateway.telemetry import Event, logger
 
 

@@ -23,10 +23,11 @@ from gateway.audit.device import AuditLimits
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
-from gateway.credentials import master_key, pepper
 from gateway.errors import AuditUnavailable
 from gateway.identity import Peppers
 from gateway.oversight.deeds import Deeds
+from gateway.pacing.upkeep import Duty, Upkeep
+from gateway.secrets.credentials import master_key, pepper
 from gateway.store.custody.custody_lists import CustodyLists
 from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.custody.orders import Custody
@@ -53,7 +54,6 @@ from gateway.store.spare_secrets import Retirement, SpareSecretTable
 from gateway.store.traffic.figures import TrafficFigures
 from gateway.store.traffic.rollup import Rollup
 from gateway.telemetry import Event, logger
-from gateway.upkeep import Duty, Upkeep
 
 
 ADD_EVERY_S: Final = 10.0

@@ -45,8 +45,8 @@ from gateway.cli.listening import tune_interpreter
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.credentials import admin_token
 from gateway.oversight.access import Grant
+from gateway.secrets.credentials import admin_token
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database, open_database
 from gateway.store.identity.people import PeopleStore

@@ -15,14 +15,14 @@ from gateway.assembly.configured_policy import load_policy
 from gateway.audit.entries import encode_record, entry_bytes
 from gateway.audit.projection import ProjectedRecord
 from gateway.batches import ID_BYTES, Batch
-from gateway.board import TargetBoard
 from gateway.clock import SystemClock
 from gateway.configuration.settings import Settings
-from gateway.credentials import master_key
 from gateway.money.budgets import Limit
 from gateway.oversight.deeds import OPERATORS
-from gateway.recall import record_facts
 from gateway.recorded_facts import RecordedFacts
+from gateway.recording.recall import record_facts
+from gateway.routing.board import TargetBoard
+from gateway.secrets.credentials import master_key
 from gateway.store.batching.batches import BatchStore
 from gateway.store.engine import Database
 from gateway.store.evidence.rows import COLUMNS, rows_of

@@ -34,25 +34,27 @@ from gateway.clock import Clock, SystemClock
 from gateway.conclusion import Conclusion
 from gateway.configuration.settings import Settings
 from gateway.counting import Counting
-from gateway.credentials import master_key, pepper
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.token_count import count_input_tokens
 from gateway.dispatch.cascading import Cascade
 from gateway.dispatch.dispatcher import Dispatcher
 from gateway.dispatch.health import TargetHealth
 from gateway.identity import Peppers
-from gateway.inspection import make_inspector
+from gateway.inspection.inspector import make_inspector
 from gateway.intake import Stages
 from gateway.metrics import Metrics
 from gateway.money.calibration import Calibration
 from gateway.oversight.deeds import Deeds, LateDeeds
-from gateway.patience import patience
+from gateway.pacing.patience import patience
+from gateway.pacing.turns import Turns
+from gateway.pacing.upkeep import Duty, Upkeep
 from gateway.pipeline import Pipeline
 from gateway.pool.parity import Parity
 from gateway.ports import AuditLog
 from gateway.providers.registry import engines_among, model_hosts, pools_among
 from gateway.rollout.trials import Trials
 from gateway.rollout.versions import PolicySet
+from gateway.secrets.credentials import master_key, pepper
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.engine import open_database
 from gateway.store.evidence.integration import Integration
@@ -67,8 +69,6 @@ from gateway.store.schema.version import require_newest_schema
 from gateway.store.traffic.archive import DecisionArchive
 from gateway.store.workers import WorkerTable
 from gateway.telemetry import Event, logger
-from gateway.turns import Turns
-from gateway.upkeep import Duty, Upkeep
 from gateway.worker.duties import Tended, duties_of
 from gateway.worker.following import Board, Following
 from gateway.worker.presence import Parts, Presence

@@ -9,14 +9,10 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct, structs
 
-from gateway import evidence
-from gateway.aftermath import Aftermath, Unsound, sound
-from gateway.answers import UNUSUAL
+from gateway.answers.traits import UNUSUAL
 from gateway.clock import Clock
 from gateway.dispatch.attempts import AttemptLog
 from gateway.errors import ClientGone, GatewrightError
-from gateway.evidence import Ending, Loss
-from gateway.floods import Floods
 from gateway.metrics import Metrics
 from gateway.money.bills import charged
 from gateway.money.calibration import Calibration
@@ -24,8 +20,13 @@ from gateway.money.catalogue import cost
 from gateway.money.rates import LocalRates, Rates
 from gateway.passage import Arrival, Passage
 from gateway.ports import AuditLog, Ledger
+from gateway.recording import evidence
+from gateway.recording.aftermath import Aftermath, Unsound, sound
+from gateway.recording.evidence import Ending, Loss
+from gateway.recording.floods import Floods
 from gateway.rollout.trials import Trials
 from gateway.rollout.versions import PolicySet
+from gateway.routing.warmth import COLD, Warm, Warmth
 from gateway.types import (
     Attempt,
     AuditRecord,
@@ -36,7 +37,6 @@ from gateway.types import (
     Target,
     Usage,
 )
-from gateway.warmth import COLD, Warm, Warmth
 
 
 Blacken = Callable[[ChatRequest, str, bytes], Awaitable[bytes]]

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from gateway.conclusion import Concluded
 from gateway.errors import GatewrightError
 from gateway.money.catalogue import saved_by_cache
+from gateway.pacing.pings import Direct, Write
 from gateway.passage import Passage
-from gateway.pings import Direct, Write
 from gateway.ports import StreamEncoder
-from gateway.routing import Denial, decision_digest
+from gateway.routing.planning import Denial, decision_digest
 from gateway.types import Principal, Receipt, Target, Usage
 
 

@@ -1,7 +1,7 @@
 """The first half of a journey: from the door to an intent that is durable.
 
-Gather → decide → act: identity, inspection and budgets are looked up before `routing.rule` decides,
-and the intent is on disk before anything may leave. Every stage takes the noun before it.
+Gather → decide → act: identity, inspection and budgets are looked up before `planning.rule`
+decides, and the intent is on disk before anything may leave. Every stage takes the noun before it.
 """
 
 import asyncio
@@ -9,25 +9,26 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct, structs
 
-from gateway import evidence, routing
 from gateway.admission.bounds import answers_of, check_bounds
 from gateway.admission.destinations import check_destinations
 from gateway.caching.answering import CachingAnswers
 from gateway.clock import Clock
 from gateway.conclusion import Conclusion
 from gateway.configuration.settings import Settings
+from gateway.continuing.threads import Threads, at_least, without_keeping
 from gateway.dispatch.dispatcher import Dispatcher
 from gateway.errors import ClientGone, ClosedByPolicy, GatewrightError
 from gateway.heads import refusal_headers
 from gateway.identity import Peppers, authenticate
-from gateway.inspection import Inspector
+from gateway.inspection.inspector import Inspector
 from gateway.money.budgets import end_user_account, end_user_reference, end_user_subject
 from gateway.money.rates import NO_LIMITS, Permit, Rates
+from gateway.pacing.turns import Turns
 from gateway.passage import Arrival, Passage
 from gateway.ports import AuditLog, Ledger
+from gateway.recording import evidence
 from gateway.rollout.versions import Governing
-from gateway.threads import Threads, at_least, without_keeping
-from gateway.turns import Turns
+from gateway.routing import planning
 from gateway.types import ChatRequest, Inspection, Principal
 from gateway.veiling.veil import Veil, veiled
 from policies.program import PolicyDocument
@@ -108,7 +109,7 @@ class Intake:
             check_bounds(request, self._limits)
             governing = arrival.snapshot.policies.governing(principal)
             governed = governing.document_for(principal)
-            routing.check_model(request, arrival.snapshot.board, governed, principal.models)
+            planning.check_model(request, arrival.snapshot.board, governed, principal.models)
             accounts = principal.accounts
             if reference := end_user_reference(request.tree):
                 request = self._with_end_user(principal, request, reference)
@@ -146,8 +147,8 @@ class Intake:
         return authenticate(keys, self._peppers, arrival.headers, arrived_us)
 
     def defer(
-        self, arrival: Arrival, principal: Principal, request: ChatRequest, ruling: routing.Ruling
-    ) -> tuple[Arrival, routing.Ruling]:
+        self, arrival: Arrival, principal: Principal, request: ChatRequest, ruling: planning.Ruling
+    ) -> tuple[Arrival, planning.Ruling]:
         """What is to be done, where it need not be done now; a caller who waits gets it now."""
         del principal, request
         return arrival, ruling
@@ -202,23 +203,23 @@ class Intake:
             output=self._inspector.output_scan(request, obligations.scan_output),
         )
 
-    def _ruling(self, asked: Asked, left_microusd: int | None, now_us: int) -> routing.Ruling:
+    def _ruling(self, asked: Asked, left_microusd: int | None, now_us: int) -> planning.Ruling:
         """What policy says of it now."""
         principal, request = asked.principal, asked.request
         snapshot = asked.arrival.snapshot
-        facts = routing.gather(
+        facts = planning.gather(
             request,
             principal,
             asked.inspection,
             left_microusd,
             now_us,
             snapshot.board,
-            headers=routing.visible_headers(
+            headers=planning.visible_headers(
                 asked.arrival.headers, snapshot.policies.visible_headers
             ),
             warm=self._conclusion.warm(snapshot.policies, principal, request),
         )
-        ruling = routing.rule(asked.governed, facts, request, snapshot.board, self._limits)
+        ruling = planning.rule(asked.governed, facts, request, snapshot.board, self._limits)
         self._aftermath.decided(asked.governing, ruling)
         return ruling
 
@@ -227,7 +228,7 @@ class Intake:
         arrival: Arrival,
         principal: Principal,
         request: ChatRequest,
-        ruling: routing.Ruling,
+        ruling: planning.Ruling,
     ) -> tuple[ChatRequest, bytes | None]:
         """Where policy says that not all is kept: a request to forget, and what the log keeps."""
         forgotten = without_keeping(request)

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from gateway.money.rates import NO_LIMITS, Permit
 from gateway.ports import Dialect
-from gateway.routing import Ruling
+from gateway.routing.planning import Ruling
 from gateway.snapshot import Snapshot
 from gateway.types import (
     ChatRequest,

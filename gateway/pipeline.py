@@ -10,16 +10,16 @@ from functools import partial
 
 from msgspec import Struct, structs
 
-from gateway.answer_checks import UNMET, unmet_format, unsound_whole
-from gateway.answers import stopped_by
+from gateway.answers.checks import UNMET, unmet_format, unsound_whole
+from gateway.answers.traits import stopped_by
 from gateway.dispatch.attempts import AttemptLog, end_code
 from gateway.dispatch.dispatcher import Answered
 from gateway.dispatch.long_answers import SHORT_BYTES_MAX
 from gateway.errors import GatewrightError
 from gateway.heads import Begin, answer_headers, begin_early, ending_headers, fail_late, ping_early
 from gateway.intake import Intake, Stages
+from gateway.pacing.pings import Direct, Pings, Write
 from gateway.passage import Arrival, Passage
-from gateway.pings import Direct, Pings, Write
 from gateway.relay import Relay
 from gateway.tally import usage_of
 from gateway.types import Completion

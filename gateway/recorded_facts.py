@@ -1,4 +1,4 @@
-"""What policy looked at, as a record keeps it: `gateway.recall` reads a decision back from it."""
+"""What policy looked at, as a record keeps it: `recording.recall` reads a decision back from it."""
 
 from collections.abc import Mapping
 

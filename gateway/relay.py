@@ -8,16 +8,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from gateway.answer_checks import UNMET, is_unenforced, on_trial, unmet_format, unsound
-from gateway.answers import AnswerTraits
+from gateway.answers.checks import UNMET, is_unenforced, on_trial, unmet_format, unsound
+from gateway.answers.traits import AnswerTraits
 from gateway.caching.kept_streams import NotedStream, RepeatedStream
 from gateway.conclusion import Conclusion
 from gateway.dispatch.attempts import AttemptLog, end_code
 from gateway.dispatch.live_stream import LiveStream
 from gateway.errors import GatewrightError, UpstreamFailed
 from gateway.heads import ending_headers, late_headers
+from gateway.pacing.pings import Direct, Pings, Push, Write, never_direct
 from gateway.passage import Passage
-from gateway.pings import Direct, Pings, Push, Write, never_direct
 from gateway.ports import StreamEncoder
 from gateway.tally import Tally, read_tokens
 from gateway.types import StreamEvent

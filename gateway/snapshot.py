@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec import Struct
 
-from gateway.board import TargetBoard
 from gateway.errors import NotReady
 from gateway.identity import KeyTable
 from gateway.rollout.versions import Level, PolicySet
+from gateway.routing.board import TargetBoard
 
 
 STALE_AFTER_S = 60.0

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-from gateway import routing
-from gateway.board import TargetBoard, comparable
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import RequestInvalid
-from gateway.inspection import INJECTION_FACTS, make_inspector
+from gateway.inspection.inspector import INJECTION_FACTS, make_inspector
+from gateway.routing import planning
+from gateway.routing.board import TargetBoard, comparable
 from gateway.types import ChatRequest, DialectName, Inspection, Principal
 from policies.facts import Facts, TargetFacts
 
@@ -71,7 +71,7 @@ class Supposer:
         if thread is not None and (thread.previous_id or thread.references):
             raise RequestInvalid("what it goes on from is not at hand", parameter="input")
         inspection = await self._inspector.inspect(request, asker.organisation, INJECTION_FACTS)
-        facts = routing.gather(request, asker, inspection, None, self._clock.utc_us(), NOTHING)
+        facts = planning.gather(request, asker, inspection, None, self._clock.utc_us(), NOTHING)
         asked = _asked(targets, request)
         return Supposed(msgspec.structs.replace(facts, targets=asked), inspection)
 

@@ -16,7 +16,6 @@ from typing import Self, TypeVar
 import uvicorn
 from anyio import to_thread
 
-from gateway import rhythm
 from gateway.api.protocol import bounded_protocol
 from gateway.app import DataPlane
 from gateway.audit.export import segment_rows
@@ -24,9 +23,10 @@ from gateway.cli.init import prepare
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.credentials import pepper
 from gateway.identity import Peppers
 from gateway.money.budgets import Limit
+from gateway.pacing import rhythm
+from gateway.secrets.credentials import pepper
 from gateway.store.engine import open_database
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 from gateway.store.money.leases import LeaseTable
@@ -96,10 +96,10 @@ BRISK = {
     "PARCELS_S": 0.2,
     "CHECKUPS_S": 0.1,
 }
-"""Rounds that tests wait for, sooner than in `gateway.rhythm`; each does what it always does."""
+"""Rounds that tests wait for, sooner than in `pacing.rhythm`; each does what it always does."""
 
-BRISK_PROCESS = "import gateway.rhythm\n" + "".join(
-    f"gateway.rhythm.{name} = {period_s}\n" for name, period_s in BRISK.items()
+BRISK_PROCESS = "import gateway.pacing.rhythm\n" + "".join(
+    f"gateway.pacing.rhythm.{name} = {period_s}\n" for name, period_s in BRISK.items()
 )
 """The same for a worker that is a process of its own: statements, before it starts."""
 

@@ -33,9 +33,9 @@ BORDERS = {
     "gateway/api/door.py",
     "gateway/audit/projector.py",
     "gateway/audit/writer.py",
-    "gateway/inspection.py",
+    "gateway/inspection/inspector.py",
     "gateway/providers/connection.py",  # raised again in the coroutine that waits for the piece
-    "gateway/upkeep.py",
+    "gateway/pacing/upkeep.py",
     # Both keep what a step raised for whoever asks for its results.
     "local_engine/runner/model_runner.py",
     "local_engine/runner/overlap.py",

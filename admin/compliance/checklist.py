@@ -16,12 +16,12 @@ from admin.services import Services
 from gateway.actors import same_person
 from gateway.audit.disk import Disk
 from gateway.audit.integrator import CheckpointFiles
-from gateway.credentials import master_key
 from gateway.errors import RequestInvalid
 from gateway.obligations import REGIMES, TITLES
 from gateway.oversight.access import Permission, Person
 from gateway.oversight.deeds import OPERATORS
 from gateway.rollout.versions import State
+from gateway.secrets.credentials import master_key
 from gateway.store.custody.incidents import Incident, IncidentStore, Running
 from gateway.store.custody.keeping import retention_of
 from gateway.store.custody.regimes import RegimeChoice, RegimeTable, checked

@@ -20,11 +20,11 @@ from gateway.audit.export import export_records
 from gateway.audit.integrator import SignedCheckpoint
 from gateway.audit.projector import ProjectionBroken
 from gateway.clock import DAY_US, WEEK_US
-from gateway.credentials import master_key, pepper
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.oversight.access import Permission
+from gateway.secrets.credentials import master_key, pepper
 from gateway.store.custody.custody_lists import CustodyLists, RevealFigures
 from gateway.store.custody.erasing import Consequences, Erasures
 from gateway.store.custody.erasure_cases import ErasureCase

@@ -14,10 +14,10 @@ from admin.models.lately import LatelyReader, ProviderState
 from admin.services import Services
 from admin.sign_in import READING
 from gateway.configuration.settings import ProviderSettings, Settings
-from gateway.credentials import credential_problem
 from gateway.errors import GatewrightError
 from gateway.money.catalogue import Catalogue, Entry
 from gateway.oversight.access import Permission, allows, organisations_of
+from gateway.secrets.credentials import credential_problem
 
 
 IN_HOUSE: Final = ("engine", "pool")

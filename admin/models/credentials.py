@@ -15,9 +15,9 @@ from msgspec import Struct
 from admin.services import Services
 from gateway.clock import SECOND_US
 from gateway.configuration.sections import SecretReference
-from gateway.credentials import master_key, provider_credential
 from gateway.errors import ConfigurationInvalid
 from gateway.oversight.deeds import OPERATORS
+from gateway.secrets.credentials import master_key, provider_credential
 from gateway.secrets.secret import Secret
 from gateway.store.evidence.sink import AuditQuery
 from gateway.store.sealed_secrets import SealedSecret, SealedSecretTable

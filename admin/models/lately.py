@@ -12,8 +12,8 @@ from admin.overview.health import LATELY_US, Part, provider_parts
 from admin.overview.reader import OverviewReader
 from admin.services import Services
 from gateway.configuration.settings import Settings
-from gateway.credentials import credential_problem
 from gateway.oversight.workers import WorkerReport, standing
+from gateway.secrets.credentials import credential_problem
 from gateway.store.workers import WorkerTable
 
 

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from admin.models.credentials import CredentialReader
 from admin.services import Services
-from gateway.credentials import master_key
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Person
+from gateway.secrets.credentials import master_key
 from gateway.secrets.secret import Secret
 from gateway.store.sealed_secrets import SealedSecret
 

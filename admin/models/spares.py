@@ -22,10 +22,10 @@ from admin.models.provider import ProviderDesk
 from admin.models.sealing import check_value
 from admin.services import Services
 from admin.sign_in import SEE_OTHER
-from gateway.credentials import master_key
 from gateway.errors import Exhausted, RequestInvalid
 from gateway.oversight.access import Permission, Person
 from gateway.oversight.workers import standing
+from gateway.secrets.credentials import master_key
 from gateway.secrets.secret import Secret
 from gateway.store.checkups import CheckupOrder, CheckupTable
 from gateway.store.sealed_secrets import SealedSecret

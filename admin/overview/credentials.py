@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from admin.services import Services
 from gateway.configuration.settings import Settings
-from gateway.credentials import credential_problem, master_key
+from gateway.secrets.credentials import credential_problem, master_key
 from gateway.store.sealed_secrets import SealedSecretTable
 
 

@@ -17,7 +17,7 @@ from admin.policy_room.reader import PolicyReader
 from gateway.clock import DAY_US, Clock
 from gateway.identity import accounts_of
 from gateway.rollout.versions import Governing, Level, PolicySet
-from gateway.routing import decision_digest
+from gateway.routing.planning import decision_digest
 from gateway.store.traffic.archive import Timed
 from policies.explain import Explanation, explain
 from policies.facts import Facts

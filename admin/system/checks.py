@@ -19,7 +19,8 @@ from gateway.clock import SystemClock
 from gateway.configuration.disclosing import flat
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.credentials import (
+from gateway.errors import ConfigurationInvalid, GatewrightError
+from gateway.secrets.credentials import (
     admin_token,
     alerts_credential,
     alerts_signing_key,
@@ -31,7 +32,6 @@ from gateway.credentials import (
     rates_password,
     sink_credential,
 )
-from gateway.errors import ConfigurationInvalid, GatewrightError
 from gateway.store.engine import Database
 from gateway.store.money.price_files import PriceFiles
 from gateway.store.right_keys import require_right_keys

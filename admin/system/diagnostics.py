@@ -26,7 +26,9 @@ from admin.system.workers import WorkersReader
 from gateway.clock import HOUR_US
 from gateway.configuration.disclosing import disclosed, settings_digest
 from gateway.configuration.settings import Settings
-from gateway.credentials import (
+from gateway.errors import GatewrightError
+from gateway.oversight.access import Permission
+from gateway.secrets.credentials import (
     admin_token,
     alerts_credential,
     alerts_signing_key,
@@ -39,8 +41,6 @@ from gateway.credentials import (
     sink_credential,
     sink_signing_key,
 )
-from gateway.errors import GatewrightError
-from gateway.oversight.access import Permission
 from gateway.secrets.secret import Secret
 from gateway.store.attention import Attention
 from gateway.store.evidence.unended import UnendedReader

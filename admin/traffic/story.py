@@ -13,7 +13,7 @@ from admin.evidence import Evidence, EvidenceReader
 from admin.overview.health import GIVEN_UP
 from admin.services import Services
 from admin.traffic.bill import Bill, bill_of
-from gateway.routing import decision_digest
+from gateway.routing.planning import decision_digest
 from gateway.store.evidence.sink import AuditQuery
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.traffic.archive import DecisionArchive

@@ -16,11 +16,11 @@ from gateway.batches import Batch, BatchKind, Project, Told
 from gateway.clock import DAY_US, HOUR_US
 from gateway.configuration.sections import BatchSettings
 from gateway.configuration.settings import Limits
+from gateway.continuing.threads import project_of
 from gateway.dialects.openai_batches import batch_object, list_object, read_order
 from gateway.errors import BatchUnknown, BodyTooLarge, Exhausted, FileUnknown, RequestInvalid
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import FileStore
-from gateway.threads import project_of
 from gateway.types import Principal
 
 

@@ -19,13 +19,13 @@ from gateway.clock import Clock
 from gateway.configuration.settings import Limits
 from gateway.errors import Exhausted, GatewrightError, MethodRefused, Unavailable
 from gateway.metrics import Metrics
+from gateway.pacing.pings import Write
+from gateway.pacing.turns import Turns
 from gateway.passage import Arrival
-from gateway.pings import Write
 from gateway.pipeline import Pipeline, StreamedAnswer, WholeAnswer
 from gateway.ports import Dialect, Standing
 from gateway.snapshot import SnapshotKeeper
 from gateway.telemetry import Event, logger, raised_at
-from gateway.turns import Turns
 
 
 JSON_HEADERS = {"content-type": "application/json"}

@@ -18,6 +18,7 @@ from gateway.api.paging import page_asked
 from gateway.api.refusals import Handlers
 from gateway.batches import Batch, Line, Told
 from gateway.clock import DAY_US
+from gateway.continuing.threads import project_of
 from gateway.dialects.anthropic_batches import (
     ENDPOINT,
     message_batch_object,
@@ -31,7 +32,6 @@ from gateway.errors import BatchUnknown, BodyTooLarge, GatewrightError, RequestI
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batching.leads import LeadOver
 from gateway.store.batching.lines import LineStore
-from gateway.threads import project_of
 from gateway.types import Principal
 
 

@@ -9,9 +9,9 @@ from litestar.params import FromPath
 from litestar.status_codes import HTTP_200_OK
 
 from gateway.api.front import Front
+from gateway.continuing.threads import Threads
 from gateway.dialects.loss import unsupported
 from gateway.errors import FeatureUnsupported
-from gateway.threads import Threads
 
 
 def response_routes(front: Front, threads: Threads) -> list[HTTPRouteHandler]:

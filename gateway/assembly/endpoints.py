@@ -11,10 +11,10 @@ from gateway.dialects.anthropic_messages.counting import AnthropicTokenCount
 from gateway.dialects.openai_responses.counting import OpenAITokenCount
 from gateway.dialects.registry import DIALECTS
 from gateway.metrics import Metrics
+from gateway.pacing.turns import Turns
 from gateway.pipeline import Pipeline
 from gateway.ports import Dialect
 from gateway.snapshot import SnapshotKeeper
-from gateway.turns import Turns
 from gateway.types import DialectName
 
 

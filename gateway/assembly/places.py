@@ -14,15 +14,6 @@ from gateway.caching.sealed_replies import ReplySeal
 from gateway.clock import Clock
 from gateway.configuration.sections import SecretReference
 from gateway.configuration.settings import Settings
-from gateway.credentials import (
-    alerts_credential,
-    alerts_signing_key,
-    answers_password,
-    master_key,
-    provider_credential,
-    rates_password,
-    source_of,
-)
 from gateway.errors import ConfigurationInvalid
 from gateway.money.alerting import Alerting
 from gateway.money.rates import LocalRates, Rates
@@ -32,6 +23,15 @@ from gateway.providers.engine import EngineProvider
 from gateway.providers.registry import build_provider, model_hosts, pools_among
 from gateway.providers.signing import Signer
 from gateway.providers.webhook import WebHook
+from gateway.secrets.credentials import (
+    alerts_credential,
+    alerts_signing_key,
+    answers_password,
+    master_key,
+    provider_credential,
+    rates_password,
+    source_of,
+)
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.keeper import (
     LocalPlace,

@@ -8,20 +8,20 @@ from gateway.audit.second import TwoDeviceLog
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.configuration.settings import ProviderSettings, Settings
-from gateway.credentials import master_key, provider_credential
+from gateway.continuing.threads import Threads
 from gateway.errors import ConfigurationInvalid
 from gateway.ports import Provider
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress
 from gateway.providers.registry import build_pool, build_provider, is_pool, parcel_service
 from gateway.providers.reply import EgressLimits
+from gateway.secrets.credentials import master_key, provider_credential
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
 from gateway.store.evidence.second_device import DatabaseDevice
 from gateway.store.kept_answers import DatabaseAnswers
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
-from gateway.threads import Threads
 from gateway.types import DialectName
 
 

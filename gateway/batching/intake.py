@@ -13,7 +13,7 @@ from gateway.clock import SECOND_US
 from gateway.errors import FeatureUnsupported, Unauthenticated
 from gateway.intake import Intake, Stages
 from gateway.passage import Arrival
-from gateway.routing import Ruling
+from gateway.routing.planning import Ruling
 from gateway.types import ChatRequest, DialectName, Principal
 
 

@@ -30,11 +30,11 @@ from gateway.errors import (
     UpstreamFailed,
     UpstreamRefused,
 )
-from gateway.evidence import Loss
 from gateway.parcels import VendorResult
 from gateway.passage import Arrival, Errand, Passage
 from gateway.pipeline import WholeAnswer
 from gateway.ports import Dialect
+from gateway.recording.evidence import Loss
 from gateway.snapshot import SnapshotKeeper
 from gateway.types import AuditRecord, Principal, Reservation
 

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from gateway.caching.response_cache import granted
 from gateway.passage import Arrival, Errand, Passage
 from gateway.ports import UpstreamBody, UpstreamCall
-from gateway.routing import Ruling
+from gateway.routing.planning import Ruling
 from gateway.types import (
     ChatRequest,
     DialectName,

@@ -8,7 +8,6 @@ from typing import Any
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Struct
 
-from gateway import rhythm
 from gateway.api.batches import Desk, batch_routes
 from gateway.api.door import new_request_id
 from gateway.api.files import file_routes
@@ -34,15 +33,17 @@ from gateway.batching.remnants import IntentOf, Remnants
 from gateway.batching.runner import BatchRunner, Share, Stores
 from gateway.clock import DAY_US, Clock
 from gateway.configuration.settings import Settings
-from gateway.credentials import master_key
 from gateway.dialects.anthropic_batches import ENDPOINT
 from gateway.errors import StartupRefused
 from gateway.intake import Stages
 from gateway.metrics import Metrics
 from gateway.oversight.deeds import Deeds
+from gateway.pacing import rhythm
+from gateway.pacing.upkeep import Duty
 from gateway.parcels import ParcelService
 from gateway.ports import AuditLog, Dialect, Provider
 from gateway.providers.registry import parcel_service
+from gateway.secrets.credentials import master_key
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import FileStore
@@ -62,7 +63,6 @@ from gateway.store.money.parked_money import ParkedMoney, Stake
 from gateway.store.money.slices import NO_WINDOW, HeldSlice
 from gateway.telemetry import Event, logger
 from gateway.types import Reservation
-from gateway.upkeep import Duty
 
 
 HEADERS = frozenset({b"anthropic-version", b"anthropic-beta"})

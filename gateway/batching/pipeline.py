@@ -12,13 +12,13 @@ from gateway.dispatch.attempts import AttemptLog, end_code
 from gateway.dispatch.dispatcher import Answered
 from gateway.dispatch.refusals import refusal_of
 from gateway.errors import GatewrightError
-from gateway.evidence import Loss
 from gateway.intake import Stages
 from gateway.money.bills import Bill
 from gateway.money.rates import NO_LIMITS
 from gateway.parcels import VendorResult
 from gateway.passage import Arrival, Passage
 from gateway.pipeline import Pipeline, WholeAnswer
+from gateway.recording.evidence import Loss
 from gateway.tally import read_tokens, tokens_of
 from gateway.types import Attempt, AuditRecord, DialectName, Principal, Usage
 

@@ -26,9 +26,9 @@ from gateway.batching.unanswered import UNENDED
 from gateway.clock import MINUTE_US, Clock
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import GatewrightError, NotReady
-from gateway.evidence import Loss
 from gateway.money.bills import Bill, charged
 from gateway.parcels import VendorResult
+from gateway.recording.evidence import Loss
 from gateway.store.batching.parcel_rows import ParkedLine
 
 

@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from gateway.caching.likeness import Likenesses
 from gateway.configuration.sections import ResponseCacheSettings
+from gateway.continuing.threads import project_of
 from gateway.passage import Passage
 from gateway.rollout.versions import PolicySet
-from gateway.threads import project_of
 from gateway.types import Candidate, Completion, DialectName, Principal, StreamEvent, Target
 from policies.decision import Decision
 

@@ -14,9 +14,9 @@ from gateway.cli.options import config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.credentials import admin_token, credential_problem, pepper
 from gateway.errors import StartupRefused
-from gateway.inspection import make_inspector
+from gateway.inspection.inspector import make_inspector
+from gateway.secrets.credentials import admin_token, credential_problem, pepper
 from gateway.store.engine import open_database, parse_url
 from gateway.store.evidence.numbered_places import require_what_was_numbered
 from gateway.store.right_keys import look_at_keys

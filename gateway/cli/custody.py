@@ -18,10 +18,10 @@ from gateway.cli.options import SAID, Refused, asynchronous, config_option
 from gateway.clock import WEEK_US, SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.oversight.deeds import OPERATORS
+from gateway.secrets.credentials import master_key, pepper
 from gateway.store.custody.orders import Custody, CustodyChanged, CustodyRefused, is_known
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.recovery import projector_for

@@ -23,7 +23,7 @@ from gateway.cli.options import Refused, asynchronous
 from gateway.cli.setup import admin_address, setup_link
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.credentials import admin_token
+from gateway.secrets.credentials import admin_token
 from gateway.store.identity.keys import NewKey, Place
 
 

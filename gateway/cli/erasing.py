@@ -22,7 +22,7 @@ from gateway.cli.options import SAID, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.credentials import master_key
+from gateway.secrets.credentials import master_key
 from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.custody.erasing import Erasures
 from gateway.store.custody.erasure_cases import LAWS, ErasureCase

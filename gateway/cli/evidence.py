@@ -27,8 +27,8 @@ from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.credentials import master_key
-from gateway.evidence import UNKNOWN_COST
+from gateway.recording.evidence import UNKNOWN_COST
+from gateway.secrets.credentials import master_key
 from gateway.secrets.envelope import MasterKey
 from gateway.store.engine import open_database
 from gateway.store.evidence.integration import Integration

@@ -19,10 +19,10 @@ from gateway.cli.teams import defaults_of, limit_new_key
 from gateway.clock import DAY_US, SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.credentials import pepper
 from gateway.errors import ChangedMeanwhile, GatewrightError
 from gateway.identity import Peppers, key_id_for, new_key_id
 from gateway.oversight.key_scope import check_labels, check_models
+from gateway.secrets.credentials import pepper
 from gateway.store.engine import open_database
 from gateway.store.identity.keys import KeyStore, NewKey, Place, secrets_mark
 from gateway.store.identity.names import visible

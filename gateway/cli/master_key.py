@@ -13,8 +13,8 @@ from gateway.cli.options import SAID, Refused, asynchronous, config_option
 from gateway.clock import Clock, SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.credentials import key_service, master_key_bytes
 from gateway.oversight.deeds import Deeds
+from gateway.secrets.credentials import key_service, master_key_bytes
 from gateway.secrets.envelope import MasterKey, sync_folder
 from gateway.secrets.key_services import KeyServiceFailed
 from gateway.secrets.secret import Secret

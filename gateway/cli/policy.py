@@ -8,7 +8,6 @@ import click
 import msgspec
 
 from classifiers.pii.labels import LABELS
-from gateway.board import TargetBoard
 from gateway.cli.groups import Commands
 from gateway.cli.options import Refused, read_text
 from gateway.cli.replay import replay
@@ -17,9 +16,10 @@ from gateway.cli.scheduling import COMMANDS as SCHEDULING
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.credentials import provider_credential
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import RequestInvalid
+from gateway.routing.board import TargetBoard
+from gateway.secrets.credentials import provider_credential
 from gateway.supposing import Supposer, is_body
 from gateway.types import DialectName
 from gateway.worker.pricing import configured_targets

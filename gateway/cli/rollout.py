@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 import msgspec
 
-from gateway.board import TargetBoard
 from gateway.cli.deeds import former_policy, recorded
 from gateway.cli.known import say_if_nobodys
 from gateway.cli.options import LEVEL, Refused, Within, asynchronous, config_option, read_text
@@ -24,6 +23,7 @@ from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.errors import RequestInvalid
 from gateway.rollout.versions import Action, PolicyVersion
+from gateway.routing.board import TargetBoard
 from gateway.store.engine import Database, open_database
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.schema.version import require_newest_schema

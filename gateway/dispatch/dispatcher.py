@@ -24,9 +24,9 @@ from gateway.dispatch.retrying import RetryBudget
 from gateway.dispatch.walking import Ground, Walk
 from gateway.errors import FeatureUnsupported, UpstreamRefused
 from gateway.money.catalogue import PARAMETER_FIELDS
+from gateway.pacing.turns import Turns
 from gateway.ports import Dialect, Provider, UpstreamBody, UpstreamReply
 from gateway.tally import read_tokens, tokens_of, usage_of
-from gateway.turns import Turns
 from gateway.types import (
     Candidate,
     ChatRequest,

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Final, TypeVar
 
 from gateway.errors import UpstreamMalformed
+from gateway.pacing.waiting_line import WaitingLine
 from gateway.ports import Dialect
 from gateway.types import Completion
 from gateway.veiling.rewriting import AnswerRewriter
-from gateway.waiting_line import WaitingLine
 
 
 SHORT_BYTES_MAX: Final = 256 * 1024

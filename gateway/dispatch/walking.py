@@ -28,9 +28,9 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
+from gateway.pacing.turns import Turns
 from gateway.ports import Dialect, Provider, UpstreamBody, UpstreamCall, UpstreamReply
 from gateway.tally import read_tokens
-from gateway.turns import Turns
 from gateway.types import Candidate, ChatRequest, Plan
 from policies.facts import SERVICE_TIERS
 

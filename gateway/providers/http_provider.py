@@ -3,13 +3,13 @@
 from collections.abc import Coroutine, Mapping
 from typing import Any, ClassVar
 
-from gateway.board import NO_CREDENTIAL
 from gateway.errors import ConfigurationInvalid, UpstreamFailed, UpstreamUnreachable
 from gateway.ports import UpstreamCall
 from gateway.providers.config import ProviderConfig, Revealable
 from gateway.providers.egress import Egress, Route, check_clearance
 from gateway.providers.endpoint import Endpoint, parse_endpoint
 from gateway.providers.reply import EgressReply
+from gateway.routing.board import NO_CREDENTIAL
 from gateway.types import ChatRequest, DialectName, Target
 from policies.facts import BARE_TEXT, CONTINUES_TEXT
 

@@ -9,7 +9,7 @@ from gateway.audit.disk import Disk
 from gateway.audit.masters import masters_of
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
-from gateway.credentials import master_key, pepper
+from gateway.secrets.credentials import master_key, pepper
 from gateway.secrets.envelope import MasterKey
 from gateway.store.engine import Database
 from gateway.store.key_checks import MASTER_KEY, asked, keep_anew, key_of_pepper, pepper_check

@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 
 from gateway.errors import ConfigurationInvalid, NotReady, RequestInvalid
-from gateway.patience import may_wait
+from gateway.pacing.patience import may_wait
 from gateway.store.speech import (
     DatabaseKind,
     Faults,

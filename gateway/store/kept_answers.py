@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 from classifiers.identifiers import is_name
-from gateway.kept_answers import KeptAnswer
+from gateway.continuing.kept_answers import KeptAnswer
 from gateway.secrets.content_keys import ContentDamaged, KeyClosed
 from gateway.secrets.envelope import KEY_BYTES, MasterKey, UnwrapFailed
 from gateway.store.engine import Database

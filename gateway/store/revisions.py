@@ -14,9 +14,9 @@ from typing import Any
 from sqlalchemy import select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway import rhythm
 from gateway.clock import Clock
 from gateway.errors import NotReady
+from gateway.pacing import rhythm
 from gateway.store.engine import Database, driver_of
 from gateway.store.glance import Waiting, question
 from gateway.store.schema.tables import revisions

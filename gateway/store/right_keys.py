@@ -1,7 +1,7 @@
 """Refuses a start with a master key or a pepper that is another than its database's own.
 
 With a wrong one everything that lies sealed looks lost, and what is sealed meanwhile is lost to the
-right one. An outage of a key service is told before, by `gateway.credentials`.
+right one. An outage of a key service is told before, by `gateway.secrets.credentials`.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from gateway.audit.masters import masters_of
 from gateway.clock import Clock
 from gateway.configuration.sections import SecretReference
 from gateway.configuration.settings import Settings
-from gateway.credentials import master_key, pepper
 from gateway.errors import ConfigurationInvalid, StartupRefused
 from gateway.secrets.content_keys import KeyClosed, opened_key
+from gateway.secrets.credentials import master_key, pepper
 from gateway.secrets.envelope import MasterKey, UnwrapFailed
 from gateway.store.batching.batches import about_batch
 from gateway.store.batching.files import about_file, kept_files

@@ -9,25 +9,25 @@ from typing import Final
 
 import msgspec
 
-from gateway import rhythm
-from gateway.board import TargetBoard
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
-from gateway.credentials import master_key
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import ConfigurationInvalid
 from gateway.oversight.checkup import Checkup, Step, skipped
 from gateway.oversight.deeds import Deeds
+from gateway.pacing import rhythm
+from gateway.pacing.upkeep import Duty
 from gateway.ports import AuditLog, Provider
 from gateway.providers.checking import Checker
 from gateway.providers.http_provider import HttpProvider
+from gateway.routing.board import TargetBoard
+from gateway.secrets.credentials import master_key
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.keeper import SecretUnavailableError
 from gateway.secrets.secret import Secret
 from gateway.store.checkups import CheckupOrder, CheckupTable
 from gateway.store.engine import Database
 from gateway.telemetry import Event
-from gateway.upkeep import Duty
 
 
 MISSING: Final = (

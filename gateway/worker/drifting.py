@@ -10,10 +10,11 @@ from typing import Final
 from gateway.clock import HOUR_US, Clock
 from gateway.configuration.sections import DriftSettings
 from gateway.drift.judging import Rules
-from gateway.inspection import Inspector
+from gateway.inspection.inspector import Inspector
 from gateway.metrics import Metrics
 from gateway.money.alerting import Alerting, drift_message
 from gateway.oversight.deeds import Deeds, LateDeeds
+from gateway.pacing.upkeep import Duty
 from gateway.providers.webhook import WebHook
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
@@ -21,7 +22,6 @@ from gateway.store.traffic.comparing import Comparison, compared
 from gateway.store.traffic.drifts import Drift, DriftTable
 from gateway.store.traffic.profiles import Hour, ProfileHours
 from gateway.telemetry import Event, logger
-from gateway.upkeep import Duty
 
 
 ACTOR: Final = "drift"

@@ -4,19 +4,21 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from gateway import rhythm
 from gateway.assembly.places import Rotation, make_hook, make_shipping
 from gateway.caching.response_cache import ResponseCache
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
-from gateway.floods import Floods
-from gateway.inspection import Inspector
+from gateway.continuing.threads import Threads
+from gateway.inspection.inspector import Inspector
 from gateway.metrics import Metrics
 from gateway.money.alerting import Alerting
 from gateway.oversight.deeds import Deeds
+from gateway.pacing import rhythm
+from gateway.pacing.upkeep import Duty
 from gateway.pool.parity import Parity
 from gateway.ports import AuditLog, Provider
 from gateway.providers.egress import Egress
+from gateway.recording.floods import Floods
 from gateway.store.engine import Database
 from gateway.store.evidence.integration import Integration
 from gateway.store.money.alerts import AlertTable
@@ -25,8 +27,6 @@ from gateway.store.policies.guard import CanaryGuard
 from gateway.store.policies.scheduler import Scheduler
 from gateway.store.revisions import RevisionWatcher
 from gateway.telemetry import Event
-from gateway.threads import Threads
-from gateway.upkeep import Duty
 from gateway.worker.connecting import connection_tests
 from gateway.worker.dear_hours import hour_watch
 from gateway.worker.drifting import drift_watch

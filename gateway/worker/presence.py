@@ -24,6 +24,7 @@ from gateway.dispatch.health import TargetHealth
 from gateway.errors import NotReady, UpstreamFailed
 from gateway.metrics import Metrics
 from gateway.oversight.workers import PERIOD_S, REVISIONS_KEPT, Applied, MemberReport, WorkerReport
+from gateway.pacing.upkeep import Duty
 from gateway.pool.figures import Figures
 from gateway.pool.observing import Observations
 from gateway.snapshot import SnapshotKeeper
@@ -31,7 +32,6 @@ from gateway.store.schema.version import newest_schema
 from gateway.store.workers import WorkerTable
 from gateway.telemetry import Event
 from gateway.types import Target
-from gateway.upkeep import Duty
 
 
 LOOK_S: Final = 5.0

@@ -7,10 +7,10 @@ would cost their quota. It knows providers by their port only.
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 
-from gateway.board import TargetBoard
 from gateway.errors import UpstreamFailed
 from gateway.money.catalogue import refine_target
 from gateway.ports import ModelHost, Provider, ServedModel
+from gateway.routing.board import TargetBoard
 from gateway.telemetry import Event, logger
 from gateway.types import Target
 

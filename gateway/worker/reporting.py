@@ -12,12 +12,12 @@ from msgspec import Struct
 from gateway.clock import Clock
 from gateway.money.alerting import Alerting, Hook, Told, told
 from gateway.oversight.deeds import OPERATORS, Deeds
+from gateway.pacing.upkeep import Duty
 from gateway.store.custody.orders import Reveal, reveals_between
 from gateway.store.custody.reveal_reports import RevealReport, RevealReports, Week
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.telemetry import Event
-from gateway.upkeep import Duty
 
 
 ACTOR: Final = "gateway"

@@ -12,12 +12,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from gateway import rhythm
 from gateway.clock import Clock
 from gateway.configuration.settings import AuditSettings
 from gateway.oversight.deeds import Deeds
+from gateway.pacing import rhythm
+from gateway.pacing.upkeep import Duty
 from gateway.telemetry import Event, logger
-from gateway.upkeep import Duty
 
 
 NOT_TOLD: Final = "not told"

@@ -22,9 +22,9 @@ from gateway.cli.init import prepare
 from gateway.clock import StoppedClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.credentials import admin_token, pepper
 from gateway.identity import Peppers
 from gateway.money.budgets import Limit
+from gateway.secrets.credentials import admin_token, pepper
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.keys import KeyStore, NewKey, Place

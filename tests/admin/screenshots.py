@@ -18,7 +18,6 @@ from sqlalchemy import update
 
 from gateway.batches import LineCounts
 from gateway.clock import DAY_US
-from gateway.credentials import pepper
 from gateway.identity import Peppers
 from gateway.money.budgets import BudgetKey
 from gateway.money.catalogue import cost, shipped_catalogue
@@ -26,6 +25,7 @@ from gateway.oversight.access import ROLES, Grant
 from gateway.oversight.key_scope import scope_of
 from gateway.oversight.workers import Applied
 from gateway.price import Price
+from gateway.secrets.credentials import pepper
 from gateway.store.custody.reviews import Review, ReviewStore
 from gateway.store.identity.key_scopes import KeyScopes
 from gateway.store.identity.keys import KeyStore

@@ -5,12 +5,12 @@ from typing import Any
 
 from sqlalchemy import update
 
-from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
 from gateway.money.budgets import Limit
 from gateway.oversight.access import Grant, Role
 from gateway.oversight.checkup import Checkup, Step, skipped
 from gateway.oversight.workers import Applied, EngineMemory, MemberReport, WorkerReport
+from gateway.secrets.credentials import master_key, pepper
 from gateway.secrets.secret import Secret
 from gateway.store.checkups import CheckupTable
 from gateway.store.engine import Database

@@ -21,7 +21,7 @@ from gateway.audit.segments import LOCK_NAME
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import StoppedClock
 from gateway.configuration.reading import load_settings
-from gateway.credentials import master_key
+from gateway.secrets.credentials import master_key
 from gateway.types import AuditRecord, Receipt
 from tests.cli.operator import Ended, Operator
 from tests.gateway.audit.samples import LIMITS

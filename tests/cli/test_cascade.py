@@ -15,7 +15,7 @@ from gateway.__main__ import commands
 from gateway.cli.deeds import opened_log
 from gateway.configuration.reading import load_settings
 from gateway.errors import ConfigurationInvalid
-from gateway.inspection import load_model_ability
+from gateway.inspection.inspector import load_model_ability
 from gateway.rollout.pairs import logged_of
 from gateway.types import AuditRecord
 from tests.cli.operator import Operator

@@ -12,8 +12,8 @@ import pytest
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
-from gateway.credentials import master_key
 from gateway.money.costs import list_price
+from gateway.secrets.credentials import master_key
 from gateway.types import AuditRecord, Usage
 from gateway.worker.pricing import configured_targets
 from tests.cli.operator import Ended, Operator

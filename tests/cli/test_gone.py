@@ -16,8 +16,8 @@ from gateway.audit.segments import LOCK_NAME
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import StoppedClock, SystemClock
 from gateway.configuration.reading import load_settings
-from gateway.credentials import master_key
 from gateway.oversight.workers import WorkerReport
+from gateway.secrets.credentials import master_key
 from gateway.store.engine import open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.workers import WorkerTable

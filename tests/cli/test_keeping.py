@@ -12,9 +12,9 @@ from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import StoppedClock, SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
+from gateway.secrets.credentials import master_key, pepper
 from gateway.store.custody import keeping
 from gateway.store.custody.orders import Custody
 from gateway.store.engine import Database, open_database

@@ -17,8 +17,8 @@ from gateway.audit.disk import Disk
 from gateway.audit.keys import KEYS_NAME, DataKeys
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
-from gateway.credentials import master_key
 from gateway.errors import StartupRefused
+from gateway.secrets.credentials import master_key
 from gateway.store.engine import open_database
 from gateway.store.evidence.awaited import AwaitedTable
 from tests.cli.operator import Operator

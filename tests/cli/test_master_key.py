@@ -12,10 +12,10 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from moto.server import ThreadedMotoServer
 
-from gateway import credentials
 from gateway.configuration.reading import load_settings
-from gateway.credentials import key_service, master_key
 from gateway.errors import ConfigurationInvalid
+from gateway.secrets import credentials
+from gateway.secrets.credentials import key_service, master_key
 from gateway.secrets.vault_transit import VaultTransit
 from tests.cli.operator import Operator
 from tests.gateway.secrets.vault_stub import VaultStub

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from msgspec import Struct, structs
 
 from gateway.audit.memory import MemoryAuditLog
-from gateway.board import TargetBoard
 from gateway.clock import StoppedClock
 from gateway.conclusion import Conclusion
 from gateway.configuration.settings import Limits
@@ -15,16 +14,17 @@ from gateway.dispatch.attempts import AttemptLog, RunningAttempt
 from gateway.dispatch.health import TargetHealth
 from gateway.dispatch.live_stream import LiveStream
 from gateway.errors import GatewrightError
-from gateway.evidence import intent
 from gateway.identity import KeyTable
 from gateway.metrics import Metrics
 from gateway.money.budgets import Limit, MemoryLedger
+from gateway.pacing.pings import Pings
 from gateway.passage import Arrival, Passage
-from gateway.pings import Pings
 from gateway.providers.scripted import ScriptedProvider, ScriptedReply, ScriptedUpstreamReply
+from gateway.recording.evidence import intent
 from gateway.relay import Relay
 from gateway.rollout.versions import PolicySet
-from gateway.routing import gather, rule
+from gateway.routing.board import TargetBoard
+from gateway.routing.planning import gather, rule
 from gateway.snapshot import Snapshot
 from gateway.types import AuditRecord, ChatRequest, DialectName, Inspection, Principal
 from tests.gateway.providers.samples import HOME, make_target

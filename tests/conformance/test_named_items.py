@@ -12,7 +12,7 @@ import msgspec
 import openai
 import pytest
 
-from gateway.threads import REFERENCES_MAX
+from gateway.continuing.threads import REFERENCES_MAX
 from tests.running_gateway import (
     CLAUDE_TARGET,
     ENGINE_TARGET,

@@ -7,13 +7,13 @@ import pytest
 from msgspec import structs
 from sqlalchemy import delete, select
 
+from gateway.continuing.kept_answers import AnswerStore, KeptAnswer
+from gateway.continuing.threads import MemoryAnswers
 from gateway.errors import NotReady
-from gateway.kept_answers import AnswerStore, KeptAnswer
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.engine import open_database
 from gateway.store.kept_answers import DatabaseAnswers, kept_answers, kept_items
-from gateway.threads import MemoryAnswers
 
 
 pytestmark = pytest.mark.anyio

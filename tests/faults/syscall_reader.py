@@ -22,7 +22,7 @@ from gateway.cli.options import Refused
 from gateway.clock import StoppedClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.credentials import master_key
+from gateway.secrets.credentials import master_key
 from gateway.store.custody.erasing import Consequences, Erasures
 from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.engine import open_database

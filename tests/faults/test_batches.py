@@ -164,7 +164,7 @@ async def test_a_worker_that_fell_silent_cannot_end_a_line_that_was_taken_from_i
     monkeypatch.setattr(BatchRunner, "_break_off_lost", notice_nothing)
     monkeypatch.setattr("gateway.store.batching.lines.LEASE_US", 2_000_000)
     monkeypatch.setattr("gateway.batching.runner.APART_US", 0)
-    monkeypatch.setattr("gateway.rhythm.BATCH_LEASES_S", 0.2)
+    monkeypatch.setattr("gateway.pacing.rhythm.BATCH_LEASES_S", 0.2)
     late, newer = asyncio.Event(), asyncio.Event()
     own_upstreams.engine.answer_once(
         Answer(hold=late, text="too late"), Answer(hold=newer, text="newer")

@@ -185,9 +185,9 @@ class Drive:
 
         for place in (
             "gateway.intake.authenticate",
-            "gateway.intake.routing.check_model",
+            "gateway.intake.planning.check_model",
             "gateway.intake.evidence.intent",
-            "gateway.inspection.extract",
+            "gateway.inspection.inspector.extract",
             "gateway.dispatch.dispatcher.AttemptLog.add",
             "gateway.relay.Tally.add",
         ):

@@ -16,19 +16,19 @@ from gateway.audit.export import segment_rows
 from gateway.cli.init import prepare
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
-from gateway.credentials import pepper
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import BudgetExhausted
 from gateway.identity import Peppers
 from gateway.money.budgets import Limit
+from gateway.pacing.pings import never_direct
+from gateway.pacing.turns import CROWD
 from gateway.passage import Arrival
-from gateway.pings import never_direct
 from gateway.pipeline import Pipeline, StreamedAnswer
+from gateway.secrets.credentials import pepper
 from gateway.store.engine import open_database
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
-from gateway.turns import CROWD
 from gateway.types import AuditRecord
 
 

@@ -207,7 +207,7 @@ async def changing(
     shutil.copyfile(sqlite_template, folder / "gateway.db")
     url = f"sqlite+aiosqlite:///{folder / 'gateway.db'}"
     with pytest.MonkeyPatch.context() as brisk:
-        brisk.setattr("gateway.rhythm.PRICES_S", 0.1)
+        brisk.setattr("gateway.pacing.rhythm.PRICES_S", 0.1)
         running = RunningGateway(folder, url, shared_upstreams)
         async with running:
             yield running

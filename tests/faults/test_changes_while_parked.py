@@ -102,7 +102,7 @@ CHANGES: Mapping[str, tuple[Callable[[Ground], Awaitable[None]], str]] = {
 async def ground(
     tmp_path: Path, sqlite_url: str, own_upstreams: Upstreams, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Ground]:
-    monkeypatch.setattr("gateway.rhythm.PRICES_S", 0.1)
+    monkeypatch.setattr("gateway.pacing.rhythm.PRICES_S", 0.1)
     database = open_database(sqlite_url)
     gateway = RunningGateway(tmp_path, sqlite_url, own_upstreams, more=MORE, managed=NATIVE)
     try:

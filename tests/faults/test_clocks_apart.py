@@ -34,7 +34,7 @@ async def upstreams() -> AsyncIterator[Upstreams]:
 
 @pytest.fixture(autouse=True)
 def _is_hasty_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.rhythm.BATCH_LEASES_S", 0.3)
+    monkeypatch.setattr("gateway.pacing.rhythm.BATCH_LEASES_S", 0.3)
     monkeypatch.setattr("gateway.store.batching.lines.LEASE_US", 3_000_000)
 
 

@@ -19,8 +19,8 @@ LIMIT_MICROUSD = 10**9
 ENCODING = "gateway.dialects.anthropic_messages.dialect.AnthropicMessages.encode_request"
 BEFORE_THE_INTENT = (
     "gateway.intake.authenticate",
-    "gateway.intake.routing.check_model",
-    "gateway.intake.routing.gather",
+    "gateway.intake.planning.check_model",
+    "gateway.intake.planning.gather",
     "gateway.intake.evidence.intent",
 )
 AFTER_IT = (

@@ -12,8 +12,8 @@ import openai
 import pytest
 
 from gateway.clock import SystemClock
-from gateway.credentials import pepper
 from gateway.identity import Peppers, issue_key
+from gateway.secrets.credentials import pepper
 from gateway.store.engine import open_database
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 from tests.faults.envelopes import STYLES, Caller, Style, ask, check_error, only_outcome, untouched

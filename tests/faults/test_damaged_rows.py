@@ -11,7 +11,7 @@ from sqlalchemy import select, update
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
-from gateway.rhythm import BATCHES_S
+from gateway.pacing.rhythm import BATCHES_S
 from gateway.store.batching.files import kept_files
 from gateway.store.engine import open_database
 from gateway.store.schema.batches import batches

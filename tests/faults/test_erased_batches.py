@@ -16,7 +16,7 @@ from sqlalchemy import select
 
 from gateway.batches import Project
 from gateway.clock import SystemClock
-from gateway.credentials import master_key
+from gateway.secrets.credentials import master_key
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import FileStore
 from gateway.store.batching.lines import LineStore

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.audit.disk import Disk
 from gateway.audit.export import export_records
-from gateway.credentials import master_key
+from gateway.secrets.credentials import master_key
 from gateway.store.engine import open_database
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink

@@ -47,7 +47,7 @@ async def upstreams() -> AsyncIterator[Upstreams]:
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.rhythm.LOOSE_ENDS_S", 0.1)
+    monkeypatch.setattr("gateway.pacing.rhythm.LOOSE_ENDS_S", 0.1)
     look = LooseEnds.tend
 
     async def counted(ends: LooseEnds) -> None:

@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(180)]
 
 HASTY = f"""{BRISK_PROCESS}
 import gateway.store.batching.lines, gateway.store.batching.parcel_rows
-gateway.rhythm.BATCH_LEASES_S = 0.3
+gateway.pacing.rhythm.BATCH_LEASES_S = 0.3
 gateway.store.batching.lines.LEASE_US = 3_000_000
 gateway.store.batching.parcel_rows.TEND_US = 3_000_000
 """
@@ -59,10 +59,10 @@ async def upstreams() -> AsyncIterator[Upstreams]:
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.rhythm.GONE_WORKERS_S", 0.3)
+    monkeypatch.setattr("gateway.pacing.rhythm.GONE_WORKERS_S", 0.3)
     monkeypatch.setattr("gateway.store.evidence.gone_workers.GONE_AFTER_S", 1.0)
-    monkeypatch.setattr("gateway.rhythm.LOOSE_ENDS_S", 0.3)
-    monkeypatch.setattr("gateway.rhythm.BATCH_LEASES_S", 0.3)
+    monkeypatch.setattr("gateway.pacing.rhythm.LOOSE_ENDS_S", 0.3)
+    monkeypatch.setattr("gateway.pacing.rhythm.BATCH_LEASES_S", 0.3)
     monkeypatch.setattr("gateway.batching.parcel_runner.GATHER_S", 3.0)
 
 
@@ -292,7 +292,7 @@ async def test_what_was_cut_off_is_not_called_erased_when_its_batch_is_over(
     """A batch that is over has no lines any more, as if they had been erased."""
     hold = asyncio.Event()
     upstreams.openai.answer(structs.replace(TOKENS, hold=hold))
-    monkeypatch.setattr("gateway.rhythm.GONE_WORKERS_S", 3600.0)
+    monkeypatch.setattr("gateway.pacing.rhythm.GONE_WORKERS_S", 3600.0)
     left = await killed(
         *(tmp_path, database_url, upstreams, asking(3), lambda: len(live_calls(upstreams)) >= 3),
         managed="",

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from classifiers.parts import Part
-from gateway import inspection as inspection_module
+from gateway.inspection import inspector as inspection_module
 from tests.faults.envelopes import STYLES, Caller, Style, ask, check_error, only_outcome
 from tests.running_gateway import (
     CLAUDE_TARGET,

@@ -30,7 +30,7 @@ from tests.running_gateway import BRISK_PROCESS, Upstreams
 
 pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(300)]
 LIMIT = 100_000_000
-HASTY = f"{BRISK_PROCESS}gateway.rhythm.LOOSE_ENDS_S = 1.0\n"
+HASTY = f"{BRISK_PROCESS}gateway.pacing.rhythm.LOOSE_ENDS_S = 1.0\n"
 """Lines that were left without an end are looked for again and again."""
 ACCOUNTS = ("org:acme", "ws:acme/research")
 

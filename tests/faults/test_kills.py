@@ -28,8 +28,8 @@ from gateway.cli.init import prepare
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
+from gateway.secrets.credentials import master_key, pepper
 from gateway.store.engine import open_database
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.evidence.tree import DatabaseAuditTrees

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select
 from structlog.testing import capture_logs
 
-from gateway import rhythm
+from gateway.pacing import rhythm
 from gateway.store.engine import open_database
 from gateway.store.money.spending import SpendingReader
 from gateway.store.schema.audit import audit_records

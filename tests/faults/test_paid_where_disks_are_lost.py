@@ -41,7 +41,7 @@ async def upstreams() -> AsyncIterator[Upstreams]:
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.rhythm.BATCH_LEASES_S", 0.3)
+    monkeypatch.setattr("gateway.pacing.rhythm.BATCH_LEASES_S", 0.3)
     monkeypatch.setattr("gateway.batching.parcel_runner.GATHER_S", 3.0)
     monkeypatch.setattr("gateway.cli.gone.SETTLE_S", 1.0)
     for module in ("retiring", "unended"):

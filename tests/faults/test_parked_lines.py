@@ -104,7 +104,7 @@ async def test_a_live_worker_takes_over_the_parcels_of_one_that_is_gone(
     url = postgres_server.create_migrated()
     if how == "silent":
         monkeypatch.setattr("gateway.store.batching.parcel_rows.TEND_US", 2_000_000)
-        monkeypatch.setattr("gateway.rhythm.BATCH_LEASES_S", 0.2)
+        monkeypatch.setattr("gateway.pacing.rhythm.BATCH_LEASES_S", 0.2)
     vendor = upstreams.openai.batches
     async with running(tmp_path, url, upstreams) as first:
         await first.limit("org:acme", LIMIT)

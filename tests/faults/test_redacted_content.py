@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from gateway.audit.export import export_records, segment_rows
-from gateway.credentials import master_key
-from gateway.inspection import Inspector
+from gateway.inspection.inspector import Inspector
+from gateway.secrets.credentials import master_key
 from tests.faults.envelopes import STYLES, Caller, Style, ask
 from tests.identifiers import card
 from tests.running_gateway import ENGINE_TARGET, RunningGateway, Upstreams

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from gateway.dialects.reserved import NAMES
 from gateway.errors import SovereigntyViolation
-from gateway.routing import rule
+from gateway.routing.planning import rule
 from tests.faults.envelopes import STYLES, Caller, Style, ask, untouched
 from tests.running_gateway import CLAUDE_TARGET, ENGINE_TARGET, GPT_TARGET, Upstreams
 from tests.upstreams import RecordingUpstream
@@ -213,7 +213,7 @@ async def test_the_egress_refuses_a_plan_that_was_forged(
         plan = structs.replace(ruling.plan, candidates=candidates)
         return structs.replace(ruling, plan=plan)
 
-    monkeypatch.setattr("gateway.intake.routing.rule", forged)
+    monkeypatch.setattr("gateway.intake.planning.rule", forged)
 
     for stream in (False, True):
         body = ask("openai", model="auto:in-house", stream=stream)

@@ -36,7 +36,7 @@ from tests.upstreams import Answer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 LOOKS_OFTEN = f"""{BRISK_PROCESS}
-gateway.rhythm.OPEN_INTENTS_S = 0.2
+gateway.pacing.rhythm.OPEN_INTENTS_S = 0.2
 import gateway.store.evidence.cut_off as cut_off
 cut_off.AGAIN_S = cut_off.AGAIN_MAX_S = 0.2
 """
@@ -117,7 +117,7 @@ async def test_a_cut_off_request_gets_its_outcome_when_it_can_be_read_and_is_pai
 async def test_an_erased_line_whose_intent_cannot_be_read_is_ended_when_it_can(
     tmp_path: Path, database_url: str, own_upstreams: Upstreams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.rhythm.LOOSE_ENDS_S", 3600.0)
+    monkeypatch.setattr("gateway.pacing.rhythm.LOOSE_ENDS_S", 3600.0)
     with handed_over(own_upstreams, "openai") as there:
         async with batching(tmp_path, database_url, own_upstreams) as (gateway, client):
             await make(client, asked("openai", "ann", "bob"))

@@ -19,7 +19,7 @@ import structlog
 from msgspec import Struct
 
 from gateway.audit.export import export_records, segment_rows
-from gateway.credentials import master_key
+from gateway.secrets.credentials import master_key
 from gateway.telemetry import configure_logging
 from gateway.types import DialectName
 from tests.collectors import Collectors, collecting

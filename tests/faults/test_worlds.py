@@ -12,7 +12,6 @@ import random
 import msgspec
 import pytest
 
-from gateway.board import TargetBoard
 from gateway.clock import StoppedClock
 from gateway.configuration.settings import Limits
 from gateway.dialects.registry import DIALECTS
@@ -30,7 +29,8 @@ from gateway.errors import (
 from gateway.identity import accounts_of
 from gateway.providers.scripted import ScriptedProvider, ScriptedReply
 from gateway.rollout.versions import Level, PolicySet
-from gateway.routing import gather, rule
+from gateway.routing.board import TargetBoard
+from gateway.routing.planning import gather, rule
 from gateway.types import Inspection, Plan, Principal, Target
 from policies.program import PolicyDocument
 from tests.gateway.providers.samples import make_target

@@ -19,7 +19,7 @@ from gateway.clock import SystemClock
 from gateway.configuration.sections import InspectionSettings
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import GatewrightError
-from gateway.inspection import Inspector
+from gateway.inspection.inspector import Inspector
 from gateway.types import DialectName
 from tests.classifiers import samples
 

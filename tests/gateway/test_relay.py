@@ -10,7 +10,6 @@ import pytest
 from msgspec import Struct
 
 from gateway.audit.memory import MemoryAuditLog
-from gateway.board import TargetBoard
 from gateway.caching.kept_streams import RepeatedStream
 from gateway.caching.response_cache import KeptReply
 from gateway.clock import StoppedClock
@@ -21,16 +20,17 @@ from gateway.dispatch.attempts import AttemptLog, RunningAttempt
 from gateway.dispatch.health import TargetHealth
 from gateway.dispatch.live_stream import LiveStream
 from gateway.errors import UpstreamTimeout
-from gateway.evidence import intent
 from gateway.identity import KeyTable
 from gateway.metrics import Metrics
 from gateway.money.budgets import Limit, MemoryLedger
+from gateway.pacing.pings import Pings
 from gateway.passage import Arrival, Passage
-from gateway.pings import Pings
 from gateway.providers.scripted import ScriptedProvider, ScriptedReply, ScriptedUpstreamReply
+from gateway.recording.evidence import intent
 from gateway.relay import Relay
 from gateway.rollout.versions import PolicySet
-from gateway.routing import gather, rule
+from gateway.routing.board import TargetBoard
+from gateway.routing.planning import gather, rule
 from gateway.snapshot import Snapshot
 from gateway.tally import Tally
 from gateway.types import AuditRecord, Inspection, Principal, Receipt, StreamEvent

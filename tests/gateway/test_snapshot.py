@@ -3,10 +3,10 @@
 import pytest
 from msgspec import structs
 
-from gateway.board import TargetBoard
 from gateway.errors import NotReady
 from gateway.identity import KeyTable
 from gateway.rollout.versions import INSTALLATION, Level, PolicySet
+from gateway.routing.board import TargetBoard
 from gateway.snapshot import STALE_AFTER_S, SnapshotKeeper
 from tests.gateway.providers.samples import make_target
 from tests.policies.worlds import document

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from gateway.errors import ClosedByPolicy
-from gateway.inspection import Inspector
-from tests.gateway.test_inspection import ORG, make, request
+from gateway.inspection.inspector import Inspector
+from tests.gateway.inspection.test_inspection import ORG, make, request
 from tests.identifiers import card
 
 

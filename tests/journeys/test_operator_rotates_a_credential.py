@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from gateway.clock import SystemClock
-from gateway.credentials import master_key
+from gateway.secrets.credentials import master_key
 from gateway.secrets.secret import Secret
 from gateway.store.engine import open_database
 from gateway.store.sealed_secrets import DatabasePlace, SealedSecretTable

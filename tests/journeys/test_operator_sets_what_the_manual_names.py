@@ -16,7 +16,7 @@ import pytest
 from openai.types import Batch
 
 from gateway.audit.export import export_records, segment_rows
-from gateway.credentials import master_key
+from gateway.secrets.credentials import master_key
 from tests.faults.envelopes import Caller, Style, ask
 from tests.running_gateway import (
     CLAUDE_TARGET,

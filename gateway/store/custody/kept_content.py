@@ -16,9 +16,9 @@ from gateway.audit.disk import Disk
 from gateway.batches import KeptFile
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
-from gateway.credentials import pepper
 from gateway.errors import NotReady
 from gateway.identity import Peppers
+from gateway.secrets.credentials import pepper
 from gateway.secrets.envelope import MasterKey
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.file_rewriting import FileRewriter

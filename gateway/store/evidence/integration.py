@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
-from gateway import rhythm
 from gateway.audit.checkpoints import open_signer
 from gateway.audit.disk import Disk
 from gateway.audit.erasure import apply_list, damaged_keys, erased_keys
@@ -25,6 +24,8 @@ from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.errors import NotReady, StartupRefused
+from gateway.pacing import rhythm
+from gateway.pacing.upkeep import Duty
 from gateway.ports import AuditLog
 from gateway.store.engine import Database
 from gateway.store.evidence.cut_off import CutOff
@@ -39,7 +40,6 @@ from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.evidence.unended import UnendedReader
 from gateway.store.workers import WorkerTable
 from gateway.telemetry import Event, logger
-from gateway.upkeep import Duty
 
 
 PROJECTION_RECORDS = 2_000

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from sqlalchemy import func, insert, select, update
 
-from gateway import rhythm
 from gateway.audit.disk import Disk
 from gateway.audit.integrator import CheckpointFiles, SignedCheckpoint
 from gateway.audit.merkle import HASH_BYTES, OpenTree, Tile
@@ -19,6 +18,7 @@ from gateway.audit.segments import list_workers
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.errors import StartupRefused
+from gateway.pacing import rhythm
 from gateway.store.engine import Database
 from gateway.store.evidence.awaited import Awaited, AwaitedTable, await_records
 from gateway.store.evidence.older_database import Older, OlderDatabase

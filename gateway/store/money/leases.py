@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.clock import Clock
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.money.budgets import BudgetKey, Limit, WindowKind, checked_zone, window_start_us
-from gateway.patience import patience
+from gateway.pacing.patience import patience
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import (
     MEANWHILE,

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gateway.audit.entries import decode_entry
 from gateway.identity import accounts_of
-from gateway.recall import Recaller
+from gateway.recording.recall import Recaller
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.policies.documents import PolicyStore
 from gateway.types import AuditRecord, Principal

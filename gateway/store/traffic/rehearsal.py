@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gateway.clock import Clock
 from gateway.errors import RequestInvalid
 from gateway.rollout.versions import Level, PolicySet
-from gateway.routing import decision_digest
+from gateway.routing.planning import decision_digest
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.money.leases import LeaseTable

@@ -13,10 +13,10 @@ from admin.audit.checking import with_newest
 from gateway.audit.integrator import SignedCheckpoint
 from gateway.audit.merkle import HASH_BYTES
 from gateway.audit.writer import SegmentedAuditLog
-from gateway.credentials import master_key
 from gateway.errors import NotReady
 from gateway.oversight.deeds import Deeds
 from gateway.oversight.workers import WorkerReport
+from gateway.secrets.credentials import master_key
 from gateway.store.evidence.awaited import AwaitedTable, await_records
 from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.schema.audit import audit_records, audit_tiles

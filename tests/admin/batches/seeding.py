@@ -3,7 +3,7 @@
 from msgspec import structs
 
 from gateway.batches import Batch, Line, LineCounts
-from gateway.credentials import master_key
+from gateway.secrets.credentials import master_key
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import FileStore
 from gateway.store.batching.lines import LineStore

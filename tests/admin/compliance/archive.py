@@ -8,11 +8,11 @@ from gateway.audit.disk import Disk
 from gateway.audit.projector import Projector
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import StoppedClock
-from gateway.credentials import master_key, pepper
 from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.oversight.access import Grant, Role
 from gateway.oversight.deeds import OPERATORS
+from gateway.secrets.credentials import master_key, pepper
 from gateway.secrets.secret import Secret
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.identity.people import PeopleStore

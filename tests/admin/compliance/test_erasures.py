@@ -12,8 +12,8 @@ from sqlalchemy import insert, update
 
 from gateway.audit import offline
 from gateway.cli.custody import opened_custody
-from gateway.credentials import master_key
-from gateway.kept_answers import KeptAnswer
+from gateway.continuing.kept_answers import KeptAnswer
+from gateway.secrets.credentials import master_key
 from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.custody.erasing import Erasures
 from gateway.store.custody.erasure_cases import CLAIM_US, ErasureCases

@@ -21,10 +21,10 @@ import msgspec
 import pytest
 
 from admin.costs.reader import GROUPS
-from gateway.credentials import pepper
 from gateway.identity import Peppers
 from gateway.money.costs import Days, chargeback, dearest, savings
 from gateway.price import Price
+from gateway.secrets.credentials import pepper
 from gateway.store.engine import Database
 from gateway.store.identity.keys import KeyStore
 from gateway.store.money.dimensions import DIMENSIONS

@@ -8,9 +8,9 @@ import pytest
 
 from admin.access import STEP_UP_S
 from admin.keys.issuing import OVERLAP_S_MAX
-from gateway.credentials import pepper
 from gateway.errors import NotReady, Unauthenticated
 from gateway.identity import Peppers, authenticate, key_id_for
+from gateway.secrets.credentials import pepper
 from gateway.store.identity.key_lists import KeyLists
 from gateway.store.identity.keys import KeyStore
 from gateway.store.money.rate_limits import RateLimitTable

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from admin.access import STEP_UP_S
-from gateway.credentials import pepper
 from gateway.identity import Peppers
 from gateway.oversight.access import Grant
+from gateway.secrets.credentials import pepper
 from gateway.store.identity.keys import KeyStore
 from gateway.store.identity.people import PeopleStore
 from gateway.types import Principal

@@ -12,7 +12,7 @@ import pytest
 
 from admin.access import STEP_UP_S
 from gateway.audit.export import segment_rows
-from gateway.credentials import master_key
+from gateway.secrets.credentials import master_key
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.sealed_secrets import SealedSecretTable

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from admin.models.lately import breakers_of
-from gateway.credentials import master_key
 from gateway.oversight.workers import WorkerReport
+from gateway.secrets.credentials import master_key
 from gateway.secrets.secret import Secret
 from gateway.store.sealed_secrets import SealedSecretTable
 from gateway.store.workers import WorkerTable

@@ -12,8 +12,8 @@ from admin.models.advice import ADVICE, UNKNOWN, advice
 from gateway.assembly.places import Rotation
 from gateway.assembly.wiring import make_egress, make_providers
 from gateway.audit.memory import MemoryAuditLog
-from gateway.board import TargetBoard
 from gateway.oversight.checkup import CODES, STEP_NAMES, Checkup, Step, skipped
+from gateway.routing.board import TargetBoard
 from gateway.store.checkups import CLAIM_WITHIN_US, END_WITHIN_US, CheckupTable
 from gateway.worker.connecting import connection_tests
 from gateway.worker.pricing import configured_targets

@@ -11,8 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from admin.access import STEP_UP_S
-from gateway.credentials import master_key
 from gateway.oversight.deeds import Deeds
+from gateway.secrets.credentials import master_key
 from gateway.store.identity.sessions import IDLE_S
 from gateway.store.spare_secrets import Retirement, SpareSecretTable
 from tests.admin import seeding

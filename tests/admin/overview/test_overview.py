@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.credentials import master_key
+from gateway.secrets.credentials import master_key
 from gateway.secrets.secret import Secret
 from gateway.store.custody.orders import Custody
 from gateway.store.identity.people import PeopleStore

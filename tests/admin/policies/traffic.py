@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from gateway.assembly.configured_policy import load_policy
-from gateway.board import TargetBoard
-from gateway.recall import record_facts
-from gateway.routing import decision_digest
+from gateway.recording.recall import record_facts
+from gateway.routing.board import TargetBoard
+from gateway.routing.planning import decision_digest
 from gateway.store.policies.documents import PolicyStore
 from gateway.types import AuditRecord, Usage
 from gateway.worker.pricing import configured_targets

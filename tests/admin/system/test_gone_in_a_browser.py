@@ -17,9 +17,9 @@ from gateway.audit.checkpoints import OTHERS_NAME
 from gateway.audit.projection import RETIRED
 from gateway.audit.reckoning import GONE
 from gateway.clock import StoppedClock, SystemClock
-from gateway.credentials import pepper
 from gateway.identity import Peppers
 from gateway.oversight.access import Grant
+from gateway.secrets.credentials import pepper
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 from gateway.store.identity.people import PeopleStore

@@ -6,9 +6,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from gateway.audit.writer import SegmentedAuditLog
-from gateway.credentials import master_key
-from gateway.recall import record_facts
-from gateway.routing import decision_digest
+from gateway.recording.recall import record_facts
+from gateway.routing.planning import decision_digest
+from gateway.secrets.credentials import master_key
 from gateway.store.evidence.integration import Integration
 from gateway.store.policies.documents import PolicyStore
 from gateway.types import Attempt, AuditRecord, OutcomeStatus, Usage

@@ -22,7 +22,6 @@ from gateway.batching.parking import deferred, ticket_of
 from gateway.batching.parts import stake_of
 from gateway.batching.pipeline import BatchPipeline
 from gateway.batching.remnants import Remnants
-from gateway.board import TargetBoard
 from gateway.clock import StoppedClock
 from gateway.conclusion import Conclusion
 from gateway.configuration.settings import Limits, Settings
@@ -33,13 +32,15 @@ from gateway.intake import Stages
 from gateway.metrics import Metrics
 from gateway.money.budgets import Limit
 from gateway.oversight.deeds import Deeds
+from gateway.pacing.turns import Turns
 from gateway.parcels import ParcelService, VendorBatch
 from gateway.passage import NATIVE, Arrival, Errand, Passage
 from gateway.ports import UpstreamBody
 from gateway.providers.scripted import ScriptedProvider
 from gateway.providers.scripted_parcels import ScriptedParcels
 from gateway.rollout.versions import PolicySet
-from gateway.routing import gather, rule
+from gateway.routing.board import TargetBoard
+from gateway.routing.planning import gather, rule
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.snapshot import Snapshot, SnapshotKeeper
@@ -54,7 +55,6 @@ from gateway.store.money.late_bookings import LateBookings
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.parked_money import ParkedMoney
 from gateway.store.schema.tables import parked_money
-from gateway.turns import Turns
 from gateway.types import AuditRecord, Inspection, Principal
 from tests.gateway.providers.samples import HOME, make_target
 from tests.gateway.store.money.ledgers import ledger_on

@@ -30,7 +30,7 @@ from gateway.metrics import Metrics
 from gateway.passage import Arrival, Errand, Passage
 from gateway.ports import UpstreamBody
 from gateway.rollout.versions import PolicySet
-from gateway.routing import Ruling, gather, rule
+from gateway.routing.planning import Ruling, gather, rule
 from gateway.types import ChatRequest, Receipt, Reservation, Thread
 from policies.decision import Obligations
 from tests.gateway.batching.parking_lot import (

@@ -13,7 +13,7 @@ from sqlalchemy import insert, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from gateway.errors import ConfigurationInvalid, NotReady, RequestInvalid
-from gateway.patience import patience
+from gateway.pacing.patience import patience
 from gateway.store import engine
 from gateway.store.engine import Database, driver_of, open_database, parse_url
 from gateway.store.schema.tables import organisations, revisions

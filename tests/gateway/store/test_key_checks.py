@@ -12,8 +12,8 @@ from gateway.audit.checkpoints import open_signer
 from gateway.audit.disk import Disk
 from gateway.audit.keys import DataKeys, WrappedKey
 from gateway.clock import StoppedClock
+from gateway.continuing.kept_answers import KeptAnswer
 from gateway.errors import StartupRefused
-from gateway.kept_answers import KeptAnswer
 from gateway.secrets.content_keys import KeyClosed, fresh_key
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret

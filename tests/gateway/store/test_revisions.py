@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import update
 from structlog.testing import capture_logs
 
-from gateway import rhythm
 from gateway.clock import StoppedClock, SystemClock
 from gateway.identity import Peppers
+from gateway.pacing import rhythm
 from gateway.store.engine import Database, open_database
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 from gateway.store.revisions import RevisionWatcher, bump, current

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from gateway.audit.memory import MemoryAuditLog
-from gateway.board import TargetBoard
 from gateway.clock import StoppedClock, SystemClock
 from gateway.oversight.checkup import Checkup
 from gateway.oversight.deeds import OPERATORS
@@ -18,6 +17,7 @@ from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress
 from gateway.providers.registry import build_provider
 from gateway.providers.reply import EgressLimits
+from gateway.routing.board import TargetBoard
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.keeper import SecretUnavailableError
 from gateway.secrets.secret import Secret

@@ -18,7 +18,7 @@ from gateway.dialects.registry import DIALECTS
 from gateway.drift.judging import Verdict
 from gateway.drift.profiles import Kind
 from gateway.errors import AuditUnavailable
-from gateway.inspection import Inspector
+from gateway.inspection.inspector import Inspector
 from gateway.metrics import Metrics
 from gateway.money.alerting import Alerting, drift_message
 from gateway.oversight.deeds import Deeds, LateDeeds

@@ -8,11 +8,11 @@ import aiohttp
 import pytest
 
 from gateway.clock import SystemClock
-from gateway.credentials import pepper
 from gateway.errors import NotReady
 from gateway.identity import KeyTable, KeyText, Peppers
 from gateway.money.rates import RateLimit
 from gateway.rollout.versions import Level
+from gateway.secrets.credentials import pepper
 from gateway.store.engine import open_database
 from gateway.store.identity.keys import KeyStore, NewKey
 from gateway.store.money.rate_limits import RateLimitTable

@@ -12,9 +12,9 @@ from msgspec import structs
 
 from gateway.clock import SystemClock
 from gateway.configuration.disclosing import settings_digest
-from gateway.credentials import pepper
 from gateway.identity import Peppers
 from gateway.oversight.workers import WorkerReport, applied_us
+from gateway.secrets.credentials import pepper
 from gateway.store.engine import open_database
 from gateway.store.identity.keys import KeyStore
 from gateway.store.schema.version import newest_schema

@@ -2,7 +2,6 @@
 
 import pytest
 
-from gateway.board import TargetBoard
 from gateway.clock import StoppedClock
 from gateway.configuration.settings import Settings
 from gateway.dispatch.health import TargetHealth
@@ -11,6 +10,7 @@ from gateway.identity import KeyTable
 from gateway.metrics import Metrics
 from gateway.pool.figures import Figures
 from gateway.rollout.versions import PolicySet
+from gateway.routing.board import TargetBoard
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.engine import open_database
 from gateway.store.workers import WorkerTable

@@ -12,7 +12,7 @@ from gateway.audit.disk import Disk
 from gateway.cli.init import prepare
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
-from gateway.credentials import master_key
+from gateway.secrets.credentials import master_key
 from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.second_device import DatabaseDevice
 from gateway.worker.soundness import Soundness

@@ -16,11 +16,11 @@ from gateway.batches import Batch, Line, LineEnd, Project
 from gateway.clock import StoppedClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.credentials import master_key, pepper
+from gateway.continuing.kept_answers import KeptAnswer
 from gateway.identity import Peppers
-from gateway.kept_answers import KeptAnswer
 from gateway.money.budgets import end_user_subject
 from gateway.secrets.content_keys import KeyClosed
+from gateway.secrets.credentials import master_key, pepper
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import PART_BYTES, FileStore, kept_files
 from gateway.store.batching.lines import LineStore

@@ -11,11 +11,11 @@ import pytest
 from sqlalchemy.engine import make_url
 from structlog.testing import capture_logs
 
-from gateway import rhythm
 from gateway.clock import StoppedClock
 from gateway.configuration.settings import AuditSettings, Settings
 from gateway.money.budgets import Limit
 from gateway.oversight.deeds import OPERATORS, Deeds
+from gateway.pacing import rhythm
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.awaited import AwaitedTable
 from gateway.store.evidence.deeds_again import needs_decision

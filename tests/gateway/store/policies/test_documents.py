@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from gateway.audit.memory import MemoryAuditLog
-from gateway.board import TargetBoard
 from gateway.clock import Clock, StoppedClock
 from gateway.configuration.guarding import DEEDS, GuardRules
 from gateway.errors import AuditUnavailable, ChangedMeanwhile, Forbidden, RequestInvalid
@@ -14,6 +13,7 @@ from gateway.identity import KeyTable, accounts_of
 from gateway.oversight.deeds import Deeds, LateDeeds
 from gateway.rollout.trials import Trials
 from gateway.rollout.versions import PolicySet
+from gateway.routing.board import TargetBoard
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.engine import Database
 from gateway.store.policies.documents import PolicyStore

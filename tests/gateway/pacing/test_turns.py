@@ -9,7 +9,7 @@ from gateway.dialects.registry import DIALECTS
 from gateway.dispatch.dispatcher import Dispatcher
 from gateway.errors import Unavailable
 from gateway.metrics import Metrics
-from gateway.turns import CROWD, Turns
+from gateway.pacing.turns import CROWD, Turns
 from tests.gateway.dispatch.test_dispatcher import Stage
 
 

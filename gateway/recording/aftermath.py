@@ -5,13 +5,13 @@ Nobody waits for any of it, and nothing is decided by it before somebody has loo
 
 from collections.abc import Callable
 
-from gateway.answer_checks import OnTrial, on_trial
-from gateway.evidence import Ending
+from gateway.answers.checks import OnTrial, on_trial
 from gateway.metrics import Metrics
 from gateway.passage import Passage
+from gateway.recording.evidence import Ending
 from gateway.rollout.trials import Trials, shadow_change
 from gateway.rollout.versions import Governing
-from gateway.routing import Ruling
+from gateway.routing.planning import Ruling
 from gateway.telemetry import Event, logger
 from gateway.types import AuditRecord, Usage
 from policies.decide import decide

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from gateway.board import comparable
 from gateway.clock import HOUR_US
 from gateway.recorded_facts import RecordedFacts
-from gateway.routing import HOURS_PER_DAY, weekday_of
+from gateway.routing.board import comparable
+from gateway.routing.planning import HOURS_PER_DAY, weekday_of
 from gateway.types import PURPOSES, AuditRecord, Purpose, purpose_of
 from policies.facts import Facts, TargetFacts
 

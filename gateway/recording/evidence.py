@@ -13,8 +13,8 @@ from classifiers.pii.labels import DataClass
 from gateway.admission.withholding import WITHHELD, holds_data
 from gateway.errors import GatewrightError
 from gateway.passage import Arrival, Passage
-from gateway.recall import hour_of, record_facts
-from gateway.routing import Denial, Ruling, decision_digest
+from gateway.recording.recall import hour_of, record_facts
+from gateway.routing.planning import Denial, Ruling, decision_digest
 from gateway.types import (
     Attempt,
     AuditRecord,

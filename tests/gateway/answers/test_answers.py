@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.answers import AnswerTraits, traits_of
+from gateway.answers.traits import AnswerTraits, traits_of
 from gateway.types import Completion, Delta, StreamEvent, ToolCall, Usage
 from policies.document import ANSWER_CHECKS
 

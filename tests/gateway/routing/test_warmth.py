@@ -6,8 +6,8 @@ import msgspec
 
 from gateway.dialects.registry import DIALECTS
 from gateway.identity import accounts_of
+from gateway.routing.warmth import COLD, CONVERSATIONS_MAX, KEPT_S, MESSAGES_MAX, Warm, Warmth
 from gateway.types import ChatRequest, Principal, Usage
-from gateway.warmth import COLD, CONVERSATIONS_MAX, KEPT_S, MESSAGES_MAX, Warm, Warmth
 
 
 ME = Principal("k", "", "acme", "lab", "x", (), None, accounts_of("acme", "lab", "x", "k"))

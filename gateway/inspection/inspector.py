@@ -35,12 +35,12 @@ from gateway.clock import SECOND_US, Clock
 from gateway.configuration.sections import InspectionSettings
 from gateway.configuration.settings import Settings
 from gateway.errors import ClosedByPolicy, ConfigurationInvalid
+from gateway.inspection.text_reader import Reading, TextReader, TooMuchUnread, injection_model
+from gateway.pacing.waiting_line import WaitingLine
 from gateway.telemetry import Event, logger, raised_at
-from gateway.text_reader import Reading, TextReader, TooMuchUnread, injection_model
 from gateway.types import ChatRequest, Inspection, Tier
 from gateway.veiling.output_scan import OutputScan
 from gateway.veiling.redaction import pseudonyms, replaced, still_said
-from gateway.waiting_line import WaitingLine
 from policies.document import OutputScanning
 from policies.facts import DATA_CLASSES
 

@@ -16,7 +16,7 @@ from classifiers.pii.scanner import Scanner
 from gateway.clock import SystemClock
 from gateway.configuration.sections import InspectionSettings
 from gateway.dialects.registry import DIALECTS
-from gateway.inspection import MOST_SENSITIVE, Inspector
+from gateway.inspection.inspector import MOST_SENSITIVE, Inspector
 from gateway.types import ChatRequest, Inspection
 
 
@@ -166,8 +166,8 @@ async def test_nobody_waits_behind_somebody_who_sends_much_at_once() -> None:
 async def test_nobody_waits_behind_a_long_text(
     monkeypatch: pytest.MonkeyPatch, longer: int, shorter: int
 ) -> None:
-    monkeypatch.setattr("gateway.inspection.LOOKED_UP_BYTES_MAX", 300)
-    monkeypatch.setattr("gateway.inspection.LONG_BYTES_MAX", 3000)
+    monkeypatch.setattr("gateway.inspection.inspector.LOOKED_UP_BYTES_MAX", 300)
+    monkeypatch.setattr("gateway.inspection.inspector.LONG_BYTES_MAX", 3000)
     scanner = Scripted([])
     inspector = inspector_of(scanner)
     long = asyncio.create_task(inspector.inspect(request("x" * longer), ORG))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from gateway.answers import AnswerTraits, traits_of
+from gateway.answers.traits import AnswerTraits, traits_of
 from gateway.passage import Passage
 from gateway.rollout.trials import TargetTrial
 from gateway.types import Completion

@@ -6,7 +6,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.waiting_line import WaitingLine
+from gateway.pacing.waiting_line import WaitingLine
 
 
 UNHURRIED_S = 20.0

@@ -20,13 +20,13 @@ from classifiers.pii.detect import Scan
 from classifiers.pii.scanner import Scanner
 from classifiers.units import Unit
 from classifiers.verdicts import Verdict
-from gateway import inspection as module
-from gateway import text_reader
 from gateway.clock import SystemClock
 from gateway.configuration.sections import InspectionSettings
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import ConfigurationInvalid
-from gateway.inspection import MOST_SENSITIVE, Inspector, load_calibration
+from gateway.inspection import inspector as module
+from gateway.inspection import text_reader
+from gateway.inspection.inspector import MOST_SENSITIVE, Inspector, load_calibration
 from gateway.types import ChatRequest
 from tests.identifiers import aadhaar, card
 
@@ -371,7 +371,7 @@ async def test_an_injection_score_that_fails_closes(monkeypatch: pytest.MonkeyPa
     def broken(_: object) -> list[str]:
         raise RuntimeError(CANARY)
 
-    monkeypatch.setattr("gateway.inspection.untrusted_texts", broken)
+    monkeypatch.setattr("gateway.inspection.inspector.untrusted_texts", broken)
     inspector = make(injection=True)
     seen = await inspector.inspect(with_result(ORDER), ORG)
     assert (seen.data_class, seen.incomplete_reasons) == ("S4", ("failed",))

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.patience import patience
+from gateway.pacing.patience import patience
 from gateway.telemetry import Event, logger, raised_at
 
 

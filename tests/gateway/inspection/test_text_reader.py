@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.text_reader import namer
+from gateway.inspection.text_reader import namer
 
 
 texts = st.binary(max_size=200)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.remembered import Remembered
+from gateway.inspection.remembered import Remembered
 
 
 steps = st.lists(st.tuples(st.booleans(), st.sampled_from("ab"), st.integers(0, 5)), max_size=60)

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from gateway.board import TargetBoard
 from gateway.configuration.settings import Limits
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import (
@@ -20,7 +19,8 @@ from gateway.errors import (
     PolicyDenied,
 )
 from gateway.identity import accounts_of
-from gateway.routing import Ruling, check_model, gather, rule, service_tier
+from gateway.routing.board import TargetBoard
+from gateway.routing.planning import Ruling, check_model, gather, rule, service_tier
 from gateway.types import Candidate, ChatRequest, Inspection, Principal, Target
 from policies.program import PolicyDocument
 from tests.gateway.providers.samples import make_target

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from gateway.audit.memory import MemoryAuditLog
 from gateway.clock import StoppedClock
 from gateway.errors import AuditUnavailable
-from gateway.evidence import UNKNOWN_ORGANISATION
-from gateway.floods import (
+from gateway.recording.evidence import UNKNOWN_ORGANISATION
+from gateway.recording.floods import (
     ALIKE_AT_ONCE_MAX,
     ALIKE_PER_SECOND_MAX,
     LEFT_OUT,
@@ -191,7 +191,7 @@ async def test_who_leaves_while_he_is_written_down_is_not_counted_again() -> Non
 async def test_a_flood_of_refusals_fills_neither_the_log_nor_the_disk(
     tmp_path: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch, has_key: bool
 ) -> None:
-    prefix = "gateway.floods.ALIKE" if has_key else "gateway.floods.STRANGERS"
+    prefix = "gateway.recording.floods.ALIKE" if has_key else "gateway.recording.floods.STRANGERS"
     monkeypatch.setattr(f"{prefix}_AT_ONCE_MAX", 5)
     monkeypatch.setattr(f"{prefix}_PER_SECOND_MAX", 0.0)
     receipts = 0

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
+from gateway.pacing.upkeep import Duty, Upkeep
 from gateway.telemetry import Event
-from gateway.upkeep import Duty, Upkeep
 
 
 pytestmark = pytest.mark.anyio

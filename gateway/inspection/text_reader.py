@@ -22,7 +22,7 @@ from classifiers.pii.scanner import Scanner
 from classifiers.units import SEAM, Unit
 from classifiers.verdicts import Verdict, judge
 from gateway.clock import Clock
-from gateway.remembered import Remembered
+from gateway.inspection.remembered import Remembered
 
 
 TEXT_COSTS_LENGTH: Final = 128

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from gateway.admission.withholding import WITHHELD
-from gateway.board import TargetBoard
 from gateway.clock import HOUR_US
 from gateway.configuration.settings import Limits
 from gateway.dialects.registry import DIALECTS
@@ -20,12 +19,13 @@ from gateway.errors import (
     PolicyDenied,
     Unauthenticated,
 )
-from gateway.evidence import UNKNOWN_ORGANISATION, Loss, intent, lost, refusal
 from gateway.identity import KeyTable
 from gateway.passage import Arrival
-from gateway.recall import Recaller
+from gateway.recording.evidence import UNKNOWN_ORGANISATION, Loss, intent, lost, refusal
+from gateway.recording.recall import Recaller
 from gateway.rollout.versions import PolicySet
-from gateway.routing import decision_digest, gather, rule
+from gateway.routing.board import TargetBoard
+from gateway.routing.planning import decision_digest, gather, rule
 from gateway.snapshot import Snapshot
 from gateway.types import AuditRecord, Inspection, Principal, Reservation, Usage
 from policies.decide import decide

@@ -18,6 +18,7 @@ from gateway.admission.bounds import check_values
 from gateway.clock import DAY_US, Clock
 from gateway.configuration.sections import ResponsesSettings
 from gateway.configuration.settings import Limits
+from gateway.continuing.kept_answers import AnswerStore, KeptAnswer
 from gateway.errors import (
     BodyTooLarge,
     FeatureUnsupported,
@@ -25,7 +26,6 @@ from gateway.errors import (
     ResponseUnknown,
     Unavailable,
 )
-from gateway.kept_answers import AnswerStore, KeptAnswer
 from gateway.passage import Arrival, Passage
 from gateway.telemetry import Event, logger
 from gateway.types import ChatRequest, Inspection, Principal, Thread

@@ -16,7 +16,6 @@ from gateway.admission.bounds import answers_of
 from gateway.admission.hosted_tools import searches_at_most
 from gateway.admission.sealing import sealed_in
 from gateway.admission.withholding import WITHHELD, holds_data
-from gateway.board import NO_CREDENTIAL, Scope, TargetBoard
 from gateway.clock import HOUR_US
 from gateway.configuration.settings import Limits
 from gateway.errors import (
@@ -32,8 +31,9 @@ from gateway.errors import (
 )
 from gateway.money.catalogue import worst_cost
 from gateway.price import paid_tier
+from gateway.routing.board import NO_CREDENTIAL, Scope, TargetBoard
+from gateway.routing.warmth import COLD, Warm
 from gateway.types import Candidate, ChatRequest, Inspection, Plan, Principal, Purpose, Target
-from gateway.warmth import COLD, Warm
 from policies.decide import decide
 from policies.decision import Decision
 from policies.facts import (

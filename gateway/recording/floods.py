@@ -8,7 +8,7 @@ from msgspec import structs
 
 from gateway.clock import Clock
 from gateway.errors import AuditUnavailable
-from gateway.flow import Flow
+from gateway.pacing.flow import Flow
 from gateway.ports import AuditLog
 from gateway.types import AuditRecord, Receipt
 

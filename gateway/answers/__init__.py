@@ -1,0 +1,1 @@
+"""What can be said of an answer without knowing what is true."""

@@ -1,0 +1,1 @@
+"""What a request contains: read once, within a deadline, and remembered without content."""
