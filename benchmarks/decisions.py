@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from policies.decide import decide
 from policies.examples import EXAMPLE_FACTS
 from policies.explain import explain
-from policies.loading import load_document
 from policies.program import PolicyDocument
 from policies.replay import Recorded, impact
+from policies.text.loading import load_document
 
 
 ROUNDS = 60

@@ -11,13 +11,11 @@ from typing import Final
 
 import msgspec
 
-from policies.comparisons import Mismatch, compare
 from policies.facts import Facts
-from policies.functions import FUNCTIONS, call
-from policies.limits import EXPRESSION_LENGTH_MAX, PATTERN_COST
-from policies.parser import parse
-from policies.problems import ExpressionInvalid, Position, Problem, shown, suggestion
-from policies.syntax import (
+from policies.language.comparisons import Mismatch, compare
+from policies.language.functions import FUNCTIONS, call
+from policies.language.parser import parse
+from policies.language.syntax import (
     Call,
     Compare,
     ListLiteral,
@@ -29,7 +27,7 @@ from policies.syntax import (
     Not,
     canonical_text,
 )
-from policies.vocabulary import (
+from policies.language.vocabulary import (
     FACTS,
     Condition,
     ConstantList,
@@ -41,6 +39,8 @@ from policies.vocabulary import (
     Truth,
     Value,
 )
+from policies.limits import EXPRESSION_LENGTH_MAX, PATTERN_COST
+from policies.problems import ExpressionInvalid, Position, Problem, shown, suggestion
 
 
 class Reading(msgspec.Struct, frozen=True):

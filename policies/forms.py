@@ -9,12 +9,11 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from policies.checking.reach import unreachable
 from policies.document import Case, Constraint, PolicyBody, Preference
 from policies.expressions import compile_expression
-from policies.parser import parse
-from policies.problems import ExpressionInvalid, Position, Problem, shown
-from policies.reach import unreachable
-from policies.syntax import (
+from policies.language.parser import parse
+from policies.language.syntax import (
     Call,
     Compare,
     ListLiteral,
@@ -26,9 +25,8 @@ from policies.syntax import (
     Scalar,
     canonical_text,
 )
-from policies.syntax import Literal as Written
-from policies.texts import place_finder
-from policies.vocabulary import (
+from policies.language.syntax import Literal as Written
+from policies.language.vocabulary import (
     FACTS,
     Counts,
     Headers,
@@ -39,6 +37,8 @@ from policies.vocabulary import (
     Texts,
     Truth,
 )
+from policies.problems import ExpressionInvalid, Position, Problem, shown
+from policies.text.texts import place_finder
 
 
 RowOperator: TypeAlias = Literal[

@@ -25,10 +25,9 @@ import msgspec
 
 from policies.expressions import compile_expression
 from policies.facts import Facts
-from policies.functions import text_test
-from policies.limits import REMEMBERED_LENGTH_MAX, REMEMBERED_TEXTS_MAX
-from policies.parser import parse
-from policies.syntax import (
+from policies.language.functions import text_test
+from policies.language.parser import parse
+from policies.language.syntax import (
     Call,
     Compare,
     ListLiteral,
@@ -42,7 +41,7 @@ from policies.syntax import (
     Scalar,
     canonical_text,
 )
-from policies.vocabulary import (
+from policies.language.vocabulary import (
     FACTS,
     Condition,
     Counts,
@@ -53,6 +52,7 @@ from policies.vocabulary import (
     Texts,
     Truth,
 )
+from policies.limits import REMEMBERED_LENGTH_MAX, REMEMBERED_TEXTS_MAX
 
 
 Test: TypeAlias = Operator | OneOf["startswith", "endswith", "contains", "matches"]

@@ -9,9 +9,9 @@ from policies.document import Constraint, PolicyBody, Preference, digest_of
 from policies.expressions import Reading, compile_expression
 from policies.facts import Facts
 from policies.guards import Guard, make_guard
+from policies.language.vocabulary import Condition
 from policies.ordering import Ordering, make_ordering
 from policies.selectors import Selects, compile_selector
-from policies.vocabulary import Condition
 
 
 class Closure(msgspec.Struct, frozen=True):

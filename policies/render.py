@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from policies.check import CaseResult, CheckReport
+from policies.checking.check import CaseResult, CheckReport
 from policies.decision import Decision
 from policies.explain import Explanation, RuleExplanation, TargetExplanation
 from policies.replay import Impact, Reproduction

@@ -27,11 +27,11 @@ from gateway.providers.registry import KINDS
 from gateway.telemetry import LOG_KEYS, Event
 from gateway.worker.pricing import configured_targets
 from local_engine.serve.metrics import Metrics as EngineMetrics
-from policies.check import check
-from policies.functions import FUNCTIONS
+from policies.checking.check import check
+from policies.language.functions import FUNCTIONS
+from policies.language.vocabulary import FACTS
 from policies.ordering import ORDERINGS
 from policies.render import render_report
-from policies.vocabulary import FACTS
 from tests.cli.operator import subcommands, walk
 
 

@@ -29,7 +29,7 @@ from gateway.store.policies.schedules import Schedule
 from gateway.store.policies.version_lists import WENT_LIVE
 from policies.explain import Explanation
 from policies.forms import FactField, fact_fields
-from policies.functions import FUNCTIONS
+from policies.language.functions import FUNCTIONS
 from policies.program import PolicyDocument
 
 

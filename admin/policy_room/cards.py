@@ -1,7 +1,7 @@
 """Rules as forms, and forms as rules: the fields of a card in and out of a document's text.
 
 A card changes one rule of the text and leaves every other line as it is, comments included
-(`policies.amending`); a document that does not load has no cards until its text is right.
+(`policies.text.amending`); a document that does not load has no cards until its text is right.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,14 +12,14 @@ from litestar.exceptions import NotFoundException
 from msgspec import Struct
 
 from gateway.errors import RequestInvalid
-from policies.amending import Amended, amended
 from policies.document import Case, Constraint, PolicyBody, Preference
 from policies.facts import ASSURANCES, TIERS, Facts
 from policies.forms import FactField, Row, fact_fields, rows_of, when_of
-from policies.loading import constraint_from, load_document, preference_from
 from policies.ordering import ORDERINGS
 from policies.problems import DocumentInvalid, ExpressionInvalid
-from policies.writing import table_of
+from policies.text.amending import Amended, amended
+from policies.text.loading import constraint_from, load_document, preference_from
+from policies.text.writing import table_of
 
 
 Kind = Literal["line", "lines", "words", "number", "switch", "choice", "shares", "truth"]

@@ -22,8 +22,8 @@ from gateway.rollout.seen import Seen, require_canary, require_live
 from gateway.rollout.versions import Action, PolicyVersion
 from gateway.store.policies.drafts import PolicyDraft
 from gateway.store.policies.schedules import Schedule
-from policies.check import CheckReport, check
-from policies.writing import document_text
+from policies.checking.check import CheckReport, check
+from policies.text.writing import document_text
 
 
 VERDICTS: Final[tuple[Action, ...]] = ("approve", "reject")

@@ -37,8 +37,8 @@ from classifiers.pii.labels import LABELS
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.store.policies.drafts import DraftChanged
-from policies.amending import Amended
 from policies.forms import editable_rules
+from policies.text.amending import Amended
 
 
 BASE: Final = "/o/{organisation:str}/policies/{level:str}/edit"

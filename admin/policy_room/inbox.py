@@ -36,7 +36,7 @@ from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.evidence.retirements import Retirement
 from gateway.store.identity.key_scopes import KeyProposal
 from gateway.store.pages import Part
-from policies.difference import Amendment, amendments
+from policies.checking.difference import Amendment, amendments
 
 
 WEIGHED_MAX: Final = 5

@@ -12,7 +12,7 @@ from msgspec import Struct
 from gateway.configuration.guarding import FIELDS, Field, GuardRules, guard_changes, guard_from
 from gateway.errors import RequestInvalid
 from gateway.rollout.trials import Arm
-from policies.difference import Amendment
+from policies.checking.difference import Amendment
 
 
 PREFIX: Final = "guard."

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from policies.check import CheckReport
+from policies.checking.check import CheckReport
 from policies.problems import Position, Problem
 
 

@@ -32,7 +32,7 @@ from gateway.oversight.access import Permission
 from gateway.rollout.versions import Acting, PolicyEvent, PolicyVersion, acting_at, former_of
 from gateway.store.policies.guard import ACTOR
 from gateway.store.policies.version_lists import ACTS, WENT_LIVE
-from policies.difference import amendments
+from policies.checking.difference import amendments
 from policies.document import PolicyBody
 
 

@@ -35,7 +35,7 @@ from gateway.oversight.access import Permission
 from gateway.rollout.seen import Seen
 from gateway.rollout.versions import Action
 from gateway.store.policies.schedules import Schedule
-from policies.difference import amendments
+from policies.checking.difference import amendments
 
 
 BASE: Final = "/o/{organisation:str}/policies/{level:str}"

@@ -18,11 +18,11 @@ from gateway.store.policies.drafts import DraftTable, PolicyDraft
 from gateway.store.policies.schedules import Schedule
 from gateway.store.policies.version_lists import Pending
 from gateway.store.traffic.archive import DecisionArchive
+from policies.checking.reach import unreachable
 from policies.document import Constraint, PolicyBody, Preference
 from policies.facts import TargetFacts
 from policies.program import PolicyDocument
-from policies.reach import unreachable
-from policies.writing import document_text
+from policies.text.writing import document_text
 
 
 ON_TRIAL: Final[tuple[State, ...]] = ("canary", "shadow")

@@ -4,7 +4,7 @@ from importlib import resources
 
 from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
-from policies.check import check
+from policies.checking.check import check
 from policies.program import PolicyDocument
 from policies.render import render_report
 

@@ -23,7 +23,7 @@ from gateway.secrets.credentials import provider_credential
 from gateway.supposing import Supposer, is_body
 from gateway.types import DialectName
 from gateway.worker.pricing import configured_targets
-from policies.check import check
+from policies.checking.check import check
 from policies.examples import EXAMPLE_TARGETS, facts_from_example
 from policies.explain import explain
 from policies.facts import Facts, TargetFacts

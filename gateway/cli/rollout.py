@@ -28,8 +28,8 @@ from gateway.store.engine import Database, open_database
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.schema.version import require_newest_schema
 from gateway.worker.pricing import configured_targets
-from policies.check import check
-from policies.difference import difference
+from policies.checking.check import check
+from policies.checking.difference import difference
 from policies.document import canonical_json
 from policies.program import PolicyDocument
 from policies.render import render_report

@@ -38,7 +38,7 @@ from gateway.store.policies.schedules import ScheduleTable
 from gateway.store.schema.audit import audit_positions, gone_workers
 from gateway.store.schema.custody import erasure_cases
 from gateway.store.schema.tables import people as people_rows
-from policies.loading import load_document
+from policies.text.loading import load_document
 from tests.admin import seeding
 from tests.admin.batches import seeding as batches
 from tests.admin.chromium import Window, window

@@ -29,7 +29,7 @@ from gateway.store.policies.drafts import DraftTable
 from gateway.store.policies.schedules import ScheduleTable
 from gateway.store.schema.tables import metadata
 from gateway.store.traffic.rollup import Rollup
-from policies.loading import load_document
+from policies.text.loading import load_document
 from tests.admin import seeding
 from tests.admin.batches import seeding as batches
 from tests.admin.listener import Listener

@@ -17,7 +17,7 @@ from gateway.clock import SystemClock
 from gateway.rollout.versions import INSTALLATION
 from gateway.store.engine import open_database
 from gateway.store.policies.documents import PolicyStore
-from policies.check import check
+from policies.checking.check import check
 from policies.decide import decide
 from policies.examples import EXAMPLE_FACTS, EXAMPLE_TARGETS
 from policies.ordering import share

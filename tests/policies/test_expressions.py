@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 from policies.expressions import Expression, Reading, compile_expression
 from policies.facts import Facts
-from policies.parser import parse
-from policies.problems import ExpressionInvalid, Position
-from policies.syntax import (
+from policies.language.parser import parse
+from policies.language.syntax import (
     Call,
     Compare,
     ListLiteral,
@@ -20,7 +19,8 @@ from policies.syntax import (
     Not,
     canonical_text,
 )
-from policies.vocabulary import FACTS
+from policies.language.vocabulary import FACTS
+from policies.problems import ExpressionInvalid, Position
 from tests.policies.worlds import CONDITIONS, request, requests
 
 

@@ -5,10 +5,10 @@ from hypothesis import given
 
 from policies.expressions import compile_expression
 from policies.forms import Row, editable_rules, fact_fields, rows_of, when_of
-from policies.loading import case_from, constraint_from, load_document, preference_from
 from policies.problems import DocumentInvalid, ExpressionInvalid
 from policies.program import PolicyDocument
-from policies.writing import table_of
+from policies.text.loading import case_from, constraint_from, load_document, preference_from
+from policies.text.writing import table_of
 from tests.policies.worlds import CONDITIONS, document, document_text, documents
 
 

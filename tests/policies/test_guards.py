@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from policies.expressions import compile_expression
 from policies.facts import Facts
 from policies.guards import atom_of, make_guard
+from policies.language.parser import parse
 from policies.limits import REMEMBERED_TEXTS_MAX
-from policies.parser import parse
 from tests.policies.worlds import CONDITIONS, request, requests
 
 

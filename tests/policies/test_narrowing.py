@@ -11,10 +11,10 @@ from policies.decision import Decision
 from policies.document import canonical_json
 from policies.explain import explain
 from policies.facts import Facts, TargetFacts, data_class_rank
-from policies.loading import load_document
 from policies.program import PolicyDocument
 from policies.render import render_decision, render_explanation
 from policies.replay import replay
+from policies.text.loading import load_document
 from tests.policies.worlds import (
     NAMES,
     PREFERENCE_LISTS,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from policies.examples import EXAMPLE_TARGETS, facts_from_example
 from policies.facts import Facts, TargetFacts
-from policies.loading import load_document
 from policies.program import PolicyDocument
+from policies.text.loading import load_document
 
 
 NAMES = ("in-house", "managed-cheap", "managed-mid", "managed-frontier")

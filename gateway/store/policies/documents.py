@@ -38,8 +38,8 @@ from gateway.store.schema.policies import (
     policy_versions,
 )
 from policies.document import canonical_json
-from policies.loading import load_document
 from policies.program import PolicyDocument
+from policies.text.loading import load_document
 
 
 ACTING: tuple[State, ...] = ("live", "canary", "shadow")

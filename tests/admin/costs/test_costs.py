@@ -18,7 +18,7 @@ from gateway.store.money.leases import LeaseTable
 from gateway.store.money.rate_limits import RateLimitTable
 from gateway.store.money.slices import Claim, LeaseHolder
 from gateway.store.policies.documents import PolicyStore
-from policies.loading import load_document
+from policies.text.loading import load_document
 from tests.admin.listener import ON_BOTH, Browser, Listener
 from tests.admin.seeding import DAY_US, HOSTILE, PASSWORD, issue, limit, person, requests
 

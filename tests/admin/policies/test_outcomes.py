@@ -8,7 +8,7 @@ import pytest
 from admin.policy_room.outcomes import Outcome, figures_of
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.traffic.spans import SpanSums
-from policies.loading import load_document
+from policies.text.loading import load_document
 from tests.admin import seeding
 from tests.admin.listener import Listener
 from tests.admin.policies.people import WRITER, signed_in, staff

@@ -12,7 +12,7 @@ from gateway.errors import RequestInvalid
 from gateway.rollout.trials import Arm
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.guard import ACTOR
-from policies.loading import load_document
+from policies.text.loading import load_document
 from tests.admin.listener import Browser, Listener
 from tests.admin.policies.people import APPROVER, WRITER, add_person, signed_in, staff
 from tests.admin.policies.test_writing import HOME, plain, saved

@@ -8,7 +8,7 @@ import pytest
 from admin.policy_room.fact_words import FACT_WORDS
 from classifiers.pii.labels import LABELS
 from gateway.store.policies.drafts import DraftTable
-from policies.vocabulary import FACTS
+from policies.language.vocabulary import FACTS
 from tests.admin.listener import Browser, Listener
 from tests.admin.policies.people import APPROVER, WRITER, add_person, signed_in, staff
 

@@ -16,8 +16,8 @@ from policies.decide import decide
 from policies.decision import Decision
 from policies.examples import EXAMPLE_TARGETS, facts_from_example
 from policies.facts import Facts
-from policies.loading import load_document
 from policies.program import PolicyDocument
+from policies.text.loading import load_document
 from tests.admin.listener import Listener
 from tests.gateway.audit.samples import LIMITS
 

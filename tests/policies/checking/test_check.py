@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import policies.check
-from policies.check import CheckReport, check
+import policies.checking.check
+from policies.checking.check import CheckReport, check
 from policies.decide import decide
 from policies.examples import EXAMPLE_FACTS, EXAMPLE_TARGETS, facts_from_example
 from policies.explain import explain
@@ -18,7 +18,7 @@ from tests.policies.worlds import document, document_text, request, target
 
 
 def _default() -> CheckReport:
-    source = Path(policies.check.__file__).with_name("default.toml")
+    source = Path(policies.checking.check.__file__).with_name("default.toml")
     return check(source.read_text(encoding="utf-8"), source.name, EXAMPLE_TARGETS)
 
 

@@ -1,6 +1,6 @@
 """What changed between two documents, in words."""
 
-from policies.difference import difference
+from policies.checking.difference import difference
 from policies.program import PolicyDocument
 from tests.policies.worlds import document
 

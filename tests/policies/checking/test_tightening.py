@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policies.checking.difference import Amendment, amendments
+from policies.checking.kinds import kinds
 from policies.decide import decide
-from policies.difference import Amendment, amendments
 from policies.facts import Facts
-from policies.kinds import kinds
 from policies.selectors import Selector, compile_selector
 from tests.policies.worlds import (
     NAMES,

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.checking.possible import Search
 from policies.expressions import compile_expression
 from policies.facts import Facts
-from policies.possible import Search
 from tests.policies.worlds import CONDITIONS, requests
 
 

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 import msgspec
 
 from policies.document import PolicyBody
-from policies.loading import load_document
 from policies.problems import DocumentInvalid
-from policies.statements import Block, blocks_of
-from policies.texts import parse_text
-from policies.writing import Rule, Table, document_text, rule_text, table_of
+from policies.text.loading import load_document
+from policies.text.statements import Block, blocks_of
+from policies.text.texts import parse_text
+from policies.text.writing import Rule, Table, document_text, rule_text, table_of
 
 
 SECTIONS = ("constraints", "preferences", "tests")

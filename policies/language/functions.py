@@ -5,11 +5,9 @@ from typing import Final, TypeAlias
 
 import re2
 
-from policies.comparisons import Mismatch
 from policies.facts import Facts
-from policies.limits import PATTERN_MEMORY_MAX_BYTES
-from policies.problems import shown
-from policies.vocabulary import (
+from policies.language.comparisons import Mismatch
+from policies.language.vocabulary import (
     Condition,
     ConstantList,
     Counts,
@@ -20,6 +18,8 @@ from policies.vocabulary import (
     Truth,
     Value,
 )
+from policies.limits import PATTERN_MEMORY_MAX_BYTES
+from policies.problems import shown
 
 
 Arguments: TypeAlias = tuple[Value, ...]

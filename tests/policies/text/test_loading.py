@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.document import Defaults, canonical_json
-from policies.loading import load_document
 from policies.problems import DocumentInvalid, Position
 from policies.program import PolicyDocument
+from policies.text.loading import load_document
 from tests.policies.worlds import document, document_text
 
 

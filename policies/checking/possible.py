@@ -11,8 +11,8 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
-from policies.parser import parse
-from policies.syntax import (
+from policies.language.parser import parse
+from policies.language.syntax import (
     Call,
     Compare,
     ListLiteral,
@@ -25,7 +25,16 @@ from policies.syntax import (
     Operator,
     canonical_text,
 )
-from policies.vocabulary import FACTS, Counts, Headers, Level, Number, OptionalNumber, Text, Value
+from policies.language.vocabulary import (
+    FACTS,
+    Counts,
+    Headers,
+    Level,
+    Number,
+    OptionalNumber,
+    Text,
+    Value,
+)
 
 
 STEPS_MAX: Final = 500_000

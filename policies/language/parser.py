@@ -12,10 +12,8 @@ primary    = literal | list | NAME | NAME "." NAME | NAME "[" TEXT "]"
 import math
 from typing import Final
 
-from policies.lexer import Token, fail, tokens
-from policies.limits import EXPRESSION_DEPTH_MAX, LIST_LENGTH_MAX
-from policies.problems import Position
-from policies.syntax import (
+from policies.language.lexer import Token, fail, tokens
+from policies.language.syntax import (
     Call,
     Compare,
     ListLiteral,
@@ -27,6 +25,8 @@ from policies.syntax import (
     Not,
     Operator,
 )
+from policies.limits import EXPRESSION_DEPTH_MAX, LIST_LENGTH_MAX
+from policies.problems import Position
 
 
 _OPERATORS: Final[dict[str, Operator]] = {

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.checking.reach import shadowed, unreachable
 from policies.decide import matching_preference
 from policies.document import PolicyBody, Preference
 from policies.facts import Facts
-from policies.loading import load_document
-from policies.reach import shadowed, unreachable
+from policies.text.loading import load_document
 from tests.policies.worlds import document, document_text, requests
 
 

@@ -44,9 +44,9 @@ from policies.problems import (
     Problem,
 )
 from policies.program import PolicyDocument, compile_policy
-from policies.reading import TableReader
 from policies.selectors import Selector
-from policies.texts import parse_text, place_finder
+from policies.text.reading import TableReader
+from policies.text.texts import parse_text, place_finder
 
 
 T = TypeVar("T")

@@ -5,9 +5,9 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from policies.checking.possible import Search
+from policies.checking.tightening import Around, Verdict, verdict
 from policies.document import Canary, Constraint, PolicyBody, Preference
-from policies.possible import Search
-from policies.tightening import Around, Verdict, verdict
 
 
 _MAY_WIDEN: Final = " (may widen what is allowed)"
@@ -20,7 +20,7 @@ class Amendment(msgspec.Struct, frozen=True):
     """One change between two documents; `name` is that of the default or the rule, if it has one.
 
     `may_widen` is said of whatever may let a request reach a target that was closed to it, and
-    `narrows` of a change that is shown not to (`policies.tightening`). A constraint that changed
+    `narrows` of a change that is shown not to (`checking.tightening`). A constraint that changed
     without either lets every request reach what it reached before.
     """
 

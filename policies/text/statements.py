@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from policies.writing import toml_key, toml_value
+from policies.text.writing import toml_key, toml_value
 
 
 STATEMENT_LINES_MAX: Final = 300

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from policies.amending import amended
 from policies.document import Canary, Constraint, Defaults, PolicyBody, Preference
-from policies.loading import load_document
 from policies.problems import DocumentInvalid
 from policies.program import PolicyDocument
 from policies.selectors import Selector
-from policies.writing import document_text
+from policies.text.amending import amended
+from policies.text.loading import load_document
+from policies.text.writing import document_text
 from tests.policies.worlds import documents
 
 

@@ -13,14 +13,14 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from policies.checking.kinds import Kind, kinds
+from policies.checking.possible import Search
 from policies.document import Constraint, PolicyBody
 from policies.facts import AUTO, ROUTE_PREFIX, TargetFacts
-from policies.kinds import Kind, kinds
-from policies.possible import Search
+from policies.language.syntax import Compare, ListLiteral, Name, canonical_text
+from policies.language.syntax import Literal as Written
 from policies.problems import Position
 from policies.selectors import Selector, Selects, compile_selector
-from policies.syntax import Compare, ListLiteral, Name, canonical_text
-from policies.syntax import Literal as Written
 
 
 Verdict: TypeAlias = Literal["narrows", "same", "may widen"]

@@ -8,19 +8,19 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
+from policies.checking.possible import Search
+from policies.checking.reach import Unreachable, constant_verdict, unreachable
 from policies.decide import decide
 from policies.decision import Decision
 from policies.document import Case, Constraint, Expectation, PolicyBody, Preference
 from policies.examples import EXAMPLE_TARGETS, facts_from_example
 from policies.expressions import compile_expression
 from policies.facts import TargetFacts
-from policies.loading import load_document
-from policies.possible import Search
 from policies.problems import DocumentInvalid, Position, Problem, shown, suggestion
 from policies.program import ConstraintStep, PolicyDocument
-from policies.reach import Unreachable, constant_verdict, unreachable
 from policies.selectors import Selector
-from policies.texts import place_finder
+from policies.text.loading import load_document
+from policies.text.texts import place_finder
 
 
 class CaseResult(msgspec.Struct, frozen=True):

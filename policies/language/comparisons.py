@@ -5,9 +5,8 @@ from collections.abc import Callable, Container, Mapping
 from typing import Final
 
 from policies.facts import Facts
-from policies.problems import shown
-from policies.syntax import Operator
-from policies.vocabulary import (
+from policies.language.syntax import Operator
+from policies.language.vocabulary import (
     Condition,
     ConstantList,
     Counts,
@@ -20,6 +19,7 @@ from policies.vocabulary import (
     Truth,
     Value,
 )
+from policies.problems import shown
 
 
 _ORDERING: Final[Mapping[Operator, Callable[[float, float], bool]]] = {

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from policies.limits import CONDITIONS_COST_MAX
-from policies.loading import load_document
 from policies.problems import DocumentInvalid
+from policies.text.loading import load_document
 
 
 YAML = """\
