@@ -39,8 +39,8 @@ BORDERS = {
     # Both keep what a step raised for whoever asks for its results.
     "local_engine/runner/model_runner.py",
     "local_engine/runner/overlap.py",
-    "local_engine/serve/app.py",
-    "local_engine/serve/worker.py",
+    "local_engine/serve/api/app.py",
+    "local_engine/serve/compute/worker.py",
     "local_engine/text/tokenizer.py",  # one call of a library that raises nothing narrower
 }
 BROAD = {"Exception", "BaseException"}

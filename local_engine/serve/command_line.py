@@ -9,7 +9,7 @@ from pathlib import Path
 
 from local_engine.model.errors import ModelRefused
 from local_engine.model.manifest import public_key_of, verify_directory
-from local_engine.serve.app import DEFAULT_MAX_BODY_BYTES
+from local_engine.serve.api.app import DEFAULT_MAX_BODY_BYTES
 from local_engine.serve.options import ServeOptions, WorkerOptions
 from local_engine.serve.server import EXIT_MODEL_REFUSED, serve
 

@@ -15,7 +15,7 @@ from types import FrameType
 import uvicorn
 import uvloop
 
-from local_engine.serve.app import EngineApp
+from local_engine.serve.api.app import EngineApp
 from local_engine.serve.clock import monotonic_s
 from local_engine.serve.engine import Engine
 from local_engine.serve.link import WorkerRefused

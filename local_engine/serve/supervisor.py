@@ -56,7 +56,7 @@ class Supervisor:
 
     async def _serve_once(self) -> None:
         ours, theirs = socket_pair()
-        command = (sys.executable, "-m", "local_engine.serve.worker_process")
+        command = (sys.executable, "-m", "local_engine.serve.compute.worker_process")
         self._process = await asyncio.create_subprocess_exec(
             *command,
             str(theirs.fileno()),

@@ -10,13 +10,13 @@ import httpx
 
 from local_engine.runner.choosing import Result
 from local_engine.runner.model_runner import ModelRunner, Prepared
-from local_engine.serve import worker_process
-from local_engine.serve.app import EngineApp
+from local_engine.serve.api.app import EngineApp
+from local_engine.serve.compute import worker_process
+from local_engine.serve.compute.worker import Worker
 from local_engine.serve.engine import Engine
 from local_engine.serve.link import WorkerLink
 from local_engine.serve.options import WorkerOptions
 from local_engine.serve.wire import encode, socket_pair
-from local_engine.serve.worker import Worker
 
 
 class FragileRunner:

@@ -8,8 +8,8 @@ import pytest
 
 from local_engine.model.config import SamplingDefaults
 from local_engine.model.manifest import open_model
-from local_engine.serve.chat_request import ChatRequest, read_chat_request
-from local_engine.serve.errors import InvalidRequest
+from local_engine.serve.api.chat_request import ChatRequest, read_chat_request
+from local_engine.serve.api.errors import InvalidRequest
 from local_engine.text.tokenizer import ChatTokenizer, load_chat_tokenizer
 from tests.local_engine.models import DEMO_MODEL
 

@@ -7,7 +7,7 @@ import pytest
 
 from local_engine.core.sequence import FinishReason
 from local_engine.sampling_params import SamplingParams
-from local_engine.serve.chat_response import ChatResponse, Choice
+from local_engine.serve.api.chat_response import ChatResponse, Choice
 from local_engine.serve.engine import Output
 from local_engine.serve.generation import Caller, Generation
 from local_engine.text.output_parser import OutputParser, ToolFormat

@@ -10,7 +10,7 @@ import pytest
 
 from local_engine.core.limits import QueueFull
 from local_engine.sampling_params import SamplingParams
-from local_engine.serve import worker
+from local_engine.serve.compute import worker
 from local_engine.serve.engine import Engine
 from local_engine.serve.generation import Caller, Generation
 from local_engine.serve.link import StepFailed

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from local_engine.model.errors import ModelRefused
+from local_engine.serve.compute.worker_process import load_worker
 from local_engine.serve.options import WorkerOptions
 from local_engine.serve.wire import socket_pair
-from local_engine.serve.worker_process import load_worker
 from tests.local_engine.served import client_of, served
 
 

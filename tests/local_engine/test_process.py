@@ -21,8 +21,8 @@ from local_engine.inspect_model import main as inspect_model
 from local_engine.model.errors import ModelRefused
 from local_engine.model.manifest import MANIFEST_NAME
 from local_engine.runner.model_runner import choose_device
+from local_engine.serve.compute.sharing import dtype_of
 from local_engine.serve.options import WorkerOptions
-from local_engine.serve.sharing import dtype_of
 from tests.local_engine.engine_process import EngineProcess, spawn
 from tests.local_engine.models import DEMO_MODEL
 

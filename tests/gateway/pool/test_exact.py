@@ -19,7 +19,7 @@ from gateway.ports import UpstreamCall
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress
 from gateway.providers.engine import EngineProvider
-from local_engine.serve.app import EngineApp
+from local_engine.serve.api.app import EngineApp
 from local_engine.serve.wire import ClearCache
 from tests.gateway.pool.test_provider import Host, Pool, with_body
 from tests.gateway.providers.samples import HOME, make_call

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import policies.checking.check
+import policies
 from policies.checking.check import CheckReport, check
 from policies.decide import decide
 from policies.examples import EXAMPLE_FACTS, EXAMPLE_TARGETS, facts_from_example
@@ -18,7 +18,7 @@ from tests.policies.worlds import document, document_text, request, target
 
 
 def _default() -> CheckReport:
-    source = Path(policies.checking.check.__file__).with_name("default.toml")
+    source = Path(policies.__file__).with_name("default.toml")
     return check(source.read_text(encoding="utf-8"), source.name, EXAMPLE_TARGETS)
 
 

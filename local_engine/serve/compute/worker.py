@@ -24,7 +24,7 @@ from local_engine.runner.overlap import Computed, choose_lane
 from local_engine.runner.sampler import SampledToken
 from local_engine.runner.speculative import MAX_SPECULATING, Drafter, may_speculate
 from local_engine.serve.cache_log import HASH_BYTES, encode_news
-from local_engine.serve.identity import WorkerIdentity
+from local_engine.serve.compute.identity import WorkerIdentity
 from local_engine.serve.log import log_event
 from local_engine.serve.wire import (
     Abort,

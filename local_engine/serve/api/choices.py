@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from collections.abc import Sequence as Many
 
+from local_engine.serve.api.errors import ApiError, api_error_of
 from local_engine.serve.engine import Output, Running
-from local_engine.serve.errors import ApiError, api_error_of
 from local_engine.serve.link import StepFailed
 
 

@@ -8,14 +8,12 @@ from typing import Any
 
 import msgspec
 
-from local_engine.serve.cache_api import answer_cache_chain, answer_cache_events
-from local_engine.serve.caller import read_caller
-from local_engine.serve.chat import answer_chat
-from local_engine.serve.chat_response import as_event
-from local_engine.serve.clock import unix_time_s
-from local_engine.serve.completions import answer_completion
-from local_engine.serve.engine import Engine
-from local_engine.serve.errors import (
+from local_engine.serve.api.cache_api import answer_cache_chain, answer_cache_events
+from local_engine.serve.api.caller import read_caller
+from local_engine.serve.api.chat import answer_chat
+from local_engine.serve.api.chat_response import as_event
+from local_engine.serve.api.completions import answer_completion
+from local_engine.serve.api.errors import (
     ApiError,
     EngineFailed,
     MethodNotAllowed,
@@ -23,7 +21,7 @@ from local_engine.serve.errors import (
     Unauthorized,
     Unavailable,
 )
-from local_engine.serve.http import (
+from local_engine.serve.api.http import (
     EVENT_STREAM,
     ClientGone,
     Receive,
@@ -35,8 +33,10 @@ from local_engine.serve.http import (
     send_part,
     unless_client_gone,
 )
+from local_engine.serve.api.texts import answer_detokenize, answer_embeddings, answer_tokenize
+from local_engine.serve.clock import unix_time_s
+from local_engine.serve.engine import Engine
 from local_engine.serve.log import log_event
-from local_engine.serve.texts import answer_detokenize, answer_embeddings, answer_tokenize
 from local_engine.text.output_parser import ToolFormat
 
 

@@ -8,8 +8,8 @@ import msgspec
 
 from local_engine.model.config import SamplingDefaults
 from local_engine.sampling_params import SamplingParams
-from local_engine.serve.errors import InvalidRequest
-from local_engine.serve.sampling_fields import (
+from local_engine.serve.api.errors import InvalidRequest
+from local_engine.serve.api.sampling_fields import (
     ALWAYS_ON,
     OTHERS_SAMPLING,
     SamplingFields,

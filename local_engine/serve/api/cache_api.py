@@ -5,13 +5,13 @@ Both speak msgpack in their answers: hashes are bytes. Neither says anything of 
 
 import msgspec
 
-from local_engine.serve.chat_request import decode_body
+from local_engine.serve.api.chat_request import decode_body
+from local_engine.serve.api.errors import api_error_of
+from local_engine.serve.api.http import Send, send_body
+from local_engine.serve.api.prompts import AskedPrompt, tokens_of
 from local_engine.serve.engine import Engine
-from local_engine.serve.errors import api_error_of
 from local_engine.serve.generation import Caller
-from local_engine.serve.http import Send, send_body
 from local_engine.serve.link import StepFailed
-from local_engine.serve.prompts import AskedPrompt, tokens_of
 
 
 WAIT_S_MAX = 20.0

@@ -110,7 +110,7 @@ def _require_devices(options: WorkerOptions) -> None:
 
 
 def _start(options: WorkerOptions, rank: int, store: str) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "local_engine.serve.rank_process", str(rank), store]
+    command = [sys.executable, "-m", "local_engine.serve.compute.rank_process", str(rank), store]
     process = subprocess.Popen(  # noqa: S603 - our own module
         command, stdin=subprocess.PIPE, start_new_session=True
     )

@@ -5,14 +5,14 @@ from contextlib import AsyncExitStack
 from local_engine.core.limits import QueueFull
 from local_engine.core.sequence import PromptTooLong
 from local_engine.sampling_params import InvalidParameter
-from local_engine.serve.chat_request import ChatRequest, read_chat_request
-from local_engine.serve.chat_response import DONE, ChatResponse, Choice, as_event
-from local_engine.serve.choices import Choices, written
+from local_engine.serve.api.chat_request import ChatRequest, read_chat_request
+from local_engine.serve.api.chat_response import DONE, ChatResponse, Choice, as_event
+from local_engine.serve.api.choices import Choices, written
+from local_engine.serve.api.errors import InvalidRequest, NotFound, queue_full
+from local_engine.serve.api.http import Send, send_body, send_part, start_event_stream
 from local_engine.serve.clock import unix_time_s
 from local_engine.serve.engine import Engine
-from local_engine.serve.errors import InvalidRequest, NotFound, queue_full
 from local_engine.serve.generation import Caller, Generation
-from local_engine.serve.http import Send, send_body, send_part, start_event_stream
 from local_engine.serve.link import StepFailed
 from local_engine.text.errors import PromptRefused
 from local_engine.text.output_parser import OutputParser, ToolFormat

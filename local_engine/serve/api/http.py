@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any, TypeVar
 
-from local_engine.serve.errors import ApiError, BodyTooLarge
+from local_engine.serve.api.errors import ApiError, BodyTooLarge
 
 
 Scope = MutableMapping[str, Any]

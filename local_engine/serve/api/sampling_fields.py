@@ -11,7 +11,7 @@ from local_engine.sampling_params import (
     InvalidParameter,
     SamplingParams,
 )
-from local_engine.serve.errors import InvalidRequest
+from local_engine.serve.api.errors import InvalidRequest
 from local_engine.text.grammar import (
     GrammarRefused,
     grammar_of_choices,

@@ -8,22 +8,22 @@ import msgspec
 from local_engine.core.limits import QueueFull
 from local_engine.core.sequence import PromptTooLong
 from local_engine.sampling_params import InvalidParameter
-from local_engine.serve.chat_request import decode_body, unsupported_parameter
-from local_engine.serve.chat_response import DONE, as_event
-from local_engine.serve.choices import Choices, written
-from local_engine.serve.clock import unix_time_s
-from local_engine.serve.engine import Engine, Output
-from local_engine.serve.errors import InvalidRequest, NotFound, queue_full
-from local_engine.serve.generation import Caller, Generation
-from local_engine.serve.http import Send, send_body, send_part, start_event_stream
-from local_engine.serve.link import StepFailed
-from local_engine.serve.prompts import Prompt, read_prompts
-from local_engine.serve.sampling_fields import (
+from local_engine.serve.api.chat_request import decode_body, unsupported_parameter
+from local_engine.serve.api.chat_response import DONE, as_event
+from local_engine.serve.api.choices import Choices, written
+from local_engine.serve.api.errors import InvalidRequest, NotFound, queue_full
+from local_engine.serve.api.http import Send, send_body, send_part, start_event_stream
+from local_engine.serve.api.prompts import Prompt, read_prompts
+from local_engine.serve.api.sampling_fields import (
     OTHERS_SAMPLING,
     SamplingFields,
     grammar_field,
     read_params,
 )
+from local_engine.serve.clock import unix_time_s
+from local_engine.serve.engine import Engine, Output
+from local_engine.serve.generation import Caller, Generation
+from local_engine.serve.link import StepFailed
 from local_engine.serve.wire import Token
 from local_engine.text.tokenizer import ChatTokenizer
 

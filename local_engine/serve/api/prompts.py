@@ -4,9 +4,9 @@ import asyncio
 
 import msgspec
 
-from local_engine.serve.chat_request import Json, Message, Tool, messages_of, tools_of
+from local_engine.serve.api.chat_request import Json, Message, Tool, messages_of, tools_of
+from local_engine.serve.api.errors import InvalidRequest
 from local_engine.serve.engine import Engine
-from local_engine.serve.errors import InvalidRequest
 from local_engine.text.errors import PromptRefused
 from local_engine.text.tokenizer import ChatTokenizer
 

@@ -1,7 +1,7 @@
 """The worker as a process: load, say what was loaded, then serve the inherited socket.
 
-Started by `local_engine.serve.supervisor` as `python -m local_engine.serve.worker_process FD` with
-its options as one JSON line on standard input.
+Started by `serve.supervisor` as `python -m local_engine.serve.compute.worker_process FD` with its
+options as one JSON line on standard input.
 """
 
 import secrets
@@ -27,12 +27,12 @@ from local_engine.runner.model_runner import ModelRunner, choose_device
 from local_engine.runner.parallel import fewest, shard
 from local_engine.runner.speculative import Drafter, ModelDrafter, NgramDrafter
 from local_engine.runner.warm_up import warm_up
-from local_engine.serve.identity import WorkerIdentity
+from local_engine.serve.compute.identity import WorkerIdentity
+from local_engine.serve.compute.ranks import RankGroup
+from local_engine.serve.compute.sharing import budget_of, dtype_of, kv_dtype_of, quantiser_of
+from local_engine.serve.compute.worker import Worker
 from local_engine.serve.options import WorkerOptions
-from local_engine.serve.ranks import RankGroup
-from local_engine.serve.sharing import budget_of, dtype_of, kv_dtype_of, quantiser_of
 from local_engine.serve.wire import Ready, Refused, encode
-from local_engine.serve.worker import Worker
 from local_engine.text.grammar import GrammarCompiler
 from local_engine.text.tokenizer import check_tokenizer
 

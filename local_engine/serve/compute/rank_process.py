@@ -1,7 +1,7 @@
 """A rank beyond the first as a process: load, keep a share, compute what rank 0 announces.
 
-Started by `local_engine.serve.ranks` as `python -m local_engine.serve.rank_process RANK STORE` with
-the worker's options as one JSON line on standard input; where that input ends, so does the rank.
+Started by `ranks` as `python -m local_engine.serve.compute.rank_process RANK STORE` with the
+worker's options as one JSON line on standard input; where that input ends, so does the rank.
 """
 
 import os
@@ -19,10 +19,15 @@ from local_engine.model.errors import ModelRefused
 from local_engine.model.loader import load_decoder
 from local_engine.model.manifest import open_model, public_key_of
 from local_engine.runner.parallel import Follower, fewest, shard
+from local_engine.serve.compute.ranks import (
+    END_WITHIN_S,
+    EXIT_RANK_LOST,
+    end_with_parent,
+    join_group,
+)
+from local_engine.serve.compute.sharing import budget_of, dtype_of, kv_dtype_of, quantiser_of
 from local_engine.serve.log import log_event
 from local_engine.serve.options import WorkerOptions
-from local_engine.serve.ranks import END_WITHIN_S, EXIT_RANK_LOST, end_with_parent, join_group
-from local_engine.serve.sharing import budget_of, dtype_of, kv_dtype_of, quantiser_of
 
 
 def main() -> int:

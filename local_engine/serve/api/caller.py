@@ -5,9 +5,9 @@ meets none but its own, unless the engine was started for one tenant only; its t
 """
 
 from local_engine.core.tiers import Tier
-from local_engine.serve.errors import InvalidRequest
+from local_engine.serve.api.errors import InvalidRequest
+from local_engine.serve.api.http import Scope
 from local_engine.serve.generation import Caller
-from local_engine.serve.http import Scope
 
 
 TENANT_HEADER = b"x-gatewright-tenant"

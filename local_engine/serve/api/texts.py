@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from local_engine.core.sequence import PromptTooLong
-from local_engine.serve.chat_request import decode_body, unsupported_parameter
+from local_engine.serve.api.chat_request import decode_body, unsupported_parameter
+from local_engine.serve.api.errors import InvalidRequest, NotFound, api_error_of
+from local_engine.serve.api.http import Send, send_body
+from local_engine.serve.api.prompts import AskedPrompt, Prompt, read_prompts, tokens_of
 from local_engine.serve.engine import Engine
-from local_engine.serve.errors import InvalidRequest, NotFound, api_error_of
-from local_engine.serve.http import Send, send_body
 from local_engine.serve.link import StepFailed
-from local_engine.serve.prompts import AskedPrompt, Prompt, read_prompts, tokens_of
 
 
 class _Embeddings(msgspec.Struct):

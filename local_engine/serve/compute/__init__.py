@@ -1,0 +1,1 @@
+"""The process that computes, and those it shares a model with."""
