@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DECISIONS = ROOT / "docs" / "decisions"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.joinpath("docs").rglob("*.md")])
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_INDEX = "\n## When something is wrong\n"
+OPERATIONS = "docs/operations"
 RECORD = re.compile(r"(\d{4})-[a-z0-9-]+\.md")
 RECORD_SECTIONS = ["## Context", "## Decision", "## Price", "## What would change our mind"]
 GLOSSARY_WORDS = {
@@ -64,16 +64,16 @@ def page(name: str) -> str:
 def rows(name: str) -> dict[str, list[str]]:
     """The table rows of a page by the code word in their first cell."""
     found: dict[str, list[str]] = {}
-    for line in page(name).replace(_index(), "").splitlines():
+    for line in page(name).splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
         if line.startswith("| `"):
             found.setdefault(cells[0].strip("`| "), cells)
     return found
 
 
-def _index() -> str:
-    """What an operator looks up by symptom; it names things that have a row of their own below."""
-    return page("docs/operations.md").partition(_INDEX)[2].partition("\n## ")[0]
+def operations() -> str:
+    """All pages for those who run it, one after the other."""
+    return "\n".join(page(str(file)) for file in sorted(ROOT.joinpath(OPERATIONS).glob("*.md")))
 
 
 # --- operations ---------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def _shown(default: object) -> str:
 
 
 def test_every_setting_stands_in_operations_with_its_default() -> None:
-    table = rows("docs/operations.md")
+    table = rows(f"{OPERATIONS}/settings.md")
     wrong = [
         f"{key}: {_shown(default)}"
         for key, default in _settings(Settings, "")
@@ -143,7 +143,7 @@ def test_every_setting_stands_in_operations_with_its_default() -> None:
 
 def test_no_setting_stands_in_operations_twice() -> None:
     known = {key for key, _ in _settings(Settings, "")}
-    said = re.findall(r"^\| `([^`]+)` \|", page("docs/operations.md"), re.MULTILINE)
+    said = re.findall(r"^\| `([^`]+)` \|", operations(), re.MULTILINE)
 
     assert [key for key, count in Counter(said).items() if key in known and count > 1] == []
 
@@ -153,7 +153,7 @@ def test_operations_documents_no_setting_that_is_not_there() -> None:
     sections = {key.partition(".")[0] for key in known if "." in key}
     stale = [
         key
-        for key in rows("docs/operations.md")
+        for key in rows(f"{OPERATIONS}/settings.md")
         if key.partition(".")[0] in sections and "." in key and key not in known
     ]
 
@@ -161,21 +161,22 @@ def test_operations_documents_no_setting_that_is_not_there() -> None:
 
 
 def test_every_event_log_key_and_metric_stands_in_operations() -> None:
-    text, table = page("docs/operations.md"), rows("docs/operations.md")
+    metrics, events = rows(f"{OPERATIONS}/metrics.md"), rows(f"{OPERATIONS}/events.md")
+    text = page(f"{OPERATIONS}/events.md")
     families = [*Metrics().registry.collect(), *EngineMetrics({})._registry.collect()]
     names = [
         f"{family.name}_total" if family.type == "counter" else family.name for family in families
     ]
     assert len(names) > 10
 
-    assert [name for name in names if name not in table] == []
-    assert [event.value for event in Event if event.value not in table] == []
+    assert sorted(names) == sorted(metrics)
+    assert sorted(event.value for event in Event) == sorted(events)
     assert sorted(key for key in LOG_KEYS if f"`{key}`" not in text) == []
 
 
 def test_what_the_index_of_symptoms_quotes_is_what_the_program_says() -> None:
     """An operator looks for the words that are on the screen: they change with the program's."""
-    cells = re.findall(r"^\| ([^|]*`[^|]*) \|", _index(), re.MULTILINE)
+    cells = re.findall(r"^\| ([^|]*`[^|]*) \|", page(f"{OPERATIONS}/faults.md"), re.MULTILINE)
     quoted = [span for cell in cells for span in re.findall(r"`([^`]+)`", cell)]
     assert len(quoted) > 20
     codes = {event.value for event in Event} | {each.code for each in _error_classes()}
@@ -205,11 +206,11 @@ def _texts() -> Iterator[str]:
 
 
 def test_every_command_and_option_stands_in_operations() -> None:
-    table, text = rows("docs/operations.md"), page("docs/operations.md")
+    table, text = rows(f"{OPERATIONS}/commands.md"), operations()
     names = walk(commands)
     assert len(names) > 10
 
-    assert [name for name in names if name not in table] == []
+    assert sorted(names) == sorted(table)
     assert sorted(name for name in _options(commands) if f"`{name}" not in text) == []
 
 
@@ -279,7 +280,7 @@ def _can_be_typed(words: list[str]) -> bool:
 
 
 def test_the_configurations_that_operations_shows_load_beside_the_example(tmp_path: Path) -> None:
-    shown = _fences("docs/operations.md", "toml")
+    shown = _fences(operations(), "toml")
     assert len(shown) > 1
     for number, text in enumerate(shown):
         file = tmp_path / f"{number}.toml"
@@ -298,7 +299,7 @@ def test_what_belongs_to_this_machine_goes_into_no_image() -> None:
 
 
 def test_the_kinds_of_providers_stand_in_operations() -> None:
-    text = page("docs/operations.md")
+    text = page(f"{OPERATIONS}/settings.md")
 
     assert [kind for kind in KINDS if f"`{kind}`" not in text] == []
 
@@ -368,7 +369,7 @@ def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
 
 
 def test_errors_that_stop_a_start_stand_in_operations() -> None:
-    text = page("docs/operations.md")
+    text = page(f"{OPERATIONS}/commands.md")
     kinds = _error_classes(errors.StartupRefused)
 
     assert [kind.code for kind in kinds if f"`{kind.code}`" not in text] == []
@@ -398,12 +399,12 @@ def test_every_header_and_path_of_ours_stands_in_the_api() -> None:
 # --- policies -----------------------------------------------------------------------------------
 
 
-def _fences(name: str, language: str) -> list[str]:
-    return [body for info, body in FENCE.findall(page(name)) if info == language]
+def _fences(text: str, language: str) -> list[str]:
+    return [body for info, body in FENCE.findall(text) if info == language]
 
 
 def test_every_policy_document_that_is_shown_passes_its_own_check() -> None:
-    documents = _fences("docs/policies.md", "toml policy")
+    documents = _fences(page("docs/policies.md"), "toml policy")
     assert documents
 
     reports = [check(text, "docs/policies.md") for text in documents]
@@ -422,7 +423,7 @@ def test_every_fact_function_and_order_of_the_language_is_described() -> None:
 
 def _sessions() -> list[tuple[str, str]]:
     """Command and output of every session that docs/policies.md shows."""
-    text = "".join(_fences("docs/policies.md", "console"))
+    text = "".join(_fences(page("docs/policies.md"), "console"))
     return [
         (command.replace("\\\n", ""), shown)
         for command, shown in re.findall(

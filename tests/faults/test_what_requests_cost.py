@@ -346,7 +346,8 @@ async def test_a_caller_who_leaves_pays_what_had_left(
 
 
 def test_operations_says_the_same_of_each_moment() -> None:
-    text = Path(__file__).parents[2].joinpath("docs", "operations.md").read_text(encoding="utf-8")
+    page = Path(__file__).parents[2].joinpath("docs", "operations", "prices.md")
+    text = page.read_text(encoding="utf-8")
     section = text.partition("## What a request costs\n")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| ([^|`]+?) \| ([a-z ,]+) \|$", section, re.MULTILINE))
     rows.pop("what happens to a call")

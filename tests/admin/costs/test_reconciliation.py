@@ -1,8 +1,8 @@
 """Whoever is asked what money was says the same: log, reports, budgets, pages, counters.
 
-Over random histories. Where they differ, "What says the same" in docs/operations.md says why, and
-here it is counted to the micro-dollar: a crash takes what lay idle in a slice from budgets alone,
-and what no worker ended is in no worker's counters.
+Over random histories. Where they differ, "What says the same" in docs/operations/costs.md says
+why, and here it is counted to the micro-dollar: a crash takes what lay idle in a slice from budgets
+alone, and what no worker ended is in no worker's counters.
 """
 
 import csv

@@ -89,7 +89,7 @@ class Lost:
             async with asyncio.timeout(60):
                 while len(upstream.requests) < 2 or await self._begun() < 2:
                     await asyncio.sleep(0.05)
-            # As `operations.md` says: kept where this machine does not lose it.
+            # As the pages of operations say: kept where this machine does not lose it.
             keys = await self.command("audit", "key")
             process.kill()
             await process.wait()
