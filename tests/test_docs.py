@@ -210,7 +210,7 @@ def test_every_command_and_option_stands_in_operations() -> None:
     names = walk(commands)
     assert len(names) > 10
 
-    assert sorted(names) == sorted(table)
+    assert sorted(names) == sorted(name for name in table if name.startswith("gatewright"))
     assert sorted(name for name in _options(commands) if f"`{name}" not in text) == []
 
 
