@@ -38,7 +38,7 @@ from tests.cli.operator import subcommands, walk
 ROOT = Path(__file__).resolve().parent.parent
 DECISIONS = ROOT / "docs" / "decisions"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.joinpath("docs").rglob("*.md")])
-FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(r"^ *```([^\n]*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 OPERATIONS = "docs/operations"
 RECORD = re.compile(r"(\d{4})-[a-z0-9-]+\.md")
 RECORD_SECTIONS = ["## Context", "## Decision", "## Price", "## What would change our mind"]
@@ -496,7 +496,7 @@ def test_every_relative_link_leads_somewhere() -> None:
 
 def test_the_commands_of_the_readme_are_those_of_the_makefile() -> None:
     targets = set(re.findall(r"^([a-z]+):", page("Makefile"), re.MULTILINE))
-    asked = set(re.findall(r"^make ([a-z]+)", page("README.md"), re.MULTILINE))
+    asked = set(re.findall(r"^ *make ([a-z]+)", page("README.md"), re.MULTILINE))
 
     assert {"demo", "test"} <= asked
     assert asked <= targets
