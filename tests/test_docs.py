@@ -1,7 +1,6 @@
 """The documents are kept true: what the code has stands in them, and what they show happens."""
 
 import ast
-import os
 import re
 import shlex
 import sys
@@ -481,17 +480,6 @@ def test_the_glossary_defines_the_words_of_the_field_in_alphabetical_order() -> 
 
     assert sorted(GLOSSARY_WORDS - set(words)) == []
     assert words == sorted(words)
-
-
-def test_every_relative_link_leads_somewhere() -> None:
-    broken = [
-        f"{file.relative_to(ROOT)}: {target}"
-        for file in PAGES
-        for target in re.findall(r"\]\(([^)#\s]+)", file.read_text(encoding="utf-8"))
-        if "://" not in target and not os.path.exists(file.parent / target)  # noqa: PTH110
-    ]
-
-    assert broken == []
 
 
 def test_the_commands_of_the_readme_are_those_of_the_makefile() -> None:
