@@ -83,6 +83,19 @@ def test_no_paragraph_is_longer_than_somebody_reads(file: Path) -> None:
     assert longest == []
 
 
+def test_every_file_of_ours_that_a_page_names_is_there() -> None:
+    """As code, and from the root: modules move, and who looks one up finds nothing."""
+    rooms = "gateway|admin|policies|local_engine|classifiers|migrations|benchmarks|tests|docs"
+    named = re.compile(rf"`((?:{rooms})/[\w/.-]+\.(?:py|toml|md|html|txt))[`:]")
+
+    assert [
+        f"{file.relative_to(ROOT)}: {name}"
+        for file in PAGES
+        for name in named.findall(file.read_text(encoding="utf-8"))
+        if not ROOT.joinpath(name).exists()
+    ] == []
+
+
 def test_no_change_takes_more_than_a_glance() -> None:
     lines = ROOT.joinpath("CHANGELOG.md").read_text(encoding="utf-8").splitlines()
 
