@@ -219,6 +219,14 @@ def _options(command: click.Command) -> set[str]:
     return {max(each.opts, key=len) for each in command.params if isinstance(each, click.Option)}
 
 
+def test_addresses_that_an_openid_provider_is_told_exist() -> None:
+    told = set(re.findall(r"`ADMIN_URL(/[\w/-]+)`", operations()))
+    source = "".join(file.read_text() for file in ROOT.joinpath("admin").glob("*.py"))
+
+    assert len(told) == 3
+    assert sorted(path for path in told if f'"{path}"' not in source) == []
+
+
 def test_every_command_that_a_text_or_a_message_names_exists() -> None:
     known = {tuple(name.split()[1:]) for name in walk(commands)}
     groups = {name[:length] for name in known for length in range(len(name))}
