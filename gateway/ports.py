@@ -173,6 +173,13 @@ class ModelHost(Provider, Protocol):
 class StreamDecoder(Protocol):
     """Bytes of an upstream's event stream → events; keeps the unfinished rest."""
 
+    def plain_text(self, data: bytes) -> str | None:
+        """The words of a read that is one whole event and says nothing else.
+
+        It is one that need not be fed. None, which says nothing, leaves it to `feed`.
+        """
+        ...
+
     def feed(self, data: bytes) -> list[StreamEvent]:
         """Complete events in `data` and what was left before.
 
@@ -192,6 +199,11 @@ class StreamEncoder(Protocol):
     @property
     def response(self) -> bytes:
         """After `finish`: the whole answer, in dialects whose last event holds it; else empty."""
+        ...
+
+    @property
+    def passes_plain_text(self) -> bool:
+        """Whether an event that says nothing but words goes to the caller as it came."""
         ...
 
     @property

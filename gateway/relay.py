@@ -44,11 +44,11 @@ class Relay:
         self._attempts = attempts
         self._live = live
         self._conclusion = conclusion
-        kept = passage.ruling.plan.audit_content
+        self._by_channel = passage.ruling.plan.audit_content == "redacted"
         self._tally = Tally(
             kept_bytes_max,
             vendor=live.candidate.target.vendor,
-            by_channel=kept == "redacted",
+            by_channel=self._by_channel,
             is_silent=live.candidate.output_tokens_cap == 0,
         )
         live.counted_by(self._tally)
@@ -106,9 +106,20 @@ class Relay:
                 self._has_written = True
             push = direct() if self._has_written else None
             if push is not None:
-                await self._live.flow(partial(self._pass_on, encoder, push))
+                plain = partial(self._pass_plain, push) if self._passes_plain(encoder) else None
+                await self._live.flow(partial(self._pass_on, encoder, push), plain)
                 # Nothing but the wait for a caller who is slow.
                 await write(b"")
+
+    def _passes_plain(self, encoder: StreamEncoder) -> bool:
+        """Whether nobody here looks at an event that says nothing but words."""
+        is_looked_at = self._traits is not None or self._said is not None or self._by_channel
+        return encoder.passes_plain_text and not is_looked_at
+
+    def _pass_plain(self, push: Push, text: str, raw: bytes) -> bool:
+        self._tally.add_plain(text, raw)
+        self._pings.is_quiet = False
+        return push(raw)
 
     def _pass_on(self, encoder: StreamEncoder, push: Push, events: list[StreamEvent]) -> bool:
         data = self._next(encoder, events)

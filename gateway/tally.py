@@ -100,6 +100,17 @@ class Tally:
                 self._kept.append(event.raw)
                 self._kept_bytes += size
 
+    def add_plain(self, text: str, raw: bytes) -> None:
+        """The same of one event that says nothing but these words."""
+        self._unweighed.append(text)
+        self._unweighed_length += len(text)
+        if self._unweighed_length > UNWEIGHED_MAX:
+            self._weigh()
+        kept_bytes = self._kept_bytes + len(raw)
+        if kept_bytes <= self._kept_bytes_max:
+            self._kept.append(raw)
+            self._kept_bytes = kept_bytes
+
     def _weigh(self) -> None:
         if self._unweighed:
             if not self._is_silent:

@@ -6,7 +6,7 @@ Both look like a stream of an upstream to whoever carries them to the caller.
 from collections.abc import Callable
 
 from gateway.caching.response_cache import KeptReply
-from gateway.dispatch.live_stream import LiveStream
+from gateway.dispatch.live_stream import LiveStream, Take, TakePlain
 from gateway.tally import Tally
 from gateway.types import Candidate, DialectName, StreamEvent
 
@@ -31,8 +31,8 @@ class NotedStream:
         self._note(events)
         return events
 
-    async def flow(self, take: Callable[[list[StreamEvent]], bool]) -> None:
-        """As `LiveStream.flow`."""
+    async def flow(self, take: Take, _: TakePlain | None = None) -> None:
+        """As `LiveStream.flow`; every event is wanted as one."""
 
         def see(events: list[StreamEvent]) -> bool:
             self._note(events)
@@ -78,7 +78,7 @@ class RepeatedStream:
         events, self._events = self._events, []
         return events
 
-    async def flow(self, take: Callable[[list[StreamEvent]], bool]) -> None:
+    async def flow(self, take: Take, take_plain: TakePlain | None = None) -> None:
         """Nothing arrives by itself."""
 
     def counted_by(self, tally: Tally) -> None:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from gateway.dialects import body, sse
 from gateway.dialects.openai_chat.reply import STOP_REASONS, usage_of
 from gateway.dialects.openai_chat.wire import Piece
+from gateway.dialects.plain_pieces import PlainPieces
 from gateway.errors import UpstreamMalformed
 from gateway.types import CUT_SHORT, Delta, StreamEvent, Usage
 
@@ -34,7 +35,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
 
     __slots__ = (
         *("_answers", "_begun", "_decoder", "_ended", "_finished", "_foreign", "_message_id"),
-        *("_splitter", "_started"),
+        *("_pieces", "_splitter", "_started"),
     )
 
     def __init__(
@@ -48,6 +49,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
         self._decoder = decoder
         self._foreign = foreign
         self._splitter = sse.Splitter()
+        self._pieces = PlainPieces(self._splitter)
         self._started = False
         self._ended = False
         self._message_id = ""
@@ -70,6 +72,9 @@ class ChunkDecoder(ABC, Generic[Choice]):
     def _is_short(self) -> bool:
         """Whether an answer that began never said why it ended, while another one did."""
         return bool(self._finished) and not self._begun <= self._finished
+
+    def plain_text(self, data: bytes) -> str | None:
+        return self._pieces.text_of(data)
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         only = self._splitter.sole(data)
@@ -110,6 +115,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
             if not choice.finish_reason and (text := self._text_alone(choice)):
                 # One piece of text, which is what nearly every event of a stream is.
                 self._begun.add(choice.index)
+                self._pieces.learn(raw, text)
                 delta = Delta("text", text, choice.index)
                 return [StreamEvent(raw, (delta,), has_content=True, settles=(choice.index,))]
         if len(choices) > 1:
@@ -122,6 +128,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
 
     def _end(self, raw: bytes) -> StreamEvent:
         self._ended = True
+        self._pieces.forget()
         if self._is_short():
             return StreamEvent(b"", (Delta("error", CUT_SHORT),))
         return StreamEvent(raw, (), is_terminal=True, is_unexplained=not self._finished)
@@ -129,6 +136,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
     def _event(
         self, raw: bytes, chunk: Chunk[Choice], choices: Sequence[Choice], usage: Usage | None
     ) -> StreamEvent:
+        self._pieces.forget()
         deltas: list[Delta] = []
         if not self._started:
             self._started = True
@@ -146,6 +154,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
             self._begun.add(choice.index)
             if choice.finish_reason:
                 self._finished.add(choice.index)
+                self._pieces.end()
             if choice.finish_reason and choice.index == 0:
                 reason = STOP_REASONS.get(choice.finish_reason, "end")
                 reason, sequence = self._stopped(choice, reason)

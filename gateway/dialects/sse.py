@@ -43,10 +43,11 @@ class Splitter:
     one, where whoever blackens or retells an event looks for its JSON.
     """
 
-    __slots__ = ("_rest", "_searched")
+    __slots__ = ("_searched", "rest")
 
     def __init__(self) -> None:
-        self._rest = b""
+        self.rest = b""
+        """What has no end yet."""
         self._searched = 0
 
     def sole(self, data: bytes) -> bytes | None:
@@ -59,7 +60,7 @@ class Splitter:
             data.find(b"\n") == length - 2
             and data[-1:] == b"\n"
             and data[:6] == b"data: "
-            and not self._rest
+            and not self.rest
             and b"\r" not in data
             and length <= EVENT_BYTES_MAX
         ):
@@ -74,7 +75,7 @@ class Splitter:
         """
         if (only := self.sole(data)) is not None:
             return [Event(data, b"", only)]
-        if not self._rest and data.endswith(b"\n\n") and b"\r" not in data:
+        if not self.rest and data.endswith(b"\n\n") and b"\r" not in data:
             blocks = data.split(b"\n\n")
             blocks.pop()
             if len(data) > EVENT_BYTES_MAX and max(map(len, blocks)) > EVENT_BYTES_MAX:
@@ -83,7 +84,7 @@ class Splitter:
         return self._feed_slowly(data)
 
     def _feed_slowly(self, data: bytes) -> list[Event]:
-        text = self._rest + data
+        text = self.rest + data
         events: list[Event] = []
         start, searched = 0, self._searched
         while (found := _BLANK_LINE.search(text, searched)) is not None:
@@ -97,16 +98,16 @@ class Splitter:
             if block.strip(b"\r\n"):
                 exact = ending in (b"\n\n", b"\r\n\r\n")
                 events.append(_event(block, ending if exact else b"\n\n"))
-        self._rest = text[start:]
-        self._searched = max(len(self._rest) - 3, 0)
-        if len(self._rest) > EVENT_BYTES_MAX:
+        self.rest = text[start:]
+        self._searched = max(len(self.rest) - 3, 0)
+        if len(self.rest) > EVENT_BYTES_MAX:
             raise UpstreamMalformed("The upstream sent an event that is too large.")
         return events
 
     def close(self) -> list[Event]:
         """What is left, closed as if a blank line had come; the caller judges if it is whole."""
-        block = self._rest.rstrip(b"\r\n")
-        self._rest = b""
+        block = self.rest.rstrip(b"\r\n")
+        self.rest = b""
         return [_event(block, b"\n\n")] if block.strip(b"\r\n") else []
 
 

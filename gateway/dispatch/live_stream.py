@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from gateway.dispatch.attempts import RunningAttempt
 from gateway.errors import GatewrightError, StreamBroken
@@ -10,6 +11,10 @@ from gateway.tally import Tally
 from gateway.types import CUT_SHORT, Candidate, Delta, DialectName, StreamEvent, Usage
 from gateway.veiling.rewriting import AnswerRewriter
 
+
+Take = Callable[[list[StreamEvent]], bool]
+TakePlain = Callable[[str, bytes], bool]
+"""Words, and the event that says them → whether that is enough."""
 
 HELD_EVENTS_MAX = 64
 HELD_BYTES_MAX = 256 * 1024
@@ -109,10 +114,11 @@ class LiveStream:
             self._attempt.end(error)
             raise
 
-    async def flow(self, take: Callable[[list[StreamEvent]], bool]) -> None:
+    async def flow(self, take: Take, take_plain: TakePlain | None = None) -> None:
         """Hand events to `take` as they arrive, until it has enough or the stream is over.
 
-        `next_batch` goes on from there, and says what went wrong. Raises like it.
+        `take_plain` gets those that say nothing but words, as such. `next_batch` goes on from
+        there, and says what went wrong. Raises like it.
         """
         if self._held or self._ended:
             return
@@ -122,8 +128,11 @@ class LiveStream:
             has_enough = bool(events) and take(events)
             return has_enough or self._ended or self._broken is not None
 
+        flowing = read
+        if take_plain is not None and self._lift is None:
+            flowing = partial(_read_plain, self._decoder.plain_text, take_plain, read)
         try:
-            await self._reply.flow(read)
+            await self._reply.flow(flowing)
         except GatewrightError as error:
             self._attempt.end(error)
             raise
@@ -180,6 +189,17 @@ class LiveStream:
         """Give the upstream up; if it was still sending, for this cause or the caller has left."""
         self._attempt.end(cause or asyncio.CancelledError())
         await self._reply.close()
+
+
+def _read_plain(
+    plain_text: Callable[[bytes], str | None],
+    take_plain: TakePlain,
+    read: Callable[[bytes], bool],
+    data: bytes,
+) -> bool:
+    """What nearly every read of a stream is, past all that the others need."""
+    text = plain_text(data)
+    return read(data) if text is None else take_plain(text, data)
 
 
 def _said_of(event: StreamEvent) -> str:

@@ -18,6 +18,7 @@ from gateway.dialects.anthropic_messages.wire import (
     UsageWire,
 )
 from gateway.dialects.figures import read_figures
+from gateway.dialects.plain_pieces import PlainPieces
 from gateway.errors import UpstreamMalformed
 from gateway.types import Delta, StreamEvent, Usage
 
@@ -36,11 +37,12 @@ class MessageStreamDecoder:
 
     __slots__ = (
         *("_answer", "_calls", "_calls_count", "_ended", "_foreign", "_is_answered"),
-        *("_is_sound", "_searching", "_splitter", "_stopped", "_usage"),
+        *("_is_sound", "_pieces", "_searching", "_splitter", "_stopped", "_usage"),
     )
 
     def __init__(self) -> None:
         self._splitter = sse.Splitter()
+        self._pieces = PlainPieces(self._splitter)
         self._ended = False
         self._stopped = False
         """Whether it said why it stopped."""
@@ -56,6 +58,9 @@ class MessageStreamDecoder:
         """Indices of blocks that ask for a search: it is paid for once the block has ended."""
         self._calls: dict[int, int] = {}
         self._calls_count = 0
+
+    def plain_text(self, data: bytes) -> str | None:
+        return self._pieces.text_of(data)
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         return [self._read(event) for event in self._splitter.feed(data) if not self._ended]
@@ -73,12 +78,14 @@ class MessageStreamDecoder:
         try:
             wire = _EVENT.decode(event.data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            self._pieces.forget()
             if isinstance(error, msgspec.ValidationError) and self._is_foreign(event.data):
                 return StreamEvent(raw, _OPAQUE, has_content=True, settles=())
             raise UpstreamMalformed(_NOT_AN_EVENT) from error
         kind = wire.type
         if kind == "content_block_delta":
             return self._piece(raw, wire.index, wire.delta)
+        self._pieces.forget()
         if kind == "content_block_start":
             return self._block(raw, wire.index, wire.content_block)
         if kind in _SILENT:
@@ -115,7 +122,9 @@ class MessageStreamDecoder:
         if wire.type == "message_delta":
             is_answer = self._answer >= 0 and not self._calls
             stopped = _stop(wire.delta, is_answer=is_answer)
-            self._stopped |= bool(stopped)
+            if stopped:
+                self._stopped = True
+                self._pieces.end()
             deltas = (*stopped, *self._counted(wire.usage))
             return StreamEvent(raw, deltas, is_closing=True)
         if wire.type == "error":
@@ -189,6 +198,7 @@ class MessageStreamDecoder:
         if index in self._foreign or piece.type not in _PIECES:
             return _unread(raw, index, piece)
         if piece.text is not None:
+            self._pieces.learn(raw, piece.text)
             return _said(raw, Delta("text", piece.text))
         if piece.partial_json is not None:
             return self._arguments(raw, index, piece.partial_json)

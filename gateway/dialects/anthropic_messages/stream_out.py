@@ -38,6 +38,7 @@ class MessagePassThrough:
 
     __slots__ = ("_failed", "_held")
     response = b""
+    passes_plain_text = True
     is_cut_on_failure = False
 
     def __init__(self) -> None:
@@ -111,6 +112,7 @@ class MessageStreamEncoder:
     """
 
     response = b""
+    passes_plain_text = False
     is_cut_on_failure = False
 
     def __init__(self, request: ChatRequest) -> None:

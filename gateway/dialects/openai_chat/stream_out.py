@@ -32,6 +32,7 @@ class ChatPassThrough:
 
     __slots__ = ("_failed", "_first", "_held", "_hides_usage", "_holds", "_kind")
     response = b""
+    passes_plain_text = True
     is_cut_on_failure = True
 
     def __init__(self, request: ChatRequest, kind: bytes = b"chat.completion.chunk") -> None:
@@ -101,6 +102,7 @@ class ChatStreamEncoder:
     """Another dialect's events as chunks: role, content, finish, usage, `[DONE]`."""
 
     response = b""
+    passes_plain_text = False
     is_cut_on_failure = True
 
     def __init__(self, request: ChatRequest) -> None:

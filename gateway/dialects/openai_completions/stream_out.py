@@ -19,6 +19,7 @@ class CompletionStreamEncoder:
     """See `ports.StreamEncoder`: pieces of text, the reason to stop, usage, `[DONE]`."""
 
     response = b""
+    passes_plain_text = False
     is_cut_on_failure = True
 
     def __init__(self, request: ChatRequest) -> None:

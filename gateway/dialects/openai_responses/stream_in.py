@@ -65,6 +65,9 @@ class ResponseStreamDecoder:
         self._untold: list[Delta] = []
         """What the event that is being read tells for the first time, and says once more."""
 
+    def plain_text(self, data: bytes) -> str | None:
+        """None: each event has a number of its own."""
+
     def feed(self, data: bytes) -> list[StreamEvent]:
         return self._read_all(self._splitter.feed(data))
 

@@ -35,6 +35,7 @@ class ResponsePassThrough:
     """The upstream's own bytes, with our id in every event that holds the whole response."""
 
     __slots__ = ("_ended", "_failed", "_own", "_request", "_sequence", "response")
+    passes_plain_text = False
     is_cut_on_failure = False
 
     def __init__(self, request: ChatRequest) -> None:
@@ -107,6 +108,7 @@ class _Open(Struct):
 class ResponseStreamEncoder:
     """Another dialect's events as a response: items in order, each opened, filled and closed."""
 
+    passes_plain_text = False
     is_cut_on_failure = False
 
     def __init__(self, request: ChatRequest) -> None:
