@@ -1,9 +1,8 @@
 """One HTTP/1.1 connection to an upstream: one exchange at a time, one parser, one timer.
 
 Our own because of what a general client costs here: a request became 100 µs cheaper when this
-replaced aiohttp and its timeout per request (benchmarks/README.md). It parses with
-llhttp, by way of httptools, in its strict mode, and believes an end of a body only where HTTP says
-that it is one.
+replaced aiohttp and its timeout per request (benchmarks/README.md). It parses with llhttp, by way
+of httptools, in its strict mode, and believes an end of a body only where HTTP says that it is one.
 """
 
 import asyncio
@@ -61,7 +60,7 @@ class Connection(asyncio.Protocol):
         *("_loop", "_on_idle_end", "_parser", "_transport", "_timer", "_timer_end_s"),
         *("_end_s", "_idle_s", "_waiter", "_waits_since_s", "_failure", "_take", "_pieces"),
         *("_head_bytes", "_buffered_bytes", "_is_head_complete", "_is_in_use", "_is_paused"),
-        *("_ahead", "_hasty_bytes", "_pace", "_turn"),
+        *("_ahead", "_enough_bytes", "_hasty_bytes", "_loss", "_pace", "_turn", "_turn_s"),
         *("headers", "is_complete", "is_stream", "may_be_kept", "status"),
     )
 
@@ -74,9 +73,9 @@ class Connection(asyncio.Protocol):
         pace: Pace,
     ) -> None:
         self._loop = loop
-        self._ahead, self._pace = b"", pace
+        self._ahead, self._pace, self._on_idle_end = b"", pace, on_idle_end
         self._turn: asyncio.TimerHandle | None = None
-        self._on_idle_end = on_idle_end
+        self._loss: tuple[Exception | None] | None = None  # Until all that came before is told.
         self._failure: UpstreamFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -99,7 +98,7 @@ class Connection(asyncio.Protocol):
         self.may_be_kept = False
         self.is_stream = False
         """Whether it is looked at piece by piece, and so not faster than may be."""
-        self._hasty_bytes = 0
+        self._enough_bytes, self._hasty_bytes, self._turn_s = BUFFERED_BYTES_MAX, 0, 0.0
 
     # --- what the egress does ---------------------------------------------------------------------
 
@@ -186,7 +185,7 @@ class Connection(asyncio.Protocol):
         if self._is_paused:
             self._is_paused = False
             if self._turn is None:
-                self._transport.resume_reading()
+                self._let_come()
         return data
 
     def rest(self, end_s: float) -> None:
@@ -208,13 +207,13 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        if len(data) > HASTY_BYTES and self.is_stream:
+        if len(data) > HASTY_BYTES and (self.is_stream or not self._is_head_complete):
             self._ahead += data
             self._transport.pause_reading()
             self._go_on()
             return
         if not self._is_in_use or self.is_complete:
-            # Nobody asked: what comes now could be taken for the answer to the next request.
+            # What nobody asked for could be taken for the answer to the next request.
             self._fail(UpstreamMalformed("the upstream sent more than its reply"))
             return
         known_bytes = self._buffered_bytes
@@ -223,8 +222,7 @@ class Connection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._fail(UpstreamMalformed("the upstream's reply is not HTTP"))
             return
-        if self._buffered_bytes == known_bytes:
-            # Of a head, of the lines between chunks, or of trailers: the parser keeps them.
+        if self._buffered_bytes == known_bytes:  # A head, lines between chunks, or trailers.
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
                 self._fail(UpstreamMalformed("the upstream's headers are too large"))
@@ -233,14 +231,17 @@ class Connection(asyncio.Protocol):
             self._head_bytes = 0
         if not self._is_head_complete:
             return
-        has_enough = self._buffered_bytes > BUFFERED_BYTES_MAX and not self._is_paused
-        if has_enough and not self._transport.is_closing():
-            self._is_paused = True
-            self._transport.pause_reading()
         if self._take is None:
             self._wake()
         else:
             self._hand_over(self._take)
+        if self._buffered_bytes > self._enough_bytes and not self._is_paused:
+            self._pause()
+
+    def _pause(self) -> None:
+        self._is_paused = True
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def _go_on(self) -> None:
         """Look at the next slice of what a hasty stream brought, then wait for its next turn."""
@@ -248,14 +249,23 @@ class Connection(asyncio.Protocol):
         piece, self._ahead = self._ahead[:SLICE_BYTES], self._ahead[SLICE_BYTES:]
         if piece:
             self.data_received(piece)
-            if not self.is_complete and self._failure is None:
-                self._hasty_bytes += len(piece)
-                next_s = self._pace.next_s(self._loop.time(), piece, self._hasty_bytes)
-                self._turn = self._loop.call_at(next_s, self._go_on)
-                return
+            self._hasty_bytes += len(piece)
+            self._turn_s = self._pace.next_s(self._loop.time(), piece, self._hasty_bytes)
+        if self.is_complete or (self._is_head_complete and not self.is_stream):
+            # A whole answer that came with its head; or behind a reply's end, and refused for it.
+            self._turn_s = 0.0
             if rest := self._let_go():
-                self.data_received(rest)  # Behind the reply's end, and refused for it.
-        if not self._is_paused and self._failure is None:
+                self.data_received(rest)
+        if not self._is_paused:
+            self._let_come()
+
+    def _let_come(self) -> None:
+        """The next slice in its turn, or how the connection ended; else what is sent from now."""
+        if self._failure is None and (self._ahead or self._loop.time() < self._turn_s):
+            self._turn = self._loop.call_at(self._turn_s, self._go_on)
+        elif self._loss is not None:
+            self._lost(*self._loss)
+        elif self._failure is None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def _let_go(self) -> bytes:
@@ -271,8 +281,13 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
-        if rest := self._let_go():
-            self.data_received(rest)
+        if self._ahead:
+            self._loss = (exc,)  # Told in its turn, behind all that came before it.
+        else:
+            self._lost(exc)
+
+    def _lost(self, exc: Exception | None) -> None:
+        self._loss = None
         if self._is_in_use and not self.is_complete:
             ends_with_connection = self._is_head_complete and not (
                 self.headers.keys() & {"content-length", "transfer-encoding"}
@@ -305,6 +320,9 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
         self._is_head_complete = self.status not in _INFORMATIONAL
+        kind = self.headers.get("content-type", "")
+        if self._is_head_complete and kind.startswith("text/event-stream"):
+            self.is_stream, self._enough_bytes = True, SLICE_BYTES
 
     def on_body(self, body: bytes) -> None:
         self._pieces.append(body)

@@ -80,7 +80,6 @@ class EgressReply:
         self._connection.expect_until(self._deadline, self._limits.idle_s)
         headers, self.status = self._connection.headers, self._connection.status
         self.is_event_stream = headers.get("content-type", "").startswith("text/event-stream")
-        self._connection.is_stream = self.is_event_stream
         if self.status // 100 not in (2, 4, 5):
             raise UpstreamMalformed("the upstream answered with a redirect or an unknown status")
         if (headers.get("content-encoding") or "identity") != "identity":

@@ -17,7 +17,7 @@ from gateway.errors import (
 from gateway.providers.connection import BUFFERED_BYTES_MAX, HEAD_BYTES_MAX, Connection
 from gateway.providers.egress import Egress, Route
 from gateway.providers.endpoint import parse_endpoint
-from gateway.providers.pace import FREE_BYTES, HASTY_BYTES, PACE_BYTES_S, Pace
+from gateway.providers.pace import FREE_BYTES, HASTY_BYTES, PACE_BYTES_S, SLICE_BYTES, Pace
 from gateway.providers.reply import EgressLimits, EgressReply
 from tests.gateway.providers.samples import HOME, make_call
 
@@ -447,6 +447,29 @@ async def test_a_stream_faster_than_any_model_comes_whole_and_in_slices(
     monkeypatch.undo()
     said, took_s, _ = await _streamed(_chunk(words) + b"0\r\n\r\n")
     assert (said, took_s < 0.4) == (words, True), "an answer that was held back as a whole"
+
+
+@pytest.mark.parametrize("ending", [b"0\r\n\r\n", None], ids=["whole", "cut"])
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_stream_that_comes_at_once_is_read_in_slices_from_its_first_byte(
+    egress: Egress, ending: bytes | None, *, waits: bool
+) -> None:
+    """With its head in one write; and where its reader comes after all of it, and its end."""
+    words = b":\n\n" * 80_000
+    async with running([STREAM + _chunk(words), ending]) as upstream:
+        reply = await egress.open(upstream.route(egress), make_call(stream=True))
+        pieces = []
+        if waits:
+            pieces.append(await anext(reply.chunks()))
+            await until(lambda: upstream.sent_bytes > len(words))
+        with contextlib.suppress(UpstreamUnreachable):
+            while piece := await anext(reply.chunks(), b""):
+                pieces.append(piece)
+        await reply.close()
+
+    assert b"".join(pieces) == words
+    assert len(pieces[0]) <= SLICE_BYTES
+    assert max(map(len, pieces)) <= SLICE_BYTES + HASTY_BYTES
 
 
 async def test_a_hasty_stream_that_breaks_off_is_told_to_its_last_byte() -> None:
