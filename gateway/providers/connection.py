@@ -13,6 +13,7 @@ from typing import cast
 import httptools
 
 from gateway.errors import UpstreamFailed, UpstreamMalformed, UpstreamTimeout
+from gateway.providers.kept_headers import KEPT_HEADERS
 from gateway.providers.pace import HASTY_BYTES, SLICE_BYTES, Pace
 from gateway.providers.transport_faults import broken
 
@@ -21,35 +22,6 @@ HEAD_BYTES_MAX = 64 * 1024
 BUFFERED_BYTES_MAX = 256 * 1024
 """Beyond this nothing is read from the upstream until the caller has taken what there is."""
 
-RATE_LIMIT_HEADERS = frozenset(
-    {
-        *(
-            f"x-ratelimit-{what}-{of}"
-            for what in ("limit", "remaining", "reset")
-            for of in ("requests", "tokens")
-        ),
-        *(
-            f"anthropic-ratelimit-{of}-{what}"
-            for what in ("limit", "remaining", "reset")
-            for of in ("requests", "tokens", "input-tokens", "output-tokens")
-        ),
-    }
-)
-"""What the two vendors say of how much may still be asked, and from when."""
-
-_KEPT_HEADERS = {
-    name.encode(): name
-    for name in (
-        *RATE_LIMIT_HEADERS,
-        "content-encoding",
-        "content-length",
-        "content-type",
-        "date",
-        "retry-after",
-        "retry-after-ms",
-        "transfer-encoding",
-    )
-}
 _INFORMATIONAL = range(100, 200)
 
 
@@ -60,7 +32,8 @@ class Connection(asyncio.Protocol):
         *("_loop", "_on_idle_end", "_parser", "_transport", "_timer", "_timer_end_s"),
         *("_end_s", "_idle_s", "_waiter", "_waits_since_s", "_failure", "_take", "_pieces"),
         *("_head_bytes", "_buffered_bytes", "_is_head_complete", "_is_in_use", "_is_paused"),
-        *("_ahead", "_enough_bytes", "_hasty_bytes", "_loss", "_pace", "_turn", "_turn_s"),
+        *("_ahead", "_enough_bytes", "_hasty_bytes", "_is_sliced", "_loss", "_pace"),
+        *("_turn", "_turn_s"),
         *("headers", "is_complete", "is_stream", "may_be_kept", "status"),
     )
 
@@ -90,7 +63,7 @@ class Connection(asyncio.Protocol):
     def _begin(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._head_bytes = self._buffered_bytes = 0
-        self._is_head_complete = False
+        self._is_head_complete, self._is_sliced = False, True
         self.headers: dict[str, str] = {}
         """The few that the egress looks at, names in lower case."""
         self.is_complete = False
@@ -207,7 +180,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        if len(data) > HASTY_BYTES and (self.is_stream or not self._is_head_complete):
+        if len(data) > HASTY_BYTES and self._is_sliced:
             self._ahead += data
             self._transport.pause_reading()
             self._go_on()
@@ -244,14 +217,16 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _go_on(self) -> None:
-        """Look at the next slice of what a hasty stream brought, then wait for its next turn."""
-        self._turn = None
-        piece, self._ahead = self._ahead[:SLICE_BYTES], self._ahead[SLICE_BYTES:]
+        """Look at the next slice of what came at once, then wait for its next turn."""
+        self._turn, is_body = None, self._is_head_complete and not self.is_stream
+        length = HASTY_BYTES if is_body else SLICE_BYTES
+        piece, self._ahead = self._ahead[:length], self._ahead[length:]
         if piece:
             self.data_received(piece)
+        if piece and not is_body:
             self._hasty_bytes += len(piece)
             self._turn_s = self._pace.next_s(self._loop.time(), piece, self._hasty_bytes)
-        if self.is_complete or (self._is_head_complete and not self.is_stream):
+        if self.is_complete or not self._is_sliced:
             # A whole answer that came with its head; or behind a reply's end, and refused for it.
             self._turn_s = 0.0
             if rest := self._let_go():
@@ -273,7 +248,7 @@ class Connection(asyncio.Protocol):
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
-        rest, self._ahead, self.is_stream = self._ahead, b"", False
+        rest, self._ahead, self.is_stream, self._is_sliced = self._ahead, b"", False, False
         return rest
 
     def eof_received(self) -> None:
@@ -311,7 +286,7 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._is_head_complete:
             return  # A trailer: what is said behind a body changes nothing of its head.
-        kept = _KEPT_HEADERS.get(name.lower())
+        kept = KEPT_HEADERS.get(name.lower())
         if kept is not None:
             text = value.decode("latin-1")
             known = self.headers.get(kept)
@@ -320,9 +295,13 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
         self._is_head_complete = self.status not in _INFORMATIONAL
-        kind = self.headers.get("content-type", "")
-        if self._is_head_complete and kind.startswith("text/event-stream"):
+        if not self._is_head_complete:
+            return
+        if self.headers.get("content-type", "").startswith("text/event-stream"):
             self.is_stream, self._enough_bytes = True, SLICE_BYTES
+        else:
+            # One read may bring forty thousand chunks, each of which is looked at.
+            self._is_sliced = "transfer-encoding" in self.headers
 
     def on_body(self, body: bytes) -> None:
         self._pieces.append(body)

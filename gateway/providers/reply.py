@@ -12,7 +12,8 @@ from gateway.errors import (
     UpstreamMalformed,
 )
 from gateway.ports import Take
-from gateway.providers.connection import RATE_LIMIT_HEADERS, Connection
+from gateway.providers.connection import Connection
+from gateway.providers.kept_headers import RATE_LIMIT_HEADERS
 from gateway.providers.pool import Origin, Pool
 
 
@@ -21,6 +22,8 @@ _HARMLESS = re.compile(r"[0-9A-Za-z.:+-]{1,40}")
 """Numbers, durations and times: all that a limit's header says."""
 
 RETRY_AFTER_S_MAX = 86_400.0
+REFUSAL_BYTES_MAX = 1024 * 1024 + 1
+"""Of a longer refusal nothing but its status is told (`gateway.dispatch.refusals`)."""
 
 
 class EgressLimits(Struct, frozen=True):
@@ -120,7 +123,9 @@ class EgressReply:
         else:
             pieces = [piece async for piece in self]
             whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        return whole if self.status // 100 == 2 else self.without_proof(whole)  # noqa: PLR2004
+        if self.status // 100 == 2:  # noqa: PLR2004
+            return whole
+        return self.without_proof(whole[:REFUSAL_BYTES_MAX])
 
     def without_proof(self, whole: bytes) -> bytes:
         """A refusal, which may have said what we were to be known by."""

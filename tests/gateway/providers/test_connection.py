@@ -472,6 +472,22 @@ async def test_a_stream_that_comes_at_once_is_read_in_slices_from_its_first_byte
     assert max(map(len, pieces)) <= SLICE_BYTES + HASTY_BYTES
 
 
+async def test_between_slices_of_a_body_in_tiny_chunks_others_have_their_turns(
+    egress: Egress,
+) -> None:
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    async with running([head + _chunk(b"a") * 40_000 + b"0\r\n\r\n"]) as upstream:
+        reply = await egress.open(upstream.route(egress), make_call())
+        reading = asyncio.ensure_future(reply.read())
+        known, most = len(reply._connection._pieces), 0
+        while not reading.done():
+            await asyncio.sleep(0)
+            pieces = len(reply._connection._pieces)
+            known, most = pieces, max(most, pieces - known)
+        assert await reading == b"a" * 40_000
+    assert 0 < most <= HASTY_BYTES // len(_chunk(b"a")) + 1
+
+
 async def test_a_hasty_stream_that_breaks_off_is_told_to_its_last_byte() -> None:
     words = b"a" * 200_000
     with pytest.raises(UpstreamUnreachable):
