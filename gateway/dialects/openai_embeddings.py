@@ -27,6 +27,8 @@ from gateway.types import ChatRequest, Completion, DialectName, Target, Usage
 
 INPUTS_MAX = 2048
 """What OpenAI takes; every compatible server takes fewer."""
+FIGURES_MAX = 65_536
+"""Of one vector; those of today have up to eight thousand."""
 
 Text = Annotated[str, Meta(min_length=1)]
 
@@ -45,18 +47,27 @@ class Vector(Struct):
     object: str = "embedding"
 
 
+class RawVector(Struct):
+    """The same, its numbers not read: they are many, and passed on as they are."""
+
+    embedding: msgspec.Raw
+    index: int | None = None
+
+
 class UsageWire(Struct):
     prompt_tokens: Count | None = None
 
 
 class Reply(Struct):
-    data: Annotated[list[Vector], Meta(min_length=1)]
+    data: Annotated[list[RawVector], Meta(min_length=1)]
     model: str | None = None
     usage: object = None
     """See `figures`."""
 
 
 _REPLY = msgspec.json.Decoder(Reply)
+_EMBEDDING: msgspec.json.Decoder[list[float] | str] = msgspec.json.Decoder(list[float] | str)
+_FIGURE_BYTES = 2
 
 
 class OpenAIEmbeddings(OpenAIEnvelope):
@@ -110,6 +121,8 @@ class OpenAIEmbeddings(OpenAIEnvelope):
     def decode_reply(self, raw: bytes) -> Completion:
         try:
             wire = _REPLY.decode(raw)
+            for vector in wire.data:
+                _read(vector)  # One by one: it takes as long as all at once, but holds nobody up.
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UpstreamMalformed("The upstream's answer is no list of embeddings.") from error
         numbers = [vector.index for vector in wire.data if vector.index is not None]
@@ -149,7 +162,9 @@ class OpenAIEmbeddings(OpenAIEnvelope):
                 {"prompt_tokens": tokens, "total_tokens": tokens}
             )
         if request.tree.get("encoding_format") == "base64":
-            vectors = _REPLY.decode(completion.raw).data
+            vectors = [
+                Vector(_read(vector), vector.index) for vector in _REPLY.decode(completion.raw).data
+            ]
             if any(isinstance(vector.embedding, list) for vector in vectors):
                 changes["data"] = msgspec.json.encode(
                     [_in_base64(vector, at) for at, vector in enumerate(vectors)]
@@ -169,6 +184,14 @@ class OpenAIEmbeddings(OpenAIEnvelope):
         """Never asked for: no request of this dialect is a stream."""
         del source
         return ChatPassThrough(request)
+
+
+def _read(vector: RawVector) -> list[float] | str:
+    """Its numbers, or those in base64; raises UpstreamMalformed and DecodeError."""
+    raw = bytes(vector.embedding)
+    if len(raw) > _FIGURE_BYTES * FIGURES_MAX and raw.count(b",") >= FIGURES_MAX:
+        raise UpstreamMalformed("The upstream made a vector of too many figures.")
+    return _EMBEDDING.decode(raw)
 
 
 def _in_base64(vector: Vector, place: int) -> Vector:

@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 import re2
 
+from gateway.admission.answer_bounds import is_readable
 from gateway.conversation import ResponseFormat
 
 
+TEXT_LENGTH_MAX = 1024 * 1024
+"""Of an answer that is compared; no model says as much."""
 STEPS_MAX = 20_000
 """Values compared with schemas, recursion included: more is given up, and counts as met."""
 
@@ -53,7 +56,12 @@ class _GivenUpError(Exception):
 
 
 def unmet(asked: ResponseFormat, text: str) -> str:
-    """Where an answer differs from what was asked, `$` for all of it; empty for nowhere."""
+    """Where an answer differs from what was asked, `$` for all of it; empty for nowhere.
+
+    What is too much to compare counts as met.
+    """
+    if len(text) > TEXT_LENGTH_MAX or not is_readable(text):
+        return ""
     try:
         value: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,13 +1,14 @@
 """Reads long answers beside the loop: of megabytes it takes seconds, in which others are served.
 
-An upstream may answer with as many bytes as `limits.reply_bytes_max` says. To decode them takes up
-to some seconds, and to look at what they say a second for each megabyte of prose.
+An upstream may answer with as many bytes as `limits.reply_bytes_max` says. To look at what they say
+takes a second for each megabyte of prose. What would be decoded for long is refused before.
 """
 
 from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
+from gateway.admission.answer_bounds import SHORT_BYTES_MAX, weighed
 from gateway.errors import UpstreamMalformed
 from gateway.pacing.waiting_line import WaitingLine
 from gateway.ports import Dialect
@@ -15,13 +16,9 @@ from gateway.types import Completion
 from gateway.veiling.rewriting import AnswerRewriter
 
 
-SHORT_BYTES_MAX: Final = 256 * 1024
-"""Shorter answers, nearly all, are read on the loop: nobody waits long for those."""
 LOOKED_AT_BYTES_MAX: Final = 8 * 1024
-"""The same of those that have to be looked at, which takes a hundred times as long."""
-OBJECTS_MAX: Final = 500_000
-"""More than the probabilities of any answer are made of. Nothing else runs in a worker while these
-are made, not even beside the loop."""
+"""Longer answers that have to be looked at are read beside the loop, others from
+`SHORT_BYTES_MAX`: to look takes a hundred times as long."""
 CALLS_MAX: Final = 10_000
 
 Done = TypeVar("Done")
@@ -46,8 +43,6 @@ class LongAnswers:
         Raises:
             UpstreamMalformed: it is none, or holds more than any answer does.
         """
-        if raw.count(b"{") > OBJECTS_MAX:
-            raise _too_many("objects")
         line = self._plain if rewriting is None else self._looked_at
         return await line.do(upstream, partial(_read, dialect, raw, rewriting))
 
@@ -65,11 +60,12 @@ class LongAnswers:
 
 
 def _read(dialect: Dialect, raw: bytes, rewriting: AnswerRewriter | None) -> Completion:
+    if len(raw) > SHORT_BYTES_MAX:
+        weight = weighed(raw)
+        if rewriting is not None and not weight.is_light:
+            # Others pass over what is told of tokens; whoever looks at all of it would not.
+            raw = weight.without_tokens()
     completion = dialect.decode_reply(raw if rewriting is None else rewriting.unveiled(raw))
     if len(completion.tool_calls) > CALLS_MAX:
-        raise _too_many("calls of tools")
+        raise UpstreamMalformed("The upstream's answer holds too many calls of tools.")
     return completion
-
-
-def _too_many(what: str) -> UpstreamMalformed:
-    return UpstreamMalformed(f"The upstream's answer holds too many {what}.")

@@ -110,8 +110,14 @@ async def test_an_answer_that_takes_too_long_to_be_looked_at_is_not_shown(
     check_error(reply, "openai", "upstream_malformed")
 
 
+def keyed(count: int) -> Answer:
+    return Answer(body=b"%b}}],%b}" % (HEAD, b",".join(b'"%d":1' % at for at in range(count))))
+
+
 @pytest.mark.parametrize(
-    "answer", [many(b"{}", 500_001), calling(10_001)], ids=["objects", "calls"]
+    "answer",
+    [many(b"{}", 100_001), many(b"1", 200_001), keyed(100_001), calling(10_001)],
+    ids=["objects", "numbers", "keys", "calls"],
 )
 async def test_an_answer_of_more_parts_than_any_has_is_refused(
     caller: Caller, upstreams: Upstreams, answer: Answer

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from gateway.admission.answer_bounds import is_readable
 from gateway.conversation import RAW_ARGUMENTS
 from gateway.dialects import body
 from gateway.dialects.answer_tool import ANSWER_TOOL
@@ -187,10 +188,12 @@ def as_object(arguments: str) -> str:
     if not arguments.strip():
         return "{}"
     try:
-        _OBJECT.decode(arguments)
+        if is_readable(arguments):
+            _OBJECT.decode(arguments)
+            return arguments
     except (msgspec.DecodeError, RecursionError):
-        return msgspec.json.encode({RAW_ARGUMENTS: arguments}).decode()
-    return arguments
+        pass
+    return msgspec.json.encode({RAW_ARGUMENTS: arguments}).decode()
 
 
 def _tier(usage: Usage) -> dict[str, object]:

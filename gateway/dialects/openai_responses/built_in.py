@@ -12,6 +12,8 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
+from gateway.admission.answer_bounds import is_readable
+
 
 Json = dict[str, object]
 
@@ -254,6 +256,8 @@ def commands_of(kind: str, fields: Json) -> list[str]:
 
 
 def _decoded(arguments: str, decoder: "msgspec.json.Decoder[Any]") -> Any:
+    if not is_readable(arguments):
+        return None
     try:
         return decoder.decode(arguments or "{}")
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):

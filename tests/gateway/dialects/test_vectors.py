@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.dialects.openai_embeddings import FIGURES_MAX
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import UpstreamMalformed
 
@@ -37,3 +38,17 @@ def test_each_vector_keeps_its_number(encoding: str) -> None:
 
 def test_vectors_without_numbers_are_in_the_order_of_their_texts() -> None:
     assert [each["index"] for each in answered(None, None, encoding="base64")] == [0, 1]
+
+
+def test_a_vector_of_more_figures_than_any_has_is_not_read() -> None:
+    """Each is decoded by itself, and so many at most in one go."""
+    few = msgspec.json.encode({"data": [{"embedding": [0.5] * FIGURES_MAX}]})
+    assert EMBEDDINGS.decode_reply(few).vectors == 1
+    with pytest.raises(UpstreamMalformed):
+        EMBEDDINGS.decode_reply(few.replace(b"[0.5", b"[0.5,0.5", 1))
+
+
+@pytest.mark.parametrize("embedding", [b"{}", b'["a"]', b"1", b"null", b"[1"])
+def test_what_is_no_vector_is_no_answer(embedding: bytes) -> None:
+    with pytest.raises(UpstreamMalformed):
+        EMBEDDINGS.decode_reply(b'{"data":[{"embedding":%b}]}' % embedding)
