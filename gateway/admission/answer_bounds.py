@@ -26,6 +26,7 @@ _SHORT_GAP_BYTES: Final = 64
 _TOKENS: Final = (b"logprobs", b"token_ids", b"output_ids", b"completion_probabilities")
 """How names end under which it is told of what tokens words were made."""
 _UNREAD: Final = (*_TOKENS, b"embedding")
+_UNREAD_NAMES: Final = tuple(name + b'"' for name in _UNREAD)
 _NAME_BYTES_MAX: Final = 32
 _QUOTES_MAX: Final = 4
 """Around a key and a text behind it."""
@@ -76,6 +77,16 @@ def weighed(raw: bytes) -> "Weight":
     return weight
 
 
+def check_values_of(raw: bytes, values_max: int) -> None:
+    """Refuse a short JSON, such as an event's, that holds more than this.
+
+    Raises:
+        UpstreamMalformed
+    """
+    if _marks_of(raw) > values_max:
+        Weight(raw, values_max).count()
+
+
 class Weight:
     """What of a JSON stands outside of texts, and where it is told of tokens."""
 
@@ -85,13 +96,14 @@ class Weight:
         "_name",
         "_raw",
         "_start",
+        "_values_max",
         "of_tokens",
         "unread",
         "values",
     )
 
-    def __init__(self, raw: bytes) -> None:
-        self._raw = raw
+    def __init__(self, raw: bytes, values_max: int = VALUES_MAX) -> None:
+        self._raw, self._values_max = raw, values_max
         self._name = b""
         self._deep = self._start = 0
         """How many lists and objects are open of what is passed over, and where that began."""
@@ -129,8 +141,9 @@ class Weight:
             quotes += len(pieces)
             if quotes > _QUOTES_MAX * (self.values + self.unread) + _MORSEL_BYTES:
                 raise UpstreamMalformed("The upstream's answer is not JSON.")
-            if self._deep and self._is_passed_over([*pieces, last][is_text::2]):
+            if self._is_alike(plain, b"".join([*pieces, last][is_text::2]), is_text=is_text):
                 is_text ^= len(pieces) % 2 == 1
+                self._name = last[-_NAME_BYTES_MAX:] if is_text else b""
                 at += len(plain)
                 continue
             for piece in pieces:
@@ -146,8 +159,7 @@ class Weight:
 
     def _take(self, piece: bytes, at: int, *, is_text: bool) -> None:
         if is_text:
-            if len(self._name) < _NAME_BYTES_MAX:
-                self._name += piece
+            self._name = (self._name + piece)[-_NAME_BYTES_MAX:]
         elif self._deep:
             self._pass_over(piece, at)
         else:
@@ -161,21 +173,30 @@ class Weight:
                 self._start = at + len(piece) - len(value)
                 self._pass_over(value, self._start)
                 return
+        self._find(piece)
+
+    def _find(self, piece: bytes) -> None:
         found = _marks_of(piece)
         self.values += found
-        if self.values > VALUES_MAX:
+        if self.values > self._values_max:
             raise _too_many("keys and elements of lists")
         if not found and len(piece) > _GAP_BYTES_MAX:
             raise UpstreamMalformed("The upstream's answer holds a number that is too long.")
 
-    def _is_passed_over(self, pieces: list[bytes]) -> bool:
-        """Whether all of these are within it, which most are; then they are counted."""
-        bare = b"".join(pieces)
-        steps = [*accumulate(map(_STEPS.__getitem__, bare.translate(None, _NO_STEPS)))]
-        if steps and self._deep + min(steps) <= 0:
+    def _is_alike(self, plain: bytes, bare: bytes, *, is_text: bool) -> bool:
+        """Whether all of it is read, or all of it passed over, as mostly; then it is counted."""
+        if self._deep:
+            steps = [*accumulate(map(_STEPS.__getitem__, bare.translate(None, _NO_STEPS)))]
+            if steps and self._deep + min(steps) <= 0:
+                return False
+            self._deep += steps[-1] if steps else 0
+            self._pass(_marks_of(bare))
+            return True
+        if is_text:
+            plain = self._name + plain
+        if any(name in plain for name in _UNREAD_NAMES) or self._name.endswith(_UNREAD):
             return False
-        self._deep += steps[-1] if steps else 0
-        self._pass(_marks_of(bare))
+        self._find(bare)
         return True
 
     def _pass_over(self, piece: bytes, at: int) -> None:

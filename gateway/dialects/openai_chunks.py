@@ -18,6 +18,9 @@ from gateway.errors import UpstreamMalformed
 from gateway.types import CUT_SHORT, Delta, StreamEvent, Usage
 
 
+VALUES_MAX = 5_000
+"""Of one chunk, its probabilities not counted: a thousand answers or calls go on in it."""
+
 Choice = TypeVar("Choice", bound=Piece)
 
 
@@ -48,7 +51,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
         """Answers that said something, and those that said why they ended."""
         self._decoder = decoder
         self._foreign = foreign
-        self._splitter = sse.Splitter()
+        self._splitter = sse.Splitter(VALUES_MAX)
         self._pieces = PlainPieces(self._splitter)
         self._started = False
         self._ended = False

@@ -6,15 +6,26 @@ case, one network read that holds whole `data: …` events, costs one `bytes.spl
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from msgspec import Struct
 
+from gateway.admission.answer_bounds import check_values_of
 from gateway.errors import UpstreamMalformed
 
 
 EVENT_BYTES_MAX = 1024 * 1024
 """Larger events are refused: nothing honest is that large, and the rest must fit in memory."""
+
+SHORT_BYTES_MAX = 32 * 1024
+"""Nearly all are shorter, and read within a millisecond or two whatever they hold."""
+VALUES_MAX = 30_000
+"""Keys and elements of lists in the JSON of a longer one, without probabilities of tokens: at its
+end a response says again which tools it had."""
+LINES_MAX = 1024
+"""Of a longer one; every line of it is looked at."""
+_TOO_LARGE = "The upstream sent an event that is too large."
 
 Read = TypeVar("Read")
 
@@ -43,9 +54,11 @@ class Splitter:
     one, where whoever blackens or retells an event looks for its JSON.
     """
 
-    __slots__ = ("_searched", "rest")
+    __slots__ = ("_searched", "_values_max", "rest")
 
-    def __init__(self) -> None:
+    def __init__(self, values_max: int = VALUES_MAX) -> None:
+        """`values_max` is instead of `VALUES_MAX`."""
+        self._values_max = values_max
         self.rest = b""
         """What has no end yet."""
         self._searched = 0
@@ -62,7 +75,7 @@ class Splitter:
             and data[:6] == b"data: "
             and not self.rest
             and b"\r" not in data
-            and length <= EVENT_BYTES_MAX
+            and length <= SHORT_BYTES_MAX
         ):
             return data[6:-2]
         return None
@@ -71,15 +84,16 @@ class Splitter:
         """Events that are complete now.
 
         Raises:
-            UpstreamMalformed: an event is larger than `EVENT_BYTES_MAX`.
+            UpstreamMalformed: an event is larger than `EVENT_BYTES_MAX`, or holds too much.
         """
         if (only := self.sole(data)) is not None:
             return [Event(data, b"", only)]
         if not self.rest and data.endswith(b"\n\n") and b"\r" not in data:
             blocks = data.split(b"\n\n")
             blocks.pop()
-            if len(data) > EVENT_BYTES_MAX and max(map(len, blocks)) > EVENT_BYTES_MAX:
-                raise UpstreamMalformed("The upstream sent an event that is too large.")
+            if len(data) > SHORT_BYTES_MAX:
+                for block in blocks:
+                    self._check(block)
             return [_event(block, b"\n\n") for block in blocks if block.strip(b"\n")]
         return self._feed_slowly(data)
 
@@ -91,9 +105,8 @@ class Splitter:
             ending = found.group()
             if ending == b"\r\n\r" and found.end() == len(text):
                 break
-            if found.start() - start > EVENT_BYTES_MAX:
-                raise UpstreamMalformed("The upstream sent an event that is too large.")
             block = text[start : found.start()]
+            self._check(block)
             start = searched = found.end()
             if block.strip(b"\r\n"):
                 exact = ending in (b"\n\n", b"\r\n\r\n")
@@ -101,13 +114,23 @@ class Splitter:
         self.rest = text[start:]
         self._searched = max(len(self.rest) - 3, 0)
         if len(self.rest) > EVENT_BYTES_MAX:
-            raise UpstreamMalformed("The upstream sent an event that is too large.")
+            raise UpstreamMalformed(_TOO_LARGE)
         return events
+
+    def _check(self, block: bytes) -> None:
+        """One event is read in one go, in which nobody else is served."""
+        if len(block) <= SHORT_BYTES_MAX:
+            return
+        lines = block.count(b"\n") + block.count(b"\r")
+        if len(block) > EVENT_BYTES_MAX or lines > LINES_MAX:
+            raise UpstreamMalformed(_TOO_LARGE)
+        check_values_of(block, self._values_max)
 
     def close(self) -> list[Event]:
         """What is left, closed as if a blank line had come; the caller judges if it is whole."""
         block = self.rest.rstrip(b"\r\n")
         self.rest = b""
+        self._check(block)
         return [_event(block, b"\n\n")] if block.strip(b"\r\n") else []
 
 
@@ -126,7 +149,7 @@ def _parsed(block: bytes, ending: bytes) -> Event:
     name = b""
     data: list[bytes] = []
     has_comment = False
-    lines = _LINES.split(block)
+    lines = _LINES.split(block) if b"\r" in block else block.split(b"\n")
     for line in lines:
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
@@ -158,9 +181,7 @@ def last_read(splitter: Splitter, read: Callable[[list[Event]], list[Read]]) -> 
     A cut one does not: whoever misses it says that the stream was broken.
     """
     found: list[Read] = []
-    for event in splitter.close():
-        try:
+    with suppress(UpstreamMalformed):
+        for event in splitter.close():
             found += read([event])
-        except UpstreamMalformed:
-            break
     return found
