@@ -116,17 +116,23 @@ class ParcelService(Protocol):
 
 async def json_lines(pieces: AsyncIterator[bytes], length_max: int) -> AsyncIterator[bytes]:
     """Whole lines that are not empty; one that is too long is left out."""
-    rest, is_too_long = b"", False
+    begun: list[bytes] = []
+    begun_bytes, is_too_long = 0, False
     async for piece in pieces:
-        *whole, rest = (rest + piece).split(b"\n")
-        for line in whole:
-            if line.strip() and not is_too_long and len(line) <= length_max:
-                yield line
-            is_too_long = False
-        if len(rest) > length_max:
-            rest, is_too_long = b"", True
-    if rest.strip() and not is_too_long:
-        yield rest
+        first, *others = piece.split(b"\n")
+        begun.append(first)
+        begun_bytes += len(first)
+        if others:
+            *whole, rest = b"".join(begun), *others
+            for line in whole:
+                if line and not line.isspace() and not is_too_long and len(line) <= length_max:
+                    yield line
+                is_too_long = False
+            begun, begun_bytes = [rest], len(rest)
+        if begun_bytes > length_max:
+            begun, begun_bytes, is_too_long = [], 0, True
+    if not is_too_long and (line := b"".join(begun)).strip():
+        yield line
 
 
 def may_have_taken(status: int) -> bool:

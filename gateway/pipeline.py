@@ -10,11 +10,11 @@ from functools import partial
 
 from msgspec import Struct, structs
 
+from gateway.admission.answer_bounds import SHORT_BYTES_MAX
 from gateway.answers.checks import UNMET, unmet_format, unsound_whole
 from gateway.answers.traits import stopped_by
 from gateway.dispatch.attempts import AttemptLog, end_code
 from gateway.dispatch.dispatcher import Answered
-from gateway.dispatch.long_answers import SHORT_BYTES_MAX
 from gateway.errors import GatewrightError
 from gateway.heads import Begin, answer_headers, begin_early, ending_headers, fail_late, ping_early
 from gateway.intake import Intake, Stages

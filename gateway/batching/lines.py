@@ -149,7 +149,7 @@ class LineJourneys:
             if record is None:
                 answer = await self._pipeline.deliver(passage, ticket.dialect, result)
             else:
-                answer = self._pipeline.delivered(passage, ticket.dialect, result, record)
+                answer = await self._pipeline.delivered(passage, ticket.dialect, result, record)
         except (AuditUnavailable, NotReady):
             # Nothing is on record yet, and the vendor's answer is still there.
             raise

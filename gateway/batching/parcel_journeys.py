@@ -57,6 +57,8 @@ RESENDS_MAX = 6
 """How often it is sent again that its vendor may have had and never showed."""
 READS_MAX = 3
 ENDED_AT_ONCE = 20
+ENDED_BYTES_AT_ONCE = 16 * 1024 * 1024
+"""Of long answers fewer: all that end together are held."""
 SETTLING_S = 5.0
 """Until what an earlier process wrote into the log can be found in the database."""
 
@@ -268,7 +270,7 @@ class ParcelJourneys:
             self._settled.add(row.parcel_id)
             await self._note(row, due_us=self._in_us(SETTLING_S))
             return
-        is_cut = False
+        is_cut, held_bytes = False, 0
         group: dict[int, Said] = {}
         try:
             async for result in at.service.results(batch, RESULTS_S):
@@ -276,8 +278,9 @@ class ParcelJourneys:
                 if left.pop(number, None) is None:
                     continue
                 group[number] = _said(at, result)
-                if len(group) >= ENDED_AT_ONCE:
-                    ready, group = group, {}
+                held_bytes += len(result.body)
+                if len(group) >= ENDED_AT_ONCE or held_bytes >= ENDED_BYTES_AT_ONCE:
+                    ready, group, held_bytes = group, {}, 0
                     await self._lines.end(at.batch, at.key, row, ready)
         except UpstreamFailed:
             is_cut = True

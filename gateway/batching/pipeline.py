@@ -3,8 +3,11 @@
 Of a line that a vendor's own batch API answers it begins when that answer is there.
 """
 
+from functools import partial
+
 from msgspec import structs
 
+from gateway.admission.answer_bounds import SHORT_BYTES_MAX
 from gateway.batching.intake import LineIntake
 from gateway.batching.unanswered import UNENDED
 from gateway.dialects.registry import DIALECTS
@@ -65,7 +68,7 @@ class BatchPipeline(Pipeline):
         async def read() -> Answered:
             number = attempts.answer = attempts.begin()
             try:
-                answered = _read(passage, dialect, result)
+                answered = await self._read(passage, dialect, result)
             except GatewrightError as error:
                 attempt = self._attempt(passage, result.status, end_code(error))
                 attempts.add(number, attempt, _unread(passage, result))
@@ -76,11 +79,17 @@ class BatchPipeline(Pipeline):
 
         return await self._end(passage, attempts, read)
 
-    def delivered(
+    async def delivered(
         self, passage: Passage, dialect: DialectName, result: VendorResult, record: AuditRecord
     ) -> WholeAnswer:
         """The same of a line whose outcome is on record already; raises GatewrightError."""
-        _, body = self._encoded(passage, _read(passage, dialect, result))
+        answered = await self._read(passage, dialect, result)
+        if len(result.body) > SHORT_BYTES_MAX:
+            upstream, encode = answered.candidate.target.name, partial(self._encoded, passage)
+            lines = self._dispatcher.long_answers
+            _, body = await lines.encode(upstream, partial(encode, answered))
+        else:
+            _, body = self._encoded(passage, answered)
         headers = {
             "x-gatewright-target": record.target,
             "x-gatewright-decision": record.decision,
@@ -114,6 +123,20 @@ class BatchPipeline(Pipeline):
         """A line whose second half cannot be gone: that is its outcome."""
         await self._conclusion.lost(arrival, principal, loss, error)
 
+    async def _read(self, passage: Passage, name: DialectName, result: VendorResult) -> Answered:
+        """What a vendor said; raises GatewrightError. A long answer is read beside the loop."""
+        dialect, candidate = DIALECTS[name], passage.ruling.plan.candidates[0]
+        if result.kind == "refused":
+            raise refusal_of(passage.sent, dialect, result.status, result.body, None)
+        if len(result.body) > SHORT_BYTES_MAX:
+            lines, upstream = self._dispatcher.long_answers, candidate.target.name
+            completion = await lines.read(dialect, result.body, None, upstream)
+        else:
+            completion = dialect.decode_reply(result.body)
+        usage = structs.replace(completion.usage, service_tier=SERVED_AS)
+        completion = structs.replace(completion, usage=usage)
+        return Answered(candidate, name, completion, candidate.dropped)
+
     def _attempt(self, passage: Passage, status: int, error: str) -> Attempt:
         target = passage.ruling.plan.candidates[0].target
         waited_us = passage.arrival.lasted_us(self._clock.utc_us())
@@ -133,12 +156,3 @@ def _unread(passage: Passage, result: VendorResult) -> Bill:
         service_tier=SERVED_AS,
     )
     return Bill(candidate.target, usage)
-
-
-def _read(passage: Passage, name: DialectName, result: VendorResult) -> Answered:
-    dialect, candidate = DIALECTS[name], passage.ruling.plan.candidates[0]
-    if result.kind == "refused":
-        raise refusal_of(passage.sent, dialect, result.status, result.body, None)
-    completion = dialect.decode_reply(result.body)
-    usage = structs.replace(completion.usage, service_tier=SERVED_AS)
-    return Answered(candidate, name, structs.replace(completion, usage=usage), candidate.dropped)

@@ -1,5 +1,6 @@
 """What both vendors' batch APIs share: checked ids, bounded JSON, and results line by line."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
@@ -7,6 +8,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
+from gateway.admission.answer_bounds import SHORT_BYTES_MAX, check_json, weighed
 from gateway.errors import UpstreamFailed, UpstreamMalformed, UpstreamRefused
 from gateway.parcels import VendorResult, json_lines
 from gateway.ports import UpstreamCall
@@ -17,6 +19,10 @@ from gateway.providers.reply import EgressReply
 RESULT_BYTES_MAX = 1024 * 1024 * 1024
 """Of a whole download; it is read line by line."""
 RESULT_LINE_BYTES_MAX = 16 * 1024 * 1024
+LINES_AT_ONCE = 256
+"""Short ones; then others have their turn."""
+ANSWER_BYTES_MAX = 2 * 1024 * 1024
+"""Of what is said about batches and files: a page of a hundred is half as long at most."""
 PAGE = 100
 PAGES_MAX = 20
 EMPTY = b"{}"
@@ -114,13 +120,33 @@ class ParcelPost:
         try:
             if reply.status // 100 != 2:  # noqa: PLR2004
                 raise _refusal(reply)
+            count = 0
             async for line in json_lines(reply.chunks(), RESULT_LINE_BYTES_MAX):
-                result = read(line)
+                count += 1
+                if not count % LINES_AT_ONCE:
+                    await asyncio.sleep(0)
+                result = await _result(read, line)
+                if result is None:
+                    continue
                 if result.kind == "refused":
                     result = structs.replace(result, body=reply.without_proof(result.body))
                 yield result
         finally:
             await reply.close()
+
+
+async def _result(read: Callable[[bytes], VendorResult], line: bytes) -> VendorResult | None:
+    """What a line says; nothing where it holds more than any answer does, as where it is too long.
+
+    A long one is counted and read beside the loop, one after the other.
+    """
+    if len(line) <= SHORT_BYTES_MAX:
+        return read(line)
+    try:
+        await asyncio.to_thread(weighed, line)
+    except UpstreamMalformed:
+        return None
+    return await asyncio.to_thread(read, line)
 
 
 _GONE = frozenset({404, 410})
@@ -131,7 +157,11 @@ async def _good(reply: EgressReply) -> bytes:
         if reply.status // 100 != 2:  # noqa: PLR2004
             await reply.read()
             raise _refusal(reply)
-        return await reply.read()
+        raw = await reply.read()
+        if len(raw) > ANSWER_BYTES_MAX:
+            raise UpstreamMalformed("the upstream's batch service answered at too great length")
+        check_json(raw)
+        return raw
     finally:
         await reply.close()
 
