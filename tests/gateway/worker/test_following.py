@@ -142,11 +142,11 @@ async def test_a_worker_that_hears_of_changes_and_cannot_follow_them_refuses_ser
     async def unreadable(_: PolicyStore) -> dict[str, Level]:
         raise NotReady("the database does not answer")
 
-    monkeypatch.setattr("gateway.snapshot.STALE_AFTER_S", 1.0)
     async with own as gateway:
         key = await gateway.issue_key()
         caller = Caller(gateway, http, key)
         await until(caller, 200)
+        monkeypatch.setattr("gateway.snapshot.STALE_AFTER_S", 1.0)
         with monkeypatch.context() as cut:
             cut.setattr(PolicyStore, "levels", unreadable)
             await gateway.revoke_key(key)
