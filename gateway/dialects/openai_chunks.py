@@ -38,7 +38,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
 
     __slots__ = (
         *("_answers", "_begun", "_decoder", "_ended", "_finished", "_foreign", "_message_id"),
-        *("_pieces", "_splitter", "_started"),
+        *("_pieces", "_splitter", "_started", "plain_text"),
     )
 
     def __init__(
@@ -53,6 +53,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
         self._foreign = foreign
         self._splitter = sse.Splitter(VALUES_MAX)
         self._pieces = PlainPieces(self._splitter)
+        self.plain_text = self._pieces.text_of
         self._started = False
         self._ended = False
         self._message_id = ""
@@ -75,9 +76,6 @@ class ChunkDecoder(ABC, Generic[Choice]):
     def _is_short(self) -> bool:
         """Whether an answer that began never said why it ended, while another one did."""
         return bool(self._finished) and not self._begun <= self._finished
-
-    def plain_text(self, data: bytes) -> str | None:
-        return self._pieces.text_of(data)
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         only = self._splitter.sole(data)

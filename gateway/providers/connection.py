@@ -7,6 +7,7 @@ of httptools, in its strict mode, and believes an end of a body only where HTTP 
 
 import asyncio
 import math
+import sys
 from collections.abc import Callable
 from typing import cast
 
@@ -19,6 +20,7 @@ from gateway.providers.transport_faults import broken
 
 
 HEAD_BYTES_MAX = 64 * 1024
+TOO_LARGE = "the upstream's reply is too large"
 BUFFERED_BYTES_MAX = 256 * 1024
 """Beyond this nothing is read from the upstream until the caller has taken what there is."""
 
@@ -31,10 +33,18 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         *("_loop", "_on_idle_end", "_parser", "_transport", "_timer", "_timer_end_s"),
         *("_end_s", "_idle_s", "_waiter", "_waits_since_s", "_failure", "_take", "_pieces"),
-        *("_head_bytes", "_buffered_bytes", "_is_head_complete", "_is_in_use", "_is_paused"),
+        *("_head_bytes", "_taken_bytes", "_is_head_complete", "_is_in_use", "_is_paused"),
         *("_ahead", "_enough_bytes", "_hasty_bytes", "_is_sliced", "_loss", "_pace"),
         *("_turn", "_turn_s"),
-        *("headers", "is_complete", "is_stream", "may_be_kept", "status"),
+        *(
+            "body_bytes",
+            "body_bytes_max",
+            "headers",
+            "is_complete",
+            "is_stream",
+            "may_be_kept",
+            "status",
+        ),
     )
 
     _transport: asyncio.Transport
@@ -62,7 +72,9 @@ class Connection(asyncio.Protocol):
 
     def _begin(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
-        self._head_bytes = self._buffered_bytes = 0
+        self._head_bytes = self._taken_bytes = self.body_bytes = 0
+        """What has arrived of the body."""
+        self.body_bytes_max = sys.maxsize
         self._is_head_complete, self._is_sliced = False, True
         self.headers: dict[str, str] = {}
         """The few that the egress looks at, names in lower case."""
@@ -150,11 +162,17 @@ class Connection(asyncio.Protocol):
             self._take = None
 
     def take(self) -> bytes:
-        """What has arrived since the last call; may be empty."""
+        """What has arrived since the last call; may be empty.
+
+        Raises:
+            UpstreamMalformed: the body is longer than `body_bytes_max`.
+        """
+        if self.body_bytes > self.body_bytes_max:
+            raise UpstreamMalformed(TOO_LARGE)
         pieces = self._pieces
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._pieces = []
-        self._buffered_bytes = 0
+        self._taken_bytes = self.body_bytes
         if self._is_paused:
             self._is_paused = False
             if self._turn is None:
@@ -164,6 +182,7 @@ class Connection(asyncio.Protocol):
     def rest(self, end_s: float) -> None:
         """The exchange is over and whole: be kept for another one, until `end_s` at most."""
         self._is_in_use = False
+        self.body_bytes_max = sys.maxsize
         self.take()  # What nobody read; held back by it, the upstream could answer nobody else.
         self.expect_until(end_s)
 
@@ -189,13 +208,13 @@ class Connection(asyncio.Protocol):
             # What nobody asked for could be taken for the answer to the next request.
             self._fail(UpstreamMalformed("the upstream sent more than its reply"))
             return
-        known_bytes = self._buffered_bytes
+        known_bytes = self.body_bytes
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._fail(UpstreamMalformed("the upstream's reply is not HTTP"))
             return
-        if self._buffered_bytes == known_bytes:  # A head, lines between chunks, or trailers.
+        if self.body_bytes == known_bytes:  # A head, lines between chunks, or trailers.
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
                 self._fail(UpstreamMalformed("the upstream's headers are too large"))
@@ -208,7 +227,7 @@ class Connection(asyncio.Protocol):
             self._wake()
         else:
             self._hand_over(self._take)
-        if self._buffered_bytes > self._enough_bytes and not self._is_paused:
+        if self.body_bytes - self._taken_bytes > self._enough_bytes and not self._is_paused:
             self._pause()
 
     def _pause(self) -> None:
@@ -305,7 +324,7 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._pieces.append(body)
-        self._buffered_bytes += len(body)
+        self.body_bytes += len(body)
 
     def on_message_complete(self) -> None:
         if not self._is_head_complete:

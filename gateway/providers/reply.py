@@ -12,7 +12,7 @@ from gateway.errors import (
     UpstreamMalformed,
 )
 from gateway.ports import Take
-from gateway.providers.connection import Connection
+from gateway.providers.connection import TOO_LARGE, Connection
 from gateway.providers.kept_headers import RATE_LIMIT_HEADERS
 from gateway.providers.pool import Origin, Pool
 
@@ -42,6 +42,7 @@ class EgressReply:
     """An upstream's answer whose headers have arrived; see `gateway.ports.UpstreamReply`."""
 
     __slots__ = (
+        "_body_bytes",
         "_connection",
         "_deadline",
         "_head",
@@ -49,7 +50,6 @@ class EgressReply:
         "_limits",
         "_origin",
         "_pool",
-        "_received_bytes",
         "is_event_stream",
         "retry_after_s",
         "status",
@@ -68,8 +68,9 @@ class EgressReply:
         self._head = head
         self._pool, self._origin, self._connection = pool, origin, connection
         self._limits, self._deadline = limits, deadline
-        self._received_bytes = 0
         self._is_closed = False
+        self._body_bytes = 0
+        """Once it is closed: from then on the connection's figures may be of another reply."""
         self.status = 0
         self.is_event_stream = False
         self.retry_after_s: float | None = None
@@ -83,6 +84,7 @@ class EgressReply:
         self._connection.expect_until(self._deadline, self._limits.idle_s)
         headers, self.status = self._connection.headers, self._connection.status
         self.is_event_stream = headers.get("content-type", "").startswith("text/event-stream")
+        self._connection.body_bytes_max = self._limits.reply_bytes_max
         if self.status // 100 not in (2, 4, 5):
             raise UpstreamMalformed("the upstream answered with a redirect or an unknown status")
         if (headers.get("content-encoding") or "identity") != "identity":
@@ -107,19 +109,22 @@ class EgressReply:
 
     @property
     def body_bytes(self) -> int:
+        if self._is_closed:
+            return self._body_bytes
         length = self._connection.headers.get("content-length", "")
-        return int(length) if length.isdigit() else self._received_bytes
+        return int(length) if length.isdigit() else self._connection.body_bytes
 
     async def read(self) -> bytes:
         length = self._connection.headers.get("content-length", "")
         if length.isdigit() and int(length) > self._limits.reply_bytes_max:
             await self.close()
-            raise _too_large()
+            raise UpstreamMalformed(TOO_LARGE)
         if self._connection.is_complete and not self._is_closed:
-            # A small answer came with its head: no waiting, no counting in pieces.
-            whole = self._connection.take()
-            await self.close()
-            self._count(whole)
+            # A small answer came with its head: no waiting.
+            try:
+                whole = self._connection.take()
+            finally:
+                await self.close()
         else:
             pieces = [piece async for piece in self]
             whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -142,45 +147,25 @@ class EgressReply:
     async def __anext__(self) -> bytes:
         if self._is_closed:
             raise StopAsyncIteration
-        piece = await self._connection.read()
-        if not piece:
-            await self.close()
-            raise StopAsyncIteration
         try:
-            self._count(piece)
+            piece = await self._connection.read()
         except UpstreamMalformed:
             await self.close()
             raise
+        if not piece:
+            await self.close()
+            raise StopAsyncIteration
         return piece
 
     async def flow(self, take: Take) -> None:
-        if self._is_closed:
-            return
-
-        bytes_max = self._limits.reply_bytes_max
-
-        def count(piece: bytes) -> bool:
-            # As `_count` does, without a call of its own for every piece of a stream.
-            self._received_bytes += len(piece)
-            if self._received_bytes > bytes_max:
-                raise _too_large()
-            return take(piece)
-
-        await self._connection.flow(count)
-
-    def _count(self, piece: bytes) -> None:
-        self._received_bytes += len(piece)
-        if self._received_bytes > self._limits.reply_bytes_max:
-            raise _too_large()
+        if not self._is_closed:
+            await self._connection.flow(take)
 
     async def close(self) -> None:
         if not self._is_closed:
+            self._body_bytes = self.body_bytes
             self._is_closed = True
             self._pool.give_back(self._origin, self._connection)
-
-
-def _too_large() -> UpstreamMalformed:
-    return UpstreamMalformed("the upstream's reply is too large")
 
 
 def parse_retry_after(headers: Mapping[str, str]) -> float | None:

@@ -37,12 +37,13 @@ class MessageStreamDecoder:
 
     __slots__ = (
         *("_answer", "_calls", "_calls_count", "_ended", "_foreign", "_is_answered"),
-        *("_is_sound", "_pieces", "_searching", "_splitter", "_stopped", "_usage"),
+        *("_is_sound", "_pieces", "_searching", "_splitter", "_stopped", "_usage", "plain_text"),
     )
 
     def __init__(self) -> None:
         self._splitter = sse.Splitter()
         self._pieces = PlainPieces(self._splitter)
+        self.plain_text = self._pieces.text_of
         self._ended = False
         self._stopped = False
         """Whether it said why it stopped."""
@@ -58,9 +59,6 @@ class MessageStreamDecoder:
         """Indices of blocks that ask for a search: it is paid for once the block has ended."""
         self._calls: dict[int, int] = {}
         self._calls_count = 0
-
-    def plain_text(self, data: bytes) -> str | None:
-        return self._pieces.text_of(data)
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         return [self._read(event) for event in self._splitter.feed(data) if not self._ended]
