@@ -65,7 +65,7 @@ def _listing(people: PeopleStore, lists: PeopleLists) -> Any:
             found = await lists.page((), first, limit, after)
             return found.of(map(_said_of, found.rows))
 
-        return await list_of(request, whole, part, is_by_key=True)
+        return await list_of(request, whole, part)
 
     return list_people
 

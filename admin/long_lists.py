@@ -20,22 +20,24 @@ _Row = TypeVar("_Row")
 async def list_of(
     request: Request[Any, Any, Any],
     whole: Callable[[], Awaitable[Sequence[_Row]]],
-    part: Callable[..., Awaitable[Part[_Row]]],
-    *,
-    is_by_key: bool = False,
+    part: Callable[[int, int, str], Awaitable[Part[_Row]]],
 ) -> Response[Sequence[_Row]]:
     """All rows; where `from` is named at most PAGE_ROWS, how many there are and where they go on.
 
-    `part` is told the place of the first row and how many are wanted; where `is_by_key`, the key
-    of the row before them as well, as the way on says it.
+    `part` is told how many rows come before, how many are wanted, and the key of the row before
+    them, as the way on says it.
     """
     if not FIRST.is_in(request):
         return Response(await whole())
-    place = (first_of(request), PAGE_ROWS, *([after_of(request)] if is_by_key else []))
-    found = await part(*place)
-    headers = {COUNT: str(found.count)}
-    if found.following:
+    found = await part(first_of(request), PAGE_ROWS, after_of(request))
+    return Response(found.rows, headers=onward_of(request, found))
+
+
+def onward_of(request: Request[Any, Any, Any], part: Part[Any]) -> dict[str, str]:
+    """What headers say of a part: how many rows the list has, and where the next part is."""
+    headers = {COUNT: str(part.count)}
+    if part.following:
         at = quote(request.scope["path"])
-        onward = f"&{AFTER.name}={quote(found.onward)}" if found.onward else ""
-        headers["link"] = f'<{at}?{FIRST.name}={found.following}{onward}>; rel="next"'
-    return Response(found.rows, headers=headers)
+        onward = f"&{AFTER.name}={quote(part.onward)}"
+        headers["link"] = f'<{at}?{FIRST.name}={part.following}{onward}>; rel="next"'
+    return headers

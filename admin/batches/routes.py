@@ -48,7 +48,7 @@ def _api(desk: BatchDesk) -> list[Any]:
         request: Asked, organisation: FromPath[str]
     ) -> Response[Sequence[BatchLine]]:
         whole = partial(desk.lines, organisation)
-        return await list_of(request, whole, partial(desk.page, organisation), is_by_key=True)
+        return await list_of(request, whole, partial(desk.page, organisation))
 
     @get(API + "/{batch:str}", opt=_READS)
     async def show_batch(organisation: FromPath[str], batch: FromPath[str]) -> BatchDetail:
@@ -59,9 +59,7 @@ def _api(desk: BatchDesk) -> list[Any]:
         request: Asked, organisation: FromPath[str]
     ) -> Response[Sequence[FileRow]]:
         whole = partial(desk.lists.files, organisation)
-        return await list_of(
-            request, whole, partial(desk.lists.files_page, organisation), is_by_key=True
-        )
+        return await list_of(request, whole, partial(desk.lists.files_page, organisation))
 
     return [list_batches, show_batch, list_files]
 

@@ -316,8 +316,11 @@ def _deciding(office: Office) -> list[Any]:
 
 def _packs(services: Services, office: Office) -> list[Any]:
     @get(AT + "/packs", opt=_READS)
-    async def list_packs(organisation: FromPath[str]) -> Sequence[EvidencePack]:
-        return await office.desk.packs(organisation)
+    async def list_packs(
+        request: Asked, organisation: FromPath[str]
+    ) -> Response[Sequence[EvidencePack]]:
+        whole = partial(office.desk.packs, organisation)
+        return await list_of(request, whole, partial(office.desk.page, organisation))
 
     @post(AT + "/packs", opt=needs(_P.AUDIT_EXPORT, records="pack.asked"))
     async def make(

@@ -26,6 +26,7 @@ from gateway.store.evidence.packing import (
     PackOrder,
     make_pack,
 )
+from gateway.store.pages import Part
 from gateway.store.policies.documents import PolicyStore
 
 
@@ -116,6 +117,13 @@ class PackDesk:
 
     async def packs(self, organisation: str) -> list[EvidencePack]:
         return [self._seen(each) for each in await self.store.packs(organisation)]
+
+    async def page(
+        self, organisation: str, first: int, limit: int, after: str = ""
+    ) -> Part[EvidencePack]:
+        """Some of all of them, the newest first."""
+        part = await self.store.page(organisation, first, limit, after)
+        return part.of(map(self._seen, part.rows))
 
     async def pack(self, organisation: str, pack_id: str) -> EvidencePack:
         found = await self.store.pack(organisation, pack_id)

@@ -14,7 +14,7 @@ from msgspec import Struct, json
 from admin.access import needs, session_of
 from admin.compliance.office import Office, in_words
 from admin.forms import form_of
-from admin.queries import PAGE_ROWS, first_of
+from admin.queries import PAGE_ROWS, after_of, first_of
 from admin.services import Services
 from admin.sign_in import SEE_OTHER
 from gateway.actors import same_person
@@ -97,7 +97,9 @@ async def _listing(
         "compliance/erasures.html",
         "erasures",
         400 if problem else 200,
-        cases=await office.erasures.cases.page(organisation, first_of(request), PAGE_ROWS),
+        cases=await office.erasures.cases.page(
+            organisation, first_of(request), PAGE_ROWS, after_of(request)
+        ),
         begun=await office.erasures.cases.attempts.begun(organisation),
         form=form,
         found=found,

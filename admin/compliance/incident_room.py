@@ -7,6 +7,7 @@ from litestar.exceptions import NotFoundException
 from msgspec import Struct, structs
 from msgspec.structs import asdict
 
+from admin.queries import PAGE_ROWS
 from admin.services import Services
 from gateway.actors import same_person
 from gateway.clock import DAY_US
@@ -28,6 +29,7 @@ from gateway.store.custody.incidents import (
 from gateway.store.custody.regimes import RegimeTable
 from gateway.store.evidence.sink import AuditQuery
 from gateway.store.evidence.tree import DatabaseAuditTrees
+from gateway.store.pages import Part
 from gateway.store.traffic.conditions import Search, Source
 from gateway.store.traffic.explorer import Explorer
 from gateway.store.traffic.lists import Row, TrafficReader
@@ -136,7 +138,17 @@ class IncidentRoom:
         return (await self._regimes.standing(organisation)).names
 
     async def lines(self, organisation: str) -> list[IncidentLine]:
-        found = await self.store.listed([organisation])
+        """Open ones first, then the newest."""
+        return await self._lines(await self.store.listed([organisation]))
+
+    async def page(
+        self, organisation: str, first: int, limit: int = PAGE_ROWS, after: str = ""
+    ) -> Part[IncidentLine]:
+        """Some of all of them, in the same order."""
+        part = await self.store.page(organisation, first, limit, after)
+        return part.of(await self._lines(part.rows))
+
+    async def _lines(self, found: Sequence[Incident]) -> list[IncidentLine]:
         reports, now_us = await self.store.reports(found), self._services.clock.utc_us()
         return [IncidentLine(each, tuple(clocks(each, reports, now_us))) for each in found]
 

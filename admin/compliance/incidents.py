@@ -1,5 +1,7 @@
 """Incidents in the browser and as JSON: clocks, whom they concern, what was done, and a report."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from litestar import MediaType, Request, Response, get, post, route
@@ -20,6 +22,8 @@ from admin.compliance.incident_room import (
 )
 from admin.compliance.office import Office
 from admin.forms import Form, as_sentence, form_of
+from admin.long_lists import list_of
+from admin.queries import after_of, first_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from gateway.errors import ChangedMeanwhile, RequestInvalid
@@ -60,8 +64,11 @@ def incident_api_routes(services: Services, _: Office) -> list[Any]:
 
 def _api_reading(room: IncidentRoom) -> list[Any]:
     @get(API, opt=_READS)
-    async def list_incidents(organisation: FromPath[str]) -> list[IncidentLine]:
-        return await room.lines(organisation)
+    async def list_incidents(
+        request: Asked, organisation: FromPath[str]
+    ) -> Response[Sequence[IncidentLine]]:
+        whole = partial(room.lines, organisation)
+        return await list_of(request, whole, partial(room.page, organisation))
 
     @get(API + "/{incident:str}", opt=_READS)
     async def show_incident(organisation: FromPath[str], incident: FromPath[str]) -> IncidentDetail:
@@ -135,7 +142,8 @@ def _reading(services: Services, room: IncidentRoom) -> list[Any]:
             request,
             "compliance/incidents.html",
             "incidents",
-            lines=await room.lines(organisation),
+            lines=await room.page(organisation, first_of(request), after=after_of(request)),
+            standing=await room.store.standing([organisation]),
             rules=[RULES[name] for name in await room.regimes(organisation)],
         )
 

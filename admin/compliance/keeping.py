@@ -14,7 +14,7 @@ from admin.access import needs, session_of
 from admin.compliance.checklist import ChecklistRoom
 from admin.compliance.office import Office, in_words
 from admin.forms import form_of
-from admin.queries import PAGE_ROWS, first_of
+from admin.queries import PAGE_ROWS, after_of, first_of
 from admin.services import Services
 from admin.sign_in import SEE_OTHER
 from gateway.errors import RequestInvalid
@@ -71,7 +71,8 @@ def _hold_routes(services: Services, office: Office) -> list[Any]:
     async def showing(
         request: Asked, organisation: str, form: HoldForm, problem: str = "", status: int = 200
     ) -> Response[str]:
-        holds = await office.lists.holds(organisation, first_of(request), PAGE_ROWS)
+        place = (first_of(request), PAGE_ROWS, after_of(request))
+        holds = await office.lists.holds(organisation, *place)
         values = {"holds": holds, "form": form, "problem": problem}
         return await services.shell.page(
             request, "compliance/holds.html", "holds", status, **values

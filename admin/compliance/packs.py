@@ -14,6 +14,7 @@ from msgspec import Struct
 from admin.access import needs, session_of
 from admin.compliance.desk import RECIPIENT_CHARS_MAX, Wish
 from admin.compliance.office import Office
+from admin.queries import PAGE_ROWS, after_of, first_of
 from admin.services import Services
 from admin.sign_in import SEE_OTHER
 from gateway.clock import DAY_US
@@ -82,7 +83,8 @@ def _making(services: Services, office: Office) -> list[Any]:
 
     @get(AT, media_type=MediaType.HTML, opt=_READS)
     async def list_packs(request: Asked, organisation: FromPath[str]) -> Response[str]:
-        packs = await office.desk.packs(organisation)
+        place = (first_of(request), PAGE_ROWS, after_of(request))
+        packs = await office.desk.page(organisation, *place)
         return await shell.page(request, "compliance/packs.html", "packs", packs=packs)
 
     @get(AT + "/new", media_type=MediaType.HTML, opt=_EXPORTS)

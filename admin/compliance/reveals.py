@@ -12,7 +12,7 @@ from msgspec import Struct
 from admin.access import needs, session_of
 from admin.compliance.office import REVEALED_MAX, Office, in_words
 from admin.forms import form_of
-from admin.queries import PAGE_ROWS, first_of
+from admin.queries import PAGE_ROWS, after_of, first_of
 from admin.services import Services
 from admin.shell import PEEK, target_of
 from admin.sign_in import SEE_OTHER
@@ -56,7 +56,9 @@ def _reading(services: Services, office: Office) -> list[Any]:
             "compliance/reveals.html",
             "reveals",
             by_us=office.custody.ends_by_us(),
-            reveals=await office.lists.reveals(organisation, first_of(request), PAGE_ROWS),
+            reveals=await office.lists.reveals(
+                organisation, first_of(request), PAGE_ROWS, after_of(request)
+            ),
             standing=await office.standing(organisation),
         )
 

@@ -95,10 +95,12 @@ class ReviewRoom:
             for review in await self.store.reviews(organisation)
         ]
 
-    async def page(self, organisation: str, first: int, limit: int = PAGE_ROWS) -> Part[ReviewLine]:
+    async def page(
+        self, organisation: str, first: int, limit: int = PAGE_ROWS, after: str = ""
+    ) -> Part[ReviewLine]:
         """Some of them, in the same order."""
         now_us = self._services.clock.utc_us()
-        part = await self.store.page(organisation, first, limit)
+        part = await self.store.page(organisation, first, limit, after)
         last = await self.store.last_signatures(organisation, [each.id for each in part.rows])
         lines = (_line(review, last.get(review.id), now_us) for review in part.rows)
         return part.of(lines)

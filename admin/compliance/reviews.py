@@ -21,7 +21,7 @@ from admin.compliance.reviewing import (
 )
 from admin.forms import Form, form_of
 from admin.long_lists import list_of
-from admin.queries import first_of
+from admin.queries import after_of, first_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from gateway.errors import ChangedMeanwhile, RequestInvalid
@@ -126,7 +126,7 @@ def _reading(services: Services, room: ReviewRoom) -> list[Any]:
             request,
             "compliance/reviews.html",
             "reviews",
-            lines=await room.page(organisation, first_of(request)),
+            lines=await room.page(organisation, first_of(request), after=after_of(request)),
             due=await room.due(organisation),
         )
 

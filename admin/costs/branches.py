@@ -16,6 +16,7 @@ from admin.keys.reader import KeyPage, KeyReader
 from admin.queries import PAGE_ROWS
 from admin.services import Services
 from gateway.store.identity.key_lists import KeySearch, PlaceKeys
+from gateway.store.pages import START
 
 
 SMALL: Final = 60
@@ -41,6 +42,8 @@ class LimitTree(Struct, frozen=True):
     """Live keys of the organisation."""
     limited: int = 0
     """Its keys that have a limit of their own."""
+    onward: str = ""
+    """The key of the last key of these, behind which the next page is sought; empty of places."""
 
 
 class BranchReader:
@@ -50,10 +53,13 @@ class BranchReader:
         self._services = services
         self._keys = KeyReader(services)
 
-    async def opened(self, organisation: str, opened: str, first: int = 0) -> LimitTree:
+    async def opened(
+        self, organisation: str, opened: str, first: int = 0, after: str = ""
+    ) -> LimitTree:
         """The way down to one branch and what hangs on it; the whole tree where it is small.
 
-        An account that is none of the organisation's opens the organisation itself.
+        An account that is none of the organisation's opens the organisation itself. `after` is as
+        `onward` says it, here and below.
         """
         nodes = await self._nodes(organisation)
         root = nodes[()]
@@ -64,23 +70,29 @@ class BranchReader:
         if is_small or len(path) == len(LEVELS) - 2:
             fields = zip(("workspace", "project"), () if is_small else path, strict=False)
             sought = KeySearch(fields=tuple(fields), is_charged=True)
-            page = await self._keys.page(organisation, sought, 0 if is_small else first)
+            place = START if is_small else (first, after)
+            page = await self._keys.page(organisation, sought, place[0], after=place[1])
+            first = page.first
         if is_small:
             path, first = (), 0
         laid = _laid(nodes, path, page, first, is_whole=is_small)
         branches = await self._limited([*laid, *_end_users(organisation)], page)
         if is_small:
             return _tree(branches, root)
-        count = page.count or sum(each[:-1] == path for each in nodes if each)
-        end = first + PAGE_ROWS
-        return _tree(
-            branches, root, account_of(organisation, path), count, first, end if end < count else 0
-        )
+        account = account_of(organisation, path)
+        if page.count:
+            return _tree(branches, root, page, account)
+        count, end = sum(each[:-1] == path for each in nodes if each), first + PAGE_ROWS
+        below = KeyPage((), count, first, end if end < count else 0)
+        return _tree(branches, root, below, account)
 
-    async def found(self, organisation: str, search: KeySearch, first: int = 0) -> LimitTree:
+    async def found(
+        self, organisation: str, search: KeySearch, first: int = 0, after: str = ""
+    ) -> LimitTree:
         """Places whose name holds every word, and the keys that are sought."""
         nodes = await self._nodes(organisation)
-        page = await self._keys.page(organisation, replace(search, is_charged=True), first)
+        sought = replace(search, is_charged=True)
+        page = await self._keys.page(organisation, sought, first, after=after)
         words = [word.lower() for word in search.words]
         is_named = bool(words) and not search.fields and not first
         named = [
@@ -89,16 +101,16 @@ class BranchReader:
             if is_named and path and all(word in "/".join(path).lower() for word in words)
         ]
         branches = await self._limited([*named[:PAGE_ROWS], *map(_beside, page.keys)], page)
-        return _tree(branches, nodes[()], "", page.count, first, page.following)
+        return _tree(branches, nodes[()], page)
 
-    async def limited(self, organisation: str, first: int = 0) -> LimitTree:
+    async def limited(self, organisation: str, first: int = 0, after: str = "") -> LimitTree:
         """Every account with a limit of its own: places first, then keys."""
         nodes = await self._nodes(organisation)
-        page = await self._keys.page(organisation, KeySearch(is_limited=True), first)
+        page = await self._keys.page(organisation, KeySearch(is_limited=True), first, after=after)
         places = [] if first else [*nodes.values(), *_end_users(organisation)]
         had = [each for each in await self._limited(places) if each.spendings or each.rate]
         branches = [*had, *await self._limited(list(map(_beside, page.keys)), page)]
-        return _tree(branches, nodes[()], "", page.count, first, page.following)
+        return _tree(branches, nodes[()], page)
 
     async def _nodes(self, organisation: str) -> dict[Path, Branch]:
         """The organisation, its workspaces and their projects, in the order of a tree."""
@@ -172,14 +184,19 @@ def _laid(
 
 
 def _tree(
-    branches: Sequence[Branch],
-    root: Branch,
-    opened: str = "",
-    count: int = 0,
-    first: int = 0,
-    following: int = 0,
+    branches: Sequence[Branch], root: Branch, page: KeyPage = NO_KEYS, opened: str = ""
 ) -> LimitTree:
-    return LimitTree(tuple(branches), opened, count, first, following, root.keys, root.limited)
+    """`page` says what is counted: keys, or where it has none the places of the opened one."""
+    return LimitTree(
+        branches=tuple(branches),
+        opened=opened,
+        count=page.count,
+        first=page.first,
+        following=page.following,
+        keys=root.keys,
+        limited=root.limited,
+        onward=page.onward,
+    )
 
 
 def _with(branch: Branch, keys: PlaceKeys | None) -> Branch:

@@ -14,7 +14,7 @@ from admin.costs.limits import LimitKeeper, Standing
 from admin.costs.undoing import limit_undo, rate_undo
 from admin.forms import Form, form_of
 from admin.keys.filter import QUERY_LENGTH_MAX, key_search
-from admin.queries import Query, first_of
+from admin.queries import Query, after_of, first_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.undo import offer
@@ -76,14 +76,15 @@ async def tree_of(
     Raises:
         RequestInvalid: its filter is not understood.
     """
-    sought, first, opened = sought_in(request), first_of(request), OPEN.of(request)
+    sought, opened = sought_in(request), OPEN.of(request)
+    place = (first_of(request), after_of(request))
     if sought.problem:
         raise RequestInvalid(sought.problem, parameter="q")
     if sought.text:
-        return await reader.found(organisation, sought.search, first)
+        return await reader.found(organisation, sought.search, *place)
     if sought.is_limited:
-        return await reader.limited(organisation, first)
-    return await reader.opened(organisation, opened, first)
+        return await reader.limited(organisation, *place)
+    return await reader.opened(organisation, opened, *place)
 
 
 def _reading(services: Services) -> list[Any]:

@@ -13,9 +13,11 @@ from admin.bodies import body_of
 from admin.keys.reader import KeyReader
 from admin.keys.scoping import KeyScopeOrder, ScopeImpact, ScopeKeeper, ScopeOutcome
 from admin.long_lists import list_of
+from admin.queries import PAGE_ROWS
 from admin.services import Services
 from gateway.oversight.access import Permission
 from gateway.store.identity.key_scopes import KeyProposal
+from gateway.store.pages import Part
 
 
 _P = Permission
@@ -62,11 +64,20 @@ def scope_api_routes(services: Services) -> list[Any]:
         return await list_of(request, whole, partial(keeper.scopes.page, organisation))
 
     @get(f"{_ALL}/waiting", opt=needs(_P.KEYS_READ))
-    async def waiting_widenings(organisation: FromPath[str]) -> list[WaitingWidening]:
-        return [
-            WaitingWidening(each, await keeper.impact(organisation, each))
-            for each in (await keeper.scopes.waiting(organisation)).rows
-        ]
+    async def waiting_widenings(
+        request: Asked, organisation: FromPath[str]
+    ) -> Response[Sequence[WaitingWidening]]:
+        async def part(
+            first: int = 0, limit: int = PAGE_ROWS, after: str = ""
+        ) -> Part[WaitingWidening]:
+            found = await keeper.scopes.waiting(organisation, first, limit, after)
+            impacts = [await keeper.impact(organisation, each) for each in found.rows]
+            return found.of(map(WaitingWidening, found.rows, impacts))
+
+        async def whole() -> Sequence[WaitingWidening]:
+            return (await part()).rows
+
+        return await list_of(request, whole, part)
 
     return [change_key, list_widenings, waiting_widenings, *_deciding(keeper)]
 

@@ -22,6 +22,7 @@ from admin.models.price_diff import PriceDiff
 from admin.models.price_keeping import PriceKeeper
 from admin.models.price_rights import refused_prices
 from admin.models.prices import AT, DAYS, GIVEN, PriceDesk, given
+from admin.queries import FIRST, PAGE_ROWS
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from gateway.errors import Forbidden, RequestInvalid
@@ -70,7 +71,10 @@ class Verdict(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Given(Struct, frozen=True):
-    """What was given and what was ordered, both the newest first."""
+    """What was given and what was ordered, both the newest first.
+
+    Where a part of the files is asked for, only the last hundred orders.
+    """
 
     files: list[PriceFile]
     orders: list[PriceOrder]
@@ -97,7 +101,7 @@ async def _file_page(
 ) -> Response[str]:
     """The page of a file; with an error what was typed stands beside it."""
     comparison, prices = await keeper.compared(number), services.prices
-    every = [each for each in await keeper.proposals.newest(LISTED_MAX) if each.file == number]
+    every = await keeper.proposals.of_file(number, LISTED_MAX)
     waiting = next((each for each in every if each.state == "waiting"), None)
     person = session_of(request).person
     status = error.status if error else 200
@@ -110,7 +114,7 @@ async def _file_page(
         file=await prices.file(number),
         in_force=await PriceDesk(services).in_force(),
         comparison=comparison,
-        orders=[each for each in await prices.orders(LISTED_MAX) if each.number == number],
+        orders=await prices.orders_of(number, LISTED_MAX),
         proposals=every,
         waiting=waiting,
         refused=refused_prices(person, waiting) if waiting else "",
@@ -181,10 +185,18 @@ def _proposal_pages(services: Services, keeper: PriceKeeper) -> list[Any]:
 
 
 def _api(services: Services, keeper: PriceKeeper) -> list[Any]:
+    prices = services.prices
+
     @get("/api/prices/files", opt=_READS)
-    async def list_files() -> Given:
-        prices = services.prices
-        return Given(await prices.files(LISTED_MAX), await prices.orders(LISTED_MAX))
+    async def list_files(request: Asked) -> Response[Given]:
+        listed = await list_of(request, partial(prices.files, LISTED_MAX), prices.files_page)
+        count_max = PAGE_ROWS if FIRST.is_in(request) else LISTED_MAX
+        given = Given([*listed.content], await prices.orders(count_max))
+        return Response(given, headers=listed.headers)
+
+    @get("/api/prices/orders", opt=_READS)
+    async def list_orders(request: Asked) -> Response[Sequence[PriceOrder]]:
+        return await list_of(request, partial(prices.orders, LISTED_MAX), prices.orders_page)
 
     @get("/api/prices/files/{number:int}/compared", opt=_READS)
     async def compared_file(number: FromPath[int]) -> PriceDiff:
@@ -199,7 +211,7 @@ def _api(services: Services, keeper: PriceKeeper) -> list[Any]:
         person = session_of(request).person
         return Kept(await keeper.keep(person, order.name, order.text))
 
-    return [list_files, compared_file, keep_file]
+    return [list_files, list_orders, compared_file, keep_file]
 
 
 def _proposal_api(keeper: PriceKeeper) -> list[Any]:

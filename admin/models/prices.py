@@ -15,6 +15,7 @@ from admin.access import needs
 from admin.bodies import body_of
 from admin.forms import form_of
 from admin.models.price_diff import PriceDiff, Used, compare
+from admin.queries import after_of, first_of
 from admin.services import Services
 from admin.sign_in import READING
 from gateway.errors import ConfigurationInvalid, RequestInvalid
@@ -29,6 +30,7 @@ DAYS: Final = 30
 GIVEN: Final = "the file"
 SHIPPED: Final = "shipped"
 FILES_SHOWN: Final = 20
+ORDERS_SHOWN: Final = 20
 NAME_CHARS_MAX: Final = 100
 ROLLUP_BATCHES: Final = 2
 _HTML: Final = MediaType.HTML
@@ -79,17 +81,18 @@ def price_routes(services: Services) -> list[Any]:
     desk, shell = PriceDesk(services), services.shell
 
     async def showing(request: Asked, comparison: Comparison | None, text: str) -> Response[str]:
-        orders = await services.prices.orders(FILES_SHOWN)
+        place = (first_of(request), ORDERS_SHOWN, after_of(request))
+        orders = await services.prices.orders_page(*place)
         return await shell.page(
             request,
             "models/prices.html",
             "prices",
             400 if comparison is not None and comparison.problem else 200,
             in_force=await desk.in_force(),
-            files=await services.prices.files(FILES_SHOWN),
+            files=await services.prices.files_page(0, FILES_SHOWN),
             orders=orders,
-            proposers=await desk.proposals.proposers([each.place for each in orders]),
-            waiting=await desk.proposals.waiting(),
+            proposers=await desk.proposals.proposers([each.place for each in orders.rows]),
+            waiting=(await desk.proposals.waiting()).rows,
             comparison=comparison,
             text=text,
             days=DAYS,

@@ -101,7 +101,7 @@ class NeedReader:
         if allows(person, Permission.PRICES_APPROVE):
             found += [
                 Need("prices", "", each.proposed_by, each.file, each.proposed_us)
-                for each in await self._proposals.waiting()
+                for each in (await self._proposals.waiting()).rows
                 if not same_person(each.proposed_by, person.name)
             ]
         for asked in await self._attention.reveals(now_us - MONTH_US, WAITING_MAX):
@@ -146,7 +146,7 @@ class NeedReader:
                 each.asked_us,
                 said=each.worker,
             )
-            for each in await self._services.lost_workers.cases.waiting()
+            for each in (await self._services.lost_workers.cases.waiting()).rows
             if not refused_retirement(person, each)
         ]
 

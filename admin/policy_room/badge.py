@@ -57,10 +57,10 @@ class PendingBadge:
         if organisation:
             count += await self._of_others(person, organisation)
         if allows(person, Permission.PRICES_APPROVE):
-            waiting_prices = await self._proposals.waiting()
+            waiting_prices = (await self._proposals.waiting()).rows
             count += sum(not refused_prices(person, each) for each in waiting_prices)
         if allows(person, Permission.WORKERS_APPROVE_RETIREMENT):
-            lost = await self._retirements.waiting()
+            lost = (await self._retirements.waiting()).rows
             count += sum(not refused_retirement(person, each) for each in lost)
         if not count:
             return ()

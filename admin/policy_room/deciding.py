@@ -21,7 +21,7 @@ from admin.policy_room.room import (
     shows,
     takes,
 )
-from admin.queries import FIRST, first_of
+from admin.queries import AFTER, FIRST, after_of, first_of
 from admin.sign_in import SEE_OTHER
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.oversight.access import Permission
@@ -170,6 +170,7 @@ def _custody_routes(room: PolicyRoom, inbox: Inbox) -> list[Any]:
 def _back(request: Asking, organisation: str) -> Redirect:
     """To the page of the inbox that the form stood on."""
     page = {KIND.name: KIND.of(request), FIRST.name: str(first_of(request) or "")}
+    page[AFTER.name] = after_of(request)
     asked = {name: said for name, said in page.items() if said} | {"done": "1"}
     return Redirect(f"/o/{organisation}/approvals?{urlencode(asked)}", status_code=SEE_OTHER)
 
@@ -205,8 +206,12 @@ async def inbox_page(
         status,
         organisation=organisation,
         waiting=await inbox.read(
-            person_of(request), organisation, KIND.of(request), first_of(request)
+            person_of(request),
+            organisation,
+            KIND.of(request),
+            (first_of(request), after_of(request)),
         ),
+        after=after_of(request),
         problem=problem,
         done=request.query_params.get("done") == "1" and not problem,
     )

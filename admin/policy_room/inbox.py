@@ -1,6 +1,6 @@
 """The approvals inbox: all that waits for a second person, in one list, with what it would do."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -35,7 +35,7 @@ from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.evidence.retirements import Retirement
 from gateway.store.identity.key_scopes import KeyProposal
-from gateway.store.pages import Part
+from gateway.store.pages import START, Part
 from policies.checking.difference import Amendment, amendments
 
 
@@ -86,9 +86,14 @@ class Matter(Struct, frozen=True):
     """What an erasure would destroy; None where it is not counted for this page."""
 
 
-Source: TypeAlias = Callable[[int, int], Awaitable[Part[Matter]]]
-"""Some of a kind from a place on; with a limit of 0 it only counts."""
-Reader: TypeAlias = Callable[[Person, str, int, int], Awaitable[Part[Matter]]]
+Stretch: TypeAlias = tuple[int, int, str]
+"""How many come before it, how many are wanted, and the key of the last before it."""
+Source: TypeAlias = Callable[[Stretch], Awaitable[Part[Matter]]]
+"""Some of a kind; where none are wanted it only counts."""
+Reader: TypeAlias = Callable[[Person, str, Stretch], Awaitable[Part[Matter]]]
+_COUNTING: Final[Stretch] = (0, 0, "")
+_OF: Final = ":"
+"""Between a kind and the key of its last matter on a page."""
 
 
 class Waiting(Struct, frozen=True):
@@ -114,27 +119,35 @@ class Inbox:
         self.lists = CustodyLists(services.database, services.clock)
         self.erasures = erasures_of(services)
 
-    async def read(self, person: Person, organisation: str, kind: str, first: int) -> Waiting:
+    async def read(
+        self, person: Person, organisation: str, kind: str, place: tuple[int, str] = START
+    ) -> Waiting:
         """Some of what somebody may see of it, the oldest of each kind first; `kind` may be "".
 
-        What stands on other pages is only counted: a document of each of ten thousand versions
-        would take minutes.
+        `place` is how many come before, and a kind with the key in it behind which to go on. What
+        stands on other pages is only counted: a document of each of ten thousand versions would
+        take minutes.
         """
         sources = self._sources(person, organisation)
-        counts = {name: (await read(0, 0)).count for name, read in sources.items()}
+        counts = {name: (await read(_COUNTING)).count for name, read in sources.items()}
         kind = kind if kind in sources else ""
         asked = [kind] if kind else [*sources]
         total = sum(counts[name] for name in asked)
-        first = first if first < total else max(total - 1, 0) // PAGE_MATTERS * PAGE_MATTERS
+        first, onward = place
+        if first >= total:
+            first, onward = max(total - 1, 0) // PAGE_MATTERS * PAGE_MATTERS, ""
         found: list[Matter] = []
-        skipped = 0
-        for name in asked:
-            start = max(first - skipped, 0)
+        for name, start, key in _from(asked, counts, first, onward):
             room = PAGE_MATTERS - len(found)
             if start < counts[name] and room:
-                found += (await sources[name](start, room)).rows
-            skipped += counts[name]
-        part = Part(tuple(found), total, first)
+                some = await sources[name]((start, room, key))
+                if not found:
+                    first = some.first + sum(counts[each] for each in asked[: asked.index(name)])
+                found += some.rows
+                onward = f"{name}{_OF}{some.onward}"
+                if not some.following:
+                    onward = "".join(asked[asked.index(name) + 1 :][:1]) + _OF
+        part = Part(tuple(found), total, first, onward)
         return Waiting(part, {name: count for name, count in counts.items() if count}, kind)
 
     def _sources(self, person: Person, organisation: str) -> dict[str, Source]:
@@ -154,11 +167,9 @@ class Inbox:
             if allows(person, permission, where)
         }
 
-    async def _policies(
-        self, person: Person, organisation: str, first: int, limit: int
-    ) -> Part[Matter]:
+    async def _policies(self, person: Person, organisation: str, stretch: Stretch) -> Part[Matter]:
         reader = self._room.reader
-        part = await reader.lists.waiting(organisation, first, limit)
+        part = await reader.lists.waiting(organisation, *stretch)
         found: list[Matter] = []
         for version in part.rows:
             place = place_named(organisation, version.level)
@@ -189,11 +200,11 @@ class Inbox:
             )
         return part.of(found)
 
-    async def _prices(self, person: Person, _: str, first: int, limit: int) -> Part[Matter]:
+    async def _prices(self, person: Person, _: str, stretch: Stretch) -> Part[Matter]:
         """They hold for all organisations, so they wait in the inbox of each."""
-        waiting = await self.prices.proposals.waiting()
+        part = await self.prices.proposals.waiting(*stretch)
         found = []
-        for each in waiting[first : first + limit]:
+        for each in part.rows:
             comparison = await self.prices.compared(each.file)
             found.append(
                 Matter(
@@ -209,13 +220,13 @@ class Inbox:
                     problem=comparison.problem,
                 )
             )
-        return Part(tuple(found), len(waiting))
+        return part.of(found)
 
-    async def _workers(self, person: Person, _: str, first: int, limit: int) -> Part[Matter]:
+    async def _workers(self, person: Person, _: str, stretch: Stretch) -> Part[Matter]:
         """As with prices; with what would be ended as things are now."""
-        waiting = await self.workers.cases.waiting()
+        part = await self.workers.cases.waiting(*stretch)
         found = []
-        for place, each in enumerate(waiting[first : first + limit]):
+        for place, each in enumerate(part.rows):
             left = await self.workers.left(each.worker) if place < WEIGHED_MAX else None
             found.append(
                 Matter(
@@ -232,12 +243,10 @@ class Inbox:
                     left=left,
                 )
             )
-        return Part(tuple(found), len(waiting))
+        return part.of(found)
 
-    async def _keys(
-        self, person: Person, organisation: str, first: int, limit: int
-    ) -> Part[Matter]:
-        part = await self.keys.scopes.waiting(organisation, first, limit)
+    async def _keys(self, person: Person, organisation: str, stretch: Stretch) -> Part[Matter]:
+        part = await self.keys.scopes.waiting(organisation, *stretch)
         found = []
         for place, each in enumerate(part.rows):
             impact = None
@@ -260,10 +269,8 @@ class Inbox:
             )
         return part.of(found)
 
-    async def _reveals(
-        self, person: Person, organisation: str, first: int, limit: int
-    ) -> Part[Matter]:
-        part = await self.lists.waiting_reveals(organisation, first, limit)
+    async def _reveals(self, person: Person, organisation: str, stretch: Stretch) -> Part[Matter]:
+        part = await self.lists.waiting_reveals(organisation, *stretch)
         found = [
             Matter(
                 kind="reveals",
@@ -279,11 +286,9 @@ class Inbox:
         ]
         return part.of(found)
 
-    async def _erasures(
-        self, person: Person, organisation: str, first: int, limit: int
-    ) -> Part[Matter]:
+    async def _erasures(self, person: Person, organisation: str, stretch: Stretch) -> Part[Matter]:
         """With what each would destroy as things are now, not as they were when it was asked."""
-        part = await self.erasures.cases.asked(organisation, first, limit)
+        part = await self.erasures.cases.asked(organisation, *stretch)
         found = []
         may_look = allows(person, Permission.AUDIT_READ, organisation)
         begun = await self.erasures.cases.attempts.begun(organisation)
@@ -313,10 +318,8 @@ class Inbox:
             )
         return part.of(found)
 
-    async def _holds(
-        self, person: Person, organisation: str, first: int, limit: int
-    ) -> Part[Matter]:
-        part = await self.lists.releases(organisation, first, limit)
+    async def _holds(self, person: Person, organisation: str, stretch: Stretch) -> Part[Matter]:
+        part = await self.lists.releases(organisation, *stretch)
         found = [
             Matter(
                 kind="holds",
@@ -331,6 +334,23 @@ class Inbox:
             for each in part.rows
         ]
         return part.of(found)
+
+
+def _from(
+    asked: Sequence[str], counts: Mapping[str, int], first: int, onward: str
+) -> Iterator[tuple[str, int, str]]:
+    """Kinds from a place on: of each how many come before, and the key of the last of these."""
+    begins, _, key = onward.partition(_OF)
+    before = 0
+    for name in asked:
+        start = max(first - before, 0)
+        before += counts[name]
+        if begins not in asked:
+            yield name, start, ""
+        elif name == begins:
+            yield name, min(start, max(counts[name] - 1, 0)) if key else 0, key
+        elif asked.index(name) > asked.index(begins):
+            yield name, 0, ""
 
 
 def whose_content(case: ErasureCase) -> str:

@@ -23,7 +23,7 @@ from admin.policy_room.room import (
     shows,
 )
 from admin.policy_room.wording import defaults_in_words
-from admin.queries import PAGE_ROWS, first_of
+from admin.queries import PAGE_ROWS, after_of, first_of
 from gateway.actors import same_person
 from gateway.clock import SECOND_US
 from gateway.configuration.guarding import wider
@@ -228,7 +228,7 @@ async def history_page(
         status,
         organisation=organisation,
         place=place,
-        versions=await lists.page(place.name, first_of(request), PAGE_ROWS),
+        versions=await lists.page(place.name, first_of(request), PAGE_ROWS, after_of(request)),
         events=await lists.events(place.name, EVENTS_MAX),
         outcomes=[each for each in outcomes if each and each.hours],
         compared=pair_compared,

@@ -1,6 +1,6 @@
 """Workers that never came back: what each left open, and retiring the name of one by two people."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -12,6 +12,7 @@ from msgspec import Struct
 from admin.access import needs, session_of
 from admin.bodies import body_of
 from admin.forms import form_of
+from admin.long_lists import list_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.system.retirement_rights import refused_retirement
@@ -172,8 +173,8 @@ def _api(services: Services) -> list[Any]:
         return await desk.one(worker)
 
     @get("/api/system/retirements", opt=_READS)
-    async def list_retirements() -> list[Retirement]:
-        return await desk.cases.newest()
+    async def list_retirements(request: Asked) -> Response[Sequence[Retirement]]:
+        return await list_of(request, desk.cases.newest, desk.cases.page)
 
     @post("/api/system/gone/{worker:str}/ask", opt=_ASKS)
     async def ask_retirement(request: Asked, worker: FromPath[str]) -> Retirement:

@@ -108,7 +108,7 @@ class RetirementDesk:
 
     async def read(self) -> GonePage:
         """What the list shows."""
-        waiting = {each.worker: each for each in await self.cases.waiting()}
+        waiting = {each.worker: each for each in (await self.cases.waiting()).rows}
         lines = [GoneLine(each, waiting.get(each.worker)) for each in await self._unended.silent()]
         return GonePage(
             tuple(line for line in lines if not line.silent.retired_us),

@@ -10,7 +10,7 @@ from litestar.response import Redirect
 from admin.access import needs, session_of
 from admin.forms import Form, form_of
 from admin.keys.issuing import EXPIRES_DAYS
-from admin.queries import first_of
+from admin.queries import after_of, first_of
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
 from admin.teams.desk import TeamDesk
@@ -122,7 +122,9 @@ def _reading(services: Services, room: TeamRoom) -> list[Any]:
             request,
             "teams/teams.html",
             "teams",
-            lines=await room.reader.page(organisation, state, first_of(request)),
+            lines=await room.reader.page(
+                organisation, state, first_of(request), after=after_of(request)
+            ),
             total=counts.total(),
             states=[(name, counts[name]) for name in STATES],
             state=state,

@@ -98,10 +98,10 @@ class TeamReader:
         return sorted(lines, key=lambda line: (line.state == "archived", line.team.name))
 
     async def page(
-        self, organisation: str, state: str, first: int, limit: int = PAGE_ROWS
+        self, organisation: str, state: str, first: int, limit: int = PAGE_ROWS, after: str = ""
     ) -> Part[TeamLine]:
         """Some of those in a state, or of all where it is empty, in the same order."""
-        part = await self.lists.page(organisation, state, first, limit)
+        part = await self.lists.page(organisation, state, first, limit, after)
         names = [team.name for team in part.rows]
         lines = await self._lines(organisation, part.rows, names)
         return part.of(lines)

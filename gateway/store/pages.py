@@ -1,11 +1,23 @@
-"""Parts of lists: of one that grows at its new end, so that none is skipped, or of one counted."""
+"""Parts of lists: each is sought behind the last row before it, however many rows that is."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Generic, TypeVar
+from urllib.parse import unquote
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, RowMapping, Select, Table, and_, func, or_, select, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Label,
+    RowMapping,
+    Select,
+    Table,
+    and_,
+    func,
+    or_,
+    select,
+    tuple_,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.batches import PageOf
@@ -38,7 +50,10 @@ class Part(Struct, Generic[_Row], frozen=True):
 
 
 class Order(Struct, frozen=True):
-    """By which columns a list is ordered; the last of them makes each row's place its own."""
+    """By which columns a list is ordered; the last of them makes each row's place its own.
+
+    What is no column of the table is labelled, and read along with each row.
+    """
 
     columns: tuple[ColumnElement[Any], ...]
     falling: frozenset[int] = frozenset()
@@ -52,11 +67,16 @@ class Order(Struct, frozen=True):
 
     def key_of(self, row: RowMapping) -> str:
         """Where a row stands, as a pager says it."""
-        return _BETWEEN.join(str(row[str(column.key)]) for column in self.columns)
+        return _BETWEEN.join(_written(str(row[str(column.key)])) for column in self.columns)
+
+    def reading(self, query: Select[Any]) -> Select[Any]:
+        """The query in this order, with all that a row's key is made of."""
+        more = [column for column in self.columns if isinstance(column, Label)]
+        return query.add_columns(*more).order_by(*self.by())
 
     def behind(self, key: str) -> ColumnElement[bool] | None:
         """What stands behind the row of this key, though it may be gone; None for what is none."""
-        said = key.split(_BETWEEN, len(self.columns) - 1)
+        said = [unquote(each) for each in key.split(_BETWEEN)]
         if len(said) != len(self.columns):
             return None
         values: list[Any] = []
@@ -75,27 +95,15 @@ class Order(Struct, frozen=True):
         return or_(*ways)
 
 
+START: Final = (0, "")
+"""The place of a list's first part."""
 _BETWEEN: Final = "~"
 _DIGITS_MAX: Final = 19
 
 
-async def part_of(
-    connection: AsyncConnection,
-    query: Select[Any],
-    first: int,
-    limit: int,
-    made: Callable[[RowMapping], _Row],
-) -> Part[_Row]:
-    """Some rows of an ordered query; a place beyond its end, as after a deed, is in the last part.
-
-    With a limit of 0 only how many there are.
-    """
-    count = await _count(connection, query)
-    if not limit or not count:
-        return Part((), count)
-    first = first if first < count else (count - 1) // limit * limit
-    rows = (await connection.execute(query.limit(limit).offset(first))).mappings()
-    return Part(tuple(made(row) for row in rows), count, first)
+def _written(text: str) -> str:
+    """Without the sign that stands between two parts of a key."""
+    return text.replace("%", "%25").replace(_BETWEEN, "%7E")
 
 
 async def part_behind(
@@ -106,30 +114,36 @@ async def part_behind(
     limit: int,
     made: Callable[[RowMapping], _Row],
 ) -> Part[_Row]:
-    """The same of a list with a hundred thousand rows: those before the part are not read.
+    """Some rows of a query in an order; with a limit of 0 only how many there are.
 
-    `place` is how many come before it, which is only said, and the key of the last of these. Where
-    none is named, or nothing stands behind it any more, the rows before are counted off as ever.
+    `place` is how many come before it, which is only said, and the key of the last of these: of a
+    list with a hundred thousand rows those before the part are not read. Where no key is named, or
+    nothing stands behind it any more, the rows before are counted off; a place beyond the end, as
+    after a deed, is in the last part.
     """
     first, key = place
-    count = await _count(connection, query)
+    count = await count_of(connection, query)
     if not limit or not count:
         return Part((), count)
-    ordered = query.order_by(*order.by()).limit(limit)
+    ordered = order.reading(query)
     behind = order.behind(key) if key else None
     found: Sequence[RowMapping] = ()
     if behind is not None:
-        found = (await connection.execute(ordered.where(behind))).mappings().all()
-        # Rows may have come or gone meanwhile: what is said still adds up.
-        first = max(0, min(first, count - len(found)))
+        asked = await connection.execute(ordered.where(behind).limit(limit + 1))
+        rows = asked.mappings().all()
+        found, is_more = rows[:limit], len(rows) > limit
+        # Rows may have come or gone meanwhile: what is said of the place still leads to the end.
+        left = count - len(found)
+        first = max(0, min(first, left - 1)) if is_more else left
     if not found:
         first = first if first < count else (count - 1) // limit * limit
-        found = (await connection.execute(ordered.offset(first))).mappings().all()
+        found = (await connection.execute(ordered.limit(limit).offset(first))).mappings().all()
     onward = order.key_of(found[-1]) if found else ""
     return Part(tuple(made(row) for row in found), count, first, onward)
 
 
-async def _count(connection: AsyncConnection, query: Select[Any]) -> int:
+async def count_of(connection: AsyncConnection, query: Select[Any]) -> int:
+    """How many rows a query finds."""
     counting = query.with_only_columns(func.count(), maintain_column_froms=True).order_by(None)
     return int((await connection.execute(counting)).scalar_one())
 

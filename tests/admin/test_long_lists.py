@@ -183,7 +183,9 @@ async def read_in_parts(browser: Browser, path: str) -> None:
     whole: list[Any] = msgspec.json.decode(text)
     found: list[Any] = []
     answer, text = await browser.send("GET", f"{path}?from=0")
-    assert answer.headers["link"] == f'<{path}?from=100>; rel="next"'
+    said = answer.headers["link"]
+    assert said.startswith(f"<{path}?from=100&after=")
+    assert said.endswith('>; rel="next"')
     while text:
         found += msgspec.json.decode(text)
         assert answer.headers["x-total-count"] == str(MANY), path
@@ -207,7 +209,8 @@ async def test_the_inbox_counts_all_that_waits_and_shows_a_page_of_it(listener: 
         text = await page(anton, INBOX)
         assert "320 to approve" in text
         assert [word in text for word in ("all 320", "policy 30", "key 30")] == [True] * 3
-        assert (titles(text), onward(text)) == (versions(1, 20), f"{INBOX}?from=20")
+        assert titles(text) == versions(1, 20)
+        assert onward(text).startswith(f"{INBOX}?from=20&after=policies%3A")
         text = await page(anton, f"{INBOX}?from=20")
         assert titles(text) == versions(21, 30) + keys(0, 9)
         text = await page(anton, f"{INBOX}?kind=keys&from=20")

@@ -195,7 +195,7 @@ async def test_what_handlers_read_from_an_address_is_what_the_document_says(
     of_pages = described["get", "/api/organisations/{organisation}/costs/summary"]
     assert set(of_pages) == {"by", "from", "since", "until"}
     limits = described["get", "/api/organisations/{organisation}/limits"]
-    assert set(limits) == {"from", "only", "open", "q"}
+    assert set(limits) == {"after", "from", "only", "open", "q"}
     again = described["get", "/api/system/sinks/{sink}/replay"]
     assert again["since_us"]["schema"] == {"type": "integer", "default": 0, "minimum": 0}
     assert all(each["description"] for found in described.values() for each in found.values())

@@ -9,11 +9,14 @@ from sqlalchemy import BigInteger, ColumnElement, Select, and_, case, cast, func
 from gateway.clock import MINUTE_US, Clock
 from gateway.store.custody.orders import Hold, Reveal
 from gateway.store.engine import Database
-from gateway.store.pages import Part, count_by, part_of
+from gateway.store.pages import Order, Part, count_by, part_behind
 from gateway.store.schema.custody import audit_holds, audit_reveals
 
 
 _R, _H = audit_reveals.c, audit_holds.c
+_NEWEST: Final = Order((_R.asked_us, _R.id), frozenset({0}))
+_OLDEST: Final = Order((_R.asked_us, _R.id))
+_AS_SET: Final = Order((_H.set_us, _H.id))
 _WAITS: Final = and_(_R.approved_by == "", _R.ended_by == "")
 _HOLDS: Final = _H.released_by == ""
 _ASKED: Final = and_(_HOLDS, _H.release_by != "")
@@ -39,15 +42,19 @@ class CustodyLists:
         self._database = database
         self._clock = clock
 
-    async def reveals(self, organisation: str, first: int, limit: int) -> Part[Reveal]:
-        """All of them, the newest first."""
+    async def reveals(
+        self, organisation: str, first: int, limit: int, after: str = ""
+    ) -> Part[Reveal]:
+        """All of them, the newest first; `after` is the key of the last before them."""
         query = select(audit_reveals).where(_R.organisation == organisation)
-        return await self._reveals(query.order_by(_R.asked_us.desc(), _R.id), first, limit)
+        return await self._reveals(query, _NEWEST, (first, after), limit)
 
-    async def waiting_reveals(self, organisation: str, first: int, limit: int) -> Part[Reveal]:
+    async def waiting_reveals(
+        self, organisation: str, first: int, limit: int, after: str = ""
+    ) -> Part[Reveal]:
         """Those that nobody has answered yet, the oldest first."""
         query = select(audit_reveals).where(_R.organisation == organisation, _WAITS)
-        return await self._reveals(query.order_by(_R.asked_us, _R.id), first, limit)
+        return await self._reveals(query, _OLDEST, (first, after), limit)
 
     async def waiting_reveals_by(self, organisation: str) -> Counter[str]:
         """How many of them wait, by who asked."""
@@ -71,29 +78,36 @@ class CustodyLists:
             found = (await connection.execute(query)).one()
         return RevealFigures(*(int(each or 0) for each in found))
 
-    async def holds(self, organisation: str, first: int, limit: int) -> Part[Hold]:
-        """Those in force, the oldest first."""
-        return await self._part_of_holds(organisation, _HOLDS, first, limit)
+    async def holds(self, organisation: str, first: int, limit: int, after: str = "") -> Part[Hold]:
+        """Those in force, the oldest first; `after` is the key of the last before them."""
+        return await self._part_of_holds(organisation, _HOLDS, (first, after), limit)
 
-    async def releases(self, organisation: str, first: int, limit: int) -> Part[Hold]:
+    async def releases(
+        self, organisation: str, first: int, limit: int, after: str = ""
+    ) -> Part[Hold]:
         """Those whose release somebody asks for, the oldest first."""
-        return await self._part_of_holds(organisation, _ASKED, first, limit)
+        return await self._part_of_holds(organisation, _ASKED, (first, after), limit)
 
     async def releases_by(self, organisation: str) -> Counter[str]:
         """How many of them wait, by who asked."""
         return await self._count(_H.release_by, _H.organisation == organisation, _ASKED)
 
-    async def _reveals(self, query: Select[Any], first: int, limit: int) -> Part[Reveal]:
+    async def _reveals(
+        self, query: Select[Any], order: Order, place: tuple[int, str], limit: int
+    ) -> Part[Reveal]:
         async with self._database.reading() as connection:
-            return await part_of(connection, query, first, limit, lambda row: Reveal(**row))
+            return await part_behind(
+                connection, query, order, place, limit, lambda row: Reveal(**row)
+            )
 
     async def _part_of_holds(
-        self, organisation: str, which: ColumnElement[bool], first: int, limit: int
+        self, organisation: str, which: ColumnElement[bool], place: tuple[int, str], limit: int
     ) -> Part[Hold]:
         query = select(audit_holds).where(_H.organisation == organisation, which)
-        ordered = query.order_by(_H.set_us, _H.id)
         async with self._database.reading() as connection:
-            return await part_of(connection, ordered, first, limit, lambda row: Hold(**row))
+            return await part_behind(
+                connection, query, _AS_SET, place, limit, lambda row: Hold(**row)
+            )
 
     async def _count(self, column: ColumnElement[str], *where: ColumnElement[bool]) -> Counter[str]:
         async with self._database.reading() as connection:

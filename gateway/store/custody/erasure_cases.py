@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct, structs
-from sqlalchemy import ColumnElement, Select, func, insert, select, update
+from sqlalchemy import ColumnElement, RowMapping, Select, case, func, insert, select, update
 
 from gateway.actors import same_person
 from gateway.clock import DAY_US, HOUR_US, Clock
@@ -20,7 +20,7 @@ from gateway.store.batching.vendor_copies import VendorCopies, VendorCopy
 from gateway.store.custody.erasure_attempts import ErasureAttempts
 from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.engine import Database
-from gateway.store.pages import Part, count_by, part_of
+from gateway.store.pages import START, Order, Part, count_by, part_behind
 from gateway.store.schema.custody import erasure_cases
 
 
@@ -49,6 +49,11 @@ who it concerns is told at least 48 hours before an erasure (rule 8), and answer
 days (rule 14); the 48 hours are a time to wait, not one to be done in. A contract: a week.
 """
 _C: Final = erasure_cases.c
+_LISTED: Final = Order(
+    (case((_C.state == "open", 0), else_=1).label("is_over"), _C.due_us, _C.id),
+)
+"""Open ones first, the most urgent before the others."""
+_AS_ASKED: Final = Order((_C.asked_us, _C.id))
 _ID_BYTES: Final = 6
 
 
@@ -139,13 +144,16 @@ class ErasureCases:
     async def of(self, organisation: str) -> list[ErasureCase]:
         """All: open ones first, the most urgent before the others."""
         async with self._database.reading() as connection:
-            rows = (await connection.execute(_listed(organisation))).mappings().all()
+            query = _LISTED.reading(_of(organisation))
+            rows = (await connection.execute(query)).mappings().all()
         copies = _by_case(await self._copies.of_organisation(organisation))
-        return [ErasureCase(**row, copies=copies.get(row["id"], ())) for row in rows]
+        return [structs.replace(_case_of(row), copies=copies.get(row["id"], ())) for row in rows]
 
-    async def page(self, organisation: str, first: int, limit: int) -> Part[ErasureCase]:
-        """Some of them."""
-        part = await self._part(_listed(organisation), first, limit)
+    async def page(
+        self, organisation: str, first: int, limit: int, after: str = ""
+    ) -> Part[ErasureCase]:
+        """Some of them; `after` is the key of the last before them."""
+        part = await self._part(_of(organisation), _LISTED, (first, after), limit)
         return part.of(await self._with_copies(part.rows))
 
     async def urgent(self, organisation: str, limit: int) -> tuple[Part[ErasureCase], int]:
@@ -156,7 +164,8 @@ class ErasureCases:
         )
         async with self._database.reading() as connection:
             late_count = int((await connection.execute(late)).scalar_one())
-        return await self._part(_listed(organisation).where(is_open), 0, limit), late_count
+        query = _of(organisation).where(is_open)
+        return await self._part(query, _LISTED, START, limit), late_count
 
     async def dues(self, organisation: str) -> list[int]:
         """When those that are open are due."""
@@ -185,10 +194,12 @@ class ErasureCases:
             raise CustodyRefused("there is no such case")
         return case
 
-    async def asked(self, organisation: str, first: int, limit: int) -> Part[ErasureCase]:
+    async def asked(
+        self, organisation: str, first: int, limit: int, after: str = ""
+    ) -> Part[ErasureCase]:
         """What waits for a second person, the longest waiting first; without vendors' copies."""
         query = select(erasure_cases).where(*_waits(organisation))
-        return await self._part(query.order_by(_C.asked_us, _C.id), first, limit)
+        return await self._part(query, _AS_ASKED, (first, after), limit)
 
     async def asked_by(self, organisation: str) -> Counter[str]:
         """How many of them wait, by who asked."""
@@ -285,9 +296,11 @@ class ErasureCases:
         if not done.rowcount:
             raise CustodyRefused("somebody else decided it meanwhile, or it is being carried out")
 
-    async def _part(self, query: Select[Any], first: int, limit: int) -> Part[ErasureCase]:
+    async def _part(
+        self, query: Select[Any], order: Order, place: tuple[int, str], limit: int
+    ) -> Part[ErasureCase]:
         async with self._database.reading() as connection:
-            return await part_of(connection, query, first, limit, lambda row: ErasureCase(**row))
+            return await part_behind(connection, query, order, place, limit, _case_of)
 
     async def _with_copies(self, cases: Sequence[ErasureCase]) -> list[ErasureCase]:
         copies = _by_case(await self._copies.of_cases([each.id for each in cases]))
@@ -301,10 +314,12 @@ def _by_case(copies: Sequence[VendorCopy]) -> dict[str, tuple[VendorCopy, ...]]:
     return found
 
 
-def _listed(organisation: str) -> Select[Any]:
-    """Open ones first, the most urgent before the others."""
-    query = select(erasure_cases).where(_C.organisation == organisation)
-    return query.order_by(_C.state != "open", _C.due_us, _C.id)
+def _of(organisation: str) -> Select[Any]:
+    return select(erasure_cases).where(_C.organisation == organisation)
+
+
+def _case_of(row: RowMapping) -> ErasureCase:
+    return ErasureCase(**{column.name: row[column.name] for column in _C})
 
 
 def _waits(organisation: str) -> tuple[ColumnElement[bool], ...]:

@@ -16,9 +16,11 @@ from sqlalchemy import (
     ColumnElement,
     ForeignKey,
     Index,
+    RowMapping,
     String,
     Table,
     Text,
+    case,
     insert,
     select,
     update,
@@ -29,6 +31,7 @@ from gateway.clock import Clock
 from gateway.errors import RequestInvalid
 from gateway.obligations import ReportClock, clocks_of
 from gateway.store.engine import Database
+from gateway.store.pages import Order, Part, part_behind
 from gateway.store.schema.tables import metadata
 
 
@@ -62,6 +65,15 @@ incidents = Table(
     Index(None, "organisation", "closed_us"),
 )
 """`until_us` 0 is an incident that goes on; `regimes` are those that held when it was opened."""
+_LISTED: Final = Order(
+    (
+        case((incidents.c.closed_us > 0, 1), else_=0).label("is_closed"),
+        incidents.c.noticed_us,
+        incidents.c.id,
+    ),
+    frozenset({1}),
+)
+"""Open ones first, then the newest."""
 
 incident_reports = Table(
     "incident_reports",
@@ -173,15 +185,23 @@ class IncidentStore:
         self, organisations: Collection[str] | None, *, open_only: bool = False
     ) -> list[Incident]:
         """Open ones first, then the newest; None is every organisation."""
-        columns = incidents.c
-        query = select(incidents).order_by(columns.closed_us > 0, columns.noticed_us.desc())
+        columns, query = incidents.c, _LISTED.reading(select(incidents))
         if organisations is not None:
             query = query.where(columns.organisation.in_(sorted(organisations)))
         if open_only:
             query = query.where(columns.closed_us == 0)
         async with self._database.reading() as connection:
             rows = (await connection.execute(query.limit(SHOWN_MAX))).mappings().all()
-        return [Incident(**row) for row in rows]
+        return [_incident_of(row) for row in rows]
+
+    async def page(
+        self, organisation: str, first: int, limit: int, after: str = ""
+    ) -> Part[Incident]:
+        """Some of all of one, in the same order; `after` is the key of the last before them."""
+        query = select(incidents).where(incidents.c.organisation == organisation)
+        async with self._database.reading() as connection:
+            place = (first, after)
+            return await part_behind(connection, query, _LISTED, place, limit, _incident_of)
 
     async def one(self, organisation: str, incident_id: str) -> Incident | None:
         columns = incidents.c
@@ -260,6 +280,10 @@ class IncidentStore:
         )
         async with self._database.writing() as connection:
             return bool((await connection.execute(changed.values(**values))).rowcount)
+
+
+def _incident_of(row: RowMapping) -> Incident:
+    return Incident(**{column.name: row[column.name] for column in incidents.c})
 
 
 def checked(incident: Incident, now_us: int) -> Incident:

@@ -6,7 +6,7 @@ is also a deed in the audit log; the row here only makes it quick to find.
 
 import secrets
 from collections.abc import Collection
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -17,10 +17,11 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
-    Select,
+    RowMapping,
     String,
     Table,
     Text,
+    case,
     cast,
     func,
     insert,
@@ -32,7 +33,7 @@ from sqlalchemy.exc import IntegrityError
 from gateway.clock import DAY_US, Clock
 from gateway.errors import RequestInvalid
 from gateway.store.engine import Database
-from gateway.store.pages import Part, part_of
+from gateway.store.pages import Order, Part, part_behind
 from gateway.store.schema.tables import metadata
 
 
@@ -82,6 +83,13 @@ review_signatures = Table(
 
 
 _DUE_US: Final = reviews.c.looked_until_us + cast(reviews.c.every_days, BigInteger) * DAY_US
+_LISTED: Final = Order(
+    (
+        case((reviews.c.ended_us.is_not(None), 1), else_=0).label("is_ended"),
+        _DUE_US.label("is_due_us"),
+        reviews.c.id,
+    )
+)
 
 
 class Review(Struct, frozen=True):
@@ -146,14 +154,17 @@ class ReviewStore:
     async def reviews(self, organisation: str) -> list[Review]:
         """All of an organisation: those that are due longest first, ended ones last."""
         async with self._database.reading() as connection:
-            rows = (await connection.execute(_listed(organisation))).mappings()
-            return [Review(**row) for row in rows]
+            query = select(reviews).where(reviews.c.organisation == organisation)
+            rows = (await connection.execute(_LISTED.reading(query))).mappings()
+            return [_review_of(row) for row in rows]
 
-    async def page(self, organisation: str, first: int, limit: int) -> Part[Review]:
-        """Some of them, in the same order."""
+    async def page(
+        self, organisation: str, first: int, limit: int, after: str = ""
+    ) -> Part[Review]:
+        """Some of them, in the same order; `after` is the key of the last before them."""
+        query, place = select(reviews).where(reviews.c.organisation == organisation), (first, after)
         async with self._database.reading() as connection:
-            query = _listed(organisation)
-            return await part_of(connection, query, first, limit, lambda row: Review(**row))
+            return await part_behind(connection, query, _LISTED, place, limit, _review_of)
 
     async def due(self, organisations: Collection[str] | None) -> list[Review]:
         """What is to be signed now, of these organisations or of all; the longest due first."""
@@ -239,10 +250,8 @@ class ReviewStore:
         return [Signature(**row) for row in rows]
 
 
-def _listed(organisation: str) -> Select[Any]:
-    columns = reviews.c
-    query = select(reviews).where(columns.organisation == organisation)
-    return query.order_by(columns.ended_us.is_not(None), _DUE_US, columns.id)
+def _review_of(row: RowMapping) -> Review:
+    return Review(**{name: row[name] for name in Review.__struct_fields__})
 
 
 def checked(review: Review) -> Review:

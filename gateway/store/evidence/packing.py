@@ -9,6 +9,7 @@ import hashlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from msgspec import Struct
 from sqlalchemy import delete, insert, select, update
@@ -24,6 +25,7 @@ from gateway.oversight.deeds import OPERATORS
 from gateway.store.engine import Database
 from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.sink import AuditQuery
+from gateway.store.pages import Order, Part, part_behind
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.schema.custody import evidence_packs
 from policies.document import canonical_json
@@ -162,6 +164,9 @@ async def _counted(
         progress(min(done, total), total)
 
 
+_NEWEST: Final = Order((evidence_packs.c.made_us, evidence_packs.c.id), frozenset({0}))
+
+
 class EvidencePacks:
     """The rows and the files of the packs that were asked for in the control plane."""
 
@@ -183,12 +188,22 @@ class EvidencePacks:
 
     async def packs(self, organisation: str, limit: int = 50) -> list[EvidencePack]:
         """The newest first."""
-        columns = evidence_packs.c
-        query = select(evidence_packs).where(columns.organisation == organisation)
-        query = query.order_by(columns.made_us.desc(), columns.id).limit(limit)
+        query = select(evidence_packs).where(evidence_packs.c.organisation == organisation)
         async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).mappings().all()
+            found = await connection.execute(_NEWEST.reading(query).limit(limit))
+            rows = found.mappings().all()
         return [EvidencePack(**row) for row in rows]
+
+    async def page(
+        self, organisation: str, first: int, limit: int, after: str = ""
+    ) -> Part[EvidencePack]:
+        """Some of all of them, in the same order; `after` is the key of the last before them."""
+        query = select(evidence_packs).where(evidence_packs.c.organisation == organisation)
+        async with self._database.reading() as connection:
+            place = (first, after)
+            return await part_behind(
+                connection, query, _NEWEST, place, limit, lambda row: EvidencePack(**row)
+            )
 
     async def pack(self, organisation: str, pack_id: str) -> EvidencePack | None:
         columns = evidence_packs.c

@@ -21,6 +21,7 @@ from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.store.engine import Database
 from gateway.store.evidence.gone_workers import GONE_AFTER_S
 from gateway.store.evidence.retiring import Retired, retire_within
+from gateway.store.pages import Order, Part, part_behind
 from gateway.store.schema.audit import audit_positions, gone_workers, worker_retirements
 from gateway.store.workers import workers
 
@@ -30,6 +31,8 @@ LISTED_MAX: Final = 100
 _ID_BYTES: Final = 6
 _NAME_CHARS: Final = 200
 _R: Final = worker_retirements.c
+_OLDEST: Final = Order((_R.asked_us, _R.id))
+_NEWEST: Final = Order((_R.asked_us, _R.id), frozenset({0}))
 
 
 class Shown(Struct, frozen=True):
@@ -70,9 +73,14 @@ class Retirements:
         self._database = database
         self._clock = clock
 
-    async def waiting(self) -> list[Retirement]:
-        """The oldest first."""
-        return await self._read(_R.state == "waiting", newest=False)
+    async def waiting(
+        self, first: int = 0, limit: int = LISTED_MAX, after: str = ""
+    ) -> Part[Retirement]:
+        """The oldest first; `after` is the key of the last before them."""
+        query = select(worker_retirements).where(_R.state == "waiting")
+        async with self._database.reading() as connection:
+            place = (first, after)
+            return await part_behind(connection, query, _OLDEST, place, limit, _retirement)
 
     async def waiting_of(self, worker: str) -> Retirement | None:
         found = await self._read(_R.state == "waiting", _R.worker == worker)
@@ -81,6 +89,12 @@ class Retirements:
     async def newest(self) -> list[Retirement]:
         """Whatever became of them, the newest first."""
         return await self._read()
+
+    async def page(self, first: int, limit: int, after: str = "") -> Part[Retirement]:
+        """Some of them, in the same order, also those that are older than any `newest` gives."""
+        query, place = select(worker_retirements), (first, after)
+        async with self._database.reading() as connection:
+            return await part_behind(connection, query, _NEWEST, place, limit, _retirement)
 
     async def of(self, worker: str) -> list[Retirement]:
         """Of one worker, the newest first."""
@@ -174,11 +188,9 @@ class Retirements:
                 " look at it and ask anew"
             )
 
-    async def _read(
-        self, *conditions: ColumnElement[bool], newest: bool = True
-    ) -> list[Retirement]:
-        order = _R.asked_us.desc() if newest else _R.asked_us
-        query = select(worker_retirements).where(*conditions).order_by(order, _R.id)
+    async def _read(self, *conditions: ColumnElement[bool]) -> list[Retirement]:
+        """The newest first."""
+        query = _NEWEST.reading(select(worker_retirements).where(*conditions))
         async with self._database.reading() as connection:
             rows = (await connection.execute(query.limit(LISTED_MAX))).mappings().all()
         return [_retirement(row) for row in rows]

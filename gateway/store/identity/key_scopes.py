@@ -20,7 +20,7 @@ from gateway.clock import Clock
 from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.oversight.key_scope import KeyScope, is_widening, scope_of
 from gateway.store.engine import Database
-from gateway.store.pages import Part, count_by, part_of
+from gateway.store.pages import Order, Part, count_by, part_behind
 from gateway.store.revisions import bump
 from gateway.store.schema.tables import key_proposals, virtual_keys
 
@@ -29,6 +29,8 @@ ProposalState = Literal["waiting", "approved", "declined", "withdrawn", "overtak
 LISTED_MAX: Final = 100
 _ID_BYTES: Final = 6
 _P, _K = key_proposals.c, virtual_keys.c
+_OLDEST: Final = Order((_P.proposed_us, _P.id))
+_NEWEST: Final = Order((_P.proposed_us, _P.id), frozenset({0}))
 _NAME_CHARS: Final = 200
 
 
@@ -60,14 +62,13 @@ class KeyScopes:
         self._clock = clock
 
     async def waiting(
-        self, organisation: str, first: int = 0, limit: int = LISTED_MAX
+        self, organisation: str, first: int = 0, limit: int = LISTED_MAX, after: str = ""
     ) -> Part[KeyProposal]:
-        """Of keys that live, the oldest first."""
-        query = self._query(
-            _P.organisation == organisation, _P.state == "waiting", self._lives()
-        ).order_by(_P.proposed_us, _P.id)
+        """Of keys that live, the oldest first; `after` is the key of the last before them."""
+        query = self._query(_P.organisation == organisation, _P.state == "waiting", self._lives())
         async with self._database.reading() as connection:
-            return await part_of(connection, query, first, limit, _proposal)
+            place = (first, after)
+            return await part_behind(connection, query, _OLDEST, place, limit, _proposal)
 
     async def waiting_by(self, organisation: str) -> Counter[str]:
         """How many of them wait, by who proposed them."""
@@ -85,11 +86,14 @@ class KeyScopes:
         """Whatever became of them, the newest first."""
         return (await self._read(_P.organisation == organisation, newest=True))[:LISTED_MAX]
 
-    async def page(self, organisation: str, first: int, limit: int) -> Part[KeyProposal]:
+    async def page(
+        self, organisation: str, first: int, limit: int, after: str = ""
+    ) -> Part[KeyProposal]:
         """Some of them, in the same order, also those that are older than any `of` gives."""
-        query = self._query(_P.organisation == organisation).order_by(_P.proposed_us.desc(), _P.id)
+        query = self._query(_P.organisation == organisation)
         async with self._database.reading() as connection:
-            return await part_of(connection, query, first, limit, _proposal)
+            place = (first, after)
+            return await part_behind(connection, query, _NEWEST, place, limit, _proposal)
 
     async def of_key(self, organisation: str, key_id: str) -> list[KeyProposal]:
         """Of one key, whatever became of them, the newest first."""

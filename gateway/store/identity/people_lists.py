@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Select, or_, select
 from gateway.oversight.access import EVERYWHERE, ROLE_PERMISSIONS, Permission, Person, allows
 from gateway.store.engine import Database
 from gateway.store.identity.person_rows import grants_of, person_in, person_of
-from gateway.store.pages import Order, Part, part_behind, part_of
+from gateway.store.pages import Order, Part, count_of, part_behind
 from gateway.store.schema.tables import people, role_grants
 
 
@@ -49,8 +49,7 @@ class PeopleLists:
     async def count_in(self, organisation: str) -> int:
         """How many these are in all."""
         async with self._database.reading() as connection:
-            query = _holding([EVERYWHERE, organisation])
-            return (await part_of(connection, query, 0, 0, dict)).count
+            return await count_of(connection, _holding([EVERYWHERE, organisation]))
 
     async def named(self, names: Collection[str]) -> list[Person]:
         """A few people; by name."""

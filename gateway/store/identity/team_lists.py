@@ -10,12 +10,16 @@ from sqlalchemy import ColumnElement, and_, case, exists, func, or_, select
 from gateway.clock import Clock
 from gateway.store.engine import Database
 from gateway.store.identity.teams import Team, members_of, team_of
-from gateway.store.pages import Part, part_of
+from gateway.store.pages import START, Order, Part, part_behind
 from gateway.store.schema.tables import virtual_keys, workspaces
 
 
 STATES: Final = ("active", "unowned", "keyless", "archived")
 _W, _K = workspaces.c, virtual_keys.c
+_BY_NAME: Final = Order((_W.name,))
+_LIVING_FIRST: Final = Order(
+    (case((_W.archived_us.is_not(None), 1), else_=0).label("is_archived"), _W.name)
+)
 
 
 class TeamLists:
@@ -25,14 +29,19 @@ class TeamLists:
         self._database = database
         self._clock = clock
 
-    async def page(self, organisation: str, state: str, first: int, limit: int) -> Part[Team]:
-        """Teams in one of STATES, or all where it is empty: by name, archived ones last."""
+    async def page(
+        self, organisation: str, state: str, first: int, limit: int, after: str = ""
+    ) -> Part[Team]:
+        """Teams in one of STATES, or all where it is empty: by name, archived ones last.
+
+        `after` is the key of the last before them.
+        """
         query = select(workspaces).where(_W.organisation == organisation)
         if state:
             query = query.where(self._state() == state)
-        ordered = query.order_by(_W.archived_us.is_not(None), _W.name)
+        place = (first, after)
         async with self._database.reading() as connection:
-            part = await part_of(connection, ordered, first, limit, team_of)
+            part = await part_behind(connection, query, _LIVING_FIRST, place, limit, team_of)
             belongs = await members_of(connection, organisation, [e.name for e in part.rows])
         rows = (replace(each, members=belongs.get(each.name, ())) for each in part.rows)
         return part.of(rows)
@@ -45,7 +54,7 @@ class TeamLists:
         ]
         query = select(workspaces).where(_W.organisation == organisation, *named)
         async with self._database.reading() as connection:
-            return await part_of(connection, query.order_by(_W.name), 0, limit, team_of)
+            return await part_behind(connection, query, _BY_NAME, START, limit, team_of)
 
     async def states(self, organisation: str) -> Counter[str]:
         """How many teams there are in each of STATES."""

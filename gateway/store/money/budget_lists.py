@@ -1,13 +1,18 @@
 """Limits of one organisation's accounts a page at a time, without reading those of all others."""
 
+from typing import Final
+
 from sqlalchemy import ColumnElement, and_, literal, not_, or_, select
 
 from gateway.clock import Clock
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import budget_of, is_end_user
 from gateway.store.money.slices import Budget, roll
-from gateway.store.pages import Part, part_of
+from gateway.store.pages import Order, Part, part_behind
 from gateway.store.schema.tables import budgets, virtual_keys
+
+
+_BY_ACCOUNT: Final = Order((budgets.c.account, budgets.c.window_kind))
 
 
 class BudgetLists:
@@ -17,17 +22,23 @@ class BudgetLists:
         self._database = database
         self._clock = clock
 
-    async def page(self, organisation: str, first: int, limit: int) -> Part[Budget]:
-        """In their present windows, by account; those of single end users left out."""
+    async def page(
+        self, organisation: str, first: int, limit: int, after: str = ""
+    ) -> Part[Budget]:
+        """In their present windows, by account; those of single end users left out.
+
+        `after` is the key of the last before them.
+        """
         now_us = self._clock.utc_us()
-        query = (
-            select(budgets)
-            .where(_is_of(organisation), not_(is_end_user()))
-            .order_by(budgets.c.account, budgets.c.window_kind)
-        )
+        query = select(budgets).where(_is_of(organisation), not_(is_end_user()))
         async with self._database.reading() as connection:
-            return await part_of(
-                connection, query, first, limit, lambda row: roll(budget_of(row), now_us)
+            return await part_behind(
+                connection,
+                query,
+                _BY_ACCOUNT,
+                (first, after),
+                limit,
+                lambda row: roll(budget_of(row), now_us),
             )
 
 

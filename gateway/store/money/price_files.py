@@ -19,12 +19,15 @@ from gateway.configuration.settings import Settings
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.money.price_file import PriceText, configured_prices
 from gateway.store.engine import Database
+from gateway.store.pages import Order, Part, part_behind
 from gateway.store.schema.prices import price_files, price_orders
 
 
 CONFIGURED: Final = 0
 """The number of what the configuration names."""
 _F, _O = price_files.c, price_orders.c
+_LAST_GIVEN: Final = Order((_F.number,), frozenset({0}))
+_LAST_ORDERED: Final = Order((_O.place,), frozenset({0}))
 _SHOWN: Final = (_F.number, _F.name, _F.digest, _F.added_by, _F.added_us)
 
 
@@ -94,17 +97,34 @@ class PriceFiles:
 
     async def files(self, count_max: int) -> list[PriceFile]:
         """The newest first."""
-        query = select(*_SHOWN).order_by(_F.number.desc()).limit(count_max)
+        return [*(await self.files_page(0, count_max)).rows]
+
+    async def files_page(self, first: int, limit: int, after: str = "") -> Part[PriceFile]:
+        """Some of them, in the same order; `after` is the key of the last before them."""
+        query, place = select(*_SHOWN), (first, after)
         async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).mappings().all()
-        return [PriceFile(**row) for row in rows]
+            return await part_behind(
+                connection, query, _LAST_GIVEN, place, limit, lambda row: PriceFile(**row)
+            )
 
     async def orders(self, count_max: int) -> list[PriceOrder]:
         """The newest first."""
-        query = select(price_orders).order_by(_O.place.desc()).limit(count_max)
+        return [*(await self.orders_page(0, count_max)).rows]
+
+    async def orders_of(self, number: int, count_max: int) -> list[PriceOrder]:
+        """Those of one file, the newest first."""
+        query = _LAST_ORDERED.reading(select(price_orders).where(_O.number == number))
         async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).mappings().all()
+            rows = (await connection.execute(query.limit(count_max))).mappings().all()
         return [PriceOrder(**row) for row in rows]
+
+    async def orders_page(self, first: int, limit: int, after: str = "") -> Part[PriceOrder]:
+        """Some of all, the newest first; `after` is the key of the last before them."""
+        query, place = select(price_orders), (first, after)
+        async with self._database.reading() as connection:
+            return await part_behind(
+                connection, query, _LAST_ORDERED, place, limit, lambda row: PriceOrder(**row)
+            )
 
     async def add(self, name: str, text: str, actor: str) -> int:
         """Keep a file; the number of the one that is there where it is the same to the letter."""

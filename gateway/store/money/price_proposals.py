@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
-from sqlalchemy import select, update
+from sqlalchemy import RowMapping, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.actors import same_person
@@ -17,13 +17,15 @@ from gateway.clock import Clock
 from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.store.engine import Database
 from gateway.store.money.price_files import PriceOrder, insert_first, next_number, put_in_force
-from gateway.store.pages import Part, part_of
+from gateway.store.pages import Order, Part, part_behind
 from gateway.store.schema.prices import price_orders, price_proposals
 
 
 ProposalState = Literal["waiting", "approved", "declined", "withdrawn", "overtaken"]
 LISTED_MAX: Final = 100
 _P: Final = price_proposals.c
+_OLDEST: Final = Order((_P.number,))
+_NEWEST: Final = Order((_P.number,), frozenset({0}))
 
 
 class PriceProposal(Struct, frozen=True):
@@ -54,12 +56,14 @@ class PriceProposals:
         self._database = database
         self._clock = clock
 
-    async def waiting(self) -> list[PriceProposal]:
-        """The oldest first."""
-        query = select(price_proposals).where(_P.state == "waiting").order_by(_P.number)
+    async def waiting(
+        self, first: int = 0, limit: int = LISTED_MAX, after: str = ""
+    ) -> Part[PriceProposal]:
+        """The oldest first; `after` is the key of the last before them."""
+        query = select(price_proposals).where(_P.state == "waiting")
         async with self._database.reading() as connection:
-            rows = (await connection.execute(query.limit(LISTED_MAX))).mappings().all()
-        return [PriceProposal(**row) for row in rows]
+            place = (first, after)
+            return await part_behind(connection, query, _OLDEST, place, limit, _proposal_of)
 
     async def newest(self, count_max: int = LISTED_MAX) -> list[PriceProposal]:
         """All of them, whatever became of them, the newest first."""
@@ -68,11 +72,18 @@ class PriceProposals:
             rows = (await connection.execute(query)).mappings().all()
         return [PriceProposal(**row) for row in rows]
 
-    async def page(self, first: int, limit: int) -> Part[PriceProposal]:
+    async def page(self, first: int, limit: int, after: str = "") -> Part[PriceProposal]:
         """Some of them, in the same order, also those that are older than any `newest` gives."""
-        query = select(price_proposals).order_by(_P.number.desc())
+        query, place = select(price_proposals), (first, after)
         async with self._database.reading() as connection:
-            return await part_of(connection, query, first, limit, lambda row: PriceProposal(**row))
+            return await part_behind(connection, query, _NEWEST, place, limit, _proposal_of)
+
+    async def of_file(self, file: int, count_max: int = LISTED_MAX) -> list[PriceProposal]:
+        """Those of one file, the newest first."""
+        query = _NEWEST.reading(select(price_proposals).where(_P.file == file))
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query.limit(count_max))).mappings().all()
+        return [_proposal_of(row) for row in rows]
 
     async def proposers(self, places: Collection[int]) -> dict[int, str]:
         """Who proposed what became the orders at these places."""
@@ -165,6 +176,10 @@ class PriceProposals:
             )
             await _end(connection, after)
         return after
+
+
+def _proposal_of(row: RowMapping) -> PriceProposal:
+    return PriceProposal(**row)
 
 
 async def _read(connection: AsyncConnection, number: int) -> PriceProposal | None:

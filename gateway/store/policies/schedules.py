@@ -19,7 +19,7 @@ from gateway.errors import RequestInvalid
 from gateway.rollout.seen import UNSEEN, Seen, require_canary, require_live, require_waiting
 from gateway.rollout.versions import PolicyEvent
 from gateway.store.engine import Database
-from gateway.store.pages import Part, part_of
+from gateway.store.pages import Order, Part, part_behind
 from gateway.store.revisions import bump
 from gateway.store.schema.policies import policy_events, policy_schedules, policy_versions
 
@@ -31,7 +31,7 @@ AHEAD_US_MAX: Final = 366 * 86_400_000_000
 LATE_US: Final = 60_000_000
 """From here on it is said by how much something came late."""
 _S = policy_schedules.c
-_IN_ORDER: Final = (_S.at_us, _S.created_us, _S.number, _S.id)
+_IN_ORDER: Final = Order((_S.at_us, _S.created_us, _S.number, _S.id))
 _V = policy_versions.c
 _READY: Final = ("approved", "shadow", "canary")
 
@@ -160,11 +160,11 @@ class ScheduleTable:
         async with self._database.reading() as connection:
             return await _rows(connection, _S.level == level if level is not None else _S.id != "")
 
-    async def page(self, level: str, first: int, limit: int) -> Part[Schedule]:
-        """Some of a level, in the same order."""
-        query = select(policy_schedules).where(_S.level == level).order_by(*_IN_ORDER)
+    async def page(self, level: str, first: int, limit: int, after: str = "") -> Part[Schedule]:
+        """Some of a level, in the same order; `after` is the key of the last before them."""
+        query, place = select(policy_schedules).where(_S.level == level), (first, after)
         async with self._database.reading() as connection:
-            return await part_of(connection, query, first, limit, _schedule_of)
+            return await part_behind(connection, query, _IN_ORDER, place, limit, _schedule_of)
 
     async def open(self, since_us: int) -> list[Schedule]:
         """What waits, and the last of each version if it was refused since then.
@@ -254,7 +254,7 @@ def _waiting(level: str, number: int) -> Any:
 
 
 async def _rows(connection: AsyncConnection, condition: Any) -> list[Schedule]:
-    query = select(policy_schedules).where(condition).order_by(*_IN_ORDER)
+    query = select(policy_schedules).where(condition).order_by(*_IN_ORDER.by())
     return [_schedule_of(row) for row in (await connection.execute(query)).mappings()]
 
 

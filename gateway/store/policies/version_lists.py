@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, RowMapping, Select, func, or_, select
 from gateway.configuration.guarding import GuardRules
 from gateway.rollout.versions import INSTALLATION, PolicyEvent, PolicyVersion, State
 from gateway.store.engine import Database
-from gateway.store.pages import Part, part_of
+from gateway.store.pages import START, Order, Part, part_behind
 from gateway.store.schema.policies import policy_events, policy_versions
 
 
@@ -26,6 +26,10 @@ WENT_LIVE: Final = ("publish", "roll_back", "retire")
 ACTS: Final = (*WENT_LIVE, "canary", "shadow", "stop", "withdraw")
 """All that changes what acts at it."""
 _V, _E = policy_versions.c, policy_events.c
+_OLDEST: Final = Order((_V.created_us, _V.level, _V.number))
+_NEWEST: Final = Order((_V.number,), frozenset({0}))
+_IN_ORDER: Final = Order((_E.place,))
+_BACKWARD: Final = Order((_E.place,), frozenset({0}))
 
 
 class Pending(Struct, frozen=True):
@@ -41,15 +45,17 @@ class VersionLists:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def waiting(self, organisation: str, first: int, limit: int) -> Part[PolicyVersion]:
+    async def waiting(
+        self, organisation: str, first: int, limit: int, after: str = ""
+    ) -> Part[PolicyVersion]:
         """Versions that nobody has approved or rejected, of all levels over its requests.
 
-        The oldest first.
+        The oldest first; `after` is the key of the last before them.
         """
         query = select(policy_versions).where(_V.state == "draft", _governs(organisation))
-        ordered = query.order_by(_V.created_us, _V.level, _V.number)
         async with self._database.reading() as connection:
-            return await part_of(connection, ordered, first, limit, version_of)
+            place = (first, after)
+            return await part_behind(connection, query, _OLDEST, place, limit, version_of)
 
     async def waiting_by(self, organisation: str) -> list[tuple[str, str, int]]:
         """How many of them wait at which level, by whom: level, author, number."""
@@ -105,11 +111,13 @@ class VersionLists:
             found[row["level"]] = Pending((*before.newest, version_of(row)), before.count)
         return found
 
-    async def page(self, level: str, first: int, limit: int) -> Part[PolicyVersion]:
-        """Of one level, the newest first."""
-        query = select(policy_versions).where(_V.level == level).order_by(_V.number.desc())
+    async def page(
+        self, level: str, first: int, limit: int, after: str = ""
+    ) -> Part[PolicyVersion]:
+        """Of one level, the newest first; `after` is the key of the last before them."""
+        query, place = select(policy_versions).where(_V.level == level), (first, after)
         async with self._database.reading() as connection:
-            return await part_of(connection, query, first, limit, version_of)
+            return await part_behind(connection, query, _NEWEST, place, limit, version_of)
 
     async def lived(self, level: str, limit: int) -> list[int]:
         """Numbers of the newest that are or were live."""
@@ -140,15 +148,17 @@ class VersionLists:
 
     async def events(self, level: str, limit: int) -> Part[PolicyEvent]:
         """What was done on a level last, the newest first."""
-        query = select(policy_events).where(_E.level == level).order_by(_E.place.desc())
+        query = select(policy_events).where(_E.level == level)
         async with self._database.reading() as connection:
-            return await part_of(connection, query, 0, limit, event_of)
+            return await part_behind(connection, query, _BACKWARD, START, limit, event_of)
 
-    async def history(self, level: str, first: int, limit: int) -> Part[PolicyEvent]:
-        """Some of what was done on a level, in order."""
-        query = select(policy_events).where(_E.level == level).order_by(_E.place)
+    async def history(
+        self, level: str, first: int, limit: int, after: str = ""
+    ) -> Part[PolicyEvent]:
+        """Some of what was done on a level, in order; `after` is the key of the last before."""
+        query, place = select(policy_events).where(_E.level == level), (first, after)
         async with self._database.reading() as connection:
-            return await part_of(connection, query, first, limit, event_of)
+            return await part_behind(connection, query, _IN_ORDER, place, limit, event_of)
 
     async def acts(
         self, level: str, actions: Sequence[str], until_us: int | None = None

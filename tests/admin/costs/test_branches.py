@@ -3,6 +3,7 @@
 import re
 from html import unescape
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -91,6 +92,8 @@ async def test_a_small_tree_is_shown_whole_and_a_large_one_by_what_is_opened(
     assert (first["count"], first["following"]) == (120, 100)
     second = await tree(admin, "?open=proj:acme/lab/p1&from=100")
     assert second["following"] == 0
+    by_key = await tree(admin, f"?open=proj:acme/lab/p1&from=1&after={quote(first['onward'])}")
+    assert by_key == second, "where it stands its key says, not how many come before"
     keys = [each for each in accounts(first) + accounts(second) if each.startswith("key:")]
     assert len(keys) == len(set(keys)) == 120
     assert accounts(first).index("proj:acme/lab/p2") > accounts(first).index(keys[99])

@@ -89,7 +89,7 @@ async def test_a_file_waits_once_and_is_ended_once(desk: Desk) -> None:
     again = await desk.propose(1)
     await desk.proposals.end(again, "petra", "", "withdrawn")
     assert await desk.states() == {number: "declined", again: "withdrawn"}
-    assert await desk.proposals.waiting() == []
+    assert (await desk.proposals.waiting()).rows == ()
     assert await desk.files.standing() == NEVER
 
 
