@@ -2,20 +2,35 @@
 
 A session that ended, or a deed that wants a fresh proof, must not cost what somebody wrote. The
 form comes back in the page that asks for the proof, and after it in one that asks whether to go on.
+A file of text goes along as text; one that cannot is named, to be chosen again where it was chosen.
 """
 
+import re
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from litestar import Request
 from litestar.connection import ASGIConnection
+from litestar.enums import RequestEncodingType
 from msgspec import Struct
 
 
 FORM: Final = "application/x-www-form-urlencoded"
 PREFIX: Final = "carried."
 PATH: Final = "carried-path"
+PAGE: Final = "carried-page"
+LOST: Final = "carried-lost"
+FILE_NAME: Final = ".name"
+FILE_TEXT: Final = ".text"
+"""Behind the name of a field for a file: what the file is called, and what is in it."""
+CARRIED_BYTES_MAX: Final = 1_500_000
+"""Of fields as a form sends them: what goes along with another form stays below its own limit."""
 FIELDS_MAX: Final = 500
+_DISPOSITION: Final = re.compile(
+    r'(?im)^content-disposition: form-data; name="(?P<name>[^"]*)"'
+    r'(?:; filename="(?P<file>[^"]*)")?\s*$'
+)
+"""As browsers write it, with quotes and line ends within it escaped."""
 
 
 class Draft(Struct, frozen=True):
@@ -23,18 +38,74 @@ class Draft(Struct, frozen=True):
 
     path: str
     fields: tuple[tuple[str, str], ...] = ()
+    lost: tuple[str, ...] = ()
+    """Names of files that could not be kept: without them it is not sent."""
+    page: str = ""
+    """Where they are chosen again."""
 
     def hidden(self) -> list[tuple[str, str]]:
         """As fields of another form."""
-        return [(PATH, self.path), *((f"{PREFIX}{name}", value) for name, value in self.fields)]
+        lost = [(LOST, name) for name in self.lost]
+        lost += [(PAGE, self.page)] if lost else []
+        fields = ((f"{PREFIX}{name}", value) for name, value in self.fields)
+        return [(PATH, self.path), *lost, *fields]
 
 
 async def draft_of(request: Request[Any, Any, Any]) -> Draft | None:
     """The form that a request sends; None where it sends none."""
+    if request.content_type[0] == RequestEncodingType.MULTI_PART:
+        return _draft_with_files(request, await request.body())
     if request.headers.get("content-type", "").partition(";")[0] != FORM:
         return None
     fields = _fields(await request.body())
     return None if fields is None else Draft(_asked_for(request), fields)
+
+
+def _draft_with_files(request: Request[Any, Any, Any], body: bytes) -> Draft | None:
+    fields: list[tuple[str, str]] = []
+    lost: list[str] = []
+    boundary = request.content_type[1].get("boundary", "")
+    for name, file, content in parts_of(body, boundary):
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:
+            text = None
+        more = [(name, text or "")]
+        if file is not None:
+            more = [(name + FILE_NAME, file), (name + FILE_TEXT, text or "")]
+        if text is not None and len(urlencode(fields + more)) <= CARRIED_BYTES_MAX:
+            fields += more
+        else:
+            lost.append(file or name)
+    if not fields and not lost:
+        return None
+    page = back_to(request) if lost else ""
+    return Draft(_asked_for(request), tuple(fields), tuple(lost), page)
+
+
+def parts_of(body: bytes, boundary: str) -> list[tuple[str, str | None, bytes]]:
+    """What a form with files sends: of each field its name, its file's or None, and its content.
+
+    A field for a file with none in it is left out, and all is where it is not as browsers send it.
+    """
+    mark = b"\r\n--" + boundary.encode()
+    pieces = (b"\r\n" + body).split(mark, FIELDS_MAX + 1)
+    if not boundary or not pieces[-1].startswith(b"--"):
+        return []
+    found = []
+    for piece in pieces[1:-1]:
+        head, _, content = piece.partition(b"\r\n\r\n")
+        said = _DISPOSITION.search(head.decode(errors="replace"))
+        if said is None or not piece.startswith(b"\r\n"):
+            return []
+        name, file = said["name"], said["file"]
+        if file != "":
+            found.append((_unescaped(name), None if file is None else _unescaped(file), content))
+    return found
+
+
+def _unescaped(name: str) -> str:
+    return name.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
 
 
 def carried_in(body: bytes) -> Draft | None:
@@ -44,7 +115,9 @@ def carried_in(body: bytes) -> Draft | None:
     if not is_own_path(path):
         return None
     kept = [(name[len(PREFIX) :], value) for name, value in fields if name.startswith(PREFIX)]
-    return Draft(path, tuple(kept))
+    lost = tuple(value for name, value in fields if name == LOST)
+    page = next((value for name, value in fields if name == PAGE), "")
+    return Draft(path, tuple(kept), lost, page if is_own_path(page) else "/")
 
 
 def is_own_path(path: str) -> bool:

@@ -125,7 +125,7 @@ def _typed_in(request: Request[Any, Any, Any]) -> list[tuple[str, str]]:
     draft = draft_in(request)
     fields = draft.fields if draft else ()
     return [
-        (name.replace("_", " "), value)
+        (name.replace("_", " ").replace(".", " "), value)
         for name, value in fields
         if value.strip() and name != "once"
     ]

@@ -14,6 +14,7 @@ from msgspec import Struct
 from admin.access import needs
 from admin.bodies import body_of
 from admin.forms import form_of
+from admin.interrupted import FILE_NAME, FILE_TEXT
 from admin.models.price_diff import PriceDiff, Used, compare
 from admin.queries import after_of, first_of
 from admin.services import Services
@@ -224,6 +225,10 @@ async def given(request: Asked) -> tuple[str, str]:
     if request.content_type[0] != RequestEncodingType.MULTI_PART:
         # Other fields are cut: here what is cut would be another file, or none.
         form = await form_of(request, PRICE_FILE_BYTES_MAX + 1)
+        if picked_name := form.text(f"file{FILE_NAME}"):
+            # It waited for a proof, in fields whose line ends a browser writes its own way.
+            text = form.raw(f"file{FILE_TEXT}").replace("\r\n", "\n")
+            return picked_name[:NAME_CHARS_MAX], text
         return form.text("name")[:NAME_CHARS_MAX] or GIVEN, form.raw("text")
     fields = await request.form()
     picked, pasted = fields.get("file"), fields.get("text", "")

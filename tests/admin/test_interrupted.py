@@ -4,8 +4,11 @@ import re
 from html import unescape
 
 import pytest
+from hypothesis import given as whatever
+from hypothesis import strategies as st
 from sqlalchemy import delete
 
+from admin.interrupted import parts_of
 from gateway.oversight.access import Grant
 from gateway.store.identity.people import PeopleStore
 from gateway.store.schema.tables import admin_sessions
@@ -115,3 +118,93 @@ async def test_what_was_typed_is_shown_to_who_may_not_send_it_any_more(
             api = path.replace("/o/acme/new-team", "/api/organisations/acme/teams")
             answer, page = await ann.send("POST", api, body="{}")
             assert (answer.status, answer.content_type) == (status, "application/json")
+
+
+PRICES = '[models.house]\r\nnote = "ünïcode & <b>"\r\n'
+
+
+def of_prices(name: str = "", content: bytes = b"", text: str = "") -> tuple[str, str]:
+    """The form of the page of prices as a browser sends it: a body and its type."""
+    mark = "gatewrightformboundary"
+    parts = [
+        ('name="file"; filename="' + name + '"', "application/toml", content.decode()),
+        ('name="text"', "", text),
+    ]
+    body = ""
+    for said, kind, value in parts:
+        of_kind = f"Content-Type: {kind}\r\n" if kind else ""
+        body += f"--{mark}\r\nContent-Disposition: form-data; {said}\r\n{of_kind}\r\n{value}\r\n"
+    return f"{body}--{mark}--\r\n", f"multipart/form-data; boundary={mark}"
+
+
+@pytest.mark.parametrize("pasted", [True, False])
+async def test_a_file_that_was_picked_or_pasted_comes_back_after_the_session_ended(
+    listener: Listener, browser: Browser, pasted: bool
+) -> None:
+    await person(listener, "ann", "platform_admin")
+    given = of_prices(text=PRICES) if pasted else of_prices("mine.toml", PRICES.encode())
+    answer, page = await browser.send(
+        "POST", "/models/prices", body=given[0], content_type=given[1]
+    )
+    assert (answer.status, "Your session has ended" in page) == (401, True)
+    hidden = re.findall(r'type="hidden" name="(carried[^"]+)" value="([^"]*)"', page)
+    kept = {name: unescape(value) for name, value in hidden}
+    proof = {"name": "ann", "password": PASSWORD}
+    answer, page = await browser.send("POST", "/sign-in", kept | proof)
+    assert (answer.status, "Send it now" in page) == (200, True)
+    hidden = re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', page)
+    (action,) = re.findall(r'action="(/models/prices\?csrf=[^"]+)"', page)
+    form = {name: unescape(value) for name, value in hidden}
+    answer, page = await browser.send("POST", action, form, x_gatewright_csrf="")
+    # What is wrong with it is said of the whole of it, under its own name.
+    assert ("the file" if pasted else "mine.toml") in page
+    assert "nothing in it" not in page
+    assert PRICES.strip() in unescape(page).replace("\n", "\r\n").replace("\r\r", "\r")
+
+
+async def test_a_file_that_cannot_be_kept_is_named_with_what_to_do(
+    listener: Listener, browser: Browser
+) -> None:
+    await person(listener, "ann", "platform_admin")
+    body, kind = of_prices("prices.toml", b"#" * 1_600_000, text="typed beside it")
+    sent_from = {"referer": f"{listener.url}/models/prices?with=shipped"}
+    answer, page = await browser.send(
+        "POST", "/models/prices", None, body, content_type=kind, **sent_from
+    )
+    assert (answer.status, "<strong>prices.toml</strong> did not come along" in page) == (
+        401,
+        True,
+    )
+    hidden = re.findall(r'type="hidden" name="(carried[^"]+)" value="([^"]*)"', page)
+    kept = {name: unescape(value) for name, value in hidden}
+    proof = {"name": "ann", "password": PASSWORD}
+    answer, page = await browser.send("POST", "/sign-in", kept | proof)
+    assert (answer.status, "did not come along" in page) == (200, True)
+    assert ("Send it now" in page, "typed beside it" in page) == (False, True)
+    assert 'href="/models/prices"' in page
+    await end_sessions(listener)
+    for broken in (body[:99], body.replace("form-data", "else"), "x"):
+        answer, _ = await browser.send("POST", "/models/prices", body=broken, content_type=kind)
+        assert answer.status == 303, "there is nothing in it to keep: it is a sign-in as ever"
+
+
+NAMES = st.text(st.characters(exclude_characters="%", exclude_categories=["Cs"]), max_size=9)
+CONTENTS = st.binary().filter(lambda content: b"--mark" not in content)
+
+
+@whatever(st.lists(st.tuples(NAMES, st.none() | NAMES, CONTENTS)))
+def test_parts_of_a_form_are_read_as_a_browser_writes_them(
+    sent: list[tuple[str, str | None, bytes]],
+) -> None:
+    body = b""
+    for name, file, content in sent:
+        said = f'Content-Disposition: form-data; name="{escaped(name)}"'
+        said += f'; filename="{escaped(file)}"' if file is not None else ""
+        body += f"--mark\r\n{said}\r\n\r\n".encode() + content + b"\r\n"
+    body += b"--mark--\r\n"
+    assert parts_of(body, "mark") == [each for each in sent if each[1] != ""]
+    assert parts_of(body[:-6], "mark") == parts_of(body, "") == []
+
+
+def escaped(name: str) -> str:
+    return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
