@@ -25,8 +25,9 @@ from litestar import Request
 from markupsafe import Markup
 from msgspec import Struct
 
-from gateway.clock import DAY_US, SECOND_US
+from gateway.clock import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from gateway.configuration.sections import CurrencySettings
+from gateway.obligations import Unit
 
 
 COOKIE: Final = "gatewright_view"
@@ -132,6 +133,18 @@ class Preferences(Struct, frozen=True):
             # Weeks and months are too coarse for what is due by law: a month is 26 days to Babel.
             return format_unit(days, "duration-day", locale=_locale(self.locale))
         return format_timedelta(duration_us // SECOND_US, locale=_locale(self.locale))
+
+    def left(self, duration_us: int, unit: Unit = "hours") -> str:
+        """How much of a time to do something is left, or is over, in the unit that it is given in.
+
+        Never more than there is; the last two of a unit are said in the next smaller one.
+        """
+        sizes = [("day", DAY_US), ("hour", HOUR_US), ("minute", MINUTE_US), ("second", SECOND_US)]
+        for name, length_us in sizes if unit == "days" else sizes[1:]:
+            count = duration_us // length_us
+            if count >= 2 or name == "second":  # noqa: PLR2004 - more than one of them
+                return format_unit(count, f"duration-{name}", locale=_locale(self.locale))
+        raise AssertionError("seconds count everything")
 
 
 def _at(utc_us: int) -> datetime:

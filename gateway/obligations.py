@@ -29,6 +29,9 @@ TITLES: Final[Mapping[Regime, str]] = {
 }
 
 
+Unit = Literal["hours", "days"]
+
+
 class ReportClock(Struct, frozen=True):
     """A report that an incident may make due."""
 
@@ -39,6 +42,8 @@ class ReportClock(Struct, frozen=True):
     """After it was noticed; 0 is without delay, for which the rule gives no hours."""
     source: str
     to_be_confirmed: str = ""
+    unit: Unit = "hours"
+    """In which the rule counts it: what is left of 72 hours is said in hours, and not in days."""
 
 
 CLOCKS: Final = (

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from admin.compliance.duties import DUTIES, PLACES, Duty
-from admin.compliance.judging import Known, Prices, Standing, standing_of
+from admin.compliance.judging import Due, Known, Prices, Standing, standing_of
 from admin.compliance.office import Office
 from admin.services import Services
 from gateway.actors import same_person
@@ -217,13 +217,13 @@ class ChecklistRoom:
         return 0, ""
 
 
-def _due(standing: Sequence[tuple[Incident, Sequence[Running]]]) -> dict[str, list[int]]:
+def _due(standing: Sequence[tuple[Incident, Sequence[Running]]]) -> dict[str, list[Due]]:
     """Reports that were not made, by rule: when each is due."""
-    found: dict[str, list[int]] = {}
+    found: dict[str, list[Due]] = {}
     for _, running in standing:
         for each in running:
             if not each.is_stopped:
-                found.setdefault(each.clock.regime, []).append(each.due_us)
+                found.setdefault(each.clock.regime, []).append(Due(each.due_us, each.clock.unit))
     return found
 
 

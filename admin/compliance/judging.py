@@ -8,6 +8,7 @@ from msgspec import Struct
 from admin.compliance.duties import ORGANISATIONAL
 from admin.preferences import Preferences
 from gateway.clock import DAY_US, HOUR_US
+from gateway.obligations import Unit
 
 
 Prices = Literal["configured", "alone", "approved"]
@@ -27,6 +28,13 @@ class Standing(Struct, frozen=True):
 
     state: State
     said: str
+
+
+class Due(Struct, frozen=True):
+    """When a report is due, 0 for at once, and the unit in which its rule counts."""
+
+    due_us: int
+    unit: Unit = "hours"
 
 
 class Known(Struct, frozen=True):
@@ -51,8 +59,8 @@ class Known(Struct, frozen=True):
     cases: Sequence[int]
     """When open erasure cases are due."""
     done_cases: int
-    reports: Mapping[str, Sequence[int]]
-    """Reports of open incidents that were not made, by regime: when they are due, 0 for at once."""
+    reports: Mapping[str, Sequence[Due]]
+    """Reports of open incidents that were not made, by regime."""
     incidents: int
     reviews: Sequence[str]
     """States of reviews that go on."""
@@ -153,14 +161,16 @@ def _erasures(known: Known) -> Standing:
 
 def _reports(regime: str, known: Known) -> Standing:
     due = known.reports.get(regime, ())
-    late = sum(each < known.now_us for each in due)
+    late = sum(each.due_us < known.now_us for each in due)
     if late:
         return Standing("open", f"{_many(late, 'report')} due now or overdue.")
     if due:
-        hours = (min(due) - known.now_us) // HOUR_US
-        return Standing(
-            "look", f"{_many(len(due), 'report')} to be made, in {_many(hours, 'hour')}."
-        )
+        first = min(due, key=lambda each: each.due_us)
+        # As the incident's own page says it: in the unit that the rule counts in.
+        soon = Preferences().left(first.due_us - known.now_us, first.unit)
+        if len(due) == 1:
+            return Standing("look", f"1 report to be made, in {soon}.")
+        return Standing("look", f"{len(due):,} reports to be made, the first in {soon}.")
     return Standing("met", "No incident waits for this report.")
 
 

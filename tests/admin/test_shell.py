@@ -138,6 +138,25 @@ def test_an_amount_has_the_digits_of_its_size_and_the_grouping_of_its_reader() -
     assert indian.money(12_345_678_900) == "₹12,34,567.89"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "in_hours", "in_days"),
+    [
+        (30 * 86_400, "720 hours", "30 days"),
+        (72 * 3_600, "72 hours", "3 days"),
+        (48 * 3_600 - 1, "47 hours", "47 hours"),
+        (2 * 3_600 - 1, "119 minutes", "119 minutes"),
+        (119, "119 seconds", "119 seconds"),
+        (0, "0 seconds", "0 seconds"),
+    ],
+)
+def test_what_is_left_of_a_deadline_is_counted_in_its_own_unit(
+    seconds: int, in_hours: str, in_days: str
+) -> None:
+    left_us = seconds * 1_000_000
+    assert (Preferences().left(left_us), Preferences().left(left_us, "days")) == (in_hours, in_days)
+    assert Preferences(locale="de_DE").left(72 * 3_600_000_000) == "72 Stunden"
+
+
 async def test_a_form_outlives_the_end_of_its_session(listener: Listener, browser: Browser) -> None:
     await browser.sign_in()
     form = {"locale": "en_IN", "zone": "Europe/Zurich", "currency": "USD", "theme": "dark"}

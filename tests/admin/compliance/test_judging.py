@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from admin.compliance.duties import DUTIES, ORGANISATIONAL, PLACES
-from admin.compliance.judging import CHECKS, Known, standing_of
+from admin.compliance.judging import CHECKS, Due, Known, standing_of
 from gateway.clock import DAY_US, HOUR_US
 from gateway.obligations import CLOCKS, REGIMES
 
@@ -131,13 +131,20 @@ def test_a_check_says_what_is_wrong_in_numbers(
 
 def test_a_report_counts_for_its_own_rule_only() -> None:
     known = msgspec.structs.replace(
-        GOOD, reports={"gdpr": (NOW_US + 5 * HOUR_US,), "cert-in": (0, NOW_US - 1)}
+        GOOD,
+        reports={"gdpr": (Due(NOW_US + 71 * HOUR_US),), "cert-in": (Due(0), Due(NOW_US - 1))},
     )
 
-    assert standing_of("reports", "gdpr", known).said == "1 report to be made, in 5 hours."
+    assert standing_of("reports", "gdpr", known).said == "1 report to be made, in 71 hours."
     assert standing_of("reports", "cert-in", known).said == "2 reports due now or overdue."
-    barely = msgspec.structs.replace(GOOD, reports={"gdpr": (NOW_US, NOW_US + HOUR_US)})
-    assert standing_of("reports", "gdpr", barely).said == "2 reports to be made, in 0 hours."
+    for dues, said in (
+        ((NOW_US + HOUR_US - 1, NOW_US + 5 * HOUR_US), "2 reports to be made, the first in 59 min"),
+        ((NOW_US, NOW_US + HOUR_US), "2 reports to be made, the first in 0 seconds."),
+    ):
+        barely = msgspec.structs.replace(GOOD, reports={"gdpr": tuple(map(Due, dues))})
+        assert standing_of("reports", "gdpr", barely).said.startswith(said)
+    in_days = msgspec.structs.replace(GOOD, reports={"gdpr": (Due(NOW_US + 9 * DAY_US, "days"),)})
+    assert standing_of("reports", "gdpr", in_days).said == "1 report to be made, in 9 days."
     assert standing_of("reports", "dpdp", known).state == "met"
 
 
