@@ -126,7 +126,7 @@ class LineEnd(Struct, frozen=True):
 
 
 class EndedLine(Struct, frozen=True):
-    """A line with its end; None where it was never sent, and its state says why."""
+    """A line with its end; None where it has none, and its state says why."""
 
     number: int
     custom_id: str
@@ -134,6 +134,8 @@ class EndedLine(Struct, frozen=True):
     end: LineEnd | None
     is_damaged: bool = False
     """Whether it has an end that cannot be opened any more."""
+    was_tried: bool = False
+    """Whether it had been handed on: a vendor may have had it, and no answer came."""
 
     def __repr__(self) -> str:
         return f"EndedLine({self.number}, {self.state})"

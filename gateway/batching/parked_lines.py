@@ -21,6 +21,7 @@ from gateway.batching.parking import (
 )
 from gateway.batching.remnants import Remnants, Said, loss_of
 from gateway.batching.steps import check_until
+from gateway.batching.unanswered import UNWANTED
 from gateway.clock import Clock
 from gateway.errors import (
     AuditUnavailable,
@@ -199,7 +200,9 @@ class ParkedLines:
         if isinstance(said, GatewrightError):
             if record is None:
                 await self._undelivered(passage, ticket, said)
-            return self._clock.utc_us(), failures
+            # What no vendor was handed, because its batch was over by then, was not tried.
+            was_tried = said is not UNWANTED or bool(at.vendor_id)
+            return self._clock.utc_us(), failures if was_tried else line.failures
         try:
             end = await self._journeys.deliver(passage, ticket, said, record)
         except AuditUnavailable:

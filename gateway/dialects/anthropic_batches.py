@@ -16,8 +16,10 @@ from gateway.errors import RequestInvalid
 
 
 ENDPOINT: Final = "/v1/messages"
-STOPPED: Final = "The key that made this batch is not valid any more; the request was not sent."
-LOST: Final = "The gateway cannot read all that it kept of this batch; the request was not sent."
+STOPPED: Final = "The key that made this batch is not valid any more"
+LOST: Final = "The gateway cannot read all that it kept of this batch"
+NOT_SENT: Final = "the request was not sent."
+UNANSWERED: Final = "the request had been tried, a vendor may have had it, and no answer came."
 _HEAD = re.compile(rb'\s*\{\s*"requests"\s*:\s*(?=\[)')
 _TAIL = re.compile(rb"\]\s*\}\s*\Z")
 _CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -139,8 +141,10 @@ def _result(batch: Batch, line: EndedLine) -> dict[str, Any]:
     if line.is_damaged:
         return _UNREADABLE
     if line.end is None:
-        why = _LOST if batch.stopped == DAMAGED else _STOPPED
-        return why if line.state == "errored" else {"type": line.state}
+        if line.state != "errored":
+            return {"type": line.state}
+        kind, over = _LOST if batch.stopped == DAMAGED else _STOPPED
+        return _errored(kind, f"{over}; {UNANSWERED if line.was_tried else NOT_SENT}")
     if line.state == "succeeded":
         return {"type": "succeeded", "message": msgspec.Raw(line.end.body)}
     return {"type": "errored", "error": msgspec.Raw(line.end.body)}
@@ -151,8 +155,8 @@ def _errored(kind: str, message: str) -> dict[str, Any]:
     return {"type": "errored", "error": error}
 
 
-_STOPPED: Final = _errored("authentication_error", STOPPED)
-_LOST: Final = _errored("api_error", LOST)
+_STOPPED: Final = ("authentication_error", STOPPED)
+_LOST: Final = ("api_error", LOST)
 _UNREADABLE: Final = _errored("api_error", UNREADABLE)
 
 

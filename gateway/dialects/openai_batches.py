@@ -30,12 +30,14 @@ COMPLETION_WINDOW: Final = "24h"
 METHOD: Final = "POST"
 METADATA_MAX, METADATA_KEY_MAX, METADATA_VALUE_MAX = 16, 64, 512
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-STOPPED: Final = "The key that made this batch is not valid any more; the line was not sent."
-LOST: Final = "The gateway cannot read all that it kept of this batch; the line was not sent."
+STOPPED: Final = "The key that made this batch is not valid any more"
+LOST: Final = "The gateway cannot read all that it kept of this batch"
 UNSENT: Final[Mapping[str, tuple[str, str]]] = {
-    "expired": ("batch_expired", "The line was not sent within the batch's window."),
-    "canceled": ("batch_cancelled", "The line was not sent before the batch was cancelled."),
+    "expired": ("batch_expired", "The batch's window is over"),
+    "canceled": ("batch_cancelled", "The batch was cancelled"),
 }
+NOT_SENT: Final = "the line was not sent."
+UNANSWERED: Final = "the line had been tried, a vendor may have had it, and no answer came."
 DAMAGED_BATCH: Final = Flaw(DAMAGED, "The gateway cannot read all that it kept of this batch.")
 EXPIRY_S_MIN, EXPIRY_S_MAX = 3600, 2_592_000
 
@@ -212,12 +214,12 @@ def result_line(batch: Batch, line: EndedLine) -> bytes:
 
 
 def unsent(batch: Batch, line: EndedLine) -> dict[str, str]:
-    """Why a line was never sent, or what became of its end."""
+    """Why a line has no answer, or what became of its end."""
     if line.is_damaged:
         return {"code": GatewrightError.code, "message": UNREADABLE}
     why = LOST if batch.stopped == DAMAGED else STOPPED
-    code, message = UNSENT.get(line.state, (batch.stopped or "internal_error", why))
-    return {"code": code, "message": message}
+    code, over = UNSENT.get(line.state, (batch.stopped or "internal_error", why))
+    return {"code": code, "message": f"{over}; {UNANSWERED if line.was_tried else NOT_SENT}"}
 
 
 def _flaw_object(flaw: Flaw) -> dict[str, Any]:

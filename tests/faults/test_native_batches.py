@@ -323,6 +323,32 @@ async def test_a_vendor_that_refuses_a_parcel_gets_its_lines_one_by_one(
     assert len(live_calls(upstreams)) == 3
 
 
+@pytest.mark.parametrize("is_handed", [True, False])
+async def test_a_revoked_keys_lines_say_whether_a_vendor_had_them(
+    tmp_path: Path,
+    database_url: str,
+    upstreams: Upstreams,
+    monkeypatch: pytest.MonkeyPatch,
+    is_handed: bool,
+) -> None:
+    monkeypatch.setattr("gateway.batching.parcel_journeys.WAITS_MAX", 1_000)
+    vendor = upstreams.openai.batches
+    vendor.faults = ParcelFaults(is_slow=True) if is_handed else ParcelFaults(submit_status=429)
+    async with running(tmp_path, database_url, upstreams) as (gateway, key):
+        async with speaking(gateway.url, key) as client:
+            batch = await make(client, asking(3))
+            while not (vendor.looks if is_handed else upstreams.openai.calls):
+                await asyncio.sleep(0.02)
+            await gateway.revoke_key(key)
+        async with speaking(gateway.url, await gateway.issue_key()) as client:
+            found = await all_results(client, await ended(client, batch))
+    assert {wire["error"]["code"] for wire in found.values()} == {"invalid_api_key"}
+    said = {wire["error"]["message"] for wire in found.values()}
+    over = "The key that made this batch is not valid any more; the line"
+    tried = f"{over} had been tried, a vendor may have had it, and no answer came."
+    assert said == {tried if is_handed else f"{over} was not sent."}
+
+
 async def test_a_cancelled_batch_is_cancelled_at_its_vendor_too(
     tmp_path: Path, database_url: str, upstreams: Upstreams
 ) -> None:

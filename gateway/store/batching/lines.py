@@ -255,7 +255,10 @@ class LineStore:
         columns = batch_lines.c
         while True:
             query = (
-                select(columns.number, columns.state, columns.sealed_id, columns.sealed_end)
+                select(
+                    *(columns.number, columns.state, columns.failures),
+                    *(columns.sealed_id, columns.sealed_end),
+                )
                 .where(columns.batch_id == batch.batch_id, columns.number > last)
                 .order_by(columns.number)
                 .limit(READ_AT_ONCE)
@@ -326,7 +329,7 @@ def opened_line(row: Any, key: ContentKey) -> Line:
 def _ended_line(row: Any, key: ContentKey) -> EndedLine:
     name = (key.opened(row.sealed_id, "id", row.number) or b"").decode()
     if not row.sealed_end:
-        return EndedLine(row.number, name, row.state, None)
+        return EndedLine(row.number, name, row.state, None, was_tried=row.failures > 0)
     raw = key.opened(row.sealed_end, "end", row.number)
     try:
         return EndedLine(row.number, name, row.state, _END.decode(raw or b""))

@@ -12,7 +12,8 @@ from gateway.batches import DAMAGED, Batch, Ending, LineCounts, LineEnd, Told
 from gateway.batching import chores
 from gateway.batching.chores import BatchChores, split_lines
 from gateway.configuration.settings import Limits
-from gateway.dialects.anthropic_batches import LOST, message_result_line
+from gateway.dialects.anthropic_batches import LOST, NOT_SENT, message_result_line
+from gateway.dialects.openai_batches import result_line
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.batching.files import kept_files
@@ -184,7 +185,10 @@ async def test_results_say_of_lines_that_were_not_sent_that_their_batch_was_dama
     assert key is not None
     (group,) = [group async for group in worker.lines.ended(found, key)]
     told = msgspec.json.decode(message_result_line(found, group[0]))
-    assert told["result"]["error"]["error"] == {"type": "api_error", "message": LOST}
+    assert told["result"]["error"]["error"] == {
+        "type": "api_error",
+        "message": f"{LOST}; {NOT_SENT}",
+    }
 
 
 ENDINGS: list[tuple[Ending, str, str]] = [
@@ -226,7 +230,28 @@ async def test_answers_go_into_one_file_and_what_failed_or_was_not_sent_into_ano
     assert [line["custom_id"] for line in files[1]] == ["b", "d"]
     assert files[1][0]["response"]["status_code"] == 400
     assert files[1][1]["error"]["code"] == code
+    assert files[1][1]["error"]["message"].endswith("; the line was not sent.")
     assert await kept(worker, batch) == []
+
+
+@pytest.mark.parametrize("kind", ["file", "messages"])
+async def test_of_a_line_that_was_tried_nothing_says_that_it_was_not_sent(
+    worker: Worker, kind: str
+) -> None:
+    batch = await made(worker, [wire("a")], kind=kind)
+    await worker.check(batch)
+    key = await worker.batches.content_key(batch)
+    assert key is not None
+    (claim,) = await worker.lines.claim(batch, key, worker.holder, 1)
+    await worker.lines.put_back(claim, worker.clock.utc_us(), failures=1)
+    assert await worker.batches.wind_up(batch.batch_id, "completed", "unauthenticated")
+    found = await seen(worker, batch)
+    await worker.lines.give_up(batch.batch_id, "errored")
+    (group,) = [group async for group in worker.lines.ended(found, key)]
+    told = (message_result_line if kind == "messages" else result_line)(found, group[0]).decode()
+    assert "is not valid any more; the " in told
+    assert "had been tried, a vendor may have had it, and no answer came." in told
+    assert "not sent" not in told
 
 
 @pytest.mark.parametrize(("keep_s", "kept_us"), [(0, KEEP_US), (10**9, KEEP_US), (60, 60_000_000)])
