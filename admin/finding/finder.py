@@ -4,11 +4,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import quote
 
-from admin.finding.receipts import request_of
+from admin.finding.receipts import ReceiptReader
 from admin.finding.ways import WAYS_MAX, Asked, Way, actions_for, request_way, ways_of
 from admin.policy_room.places import place_named
 from admin.services import Services
 from gateway.oversight.access import Permission, Person, allows
+from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.identity.key_lists import KeyLists, KeySearch
 from gateway.store.identity.team_lists import TeamLists
 from gateway.store.policies.documents import PolicyStore
@@ -30,7 +31,11 @@ class Finder:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._segments = services.settings.path(services.settings.audit.directory)
+        self._receipts = ReceiptReader(
+            services.settings.path(services.settings.audit.directory),
+            services.records,
+            DatabaseAuditTrees(services.database),
+        )
         self._teams = TeamLists(services.database, services.clock)
         self._lists = KeyLists(services.database, services.clock)
         self._policies = PolicyStore(services.database, services.clock)
@@ -55,7 +60,7 @@ class Finder:
         return found[:WAYS_MAX]
 
     async def _receipt(self, question: Asked, organisation: str) -> list[Way]:
-        request_id = await request_of(self._segments, question.text, organisation)
+        request_id = await self._receipts.request_of(question.text, organisation)
         if request_id is None:
             return []
         href = f"/o/{organisation}/traffic/{quote(request_id, safe='')}"

@@ -183,6 +183,16 @@ class DatabaseAuditSink:
             rows = (await connection.execute(query)).mappings().all()
         return (await self._records_of(rows))[0] if rows else None
 
+    async def named_at(self, place: Place) -> tuple[str, int, str] | None:
+        """Organisation, number and request of the record at a place; no bytes of it are read."""
+        columns = audit_records.c
+        query = select(columns.organisation, columns.sequence, columns.request_id).where(
+            tuple_(columns.worker, columns.segment, columns.offset_bytes) == place
+        )
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).first()
+        return (row.organisation, int(row.sequence), row.request_id) if row else None
+
     async def numbered(self, organisation: str, sequences: Sequence[int]) -> list[SequencedRecord]:
         """Records of one organisation by their numbers, in any order; those that are there."""
         columns = audit_records.c

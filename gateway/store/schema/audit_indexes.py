@@ -39,6 +39,8 @@ _SEARCHES = (
     ("about", ("about", "utc_us"), "about <> ''"),
     ("batch", ("organisation", "batch", "stage", "sequence"), "batch <> ''"),
     ("deeds", ("organisation", "action", "utc_us", "sequence", "about"), "action <> ''"),
+    # Of a receipt: not unique here, where only what a worker's position passed is inserted.
+    ("place", ("worker", "segment", "offset_bytes"), ""),
 )
 
 INDEXES = tuple(

@@ -8,7 +8,9 @@ from msgspec import Struct, json, structs
 
 from admin.access import needs
 from admin.finding.ways import ACTIONS, LENGTH_MAX, asked, ways_of
+from gateway.audit.projector import Projector
 from gateway.oversight.access import Role
+from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.teams import TeamStore
 from tests.admin import seeding
 from tests.admin.chromium import window
@@ -83,8 +85,31 @@ async def test_a_request_is_found_by_its_receipt_in_its_own_organisation(
         receipt = str(await log.append(record))
         other = str(await log.append(structs.replace(record, organisation="other")))
 
+    await _is_found(browser, receipt, record.request_id, other)
+
+
+@ON_BOTH
+async def test_a_receipt_of_another_machine_is_found_in_the_database(
+    listener: Listener, browser: Browser, key_id: str
+) -> None:
+    """Its segments are not here, and never were; the tree says which record it is."""
+    await _sign_in(listener, browser, "platform_admin")
+    (record,) = seeding.requests(listener, key_id, 1)
+    directory = listener.folder / "another-machine"
+    async with listener.database() as database, running(directory, "w7") as log:
+        for number in range(5):
+            await log.append(structs.replace(record, request_id=f"req_before_{number}"))
+        receipt = str(await log.append(record))
+        other = str(await log.append(structs.replace(record, organisation="other")))
+        await Projector(directory, DatabaseAuditSink(database)).catch_up()
+
+    await _is_found(browser, receipt, record.request_id, other)
+
+
+async def _is_found(browser: Browser, receipt: str, request_id: str, other: str) -> None:
+    """By its receipt, and by none that is another log's or does not hold."""
     (way,) = await _found(browser, receipt)
-    assert way.href == f"/o/acme/traffic/{record.request_id}"
+    assert way.href == f"/o/acme/traffic/{request_id}"
     stem, _, digest = receipt.rpartition(".")
     for wrong in (
         other,
