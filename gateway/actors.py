@@ -1,7 +1,8 @@
 """Who acts, by the name that stands in records, and which two names count as two people. Pure.
 
 Three kinds of names act: people of the control plane, users of the machine (`os:NAME`), and the
-admin token, which is a way in that belongs to no person.
+admin token, which is a way in that belongs to no person. Who types a command may say another name
+beside it (`NAME, typed by os:USER`), which makes nobody a second person.
 """
 
 from typing import Final
@@ -11,6 +12,8 @@ TOKENS_NAME: Final = "admin-token"
 """Whoever signs in with the token of the settings; no name of anybody's."""
 OF_MACHINE: Final = "os:"
 """Before the name of whoever typed a command: no person's name holds a colon."""
+_TYPED: Final = ", typed by "
+ACTOR_CHARS_MAX: Final = 200
 NOBODYS: Final = (
     "Two people are needed for this, and the admin token is nobody's: it neither asks nor agrees, "
     "and neither does whom it let in. Sign in as a person whom another person, or the operator "
@@ -23,10 +26,30 @@ def same_person(one: str, other: str) -> bool:
 
     Names are compared without case and blanks, so that `Ann` does not approve `ann `. A user of the
     machine counts as the person of the same name: who proposed something in the pages does not
-    approve it from a shell. Anybody may hold the admin token: it counts as everybody.
+    approve it from a shell. A name that is typed counts as the user who types it, and as the person
+    of that name too. Anybody may hold the admin token: it counts as everybody.
     """
-    names = _name_of(one), _name_of(other)
-    return TOKENS_NAME in names or names[0] == names[1]
+    first, second = _names_of(one), _names_of(other)
+    return TOKENS_NAME in first | second or bool(first & second)
+
+
+def typed_by(name: str, user: str) -> str:
+    """Who acts, where a user of the machine (`os:USER`) types a name of their choice."""
+    if _name_of(name) == _name_of(user):
+        return user
+    by = f"{_TYPED}{user}"
+    return f"{name.strip()[: ACTOR_CHARS_MAX - len(by)]}{by}"
+
+
+def is_typed(actor: str) -> bool:
+    """Whether somebody at the command line said this name."""
+    return f"{_TYPED}{OF_MACHINE}" in actor
+
+
+def _names_of(actor: str) -> set[str]:
+    """Of a typed name that of the user comes last: whatever was typed cannot hide it."""
+    name, is_said, user = actor.rpartition(f"{_TYPED}{OF_MACHINE}")
+    return {_name_of(name), _name_of(user)} if is_said else {_name_of(actor)}
 
 
 def _name_of(actor: str) -> str:

@@ -12,9 +12,10 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+import click
 import msgspec
 
-from gateway.actors import OF_MACHINE
+from gateway.actors import OF_MACHINE, typed_by
 from gateway.audit.device import AuditLimits
 from gateway.audit.keys import KeyWrapper
 from gateway.audit.writer import SegmentedAuditLog
@@ -62,6 +63,13 @@ def actor() -> str:
         return f"{OF_MACHINE}{pwd.getpwuid(number).pw_name}"
     except KeyError:
         return f"{OF_MACHINE}{number}"
+
+
+def typed_name(_: click.Context, __: click.Parameter, name: str) -> str:
+    """Who acts, where a command asks for a name: whoever types it stands beside it."""
+    if not name.strip():
+        raise click.BadParameter("somebody does this")
+    return typed_by(name, actor())
 
 
 @asynccontextmanager

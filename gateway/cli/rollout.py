@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from gateway.cli.deeds import former_policy, recorded
+from gateway.cli.deeds import former_policy, recorded, typed_name
+from gateway.routing.board import TargetBoard
 from gateway.cli.known import say_if_nobodys
 from gateway.cli.options import LEVEL, Refused, Within, asynchronous, config_option, read_text
 from gateway.clock import SystemClock
@@ -41,7 +42,13 @@ level_option = click.option(
     default="",
     help="`org:NAME`, `ws:ORG/NAME` or `proj:ORG/WS/NAME`; default: the installation.",
 )
-by_option = click.option("--by", "actor", required=True, help="Who does this.")
+by_option = click.option(
+    "--by",
+    "actor",
+    required=True,
+    callback=typed_name,
+    help="Who does this; kept beside the user of the machine who types it.",
+)
 reason_option = click.option("--reason", default="", help="Why; kept in the history.")
 _NUMBER = click.IntRange(1, 2**31 - 1)
 number_argument = click.argument("number", type=_NUMBER)

@@ -18,7 +18,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.actors import NOBODYS, TOKENS_NAME, same_person
+from gateway.actors import NOBODYS, TOKENS_NAME, is_typed, same_person
 from gateway.configuration.guarding import GuardRules
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.types import Principal
@@ -129,6 +129,13 @@ def former_of(history: Iterable[PolicyEvent]) -> int:
     return lives[-2] if len(lives) > 1 else 0
 
 
+OTHER_PERSON: Final = "A policy is approved by somebody else than its author."
+OTHER_USER: Final = (
+    f"{OTHER_PERSON} At the command line that is another user of the machine, whatever name --by "
+    "says; in the admin pages it is whoever is signed in."
+)
+
+
 def step(version: PolicyVersion, action: Action, actor: str) -> State:
     """The state after an action.
 
@@ -140,10 +147,9 @@ def step(version: PolicyVersion, action: Action, actor: str) -> State:
     if version.state not in sources:
         raise RequestInvalid(f"version {version.number} is {version.state}: it cannot {action}")
     if action == "approve" and same_person(actor, version.author):
-        of_token = version.author == TOKENS_NAME
-        raise Forbidden(
-            NOBODYS if of_token else "A policy is approved by somebody else than its author."
-        )
+        if version.author == TOKENS_NAME:
+            raise Forbidden(NOBODYS)
+        raise Forbidden(OTHER_USER if is_typed(actor) else OTHER_PERSON)
     return state
 
 

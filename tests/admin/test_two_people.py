@@ -7,7 +7,7 @@ import pytest
 
 from admin.access import BY_PEOPLE
 from admin.protection import SAFE_METHODS
-from gateway.actors import NOBODYS, TOKENS_NAME, same_person
+from gateway.actors import ACTOR_CHARS_MAX, NOBODYS, TOKENS_NAME, same_person, typed_by
 from gateway.errors import Forbidden
 from gateway.oversight.access import (
     APPROVING,
@@ -151,6 +151,14 @@ def test_what_the_token_asked_for_before_nobody_agrees_to() -> None:
     assert same_person(TOKENS_NAME, "ann")
     assert same_person("os:ann", f" {TOKENS_NAME.upper()}")
     assert not same_person("ann", "anton")
+    assert typed_by("ann", "os:ann") == typed_by(" OS:Ann ", "os:ann") == "os:ann"
+    for typed in ("bob", "x, typed by os:bob", "z" * 300):
+        said = typed_by(typed, "os:ann")
+        assert len(said) <= ACTOR_CHARS_MAX
+        for same in ("ann", "os:Ann", typed_by("carl", "os:ann"), TOKENS_NAME):
+            assert same_person(said, same), (typed, same)
+        assert not same_person(said, typed_by("carl", "os:dora"))
+    assert same_person(typed_by("bob", "os:ann"), "bob"), "by their own word"
     version = PolicyVersion("", 1, "d" * 64, "draft", TOKENS_NAME, 0)
     with pytest.raises(Forbidden, match="admin token"):
         step(version, "approve", "anton")

@@ -48,6 +48,10 @@ class Operator:
         assert isinstance(code, int)
         return _checked(Ended(code, output, errors))
 
+    def becomes(self, user: str) -> None:
+        """Another user of the machine types what follows."""
+        self._monkeypatch.setattr("gateway.cli.deeds.actor", lambda: f"os:{user}")
+
     def config(self, *arguments: str | Path) -> Ended:
         """Run a command on this operator's configuration."""
         return self.types(*arguments, "--config", self.config_file)

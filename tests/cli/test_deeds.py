@@ -315,16 +315,29 @@ def test_the_steps_of_a_policy_are_on_record_with_the_versions_they_met(
     file = operator.folder / "closed.toml"
     file.write_text('name = "closed"\nversion = 1\n')
     assert operator.config("policy", "draft", file, "--by", "ann").status == 0
-    for step, who in (("approve", "bob"), ("publish", "bob")):
+    for name in ("bob", "ANN", "x, typed by os:bob", "y" * 300):
+        refused = operator.config("policy", "approve", "1", "--by", name)
+        assert (refused.status, "another user of the machine" in refused.errors) == (2, True)
+    assert operator.config("policy", "publish", "1", "--by", " ").status == 2
+    before = len(deeds(operator))
+    operator.becomes("robert")
+    for step, who in (("approve", "bob"), ("publish", "robert")):
         assert operator.config("policy", step, "1", "--by", who).status == 0, step
+    history = operator.config("policy", "history").output.splitlines()
+    user = deeds(operator)[0]["actor"]
+    assert [json.loads(each)["actor"] for each in history] == [
+        *(f"ann, typed by {user}", "bob, typed by os:robert", "os:robert"),
+    ]
 
-    found = deeds(operator)
+    every = deeds(operator)
+    found = [every[0], *every[before:]]
 
     assert [each["action"] for each in found] == [
         *("policy.drafted", "policy.approve", "policy.publish"),
     ]
     assert json.loads(found[1]["before"]) == [[1, "draft"]]
-    assert json.loads(found[2]["after"])["actor"] == "bob"
+    assert json.loads(found[1]["after"])["actor"] == "bob, typed by os:robert"
+    assert [each["actor"] for each in found] == [user, "os:robert", "os:robert"]
 
 
 @pytest.fixture
@@ -340,6 +353,7 @@ def test_a_version_is_left_to_a_time_with_its_zone_and_called_off_again(
     file = operator.folder / "closed.toml"
     file.write_text('name = "closed"\nversion = 1\n')
     operator.config("policy", "draft", file, "--by", "ann")
+    operator.becomes("bob")
     operator.config("policy", "approve", "1", "--by", "bob")
     when = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)
     here = when.astimezone(timezone(timedelta(hours=5, minutes=30))).isoformat()
@@ -377,6 +391,7 @@ def test_wider_limits_of_a_canary_are_approved_only_by_who_says_so(operator: Ope
     assert json.loads(drafted.last_line)["guard"]["cost_ratio"] == 9
     operator.config(*draft)
     assert "no limit" in operator.config("policy", "diff", "1", "2").output
+    operator.becomes("bob")
 
     refused = operator.config("policy", "approve", "1", "--by", "bob")
     assert (refused.status, "2 times → 9 times" in refused.errors) == (2, True)

@@ -100,6 +100,9 @@ class Desk:
         self.key = ""
 
     async def types(self, *words: str | Path) -> Ended:
+        if "--by" in words:
+            # Each has an account of their own at the machine: one user is one person.
+            self.operator.becomes(f"u-{words[words.index('--by') + 1]}".lower())
         more = ("--config", self.gateway.config_file)
         return await asyncio.to_thread(self.operator.types, "policy", *words, *more)
 
