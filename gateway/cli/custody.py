@@ -22,7 +22,7 @@ from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.oversight.deeds import OPERATORS
 from gateway.secrets.credentials import master_key, pepper
-from gateway.store.custody.orders import Custody, CustodyChanged, CustodyRefused, is_known
+from gateway.store.custody.orders import Custody, CustodyChanged, CustodyRefused, is_known, CustodyReader
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.recovery import projector_for
 from gateway.store.evidence.second_rows import SecondContents
@@ -38,12 +38,13 @@ organisation_option = click.option("--organisation", required=True)
 @asynccontextmanager
 async def opened_custody(settings: Settings) -> AsyncIterator[tuple[Custody, Database]]:
     """Custody with segments of the command line's own, for the length of one command."""
-    async with _kept(settings) as database, opened_log(settings) as log:
+    async with kept(settings) as database, opened_log(settings) as log:
         yield Custody(database, log, SystemClock()), database
 
 
 @asynccontextmanager
-async def _kept(settings: Settings) -> AsyncIterator[Database]:
+async def kept(settings: Settings) -> AsyncIterator[Database]:
+    """The database alone: whoever only reads of it needs no key, and writes no log."""
     database = open_database(settings.database_url)
     try:
         await require_newest_schema(database)
@@ -122,8 +123,8 @@ async def hold_release(config_file: Path, hold_id: str, asked_by: str) -> None:
 @asynchronous
 async def hold_list(config_file: Path) -> None:
     """Print the holds in force as JSON lines."""
-    async with opened_custody(load_settings(config_file)) as (custody, _):
-        found = await custody.holds()
+    async with kept(load_settings(config_file)) as database:
+        found = await CustodyReader(database).holds()
     for each in found:
         click.echo(msgspec.json.encode(each).decode())
 
@@ -191,7 +192,7 @@ async def reveal_show(config_file: Path, reveal_id: str) -> None:
     """Print the records of an approved reveal with their content, as JSON lines."""
     settings = load_settings(config_file)
     directory = settings.path(settings.audit.directory)
-    async with _kept(settings) as database:
+    async with kept(settings) as database:
         # The log is let go before anything is printed: other commands do not wait for who reads.
         async with opened_log(settings) as log:
             custody = Custody(database, log, SystemClock())
@@ -221,8 +222,8 @@ async def reveal_show(config_file: Path, reveal_id: str) -> None:
 @asynchronous
 async def reveal_report(config_file: Path) -> None:
     """Print reveals asked for or approved in the last seven days, as JSON lines: who, why, used."""
-    async with opened_custody(load_settings(config_file)) as (custody, _):
-        found = await custody.reveals(SystemClock().utc_us() - WEEK_US)
+    async with kept(load_settings(config_file)) as database:
+        found = await CustodyReader(database).reveals(SystemClock().utc_us() - WEEK_US)
     for each in found:
         click.echo(msgspec.json.encode(each).decode())
 

@@ -22,13 +22,13 @@ from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
+from gateway.secrets.credentials import master_key
 from gateway.errors import StartupRefused
-from gateway.identity import Peppers
 from gateway.oversight.deeds import Deeds
 from gateway.secrets.credentials import master_key, pepper
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.numbered_places import require_what_was_numbered
-from gateway.store.identity.keys import KeyStore
+from gateway.store.identity.keys import KeyReader
 from gateway.store.identity.people import PeopleStore
 from gateway.store.identity.teams import TeamStore
 from gateway.store.money.leases import LeaseTable
@@ -37,7 +37,7 @@ from gateway.store.policies.documents import PolicyStore
 from gateway.store.pool_drains import DrainTable
 from gateway.store.right_keys import require_right_master
 from gateway.store.schema.version import require_newest_schema
-from gateway.store.sealed_secrets import SealedSecretTable
+from gateway.store.sealed_secrets import SealedSecretNames
 
 
 RECORDING: set[str] = set()
@@ -188,10 +188,9 @@ async def _before(settings: Settings, former: Former | None, ordered: Ordered) -
         await database.close()
 
 
-async def former_key(settings: Settings, database: Database, ordered: Ordered) -> object:
+async def former_key(_: Settings, database: Database, ordered: Ordered) -> object:
     """A key without its digests."""
-    peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
-    for record in await KeyStore(database, peppers, SystemClock()).keys():
+    for record in await KeyReader(database).keys():
         if record.key_id == ordered["key_id"]:
             principal = record.principal
             return {
@@ -253,10 +252,9 @@ async def former_team(_: Settings, database: Database, ordered: Ordered) -> obje
     return {"title": team.title, "owner": team.owner, "archived": team.archived_us is not None}
 
 
-async def former_secret(settings: Settings, database: Database, ordered: Ordered) -> object:
+async def former_secret(_: Settings, database: Database, ordered: Ordered) -> object:
     """A secret's version."""
-    table = SealedSecretTable(database, master_key(settings), SystemClock())
-    for secret in await table.listed():
+    for secret in await SealedSecretNames(database).listed():
         if secret.name == ordered["name"]:
             return msgspec.to_builtins(secret)
     return None

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import structs
 
 from gateway.cli.custody import (
+    kept,
     opened_custody,
     organisation_option,
     require_known,
@@ -25,7 +26,7 @@ from gateway.configuration.settings import Settings
 from gateway.secrets.credentials import master_key
 from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.custody.erasing import Erasures
-from gateway.store.custody.erasure_cases import LAWS, ErasureCase
+from gateway.store.custody.erasure_cases import LAWS, ErasureCase, ErasureCaseReader
 from gateway.store.custody.kept_holdings import Holdings
 from gateway.store.engine import open_database
 from gateway.store.evidence.integration import Integration
@@ -101,8 +102,10 @@ def erasure() -> None:
 @asynchronous
 async def erasure_list(config_file: Path, organisation: str) -> None:
     """Print an organisation's cases as JSON lines, the most urgent first, without certificates."""
-    async with opened_erasures(load_settings(config_file), organisation) as erasures:
-        for each in await erasures.cases.of(organisation):
+    settings = load_settings(config_file)
+    async with kept(settings) as database:
+        await require_known(settings, database, organisation)
+        for each in await ErasureCaseReader(database, SystemClock()).of(organisation):
             shown = structs.replace(each, certificate="")
             click.echo(msgspec.json.encode(shown).decode())
 

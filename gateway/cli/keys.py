@@ -23,8 +23,8 @@ from gateway.errors import ChangedMeanwhile, GatewrightError
 from gateway.identity import Peppers, key_id_for, new_key_id
 from gateway.oversight.key_scope import check_labels, check_models
 from gateway.secrets.credentials import pepper
-from gateway.store.engine import open_database
-from gateway.store.identity.keys import KeyStore, NewKey, Place, secrets_mark
+from gateway.store.engine import open_database, Database
+from gateway.store.identity.keys import KeyStore, NewKey, Place, secrets_mark, KeyReader
 from gateway.store.identity.names import visible
 from gateway.store.right_keys import require_right_pepper
 from gateway.store.schema.version import require_newest_schema
@@ -48,19 +48,23 @@ class _Mark(click.ParamType[str]):
 
 
 @asynccontextmanager
-async def opened_keys(
-    settings: Settings, organisation: str | None = None
-) -> AsyncIterator[KeyStore]:
-    """The key store of a configuration, for the length of one command about an organisation."""
+async def _reading(settings: Settings) -> AsyncIterator[Database]:
+    """The database alone: whoever only reads of it needs no pepper."""
     database = open_database(settings.database_url)
-    peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
     try:
         await require_newest_schema(database)
-        await require_right_pepper(settings, database, SystemClock())
-        await require_organisation(database, organisation)
-        yield KeyStore(database, peppers, SystemClock())
+        yield database
     finally:
         await database.close()
+
+
+@asynccontextmanager
+async def opened_keys(settings: Settings) -> AsyncIterator[KeyStore]:
+    """The key store of a configuration, for the length of one command."""
+    peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
+    async with _reading(settings) as database:
+        await require_right_pepper(settings, database, SystemClock())
+        yield KeyStore(database, peppers, SystemClock())
 
 
 @click.group(cls=Commands)
@@ -156,8 +160,9 @@ async def issue(
 async def list_keys(config_file: Path, organisation: str | None) -> None:
     """List keys as JSON lines; never a secret."""
     now_us = SystemClock().utc_us()
-    async with opened_keys(load_settings(config_file), organisation) as store:
-        for record in await store.keys(organisation):
+    async with _reading(load_settings(config_file)) as database:
+        await require_organisation(database, organisation)
+        for record in await KeyReader(database).keys(organisation):
             principal = record.principal
             line = {
                 "key_id": record.key_id,

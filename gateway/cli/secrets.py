@@ -15,21 +15,29 @@ from gateway.cli.options import asynchronous, config_option, read_secret
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.secrets.credentials import master_key
-from gateway.store.engine import open_database
+from gateway.store.engine import open_database, Database
+from gateway.configuration.settings import Settings
 from gateway.store.right_keys import require_right_master
 from gateway.store.schema.version import require_newest_schema
-from gateway.store.sealed_secrets import SealedSecretTable
+from gateway.store.sealed_secrets import SealedSecretNames, SealedSecretTable
 
 
 @asynccontextmanager
 async def opened_secrets(config_file: Path) -> AsyncIterator[SealedSecretTable]:
     """The sealed secrets of a configuration, for the length of one command."""
     settings = load_settings(config_file)
+    async with _reading(settings) as database:
+        await require_right_master(settings, database, SystemClock())
+        yield SealedSecretTable(database, master_key(settings), SystemClock())
+
+
+@asynccontextmanager
+async def _reading(settings: Settings) -> AsyncIterator[Database]:
+    """The database alone: whoever only reads names of it needs no master key."""
     database = open_database(settings.database_url)
     try:
         await require_newest_schema(database)
-        await require_right_master(settings, database, SystemClock())
-        yield SealedSecretTable(database, master_key(settings), SystemClock())
+        yield database
     finally:
         await database.close()
 
@@ -61,8 +69,8 @@ async def set_secret(config_file: Path, name: str) -> None:
 @asynchronous
 async def list_secrets(config_file: Path) -> None:
     """List names, versions, when each was set and by whom, as JSON lines."""
-    async with opened_secrets(config_file) as table:
-        for secret in await table.listed():
+    async with _reading(load_settings(config_file)) as database:
+        for secret in await SealedSecretNames(database).listed():
             click.echo(json.dumps(msgspec.to_builtins(secret)))
 
 

@@ -45,11 +45,25 @@ class SealedSecret(Struct, frozen=True):
     any."""
 
 
-class SealedSecretTable:
+class SealedSecretNames:
+    """What there is sealed in one database; that needs no key, and opens nothing."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def listed(self) -> Sequence[SealedSecret]:
+        """All secrets, without what they are."""
+        query = select(sealed_secrets).order_by(sealed_secrets.c.name)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [SealedSecret(**{key: row[key] for key in _PUBLIC}) for row in rows]
+
+
+class SealedSecretTable(SealedSecretNames):
     """Sealed secrets of one database under one master key."""
 
     def __init__(self, database: Database, master: MasterKey, clock: Clock) -> None:
-        self._database = database
+        super().__init__(database)
         self._master = master
         self._clock = clock
 
@@ -80,13 +94,6 @@ class SealedSecretTable:
             await connection.execute(sealed_secrets.insert(), row)
             await bump(connection)
         return version
-
-    async def listed(self) -> Sequence[SealedSecret]:
-        """All secrets, without what they are."""
-        query = select(sealed_secrets).order_by(sealed_secrets.c.name)
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).mappings().all()
-        return [SealedSecret(**{key: row[key] for key in _PUBLIC}) for row in rows]
 
     async def remove(self, name: str, *, expected: int | None = None) -> None:
         """Forget a secret in all its versions; who uses it loses it after the outage tolerance.

@@ -112,13 +112,28 @@ class ErasureCase(Struct, frozen=True):
         return self.state == "open" and bool(self.asked_by)
 
 
-class ErasureCases:
+class ErasureCaseReader:
+    """Reads what stands of all organisations of one database; that needs no key."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._copies = VendorCopies(database, clock)
+
+    async def of(self, organisation: str) -> list[ErasureCase]:
+        """All: open ones first, the most urgent before the others."""
+        async with self._database.reading() as connection:
+            query = _LISTED.reading(_of(organisation))
+            rows = (await connection.execute(query)).mappings().all()
+        copies = _by_case(await self._copies.of_organisation(organisation))
+        return [structs.replace(_case_of(row), copies=copies.get(row["id"], ())) for row in rows]
+
+
+class ErasureCases(ErasureCaseReader):
     """Of all organisations of one database."""
 
     def __init__(self, database: Database, custody: Custody, clock: Clock) -> None:
-        self._database = database
+        super().__init__(database, clock)
         self._custody = custody
-        self._copies = VendorCopies(database, clock)
         self.attempts = ErasureAttempts(database)
         self._clock = clock
 
@@ -140,14 +155,6 @@ class ErasureCases:
         async with self._database.writing() as connection:
             await connection.execute(insert(erasure_cases).values(values))
         return case
-
-    async def of(self, organisation: str) -> list[ErasureCase]:
-        """All: open ones first, the most urgent before the others."""
-        async with self._database.reading() as connection:
-            query = _LISTED.reading(_of(organisation))
-            rows = (await connection.execute(query)).mappings().all()
-        copies = _by_case(await self._copies.of_organisation(organisation))
-        return [structs.replace(_case_of(row), copies=copies.get(row["id"], ())) for row in rows]
 
     async def page(
         self, organisation: str, first: int, limit: int, after: str = ""

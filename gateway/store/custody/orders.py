@@ -84,11 +84,39 @@ class Reveal(Struct, frozen=True):
         return self.approved_us + self.minutes * MINUTE_US if self.approved_by else 0
 
 
-class Custody:
+class CustodyReader:
+    """Reads what stands; that needs neither a log nor any key."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def holds(self, organisation: str | None = None) -> Sequence[Hold]:
+        """Those in force."""
+        where = audit_holds.c.released_by == ""
+        if organisation is not None:
+            where &= audit_holds.c.organisation == organisation
+        found: list[Hold] = await self._read(audit_holds, Hold, where)
+        return found
+
+    async def reveals(self, since_us: int, organisation: str | None = None) -> Sequence[Reveal]:
+        """Those asked for or approved since then, oldest first: the weekly report."""
+        where = (audit_reveals.c.asked_us >= since_us) | (audit_reveals.c.approved_us >= since_us)
+        if organisation is not None:
+            where &= audit_reveals.c.organisation == organisation
+        found: list[Reveal] = await self._read(audit_reveals, Reveal, where)
+        return found
+
+    async def _read(self, table: Table, kind: Any, where: ColumnElement[bool]) -> Any:
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(select(table).where(where))).mappings().all()
+        return sorted((kind(**row) for row in rows), key=_age)
+
+
+class Custody(CustodyReader):
     """Two people, and a record of each step."""
 
     def __init__(self, database: Database, audit: AuditLog, clock: Clock) -> None:
-        self._database = database
+        super().__init__(database)
         self._deeds = Deeds(audit, clock)
         self._clock, self._steady = clock, SteadyClock(clock)
 
@@ -151,14 +179,6 @@ class Custody:
         where = (audit_holds.c.id == hold_id) & (audit_holds.c.organisation == organisation)
         found = await self._read(audit_holds, Hold, where)
         return found[0] if found else None
-
-    async def holds(self, organisation: str | None = None) -> Sequence[Hold]:
-        """Those in force."""
-        where = audit_holds.c.released_by == ""
-        if organisation is not None:
-            where &= audit_holds.c.organisation == organisation
-        found: list[Hold] = await self._read(audit_holds, Hold, where)
-        return found
 
     async def require_no_hold(self, organisation: str, subject: str | None) -> None:
         """Raises CustodyRefused when a hold covers any of it; `subject` None is everybody."""
@@ -267,14 +287,6 @@ class Custody:
         found = await self._read(audit_reveals, Reveal, where)
         return found[0] if found else None
 
-    async def reveals(self, since_us: int, organisation: str | None = None) -> Sequence[Reveal]:
-        """Those asked for or approved since then, oldest first: the weekly report."""
-        where = (audit_reveals.c.asked_us >= since_us) | (audit_reveals.c.approved_us >= since_us)
-        if organisation is not None:
-            where &= audit_reveals.c.organisation == organisation
-        found: list[Reveal] = await self._read(audit_reveals, Reveal, where)
-        return found
-
     async def record(self, actor: str, action: str, organisation: str, **detail: str) -> None:
         """One admin record; durable when this returns."""
         await self._deeds.record(actor, action, organisation, **detail)
@@ -315,11 +327,6 @@ class Custody:
             done = await connection.execute(update(table).where(as_was).values(**values))
         if done.rowcount != 1:
             raise CustodyChanged("somebody else was faster; look at it again")
-
-    async def _read(self, table: Table, kind: Any, where: ColumnElement[bool]) -> Any:
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(select(table).where(where))).mappings().all()
-        return sorted((kind(**row) for row in rows), key=_age)
 
 
 async def reveals_between(

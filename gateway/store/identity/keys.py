@@ -60,7 +60,22 @@ class NewKey(Struct, frozen=True):
     """Chosen by whoever records the deed before it is done; otherwise drawn."""
 
 
-class KeyStore:
+class KeyReader:
+    """Reads keys, of which none is known but by a digest: that needs no pepper."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def keys(self, organisation: str | None = None) -> list[KeyRecord]:
+        """Keys with the newest first, of one organisation or of all; revoked ones too."""
+        query = select(virtual_keys).order_by(virtual_keys.c.created_us.desc(), virtual_keys.c.id)
+        if organisation is not None:
+            query = query.where(virtual_keys.c.organisation == organisation)
+        async with self._database.reading() as connection:
+            return [_record(row) for row in (await connection.execute(query)).mappings()]
+
+
+class KeyStore(KeyReader):
     """Reads and changes keys; every change is heard by all workers within a second."""
 
     def __init__(
@@ -70,7 +85,7 @@ class KeyStore:
         clock: Clock,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
-        self._database = database
+        super().__init__(database)
         self._peppers = peppers
         self._clock, self._steady = clock, SteadyClock(clock)
         self._random_bytes = random_bytes
@@ -122,14 +137,6 @@ class KeyStore:
         except IntegrityError:
             raise RequestInvalid("this key was issued already", parameter="key_id") from None
         return key
-
-    async def keys(self, organisation: str | None = None) -> list[KeyRecord]:
-        """Keys with the newest first, of one organisation or of all; revoked ones too."""
-        query = select(virtual_keys).order_by(virtual_keys.c.created_us.desc(), virtual_keys.c.id)
-        if organisation is not None:
-            query = query.where(virtual_keys.c.organisation == organisation)
-        async with self._database.reading() as connection:
-            return [_record(row) for row in (await connection.execute(query)).mappings()]
 
     async def issued_by(self, person: str) -> dict[str, int]:
         """How many live keys somebody issued, by organisation."""
