@@ -22,7 +22,13 @@ from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.oversight.deeds import OPERATORS
 from gateway.secrets.credentials import master_key, pepper
-from gateway.store.custody.orders import Custody, CustodyChanged, CustodyRefused, is_known, CustodyReader
+from gateway.store.custody.orders import (
+    Custody,
+    CustodyChanged,
+    CustodyReader,
+    CustodyRefused,
+    is_known,
+)
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.recovery import projector_for
 from gateway.store.evidence.second_rows import SecondContents

@@ -22,10 +22,9 @@ from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.secrets.credentials import master_key
 from gateway.errors import StartupRefused
 from gateway.oversight.deeds import Deeds
-from gateway.secrets.credentials import master_key, pepper
+from gateway.secrets.credentials import master_key
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.numbered_places import require_what_was_numbered
 from gateway.store.identity.keys import KeyReader

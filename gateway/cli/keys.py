@@ -23,8 +23,8 @@ from gateway.errors import ChangedMeanwhile, GatewrightError
 from gateway.identity import Peppers, key_id_for, new_key_id
 from gateway.oversight.key_scope import check_labels, check_models
 from gateway.secrets.credentials import pepper
-from gateway.store.engine import open_database, Database
-from gateway.store.identity.keys import KeyStore, NewKey, Place, secrets_mark, KeyReader
+from gateway.store.engine import Database, open_database
+from gateway.store.identity.keys import KeyReader, KeyStore, NewKey, Place, secrets_mark
 from gateway.store.identity.names import visible
 from gateway.store.right_keys import require_right_pepper
 from gateway.store.schema.version import require_newest_schema

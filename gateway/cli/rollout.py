@@ -9,7 +9,6 @@ import click
 import msgspec
 
 from gateway.cli.deeds import former_policy, recorded, typed_name
-from gateway.routing.board import TargetBoard
 from gateway.cli.known import say_if_nobodys
 from gateway.cli.options import LEVEL, Refused, Within, asynchronous, config_option, read_text
 from gateway.clock import SystemClock

@@ -14,9 +14,9 @@ from gateway.cli.master_key import adopt, wrap_master_key
 from gateway.cli.options import asynchronous, config_option, read_secret
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
-from gateway.secrets.credentials import master_key
-from gateway.store.engine import open_database, Database
 from gateway.configuration.settings import Settings
+from gateway.secrets.credentials import master_key
+from gateway.store.engine import Database, open_database
 from gateway.store.right_keys import require_right_master
 from gateway.store.schema.version import require_newest_schema
 from gateway.store.sealed_secrets import SealedSecretNames, SealedSecretTable
