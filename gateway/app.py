@@ -290,6 +290,7 @@ class DataPlane:
             differing=lambda: self._parity.differing,
             said=self._prober.said,
             problems=self._soundness.problems,
+            master_key_id=master_key(self._settings).key_id,
         )
         return Presence(self._settings, WorkerTable(self._database), parts, self._clock)
 

@@ -141,7 +141,7 @@ class CredentialReader:
         last_us = max((used.get(each, 0) for each in providers), default=0)
         if found is None:
             return CredentialLine("database", name, "", tuple(providers), is_set=False)
-        is_ours = found.master_key_id == self._master.key_id
+        is_ours = found.master_key_id in self._master.key_ids
         return CredentialLine(
             "database",
             name,

@@ -33,7 +33,8 @@ from gateway.secrets.credentials import (
     alerts_credential,
     alerts_signing_key,
     answers_password,
-    master_key_bytes,
+    key_bytes_at,
+    named_master_keys,
     oidc_secret,
     pepper,
     provider_credential,
@@ -188,8 +189,14 @@ def known_secrets(settings: Settings) -> Iterator[str]:
     """Every secret that this process can read; what it cannot read it cannot write either."""
     asked: list[Callable[[], object]] = [
         lambda: pepper(settings),
-        lambda: master_key_bytes(settings, plain_too=True),
-        lambda: settings.path(settings.secrets.master_key.file).read_bytes(),
+        *(
+            lambda named=named: key_bytes_at(settings, *named, plain_too=True)
+            for named in named_master_keys(settings)
+        ),
+        *(
+            lambda file=named.file: settings.path(file).read_bytes()
+            for _, named in named_master_keys(settings)
+        ),
         lambda: admin_token(settings),
         lambda: rates_password(settings),
         lambda: answers_password(settings),

@@ -7,6 +7,7 @@ Ed25519. One extension line says when: a checkpoint of an idle log proves that n
 import base64
 import hashlib
 import secrets
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from msgspec import Struct
 
 from gateway.audit.disk import Disk
-from gateway.audit.keys import KeyWrapper
+from gateway.audit.keys import LOCK_NAME, KeyWrapper
 from gateway.audit.offline import ED25519
 from gateway.audit.segments import list_workers
 from gateway.clock import Clock
@@ -102,11 +103,15 @@ def open_signer(folder: Path, name: str, keys: KeyWrapper, clock: Clock, disk: D
     if not known:
         return _new_signer(folder, name, keys, clock, disk)
     # After a lost master key there is one of its own for the new one, see `renew_signers`.
-    line = next((each for each in reversed(known) if each.master == keys.key_id), known[-1])
+    line = _newest(known, {keys.key_id}) or _newest(known, keys.key_ids) or known[-1]
     signer = Signer(name, keys.unwrap(line.wrapped, line.aad()))
     if signer.public != line.public:
         raise ValueError("the signing key of the audit log does not fit its public key")
     return signer
+
+
+def _newest(lines: Sequence[WrappedSigner], masters: Collection[str]) -> WrappedSigner | None:
+    return next((line for line in reversed(lines) if line.master in masters), None)
 
 
 def renew_signers(directory: Path, keys: KeyWrapper, clock: Clock, disk: Disk) -> None:
@@ -121,13 +126,30 @@ def renew_signers(directory: Path, keys: KeyWrapper, clock: Clock, disk: Disk) -
             _new_signer(directory / worker, name, keys, clock, disk)
 
 
+def sign_anew(directory: Path, keys: KeyWrapper, clock: Clock, disk: Disk) -> int:
+    """Give each worker of a folder other signing keys, for its next start; how many were made.
+
+    Whoever has the ones before, and where they lie, can sign what never was. Raises OSError.
+    """
+    made = 0
+    for worker in list_workers(directory) if directory.is_dir() else []:
+        for name in sorted({line.name for line in read_signers(directory / worker)}):
+            _new_signer(directory / worker, name, keys, clock, disk)
+            made += 1
+    return made
+
+
 def _new_signer(folder: Path, name: str, keys: KeyWrapper, clock: Clock, disk: Disk) -> Signer:
     seed = secrets.token_bytes(_SEED_BYTES)
     signer = Signer(name, seed)
     draft = WrappedSigner(name, signer.public, keys.key_id, b"", clock.utc_us())
     line = msgspec.structs.replace(draft, wrapped=keys.wrap(seed, draft.aad()))
     disk.make_folder(folder)
-    disk.append_durably(folder / SIGNERS_NAME, b"\n" + msgspec.json.encode(line) + b"\n")
+    lock = disk.lock(folder / LOCK_NAME, wait=True)
+    try:
+        disk.append_durably(folder / SIGNERS_NAME, b"\n" + msgspec.json.encode(line) + b"\n")
+    finally:
+        disk.close(lock)
     return signer
 
 
@@ -137,13 +159,16 @@ def read_signers(folder: Path) -> list[WrappedSigner]:
         raw = (folder / SIGNERS_NAME).read_bytes()
     except FileNotFoundError:
         return []
-    lines = []
-    for line in raw.splitlines():
-        try:
-            lines.append(msgspec.json.decode(line, type=WrappedSigner))
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            continue
-    return lines
+    found = (whole_signer(line) for line in raw.splitlines())
+    return [line for line in found if line is not None]
+
+
+def whole_signer(line: bytes) -> WrappedSigner | None:
+    """The key of a line; None where it cannot be read."""
+    try:
+        return msgspec.json.decode(line, type=WrappedSigner)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 def verifier_keys(directory: Path) -> list[str]:

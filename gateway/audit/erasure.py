@@ -4,11 +4,8 @@ Records and proofs stay: they cover ciphertext. A destroyed key is also written 
 the audit folder; a start applies it again, because a restored backup brings the key files back.
 """
 
-import errno
-import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -25,14 +22,11 @@ from gateway.audit.keys import (
     raw_lines,
     read_keys,
 )
+from gateway.audit.overwriting import left_over, overwrite_left_over, put_in_place
 from gateway.audit.segments import list_workers
 
 
 ERASED_NAME = "erased-keys"
-_DRAFT, _SPENT = ".draft", ".spent"
-"""What a key file is called before it is put in place, and until what it held is overwritten."""
-_NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
-"""How a file system says that it gives no file a second name."""
 
 
 class ErasedKey(Struct, frozen=True):
@@ -112,36 +106,15 @@ def _remove(directory: Path, ids: set[str], disk: Disk) -> int:
     for worker in list_workers(directory):
         folder = directory / worker
         has_them = not ids.isdisjoint(map(named_by, raw_lines(folder)))
-        if not has_them and not _left_over(folder):
+        if not has_them and not left_over(folder / KEYS_NAME):
             continue
         lock = disk.lock(folder / LOCK_NAME, wait=True)
         try:
-            _overwrite_left_over(folder, disk)
+            overwrite_left_over(folder / KEYS_NAME, disk)
             removed += _rewrite(folder, ids, disk) if has_them else 0
         finally:
             disk.close(lock)
     return removed
-
-
-def _left_over(folder: Path) -> list[Path]:
-    """Files of an erasure that broke off; beside no key file each may be the last one of it."""
-    path = folder / KEYS_NAME
-    found = [path.with_suffix(suffix) for suffix in (_DRAFT, _SPENT) if path.exists()]
-    return [each for each in found if each.exists()]
-
-
-def _overwrite_left_over(folder: Path, disk: Disk) -> None:
-    disk.sync_folder(folder)  # What a key file was replaced by has to be there for good.
-    for path in _left_over(folder):
-        if not path.samefile(folder / KEYS_NAME):
-            with path.open("r+b") as left:
-                _overwrite(left.fileno())
-        disk.remove(path)
-
-
-def _overwrite(old: int) -> None:
-    os.pwrite(old, bytes(os.fstat(old).st_size), 0)
-    os.fsync(old)
 
 
 def _rewrite(folder: Path, ids: set[str], disk: Disk) -> int:
@@ -149,7 +122,6 @@ def _rewrite(folder: Path, ids: set[str], disk: Disk) -> int:
 
     Every other line stays byte for byte, also a damaged one: it may be the only copy of a key.
     """
-    path = folder / KEYS_NAME
     lines = raw_lines(folder)
     kept: list[bytes] = []
     removed, is_after = 0, False
@@ -160,24 +132,5 @@ def _rewrite(folder: Path, ids: set[str], disk: Disk) -> int:
         if not is_erased and not (is_after and not line):
             kept.append(line)
         is_after = is_erased
-    draft, spent = path.with_suffix(_DRAFT), path.with_suffix(_SPENT)
-    disk.append_durably(draft, b"\n".join(kept))
-    _give_second_name(path, spent)
-    old = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        disk.replace(draft, path)
-        disk.sync_folder(folder)
-        _overwrite(old)
-    finally:
-        disk.close(old)
-    disk.remove(spent)
+    put_in_place(folder / KEYS_NAME, b"\n".join(kept), disk)
     return removed
-
-
-def _give_second_name(path: Path, spent: Path) -> None:
-    """Who comes after a crash finds by it what is not overwritten yet."""
-    try:
-        spent.hardlink_to(path)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise

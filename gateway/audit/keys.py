@@ -41,10 +41,19 @@ class KeyWrapper(Protocol):
     @property
     def key_id(self) -> str: ...
 
+    @property
+    def key_ids(self) -> frozenset[str]:
+        """Its own, and those of others that open what they wrapped."""
+        ...
+
     def wrap(self, key: bytes, aad: bytes) -> bytes: ...
 
     def unwrap(self, wrapped: bytes, aad: bytes) -> bytes:
-        """Raises ValueError when the bytes were not wrapped by this key with this `aad`."""
+        """Raises ValueError when none of the keys wrapped the bytes with this `aad`."""
+        ...
+
+    def opened_by(self, wrapped: bytes, aad: bytes) -> str:
+        """The id of the key that wrapped the bytes with this `aad`; empty for none of these."""
         ...
 
 
@@ -239,7 +248,7 @@ def is_key_destroyed(folder: Path, key: str, wrapper: KeyWrapper) -> bool:
 
 def read_keys(folder: Path) -> list[WrappedKey]:
     """All whole lines of a worker's `keys.jsonl`; a line cut off by a crash was never used."""
-    found = (_whole(line) for line in raw_lines(folder))
+    found = (whole_line(line) for line in raw_lines(folder))
     return [key for key in found if key is not None]
 
 
@@ -253,7 +262,7 @@ def raw_lines(folder: Path) -> list[bytes]:
 
 def named_by(line: bytes) -> str:
     """Which key a line holds, damaged or not; empty where that cannot be read."""
-    whole = _whole(line)
+    whole = whole_line(line)
     if whole is not None:
         return whole.key
     found = _ID.match(line)
@@ -270,25 +279,25 @@ def damaged_lines(folder: Path, wrapper: KeyWrapper | None = None) -> list[Damag
     for number, line in enumerate(lines, start=1):
         reason = _reason(line, wrapper)
         if reason and not _is_torn(line, lines[number : number + 1]):
-            name = "" if _whole(line) else named_by(line)
+            name = "" if whole_line(line) else named_by(line)
             found.append(DamagedLine(folder.name, number, name, reason))
     return found
 
 
 def _reason(line: bytes, wrapper: KeyWrapper | None) -> str:
     """What is wrong with a line; empty for nothing."""
-    key = _whole(line)
+    key = whole_line(line)
     if key is None:
         return "it cannot be read" if line else ""
     if wrapper is None:
         return ""
-    is_ours = key.master == wrapper.key_id
-    try:
-        wrapper.unwrap(key.wrapped, key.aad())
-    except ValueError:
+    opened_by = wrapper.opened_by(key.wrapped, key.aad())
+    if not opened_by:
         # Of another master key it does not open anyhow: whose it is, says `masters`.
+        is_ours = key.master in wrapper.key_ids
         return "it was changed: its key does not open" if is_ours else ""
-    return "" if is_ours else "it was changed: it names another master key than its own"
+    is_told = key.master == opened_by
+    return "" if is_told else "it was changed: it names another master key than its own"
 
 
 def _is_torn(line: bytes, after: list[bytes]) -> bool:
@@ -299,7 +308,8 @@ def _is_torn(line: bytes, after: list[bytes]) -> bool:
     return after != [b""] and not line.endswith(b"}")
 
 
-def _whole(line: bytes) -> WrappedKey | None:
+def whole_line(line: bytes) -> WrappedKey | None:
+    """The key of a line; None where it cannot be read."""
     try:
         return msgspec.json.decode(line, type=WrappedKey)
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -168,12 +168,13 @@ async def fsck(config_file: Path) -> None:
 
 
 async def _told_masters(parts: Integration, own: MasterKey, *, may_follow: bool) -> bool:
-    """Whether each line of the key files is of this master key, or of one that was called lost.
+    """Whether each line of the key files is of one of our master keys, or of one called lost.
 
     `may_follow`: the deed that called it so may be among records that have no number yet.
     """
     counts = masters_of_contents(parts.directory)
-    del counts[own.key_id]
+    for key_id in own.key_ids:
+        del counts[key_id]
     lost = await ToldDeeds(parts.sink).lost_masters()
     for master, count in sorted(counts.items()):
         said = f"{count} keys of contents are of master key {master}"

@@ -14,9 +14,9 @@ from gateway.clock import Clock, SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.oversight.deeds import Deeds
-from gateway.secrets.credentials import key_service, master_key_bytes
+from gateway.secrets.credentials import key_service, master_key_bytes, assembled, key_bytes_at, named_master_keys
 from gateway.secrets.envelope import MasterKey, sync_folder
-from gateway.secrets.key_services import KeyServiceFailed
+from gateway.secrets.key_services import KeyServiceFailed, KeyService
 from gateway.secrets.secret import Secret
 from gateway.store.adopted_keys import adopt_key, adoption_of
 from gateway.store.engine import Database, open_database
@@ -31,37 +31,46 @@ from gateway.store.workers import WorkerTable
 @asynchronous
 @says_it_records
 async def wrap_master_key(config_file: Path) -> None:
-    """Replace the master key's file by one that only `secrets.key_service` can unwrap.
+    """Replace each master key's file by one that only `secrets.key_service` can unwrap.
 
-    Run again after the service's key was rotated: the file is then wrapped by the newest version.
+    Run again after the service's key was rotated: the files are then wrapped by the newest version.
     """
     settings = load_settings(config_file)
     service = key_service(settings)
     if service is None:
         raise Refused("secrets.key_service names no service")
-    if not settings.secrets.master_key.file:
-        raise Refused("secrets.master_key must be a file")
-    raw = master_key_bytes(settings, plain_too=True)
+    named = named_master_keys(settings)
+    for key, reference in named:
+        if not reference.file:
+            raise Refused(f"{key} must be a file")
+    raw = [key_bytes_at(settings, *each, plain_too=True) for each in named]
+    wrapped = [_wrapped_by(service, each) for each in raw]
+    keys = assembled(raw)
+    async with _opened(settings) as database:
+        # The old files go for good: what takes their place must open what they opened.
+        await require_right_master(settings, database, SystemClock(), keys)
+    ids = [keys.key_id, *(other.key_id for other in keys.others)]
+    async with opened_log(settings, keys) as log:
+        deeds = Deeds(log, SystemClock())
+        for (_, reference), key_id, text in zip(named, ids, wrapped, strict=True):
+            after = {"service": settings.secrets.key_service, "master_key_id": key_id}
+            async with deeds.doing(actor(), "master_key.wrapped", "", after=after):
+                path = settings.path(reference.file)
+                try:
+                    _replace(path, text)
+                except OSError as error:
+                    raise Refused(f"{path}: {error.strerror}") from error
+            click.echo(f"{key_id}: wrapped by {settings.secrets.key_service}")
+
+
+def _wrapped_by(service: KeyService, raw: bytes) -> str:
     try:
         wrapped = service.wrap(raw)
         if service.unwrap(wrapped) != raw:
             raise Refused("the service does not give back what it was given")
     except KeyServiceFailed as error:
         raise Refused(str(error)) from error
-    keys = MasterKey(Secret(raw))
-    async with _opened(settings) as database:
-        # The old file goes for good: what takes its place must open what it opened.
-        await require_right_master(settings, database, SystemClock(), keys)
-    async with opened_log(settings, keys) as log:
-        deeds = Deeds(log, SystemClock())
-        after = {"service": settings.secrets.key_service, "master_key_id": keys.key_id}
-        async with deeds.doing(actor(), "master_key.wrapped", "", after=after):
-            path = settings.path(settings.secrets.master_key.file)
-            try:
-                _replace(path, wrapped)
-            except OSError as error:
-                raise Refused(f"{path}: {error.strerror}") from error
-    click.echo(f"{keys.key_id}: wrapped by {settings.secrets.key_service}")
+    return wrapped
 
 
 @click.command("adopt")

@@ -10,6 +10,7 @@ import msgspec
 
 from gateway.cli.deeds import actor, deed, former_secret, recorded, says_it_records
 from gateway.cli.groups import Commands
+from gateway.cli.key_rotation import list_keys, make_key, reseal
 from gateway.cli.master_key import adopt, wrap_master_key
 from gateway.cli.options import asynchronous, config_option, read_secret
 from gateway.clock import SystemClock
@@ -88,3 +89,6 @@ async def remove(config_file: Path, name: str) -> None:
 
 secrets.add_command(wrap_master_key)
 secrets.add_command(adopt)
+secrets.add_command(make_key)
+secrets.add_command(reseal)
+secrets.add_command(list_keys)

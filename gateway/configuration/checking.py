@@ -198,6 +198,8 @@ def _check_references(settings: Settings) -> None:
         for name, provider in settings.providers.items()
         if provider.credential
     }
+    others = settings.secrets.other_master_keys
+    references |= {f"secrets.other_master_keys[{at}]": each for at, each in enumerate(others)}
     _check_server(settings, "rates", settings.rates.url)
     _check_server(settings, "response_cache", settings.response_cache.url)
     for key, optional in (

@@ -80,8 +80,10 @@ class SecretsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     pepper: SecretReference = SecretReference(file="var/pepper.key")
     pepper_version: int = 1
     master_key: SecretReference = SecretReference(file="var/master.key")
+    other_master_keys: tuple[SecretReference, ...] = ()
+    """They open what they sealed and seal nothing: former ones, and the next one before its day."""
     key_service: str = ""
-    """What unwraps the master key: `vault:NAME` of a transit key, or `aws-kms:KEY`."""
+    """What unwraps the master keys: `vault:NAME` of a transit key, or `aws-kms:KEY`."""
     admin_token: SecretReference = SecretReference(file="var/admin.token")
     refresh_s: float = 5.0
     outage_tolerance_s: float = 3600.0

@@ -119,6 +119,8 @@ class WorkerReport(Struct, frozen=True):
     members: tuple[MemberReport, ...] = ()
     metrics: Mapping[str, float] = {}
     """Its Prometheus families, each added up over its labels; seconds older than the rest."""
+    master_key_id: str = ""
+    """Of the master key that it seals by; empty from a version that did not say."""
 
 
 def age_s(report: WorkerReport, now_us: int) -> float:

@@ -4,6 +4,7 @@ Each piece is bound to what it is a piece of and to its place in it, so that a r
 swapped or put back from elsewhere does not open. Who deletes the wrapped key has deleted it all.
 """
 
+import hashlib
 import os
 
 import msgspec
@@ -15,6 +16,8 @@ from gateway.secrets.envelope import KEY_BYTES, MasterKey, UnwrapFailed
 
 
 _NONCE_BYTES = 12
+_NAME_CHARS = 32
+_NAMING = b"gatewright name of a content key\x00"
 
 Label = tuple[str | int, ...]
 """What a piece is: authenticated, not hidden."""
@@ -31,12 +34,16 @@ class ContentDamaged(NotReady):
 class ContentKey:
     """An AES-256-GCM key of one file or batch; it never leaves this object."""
 
-    __slots__ = ("_about", "_cipher", "_kept_as")
+    __slots__ = ("_about", "_cipher", "_kept_as", "name", "sealed_by")
 
-    def __init__(self, key: bytes, about: Label, kept_as: bytes) -> None:
+    def __init__(self, key: bytes, about: Label, kept_as: bytes, sealed_by: str = "") -> None:
         self._cipher = AESGCM(key)
         self._about = about
         self._kept_as = kept_as
+        self.sealed_by = sealed_by
+        """The id of the master key that wrapped it; of a key that was opened nobody asks."""
+        self.name = hashlib.sha256(_NAMING + key).hexdigest()[:_NAME_CHARS]
+        """Tells it from others, whichever master key wraps it; it opens nothing."""
 
     def __repr__(self) -> str:
         return "ContentKey(…)"
@@ -69,13 +76,23 @@ class ContentKey:
 def fresh_key(master: MasterKey, *about: str | int) -> ContentKey:
     """A key for something new; `about` names it for ever."""
     key = os.urandom(KEY_BYTES)
-    return ContentKey(key, about, master.wrap(key, _bytes_of(about)))
+    return ContentKey(key, about, master.wrap(key, _bytes_of(about)), master.key_id)
 
 
 def opened_key(master: MasterKey, kept_as: bytes, *about: str | int) -> ContentKey:
     """The key of something kept; raises KeyClosed where this master key does not open it."""
     try:
-        return ContentKey(master.unwrap(bytes(kept_as), _bytes_of(about)), about, bytes(kept_as))
+        key = master.unwrap(bytes(kept_as), _bytes_of(about))
+    except UnwrapFailed:
+        raise KeyClosed("kept content cannot be opened with this master key") from None
+    return ContentKey(key, about, bytes(kept_as))
+
+
+def wrapped_anew(master: MasterKey, kept_as: bytes, *about: str | int) -> bytes:
+    """The same key as it may be stored, under the master key of now; raises KeyClosed."""
+    label = _bytes_of(about)
+    try:
+        return master.wrap(master.unwrap(bytes(kept_as), label), label)
     except UnwrapFailed:
         raise KeyClosed("kept content cannot be opened with this master key") from None
 

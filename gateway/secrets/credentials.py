@@ -1,5 +1,6 @@
 """Secret references of the settings → secrets. It knows where they are, not what they open."""
 
+from collections.abc import Sequence
 from importlib import import_module
 
 from gateway.clock import SystemClock
@@ -7,7 +8,7 @@ from gateway.configuration.reading import read_environment
 from gateway.configuration.sections import SecretReference
 from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
-from gateway.secrets.envelope import KEY_BYTES, MasterKey, key_bytes, load_master_key
+from gateway.secrets.envelope import KEY_BYTES, MasterKey, key_bytes
 from gateway.secrets.key_services import KeyService, KeyServiceFailed
 from gateway.secrets.secret import Secret
 from gateway.secrets.sources import EnvironmentSecret, FileSecret, SecretSource
@@ -144,30 +145,44 @@ def pepper(settings: Settings) -> bytes:
 
 
 def master_key(settings: Settings) -> MasterKey:
-    """The key that wraps the audit log's content keys.
+    """The key that wraps the keys of all content, with the others that the settings name.
 
-    Where a key service is configured it unwraps the key, once for each process.
+    Where a key service is configured it unwraps them, once for each process.
 
     Raises:
-        ConfigurationInvalid: it cannot be read, is not 32 bytes in base64, or the key service
+        ConfigurationInvalid: one cannot be read, is not 32 bytes in base64, or the key service
             does not unwrap it.
     """
-    if settings.secrets.key_service:
-        return MasterKey(Secret(master_key_bytes(settings)))
-    source = source_of(settings, settings.secrets.master_key, "secrets.master_key")
-    return load_master_key(source, "secrets.master_key")
+    return assembled([key_bytes_at(settings, *named) for named in named_master_keys(settings)])
 
 
-def master_key_bytes(settings: Settings, *, plain_too: bool = False) -> bytes:
-    """The master key itself; `plain_too` accepts a file that is not wrapped yet.
+def assembled(raw: Sequence[bytes]) -> MasterKey:
+    """The first of these keys, with the others beside it."""
+    own, *others = (Secret(each) for each in raw)
+    return MasterKey(own, [MasterKey(each) for each in others])
+
+
+def named_master_keys(settings: Settings) -> list[tuple[str, SecretReference]]:
+    """Each setting that names a master key, and where that is; the present one first."""
+    others = enumerate(settings.secrets.other_master_keys)
+    return [
+        ("secrets.master_key", settings.secrets.master_key),
+        *((f"secrets.other_master_keys[{index}]", other) for index, other in others),
+    ]
+
+
+def key_bytes_at(
+    settings: Settings, key: str, reference: SecretReference, *, plain_too: bool = False
+) -> bytes:
+    """A master key itself, of the setting `key`; `plain_too` accepts one that is not wrapped yet.
 
     Raises:
         ConfigurationInvalid: see `master_key`.
     """
-    key = "secrets.master_key"
-    text = source_of(settings, settings.secrets.master_key, key).load().reveal().strip()
-    is_wrapped = text.startswith(("vault:", "aws-kms:"))
-    if not is_wrapped and not plain_too:
+    text = source_of(settings, reference, key).load().reveal().strip()
+    service_name = settings.secrets.key_service
+    is_wrapped = bool(service_name) and text.startswith(("vault:", "aws-kms:"))
+    if not is_wrapped and service_name and not plain_too:
         reason = "is not wrapped: run `gatewright secrets wrap`"
         raise ConfigurationInvalid(settings.source, key, reason)
     if not is_wrapped:

@@ -6,6 +6,8 @@ import hashlib
 import hmac
 import os
 import secrets
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -15,7 +17,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from gateway.errors import ConfigurationInvalid
 from gateway.secrets.secret import Secret
-from gateway.secrets.sources import SecretSource
 
 
 KEY_BYTES = 32
@@ -31,13 +32,18 @@ class UnwrapFailed(ValueError):
 
 
 class MasterKey:
-    """An AES-256-GCM key-encryption key; it never leaves this object."""
+    """An AES-256-GCM key-encryption key; it never leaves this object.
 
-    __slots__ = ("_cipher", "_deriving_key", "_marking_key", "key_id")
+    Beside it may stand others, that it took the place of or that will take its place: they open
+    what they sealed, and seal nothing.
+    """
 
-    def __init__(self, key: Secret[bytes]) -> None:
+    __slots__ = ("_cipher", "_deriving_key", "_marking_key", "key_id", "others")
+
+    def __init__(self, key: Secret[bytes], others: Sequence["MasterKey"] = ()) -> None:
         """Raises ValueError unless the key has 32 bytes."""
         raw = key.reveal()
+        self.others = tuple(others)
         if len(raw) != KEY_BYTES:
             raise ValueError(f"a master key has {KEY_BYTES} bytes")
         self._cipher = AESGCM(raw)
@@ -47,6 +53,11 @@ class MasterKey:
 
     def __repr__(self) -> str:
         return f"MasterKey({self.key_id})"
+
+    @property
+    def key_ids(self) -> frozenset[str]:
+        """Ids of all keys that open something here: its own and those of the others."""
+        return frozenset({self.key_id, *(other.key_id for other in self.others)})
 
     def fingerprint(self, value: Secret[str]) -> str:
         """Tells two secrets apart for people; without this key it says nothing about either."""
@@ -63,7 +74,11 @@ class MasterKey:
         return _VERSION + nonce + self._cipher.encrypt(nonce, key, aad)
 
     def unwrap(self, wrapped: bytes, aad: bytes) -> bytes:
-        """Raises UnwrapFailed (a ValueError) unless this key wrapped these bytes for this `aad`."""
+        """What this key, or one of the others, wrapped for this `aad`.
+
+        Raises:
+            UnwrapFailed: none of them did. It is a ValueError.
+        """
         start = len(_VERSION)
         if wrapped[:start] != _VERSION or len(wrapped) < start + _NONCE_BYTES:
             raise UnwrapFailed("the wrapped key has an unknown format")
@@ -71,18 +86,22 @@ class MasterKey:
         try:
             return self._cipher.decrypt(nonce, sealed, aad)
         except InvalidTag:
-            raise UnwrapFailed(
-                "the wrapped key was changed, moved, or wrapped by another master key"
-            ) from None
+            pass
+        for other in self.others:
+            with suppress(UnwrapFailed):
+                return other.unwrap(wrapped, aad)
+        raise UnwrapFailed("the wrapped key was changed, moved, or wrapped by another master key")
 
-
-def load_master_key(source: SecretSource, key: str = "master_key") -> MasterKey:
-    """The master key from 32 bytes in base64 (or base64url), as `create_key_file` writes them.
-
-    Raises:
-        ConfigurationInvalid: the source cannot be read or holds something else.
-    """
-    return MasterKey(Secret(key_bytes(source.load().reveal(), key)))
+    def opened_by(self, wrapped: bytes, aad: bytes) -> str:
+        """The id of the key that wrapped these bytes for this `aad`; empty for none of these."""
+        for other in self.others:
+            if found := other.opened_by(wrapped, aad):
+                return found
+        try:
+            self.unwrap(wrapped, aad)
+        except UnwrapFailed:
+            return ""
+        return self.key_id
 
 
 def key_bytes(text: str, key: str) -> bytes:

@@ -12,7 +12,14 @@ from gateway.configuration.settings import Settings
 from gateway.secrets.credentials import master_key, pepper
 from gateway.secrets.envelope import MasterKey
 from gateway.store.engine import Database
-from gateway.store.key_checks import MASTER_KEY, asked, keep_anew, key_of_pepper, pepper_check
+from gateway.store.key_checks import (
+    MASTER_KEY,
+    asked,
+    keep_anew,
+    key_of_pepper,
+    known_masters,
+    pepper_check,
+)
 
 
 class Adoption(Struct, frozen=True):
@@ -37,13 +44,15 @@ async def adoption_of(settings: Settings, database: Database, setting: str) -> A
     if setting == MASTER_KEY:
         key, name = master_key(settings), MASTER_KEY
         former |= await asyncio.to_thread(masters_of, settings.path(settings.audit.directory))
+        async with database.reading() as connection:
+            former |= await known_masters(connection)
     else:
         key, name = key_of_pepper(pepper(settings)), pepper_check(settings.secrets.pepper_version)
     async with database.reading() as connection:
         found = await asked(connection, name, key)
     if found is not None:
         former.add(found.key_id)
-    return Adoption(name, key, tuple(sorted(former - {key.key_id})))
+    return Adoption(name, key, tuple(sorted(former - key.key_ids)))
 
 
 async def adopt_key(

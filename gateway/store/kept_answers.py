@@ -51,6 +51,7 @@ kept_answers = Table(
     Column("expires_us", BigInteger, nullable=False),
     Column("wrapped_key", LargeBinary, nullable=False),
     Column("sealed", LargeBinary, nullable=False),
+    Column("master_key_id", String(32), nullable=False, server_default="", index=True),
     Index(None, "expires_us"),
 )
 """`sealed` is what was asked and answered, under a key of its own that the master key wraps."""
@@ -176,12 +177,13 @@ class DatabaseAnswers:
         is_over = and_(its, kept_answers.c.created_us <= last_us, _is_free())
         return await delete_over(self._database, kept_answers, is_over, _FORGOTTEN_AT_ONCE)
 
-    def _sealed(self, answer: KeptAnswer) -> dict[str, bytes]:
+    def _sealed(self, answer: KeptAnswer) -> dict[str, object]:
         about = about_answer(answer.project, answer.answer_id, answer.data_class)
         key, nonce = os.urandom(KEY_BYTES), os.urandom(_NONCE_BYTES)
         content = msgspec.msgpack.encode((answer.input_items, answer.response))
         return {
             "wrapped_key": self._master.wrap(key, about),
+            "master_key_id": self._master.key_id,
             "sealed": nonce + AESGCM(key).encrypt(nonce, content, about),
         }
 

@@ -1,13 +1,15 @@
 """A known text that each key outside of the database sealed: whether a key is the database's own.
 
-The first process that uses a key leaves the text. Of several that start at once one does.
+The first process that uses a key leaves the text. Of several that start at once one does. A master
+key that opens what its forerunner sealed takes its place; the database remembers each that it had,
+so that none is taken away while something hangs on it.
 """
 
 import hmac
 from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
-from sqlalchemy import delete, select
+from sqlalchemy import delete, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
@@ -19,9 +21,13 @@ from gateway.store.speech import insert_into
 
 
 MASTER_KEY = "master_key"
+_ONE_OF_THEM = f"{MASTER_KEY}:"
+"""Before the id of a master key: this database has, or had, it."""
 _KNOWN = b"gatewright: this key is the one"
 Vouched = Callable[[AsyncConnection, MasterKey], Awaitable[bool]]
 """Whether what lies in a database does not speak against a key that nothing was kept of yet."""
+Begun = Callable[[AsyncConnection, MasterKey], Awaitable[None]]
+"""What is done with the first key of a database, in the transaction that makes it that."""
 
 
 class KeyCheck(Struct, frozen=True):
@@ -43,37 +49,74 @@ def key_of_pepper(pepper: bytes) -> MasterKey:
 
 
 async def asked(connection: AsyncConnection, name: str, key: MasterKey) -> KeyCheck | None:
-    """What a database says of a key; None where it knows of none by this name yet."""
-    query = select(key_checks.c.key_id, key_checks.c.sealed).where(key_checks.c.name == name)
-    row = (await connection.execute(query)).one_or_none()
-    if row is None:
+    """What a database says of a key; None where it knows of none by this name yet.
+
+    Of a master key that comes without the one before it asks what that left of it.
+    """
+    names = (name, f"{name}:{key.key_id}") if name == MASTER_KEY else (name,)
+    query = select(key_checks).where(key_checks.c.name.in_(names))
+    rows = (await connection.execute(query)).all()
+    told = next((row.key_id for row in rows if row.name == name), None)
+    if told is None:
         return None
+    return KeyCheck(any(_opens(key, row.name, bytes(row.sealed)) for row in rows), told)
+
+
+def _opens(key: MasterKey, name: str, sealed: bytes) -> bool:
     try:
-        is_own = key.unwrap(bytes(row.sealed), _about(name)) == _KNOWN
+        return key.unwrap(sealed, _about(name)) == _KNOWN
     except UnwrapFailed:
-        is_own = False
-    return KeyCheck(is_own, row.key_id)
+        return False
 
 
 async def checked(
-    database: Database, name: str, key: MasterKey, clock: Clock, vouched: Vouched
+    database: Database,
+    name: str,
+    key: MasterKey,
+    clock: Clock,
+    vouched: Vouched,
+    begun: Begun | None = None,
 ) -> KeyCheck:
     """Whether a key is a database's own; the first one is, unless it is not `vouched` for.
+
+    One that comes with its forerunner takes that one's place.
 
     Raises:
         NotReady: the database does not answer.
     """
     found = await foreseen(database, name, key, vouched)
-    if found.key_id or not found.is_own:
+    if not found.is_own:
+        return found
+    unknown = key.key_ids - await _known(database, name)
+    if found.key_id == key.key_id and not unknown:
         return found
     # Vouching may read long: nobody else who starts waits for that. What is sealed under another
     # key meanwhile was sealed by who left a check first, and that one counts.
     async with database.writing() as connection:
         added = insert_into(database.kind, key_checks).values(_row(name, key, clock))
-        await connection.execute(added.on_conflict_do_nothing())
+        is_first = (await connection.execute(added.on_conflict_do_nothing())).rowcount
         kept = await asked(connection, name, key)
-    assert kept is not None
+        assert kept is not None
+        if kept.is_own:
+            mine = (key_checks.c.name == name) & (key_checks.c.key_id != key.key_id)
+            row = _row(name, key, clock)
+            await connection.execute(update(key_checks).where(mine).values(**row))
+            kept = KeyCheck(is_own=True, key_id=key.key_id)
+            if name == MASTER_KEY and (key.others or not is_first):
+                await _remember(connection, database, key, clock)
+        if begun is not None and is_first:
+            await begun(connection, key)
     return kept
+
+
+async def _remember(
+    connection: AsyncConnection, database: Database, key: MasterKey, clock: Clock
+) -> None:
+    """Until another comes, the first one is known by its own row."""
+    for each in (key, *key.others):
+        row = _row(f"{_ONE_OF_THEM}{each.key_id}", each, clock)
+        known = insert_into(database.kind, key_checks).values(row)
+        await connection.execute(known.on_conflict_do_nothing())
 
 
 async def foreseen(database: Database, name: str, key: MasterKey, vouched: Vouched) -> KeyCheck:
@@ -84,16 +127,43 @@ async def foreseen(database: Database, name: str, key: MasterKey, vouched: Vouch
 
 
 async def keep_anew(database: Database, name: str, key: MasterKey, clock: Clock) -> None:
-    """From now on this key is the database's own."""
+    """From now on this key is the database's own; those that do not stand beside it are lost."""
     async with database.writing() as connection:
         await connection.execute(delete(key_checks).where(key_checks.c.name == name))
         await connection.execute(key_checks.insert(), _row(name, key, clock))
+        if name == MASTER_KEY:
+            is_one = key_checks.c.name.startswith(_ONE_OF_THEM, autoescape=True)
+            is_lost = key_checks.c.key_id.not_in(key.key_ids)
+            await connection.execute(delete(key_checks).where(is_one & is_lost))
 
 
-async def is_contradicted(connection: AsyncConnection, master: MasterKey) -> bool:
-    """Whether the database was begun with another master key: what does not open is not lost."""
+async def known_masters(connection: AsyncConnection) -> set[str]:
+    """Ids of the master keys that this database has, or had before; none of them was lost."""
+    is_one = key_checks.c.name.startswith(_ONE_OF_THEM, autoescape=True)
+    query = select(key_checks.c.key_id).where(or_(key_checks.c.name == MASTER_KEY, is_one))
+    return set((await connection.execute(query)).scalars())
+
+
+async def _known(database: Database, name: str) -> set[str]:
+    async with database.reading() as connection:
+        if name == MASTER_KEY:
+            return await known_masters(connection)
+        query = select(key_checks.c.key_id).where(key_checks.c.name == name)
+        return set((await connection.execute(query)).scalars())
+
+
+async def is_contradicted(
+    connection: AsyncConnection, master: MasterKey, sealed_by: str = ""
+) -> bool:
+    """Whether what does not open is not lost: the database was begun with another master key.
+
+    Or it has had the one that sealed this, which this process does not have.
+    """
     found = await asked(connection, MASTER_KEY, master)
-    return found is not None and not found.is_own
+    is_elsewhere = sealed_by not in master.key_ids
+    return found is not None and (
+        not found.is_own or (is_elsewhere and sealed_by in await known_masters(connection))
+    )
 
 
 def _row(name: str, key: MasterKey, clock: Clock) -> dict[str, object]:

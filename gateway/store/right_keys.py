@@ -26,6 +26,7 @@ from gateway.secrets.envelope import MasterKey, UnwrapFailed
 from gateway.store.batching.batches import about_batch
 from gateway.store.batching.files import about_file, kept_files
 from gateway.store.engine import Database
+from gateway.store.hanging import hanging, told
 from gateway.store.kept_answers import about_answer, kept_answers
 from gateway.store.key_checks import (
     MASTER_KEY,
@@ -34,11 +35,13 @@ from gateway.store.key_checks import (
     checked,
     foreseen,
     key_of_pepper,
+    known_masters,
     pepper_check,
 )
 from gateway.store.schema.audit import audit_second_keys
 from gateway.store.schema.batches import batches
 from gateway.store.schema.tables import sealed_secrets, spare_secrets
+from gateway.store.sealed_kinds import say_who_sealed
 
 
 _LOOKED_AT = 20
@@ -63,9 +66,10 @@ async def require_right_master(
 ) -> None:
     """The master key alone, for commands that use no other; raises as `require_right_keys`."""
     key = key or master_key(settings)
-    _refuse_master(
-        settings, key, await checked(database, MASTER_KEY, key, clock, _vouched(settings))
-    )
+    vouched = _vouched(settings)
+    found = await checked(database, MASTER_KEY, key, clock, vouched, begun=say_who_sealed)
+    _refuse_master(settings, key, found)
+    await _refuse_missing(settings, database, key)
 
 
 async def require_right_pepper(settings: Settings, database: Database, clock: Clock) -> None:
@@ -78,6 +82,7 @@ async def look_at_keys(settings: Settings, database: Database) -> None:
     """As `require_right_keys`, for who only looks: nothing is kept of a first key."""
     key = master_key(settings)
     _refuse_master(settings, key, await foreseen(database, MASTER_KEY, key, _vouched(settings)))
+    await _refuse_missing(settings, database, key)
     key, name = key_of_pepper(pepper(settings)), pepper_check(settings.secrets.pepper_version)
     _refuse_pepper(settings, key, await foreseen(database, name, key, _unknowable))
 
@@ -88,6 +93,20 @@ def _vouched(settings: Settings) -> Vouched:
 
 def _refuse_master(settings: Settings, key: MasterKey, found: KeyCheck) -> None:
     _refuse(settings, "secrets.master_key", settings.secrets.master_key, key, found)
+
+
+async def _refuse_missing(settings: Settings, database: Database, key: MasterKey) -> None:
+    """No master key that this database had is taken away while something hangs on it."""
+    async with database.reading() as connection:
+        missing = await known_masters(connection) - key.key_ids
+    for key_id, counts in (await hanging(settings, database, sorted(missing))).items():
+        if counts:
+            reason = (
+                f"does not name master key {key_id}, and {told(counts)}: name it again, and run"
+                " `gatewright secrets reseal`; if it is lost for good, see `gatewright secrets"
+                " adopt`"
+            )
+            raise ConfigurationInvalid(settings.source, "secrets.other_master_keys", reason)
 
 
 def _refuse_pepper(settings: Settings, key: MasterKey, found: KeyCheck) -> None:
@@ -132,7 +151,7 @@ async def opens_something(
         ids.update((await connection.execute(select(table.c.master_key_id))).scalars())
     lines = (await connection.execute(select(audit_second_keys.c.line).limit(_LOOKED_AT))).scalars()
     ids.update(msgspec.json.decode(line, type=WrappedKey).master for line in lines)
-    if master.key_id in ids:
+    if not master.key_ids.isdisjoint(ids):
         return True
     told = await _opened(connection, master)
     return any(told) or not (ids or told)

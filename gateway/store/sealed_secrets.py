@@ -162,6 +162,17 @@ def open_row(master: MasterKey, row: RowMapping) -> Secret[str]:
     return Secret(text.decode())
 
 
+def sealed_anew(master: MasterKey, row: RowMapping) -> dict[str, object]:
+    """What changes in a row when the present master key seals it; raises as `open_row`."""
+    value, bound_to = open_row(master, row), _bound_to(row["name"], row["version"])
+    key = master.unwrap(bytes(row["wrapped_key"]), bound_to)
+    return {
+        "master_key_id": master.key_id,
+        "wrapped_key": master.wrap(key, bound_to),
+        "fingerprint": master.fingerprint(value),
+    }
+
+
 async def newest_version(connection: AsyncConnection, name: str) -> int:
     """The highest number that any version of a secret has; 0 for none: none is given twice."""
     numbers = [

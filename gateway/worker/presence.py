@@ -72,6 +72,7 @@ class Parts(Struct, frozen=True):
     said: Callable[[str], tuple[str, tuple[str, ...]] | None]
     """By provider: why it cannot be called, and what it serves; None before it said."""
     problems: Callable[[], tuple[str, ...]]
+    master_key_id: str = ""
 
 
 class Presence:
@@ -94,6 +95,7 @@ class Presence:
             schema=newest_schema(),
             started_us=clock.utc_us(),
             settings_digest=settings_digest(settings),
+            master_key_id=parts.master_key_id,
         )
 
     def published(self, revision: int) -> None:

@@ -31,7 +31,7 @@ READING = """
     config check, costs export, costs forecast, costs reconcile, costs report, costs savings,
     keys list, keys proposals, limits list, policy check, policy diff, policy explain,
     policy guard, policy history, policy replay, policy schedules, policy show, policy versions,
-    pool list, secrets list, teams list, users list
+    pool list, secrets keys, secrets list, teams list, users list
 """
 IN_CUSTODY = """
     audit erase, audit erasure approve, audit erasure decline, audit hold release, audit hold set,

@@ -3,21 +3,28 @@
 import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, Table, inspect, select
 from sqlalchemy.exc import IntegrityError
 
 from gateway.errors import NotReady, StartupRefused
+from gateway.store.batching.files import kept_files
 from gateway.store.engine import open_database
+from gateway.store.kept_answers import kept_answers
 from gateway.store.migrate import alembic_config, migrate
+from gateway.store.schema.audit import audit_second_keys
+from gateway.store.schema.batches import batches
+from gateway.store.schema.tables import admin_sessions, key_checks
 from gateway.store.schema.version import (
     known_schemas,
     newest_schema,
     require_newest_schema,
     schema_of,
 )
+from tests.gateway.store.rows import filled
 
 
 pytestmark = pytest.mark.anyio
+SEALED = {"f1": kept_files, "b1": batches, "a1": kept_answers}
 
 
 def _tables(connection: Connection) -> set[str]:
@@ -167,6 +174,37 @@ async def test_what_was_added_up_before_is_there_over_all_keys_and_stays_by_key(
     assert [", ".join(map(str, row)) for row in found] == [*keys.values()]
     await migrate(empty_database_url, "0044")
     assert await rows("SELECT count(*) FROM traffic_days") == [("2",)]
+    await database.close()
+
+
+async def test_what_lies_sealed_says_which_master_key_it_is_of_and_going_down_forgets_it(
+    empty_database_url: str,
+) -> None:
+    """All of it is the database's own key's, but for lines that name theirs themselves."""
+    await migrate(empty_database_url)
+    database = open_database(empty_database_url, pooled=False)
+    line = '{"master":"theirs"}'
+    async with database.writing() as connection:
+        for name, key_id in (("master_key", "own"), ("master_key:own", "own"), ("pepper:1", "p")):
+            await connection.execute(filled(key_checks, name=name, key_id=key_id))
+        for name, sealed in SEALED.items():
+            await connection.execute(filled(sealed, id=name))
+        await connection.execute(filled(admin_sessions, digest=b"1", id_token_key=b"w"))
+        await connection.execute(filled(admin_sessions, digest=b"2", id_token_key=None))
+        await connection.execute(filled(audit_second_keys, key="k", line=line))
+    await migrate(empty_database_url, "0065")
+
+    async def told(table: Table, column: str) -> list[object]:
+        async with database.reading() as connection:
+            query = select(table.c[column]).order_by(table.c[column])
+            return list((await connection.execute(query)).scalars())
+
+    assert await told(key_checks, "name") == ["master_key", "pepper:1"]
+    await migrate(empty_database_url)
+    for sealed in SEALED.values():
+        assert await told(sealed, "master_key_id") == ["own"]
+    assert await told(admin_sessions, "master_key_id") == ["", "own"]
+    assert await told(audit_second_keys, "master_key_id") == ["theirs"]
     await database.close()
 
 

@@ -114,18 +114,21 @@ class BatchStore:
                 each of its lines is a damaged one. But for a master key that is not the
                 database's own nothing is lost, whoever cancels it.
         """
-        query = select(batches.c.wrapped_key).where(batches.c.id == batch.batch_id)
+        columns = select(batches.c.wrapped_key, batches.c.master_key_id)
         about = about_batch(batch.project, batch.batch_id)
         async with self._database.reading() as connection:
-            kept_as = (await connection.execute(query)).scalar_one_or_none()
-            if kept_as is None:
+            query = columns.where(batches.c.id == batch.batch_id)
+            row = (await connection.execute(query)).one_or_none()
+            if row is None:
                 return None
             try:
-                return opened_key(self._master, kept_as, *about)
+                return opened_key(self._master, row.wrapped_key, *about)
             except KeyClosed:
-                if batch.ending != "cancelled" or await is_contradicted(connection, self._master):
+                is_cancelled = batch.ending == "cancelled"
+                master, sealed_by = self._master, row.master_key_id
+                if not is_cancelled or await is_contradicted(connection, master, sealed_by):
                     raise
-                return lost_key(kept_as, *about)
+                return lost_key(row.wrapped_key, *about)
 
     async def cancel(self, batch: Batch) -> bool:
         """Whether it could be cancelled; from now on no line of it begins."""
@@ -346,6 +349,7 @@ def _row_of(batch: Batch, key: ContentKey) -> dict[str, Any]:
         **dict.fromkeys(("due_us", "stalls", "served_us", "tended_until_us"), 0),
         "tender": "",
         "wrapped_key": key.kept_as,
+        "master_key_id": key.sealed_by,
         "sealed_told": key.seal(msgspec.msgpack.encode(batch.told), "told"),
         "sealed_flaws": b"",
     }

@@ -59,6 +59,7 @@ kept_files = Table(
     Column("is_whole", Boolean, nullable=False),
     Column("wrapped_key", LargeBinary, nullable=False),
     Column("sealed_name", LargeBinary, nullable=False),
+    Column("master_key_id", String(32), nullable=False, server_default="", index=True),
     Index(None, "organisation", "workspace", "project", "created_us"),
     Index(None, "expires_us"),
 )
@@ -120,6 +121,7 @@ class FileWriter:
         return {
             "size_bytes": self.size_bytes,
             "wrapped_key": self._key.kept_as,
+            "master_key_id": self._key.sealed_by,
             "sealed_name": self._key.seal(name.encode(), "name"),
         }
 
@@ -324,5 +326,6 @@ def row_of_file(file: KeptFile, key: ContentKey) -> dict[str, Any]:
         "expires_us": file.expires_us,
         "is_whole": False,
         "wrapped_key": key.kept_as,
+        "master_key_id": key.sealed_by,
         "sealed_name": b"",
     }

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.audit.disk import Disk
+from gateway.secrets.content_keys import ContentKey
 
 
 NAME: Final = "erased-kept"
@@ -35,9 +36,14 @@ class Erased(Struct, frozen=True, omit_defaults=True):
     """Of the erasure; empty where it was a command."""
 
 
-def name_of_key(wrapped: bytes) -> str:
-    """A wrapped key's name on the list: it opens nothing."""
-    return hashlib.sha256(wrapped).hexdigest()[:_KEY_CHARS]
+def names_of_key(wrapped: bytes, key: ContentKey | None) -> tuple[str, ...]:
+    """What a key may be called on the list; under none of these it opens anything.
+
+    The first is what new lines call it: whichever master key wraps it, that stays. Lines of before
+    schema 0067, and those of a key that did not open, have a digest of the wrapped key.
+    """
+    as_wrapped = hashlib.sha256(wrapped).hexdigest()[:_KEY_CHARS]
+    return (key.name, as_wrapped) if key is not None else (as_wrapped,)
 
 
 def add(folder: Path, erased: Sequence[Erased], disk: Disk) -> None:

@@ -6,6 +6,7 @@ the database says what went, so that a restored backup loses it again when the g
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
@@ -19,14 +20,15 @@ from gateway.configuration.settings import Settings
 from gateway.errors import NotReady
 from gateway.identity import Peppers
 from gateway.secrets.credentials import pepper
+from gateway.secrets.content_keys import ContentKey, KeyClosed, opened_key
 from gateway.secrets.envelope import MasterKey
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.file_rewriting import FileRewriter
-from gateway.store.batching.files import FileStore, kept_files
+from gateway.store.batching.files import FileStore, about_file, kept_files
 from gateway.store.batching.kept_names import Whose
 from gateway.store.batching.unsent_lines import UnsentLines
 from gateway.store.batching.vendor_copies import VendorCopies
-from gateway.store.custody.erased_kept import Erased, add, listed, name_of_key
+from gateway.store.custody.erased_kept import Erased, add, listed, names_of_key
 from gateway.store.custody.kept_holdings import Holding, Reader
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
@@ -49,6 +51,7 @@ class KeptContent:
     ) -> None:
         self._settings = settings
         self._database = database
+        self._master = master
         self._clock = clock
         self._folder = settings.path(settings.audit.checkpoint_directory)
         self._length_max = settings.limits.batch_line_bytes_max
@@ -100,7 +103,7 @@ class KeptContent:
             for name, numbers in holding.lines.items()
         ]
         for file, numbers in holding.files:
-            key = keys.get(file.file_id, "") if numbers else ""
+            (key, *_) = keys.get(file.file_id, ("",)) if numbers else ("",)
             erased.append(Erased(now_us, file=file.file_id, key=key, lines=tuple(sorted(numbers))))
         erased += [Erased(now_us, answer=name) for _, name in holding.answers]
         await asyncio.to_thread(add, self._folder, erased, Disk())
@@ -121,7 +124,7 @@ class KeptContent:
         again += await self._forget_files([each.file for each in named if not each.lines])
         keys = await self._keys([each.file for each in named if each.lines])
         for each in named:
-            if not each.lines or keys.get(each.file) != each.key:
+            if not each.lines or each.key not in keys.get(each.file, ()):
                 continue
             file = await self._file(each.file)
             if file is not None:
@@ -151,16 +154,21 @@ class KeptContent:
         files = await self._files.of_organisation(organisation)
         return next((file for file in files if file.file_id == file_id), None)
 
-    async def _keys(self, ids: Sequence[str]) -> dict[str, str]:
-        """What each file's present key is called on the list."""
-        found: dict[str, str] = {}
+    async def _keys(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """What each file's present key may be called on the list; the first is its name now."""
+        found: dict[str, tuple[str, ...]] = {}
+        columns = kept_files.c
+        where = (columns.organisation, columns.workspace, columns.project)
         for part in _parts(ids):
-            query = select(kept_files.c.id, kept_files.c.wrapped_key).where(
-                kept_files.c.id.in_(part)
-            )
+            query = select(columns.id, columns.wrapped_key, *where).where(columns.id.in_(part))
             async with self._database.reading() as connection:
                 rows = (await connection.execute(query)).all()
-            found |= {row.id: name_of_key(bytes(row.wrapped_key)) for row in rows}
+            for row in rows:
+                about = about_file((row.organisation, row.workspace, row.project), row.id)
+                key: ContentKey | None = None
+                with suppress(KeyClosed):
+                    key = opened_key(self._master, row.wrapped_key, *about)
+                found[row.id] = names_of_key(bytes(row.wrapped_key), key)
         return found
 
     async def _forget_files(self, ids: Sequence[str]) -> int:

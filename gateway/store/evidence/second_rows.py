@@ -54,6 +54,7 @@ def line_of(key: WrappedKey) -> dict[str, str]:
         "organisation": key.organisation,
         "subject": key.subject,
         "line": msgspec.json.encode(key).decode(),
+        "master_key_id": key.master,
     }
 
 

@@ -28,7 +28,7 @@ from gateway.store.schema.audit import (
 _AT_ONCE: Final = 64
 """How many leaves a tree takes on the event loop; more go to a thread."""
 _SECOND = SecondRecord.__struct_fields__
-_KEY = ("key", "organisation", "subject", "line")
+_KEY = ("key", "organisation", "subject", "line", "master_key_id")
 _TILE = ("organisation", "level", "number", "hashes")
 # One statement moves the place, numbers the records, and locks in the order of all others.
 _BEGIN: Final = """

@@ -44,7 +44,7 @@ HEARD_MAX: Final = 50_000
 ID_TOKEN_CHARS_MAX: Final = 6000
 """A longer one would not fit into the address that it is sent in, and is not kept."""
 _TURN: Final = 0x6F69_6463
-_ABOUT: Final = "id token"
+ABOUT: Final = "id token"
 
 heard_logouts = Table(
     "heard_logouts",
@@ -134,7 +134,7 @@ class ProvidedSessions:
         if row.id_token is None:
             return Secret("")
         try:
-            key: ContentKey = opened_key(self._master, row.id_token_key, _ABOUT, digest.hex())
+            key: ContentKey = opened_key(self._master, row.id_token_key, ABOUT, digest.hex())
             return Secret(key.open(row.id_token).decode())
         except NotReady:
             return Secret("")
@@ -187,8 +187,9 @@ class ProvidedSessions:
         id_token = vouching.id_token.reveal()
         if len(id_token) > ID_TOKEN_CHARS_MAX:
             return kept
-        key = fresh_key(self._master, _ABOUT, digest.hex())
-        return kept | {"id_token_key": key.kept_as, "id_token": key.seal(id_token.encode())}
+        key = fresh_key(self._master, ABOUT, digest.hex())
+        sealed = {"id_token_key": key.kept_as, "id_token": key.seal(id_token.encode())}
+        return kept | sealed | {"master_key_id": key.sealed_by}
 
     async def _take_turn(self, connection: AsyncConnection) -> None:
         """Sign-ins and sign-outs go one after the other: neither misses what the other writes.

@@ -146,6 +146,7 @@ audit_second_keys = Table(
     Column("organisation", Text, nullable=False),
     Column("subject", Text, nullable=False),
     Column("line", Text, nullable=False),
+    Column("master_key_id", String(32), nullable=False, server_default=""),
     Index(None, "organisation", "subject"),
 )
 """Their data keys, wrapped, as lines of `keys.jsonl` are."""

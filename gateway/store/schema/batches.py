@@ -54,6 +54,7 @@ batches = Table(
     Column("sealed_flaws", LargeBinary, nullable=False),
     Column("erased", Integer, nullable=False, server_default="0"),
     Column("is_cost_kept", Boolean, nullable=False, server_default=false()),
+    Column("master_key_id", String(32), nullable=False, server_default="", index=True),
     Index(None, "organisation", "workspace", "project", "created_us"),
     Index(None, "state"),
     Index(None, "keep_until_us"),

@@ -216,7 +216,9 @@ key_checks = Table(
     Column("sealed", LargeBinary, nullable=False),
     Column("made_us", BigInteger, nullable=False),
 )
-"""A known text under each key that lies outside of the database: what tells a wrong one."""
+"""A known text under each key that lies outside of the database: what tells a wrong one.
+
+The present master key is `master_key`; each that stood beside one also has a row by its id."""
 
 people = Table(
     "people",
@@ -275,6 +277,7 @@ admin_sessions = Table(
     Column("vouched_sid", LargeBinary(32)),
     Column("id_token_key", LargeBinary),
     Column("id_token", LargeBinary),
+    Column("master_key_id", String(32), nullable=False, server_default="", index=True),
     Index(None, "person"),
     Index(None, "vouched_subject"),
     Index(None, "vouched_sid"),

@@ -14,14 +14,17 @@ from gateway.secrets.envelope import (
     UnwrapFailed,
     create_key_file,
     key_bytes,
-    load_master_key,
 )
 from gateway.secrets.secret import Secret
-from gateway.secrets.sources import EnvironmentSecret, FileSecret
+from gateway.secrets.sources import EnvironmentSecret, FileSecret, SecretSource
 from tests.full_disk import room_for
 
 
 KEY = MasterKey(Secret(b"k" * 32))
+
+
+def _loaded(source: SecretSource, key: str = "master_key") -> MasterKey:
+    return MasterKey(Secret(key_bytes(source.load().reveal(), key)))
 
 
 def test_what_an_earlier_version_wrapped_derived_and_marked_is_still_the_same() -> None:
@@ -99,7 +102,7 @@ def test_a_created_key_file_is_private_loadable_and_fresh(tmp_path: Path) -> Non
     create_key_file(tmp_path / "a.key")
     create_key_file(tmp_path / "b.key")
     assert (tmp_path / "a.key").stat().st_mode & 0o777 == 0o600
-    ids = {load_master_key(FileSecret(tmp_path / name)).key_id for name in ("a.key", "b.key")}
+    ids = {_loaded(FileSecret(tmp_path / name)).key_id for name in ("a.key", "b.key")}
     assert len(ids) == 2
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -149,7 +152,7 @@ def test_a_key_may_come_from_the_environment_in_either_alphabet(encode: object) 
     raw = bytes(range(224, 256))
     text = encode(raw).decode().rstrip("=")
     assert {"-", "_"} & {*text} or {"+", "/"} & {*text}
-    key = load_master_key(EnvironmentSecret({"KEY": text}, "KEY"))
+    key = _loaded(EnvironmentSecret({"KEY": text}, "KEY"))
     assert key.key_id == MasterKey(Secret(raw)).key_id
 
 
@@ -158,7 +161,7 @@ def test_a_key_may_come_from_the_environment_in_either_alphabet(encode: object) 
 )
 def test_what_is_no_key_of_32_bytes_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(ConfigurationInvalid, match="32 bytes") as caught:
-        load_master_key(EnvironmentSecret({"KEY": text}, "KEY"), "audit.master_key")
+        _loaded(EnvironmentSecret({"KEY": text}, "KEY"), "audit.master_key")
     assert text not in str(caught.value)
     with pytest.raises(ValueError, match="32 bytes"):
         MasterKey(Secret(b"short"))
@@ -179,5 +182,5 @@ def test_a_key_of_few_different_bytes_is_none(different: int, *, is_random: bool
 def test_a_key_that_anybody_would_guess_is_refused(raw: bytes) -> None:
     text = base64.b64encode(raw).decode()
     with pytest.raises(ConfigurationInvalid, match="not a random key") as caught:
-        load_master_key(EnvironmentSecret({"KEY": text}, "KEY"), "secrets.master_key")
+        _loaded(EnvironmentSecret({"KEY": text}, "KEY"), "secrets.master_key")
     assert text not in str(caught.value)

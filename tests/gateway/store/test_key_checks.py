@@ -11,6 +11,7 @@ from sqlalchemy import delete, func, insert, select, update
 from gateway.audit.checkpoints import open_signer
 from gateway.audit.disk import Disk
 from gateway.audit.keys import DataKeys, WrappedKey
+from gateway.batches import Batch
 from gateway.clock import StoppedClock
 from gateway.continuing.kept_answers import KeptAnswer
 from gateway.errors import StartupRefused
@@ -22,11 +23,19 @@ from gateway.store.batching.files import about_file, kept_files
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.second_rows import line_of
 from gateway.store.kept_answers import DatabaseAnswers
-from gateway.store.key_checks import MASTER_KEY, KeyCheck, checked, keep_anew, key_of_pepper
+from gateway.store.key_checks import (
+    MASTER_KEY,
+    KeyCheck,
+    checked,
+    keep_anew,
+    key_of_pepper,
+    known_masters,
+)
 from gateway.store.right_keys import opens_something
 from gateway.store.schema.audit import audit_second_keys
 from gateway.store.schema.batches import batches
 from gateway.store.schema.tables import key_checks, sealed_secrets, spare_secrets
+from gateway.store.sealed_kinds import say_who_sealed
 from gateway.store.sealed_secrets import SealedSecretTable
 from tests.gateway.store.rows import filled
 
@@ -94,6 +103,60 @@ async def test_a_key_that_was_adopted_takes_the_place_of_the_old_one(database: D
     await _told(database, old)
     await keep_anew(database, MASTER_KEY, new, StoppedClock())
     assert [(await _told(database, key)).is_own for key in (old, new)] == [False, True]
+
+
+async def test_a_key_that_comes_with_the_one_before_takes_its_place_and_both_are_known(
+    database: Database,
+) -> None:
+    raw = Secret(secrets.token_bytes(32))
+    old, new = _key(), MasterKey(raw)
+    await _told(database, old)
+    both = MasterKey(raw, [old])
+    assert await _told(database, new) == KeyCheck(is_own=False, key_id=old.key_id)
+    assert await _told(database, both) == KeyCheck(is_own=True, key_id=new.key_id)
+    async with database.reading() as connection:
+        assert await known_masters(connection) == {old.key_id, new.key_id}
+    for key in (new, both, old, new):
+        assert await _told(database, key) == KeyCheck(is_own=True, key_id=key.key_id)
+    stranger = _key()
+    assert not (await _told(database, stranger)).is_own
+    await keep_anew(database, MASTER_KEY, new, StoppedClock())
+    async with database.reading() as connection:
+        assert await known_masters(connection) == {new.key_id}
+
+
+async def test_what_a_key_sealed_that_this_process_lacks_is_not_lost(database: Database) -> None:
+    """A worker that was not restarted yet meets a cancelled batch of the key that took over."""
+    raw = Secret(secrets.token_bytes(32))
+    old = _key()
+    await _told(database, old)
+    new = MasterKey(raw, [old])
+    await _told(database, new)
+    clock = StoppedClock()
+    made = await BatchStore(database, new, clock).make(
+        Batch(
+            *("batch_", "file", PROJECT, "key1", "/v1/chat/completions", "cancelling"),
+            created_us=1,
+            expires_us=2,
+            keep_until_us=3,
+            ending="cancelled",
+        )
+    )
+    with pytest.raises(KeyClosed):
+        await BatchStore(database, old, clock).content_key(made)
+    assert await BatchStore(database, new, clock).content_key(made) is not None
+
+
+async def test_what_names_no_key_is_of_the_first_one_that_a_database_knows(
+    database: Database,
+) -> None:
+    """So it is after an upgrade of a database that nobody had started from yet."""
+    own = _key()
+    await _file(database, own)
+    await checked(database, MASTER_KEY, own, StoppedClock(), _vouched, begun=say_who_sealed)
+    async with database.reading() as connection:
+        found = (await connection.execute(select(kept_files.c.master_key_id))).scalar_one()
+    assert found == own.key_id
 
 
 async def _secret(database: Database, own: MasterKey) -> None:

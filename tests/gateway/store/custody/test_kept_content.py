@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import Table, select, update
+from sqlalchemy import Table, delete, insert, select, update
 
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.projector import Projector
@@ -21,8 +21,10 @@ from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.secrets.content_keys import KeyClosed
 from gateway.secrets.credentials import master_key, pepper
+from gateway.secrets.envelope import MasterKey
+from gateway.secrets.secret import Secret
 from gateway.store.batching.batches import BatchStore
-from gateway.store.batching.files import PART_BYTES, FileStore, kept_files
+from gateway.store.batching.files import PART_BYTES, FileStore, kept_file_parts, kept_files
 from gateway.store.batching.lines import LineStore
 from gateway.store.custody.erased_kept import NAME
 from gateway.store.custody.erasing import require_settled
@@ -32,7 +34,9 @@ from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.kept_answers import DatabaseAnswers, kept_answers
+from gateway.store.resealing import Resealing
 from gateway.store.schema.batches import batch_lines, batches
+from gateway.store.sealed_kinds import KINDS
 from gateway.types import AuditRecord
 from tests.gateway.audit.samples import running
 
@@ -389,3 +393,29 @@ async def test_what_is_held_neither_expires_nor_is_deleted(archive: Archive) -> 
     await custody.release_hold("ann", hold.id)
     await custody.release_hold("bob", hold.id)
     assert await forget() == [1, 1, 1]
+
+
+async def test_a_backup_from_before_the_master_key_was_replaced_loses_what_was_erased_since(
+    archive: Archive,
+) -> None:
+    """What the list calls a file's content is no word of the master key that wrapped its key."""
+    file_id = await archive.file(line("ann") + line("bob"))
+    tables = {kept_files: kept_files.c.id, kept_file_parts: kept_file_parts.c.file_id}
+    async with archive.database.reading() as connection:
+        backup = {
+            table: (await connection.execute(select(table).where(its == file_id))).mappings().one()
+            for table, its in tables.items()
+        }
+    present = MasterKey(Secret(secrets.token_bytes(32)), [master_key(archive.settings)])
+    (kind,) = (each for each in KINDS if each.table is kept_files)
+    assert (await Resealing(archive.database, present, archive.clock).of(kind)).resealed == 1
+    kept = KeptContent(archive.settings, archive.database, present, archive.clock)
+    await kept.destroy(await kept.find("acme", archive.subject("ann")), "acme")
+    assert await kept.destroy_again() == 0
+    async with archive.database.writing() as connection:
+        await connection.execute(delete(kept_files).where(kept_files.c.id == file_id))
+        for table, row in backup.items():
+            await connection.execute(insert(table), dict(row))
+    assert await kept.destroy_again() == 1
+    assert (await kept.find("acme", archive.subject("ann"))).numbers.file_lines == 0
+    assert (await kept.find("acme", archive.subject("bob"))).numbers.file_lines == 1

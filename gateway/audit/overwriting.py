@@ -1,0 +1,62 @@
+"""A small file put in another's place, whole or not at all, and the old one's bytes overwritten.
+
+Between the two the old bytes have a second name, so that who comes after a crash finds them.
+"""
+
+import errno
+import os
+from pathlib import Path
+from typing import Final
+
+from gateway.audit.disk import Disk
+
+
+_DRAFT, _SPENT = ".draft", ".spent"
+"""What a file is called before it is put in place, and until what it held is overwritten."""
+_NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+"""How a file system says that it gives no file a second name."""
+
+
+def put_in_place(path: Path, data: bytes, disk: Disk) -> None:
+    """Replace a file; its caller holds what keeps others from writing it. Raises OSError."""
+    draft, spent = path.with_suffix(_DRAFT), path.with_suffix(_SPENT)
+    disk.append_durably(draft, data)
+    _give_second_name(path, spent)
+    old = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        disk.replace(draft, path)
+        disk.sync_folder(path.parent)
+        _overwrite(old)
+    finally:
+        disk.close(old)
+    disk.remove(spent)
+
+
+def left_over(path: Path) -> list[Path]:
+    """What a replacement left that broke off; beside no file each may be the last one of it."""
+    found = [path.with_suffix(suffix) for suffix in (_DRAFT, _SPENT) if path.exists()]
+    return [each for each in found if each.exists()]
+
+
+def overwrite_left_over(path: Path, disk: Disk) -> None:
+    """Overwrite and remove that; raises OSError."""
+    disk.sync_folder(path.parent)  # What a file was replaced by has to be there for good.
+    for each in left_over(path):
+        if not each.samefile(path):
+            with each.open("r+b") as left:
+                _overwrite(left.fileno())
+        disk.remove(each)
+
+
+def _overwrite(old: int) -> None:
+    os.pwrite(old, bytes(os.fstat(old).st_size), 0)
+    os.fsync(old)
+
+
+def _give_second_name(path: Path, spent: Path) -> None:
+    """Who comes after a crash finds by it what is not overwritten yet."""
+    try:
+        spent.hardlink_to(path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
