@@ -27,7 +27,7 @@ from gateway.errors import AuditUnavailable
 from gateway.identity import Peppers
 from gateway.oversight.deeds import Deeds
 from gateway.pacing.upkeep import Duty, Upkeep
-from gateway.secrets.credentials import master_key, pepper
+from gateway.secrets.credentials import all_peppers, master_key
 from gateway.store.custody.custody_lists import CustodyLists
 from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.custody.orders import Custody
@@ -151,7 +151,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         clock=clock,
         database=database,
         keys=KeyStore(
-            database, Peppers({settings.secrets.pepper_version: pepper(settings)}), clock
+            database, Peppers(all_peppers(settings), settings.secrets.pepper_version), clock
         ),
         key_names=KeyNames(database),
         budgets=LeaseTable(database, clock),

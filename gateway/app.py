@@ -54,7 +54,7 @@ from gateway.ports import AuditLog
 from gateway.providers.registry import engines_among, model_hosts, pools_among
 from gateway.rollout.trials import Trials
 from gateway.rollout.versions import PolicySet
-from gateway.secrets.credentials import master_key, pepper
+from gateway.secrets.credentials import all_peppers, master_key
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.engine import open_database
 from gateway.store.evidence.integration import Integration
@@ -96,7 +96,7 @@ class DataPlane:
         self._log = logger()
         self._drain_log = drain_log
         self.metrics = Metrics()
-        self._peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
+        self._peppers = Peppers(all_peppers(settings), settings.secrets.pepper_version)
         self._database = open_database(settings.database_url)
         self._egress = make_egress(settings)
         self._providers = make_providers(settings, self._egress, clock.monotonic_s)

@@ -33,20 +33,26 @@ _NOBODY = b"\x00" * 32
 
 
 class Peppers:
-    """The secrets under which key digests are made, by version; the newest makes new ones."""
+    """The secrets under which key digests are made, by version; `newest` makes new ones."""
 
     __slots__ = ("_by_version", "newest")
 
     # Keyed objects to copy: `hmac.digest` lets the interpreter go for every call, and the thread
     # that writes the audit log takes it.
 
-    def __init__(self, by_version: Mapping[int, bytes]) -> None:
+    def __init__(self, by_version: Mapping[int, bytes], newest: int | None = None) -> None:
+        """Without a word of which is the newest it is the one of the highest number.
+
+        The next one may be there before its day, with a number above the newest's.
+        """
         if not by_version or any(len(pepper) < 32 for pepper in by_version.values()):  # noqa: PLR2004
             raise ValueError("at least one pepper is needed, each of at least 32 bytes")
         self._by_version = {
             version: hmac.new(pepper, digestmod="sha256") for version, pepper in by_version.items()
         }
-        self.newest = max(by_version)
+        self.newest = max(by_version) if newest is None else newest
+        if self.newest not in by_version:
+            raise ValueError("the newest pepper is one of them")
 
     def __repr__(self) -> str:
         return f"Peppers(versions={sorted(self._by_version)})"

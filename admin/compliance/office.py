@@ -24,7 +24,7 @@ from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.oversight.access import Permission
-from gateway.secrets.credentials import master_key, pepper
+from gateway.secrets.credentials import all_peppers, master_key
 from gateway.store.custody.custody_lists import CustodyLists, RevealFigures
 from gateway.store.custody.erasing import Consequences, Erasures
 from gateway.store.custody.erasure_cases import ErasureCase
@@ -215,7 +215,7 @@ class Office:
             return ""
         if not reference.strip():
             raise RequestInvalid("Whose content is it?", parameter="user")
-        peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
+        peppers = Peppers(all_peppers(settings), settings.secrets.pepper_version)
         return end_user_subject(organisation, reference.strip(), peppers.keyed)
 
     async def _is_recorded(self, organisation: str, request_id: str) -> bool:

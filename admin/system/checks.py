@@ -24,10 +24,10 @@ from gateway.secrets.credentials import (
     admin_token,
     alerts_credential,
     alerts_signing_key,
+    all_peppers,
     answers_password,
     master_key,
     oidc_secret,
-    pepper,
     provider_credential,
     rates_password,
     sink_credential,
@@ -63,7 +63,9 @@ async def start_checks(settings: Settings, database: Database) -> list[Check]:
 
 def _local(settings: Settings) -> Iterator[Check]:
     yield _file(settings)
-    yield _tried("Pepper of virtual keys", "long enough, and no example", lambda: pepper(settings))
+    yield _tried(
+        "Pepper of virtual keys", "long enough, and no example", lambda: all_peppers(settings)
+    )
     yield _tried("Master key", "32 bytes, and readable", lambda: master_key(settings))
     yield _tried("Admin token", "long enough, and no example", lambda: admin_token(settings))
     yield _tried("Policy", "", lambda: load_policy(settings).name, "{} passes its own test cases")

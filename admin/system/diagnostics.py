@@ -35,8 +35,9 @@ from gateway.secrets.credentials import (
     answers_password,
     key_bytes_at,
     named_master_keys,
+    named_peppers,
     oidc_secret,
-    pepper,
+    pepper_at,
     provider_credential,
     rates_password,
     sink_credential,
@@ -188,7 +189,7 @@ def diagnostics_routes(services: Services) -> list[Any]:
 def known_secrets(settings: Settings) -> Iterator[str]:
     """Every secret that this process can read; what it cannot read it cannot write either."""
     asked: list[Callable[[], object]] = [
-        lambda: pepper(settings),
+        *(lambda named=named: pepper_at(settings, *named) for named in named_peppers(settings)),
         *(
             lambda named=named: key_bytes_at(settings, *named, plain_too=True)
             for named in named_master_keys(settings)

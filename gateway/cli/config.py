@@ -16,7 +16,7 @@ from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.errors import StartupRefused
 from gateway.inspection.inspector import make_inspector
-from gateway.secrets.credentials import admin_token, credential_problem, pepper
+from gateway.secrets.credentials import admin_token, all_peppers, credential_problem
 from gateway.store.engine import open_database, parse_url
 from gateway.store.evidence.numbered_places import require_what_was_numbered
 from gateway.store.right_keys import look_at_keys
@@ -66,7 +66,7 @@ def _check_parts(settings: Settings, *, offline: bool) -> None:
     """
     if settings.secrets.key_service and offline:
         make_inspector(settings, SystemClock())
-        pepper(settings)
+        all_peppers(settings)
     else:
         DataPlane(settings)
         # The admin package lies above the gateway: it is named here and imported when asked for.
@@ -83,7 +83,7 @@ async def _check_database(settings: Settings) -> None:
     database = open_database(settings.database_url, pooled=False)
     try:
         await require_newest_schema(database)
-        await look_at_keys(settings, database)
+        await look_at_keys(settings, database, clock)
         await watched_prices(settings, lambda _: None, database, clock).start()
         directory = settings.path(settings.audit.directory)
         for process in _WRITING:

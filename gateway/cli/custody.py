@@ -21,7 +21,7 @@ from gateway.configuration.settings import Settings
 from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.oversight.deeds import OPERATORS
-from gateway.secrets.credentials import master_key, pepper
+from gateway.secrets.credentials import all_peppers, master_key
 from gateway.store.custody.orders import (
     Custody,
     CustodyChanged,
@@ -64,7 +64,7 @@ async def kept(settings: Settings) -> AsyncIterator[Database]:
 def subject_of(settings: Settings, organisation: str, reference: str | None) -> str | None:
     if reference is None:
         return None
-    peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
+    peppers = Peppers(all_peppers(settings), settings.secrets.pepper_version)
     return end_user_subject(organisation, reference, peppers.keyed)
 
 

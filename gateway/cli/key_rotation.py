@@ -18,11 +18,12 @@ from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.credentials import master_key, named_master_keys
 from gateway.oversight.deeds import Deeds
+from gateway.secrets.credentials import master_key, named_master_keys, pepper_setting
 from gateway.secrets.envelope import MasterKey, create_key_file
 from gateway.store.engine import Database, open_database
 from gateway.store.hanging import all_hanging, told
+from gateway.store.identity.key_peppers import hanging_on_peppers, holds_of_end_users
 from gateway.store.resealing import Resealing
 from gateway.store.right_keys import require_right_master
 from gateway.store.schema.version import require_newest_schema
@@ -144,7 +145,7 @@ async def _beginning_otherwise(database: Database, keys: MasterKey) -> list[str]
 @config_option
 @asynchronous
 async def list_keys(config_file: Path) -> None:
-    """Print each master key and each pepper, and what hangs on it, as JSON lines."""
+    """Print each master key and each pepper, and how much hangs on it, as JSON lines."""
     settings = load_settings(config_file)
     database = open_database(settings.database_url, pooled=False)
     try:
@@ -161,6 +162,23 @@ async def list_keys(config_file: Path) -> None:
                 "key": "master_key",
                 "key_id": key_id,
                 "setting": places.get(key_id, ""),
+                "total": counts.total(),
+                "hanging": dict(counts),
+            }
+            click.echo(json.dumps(line))
+        async with database.reading() as connection:
+            peppers = await hanging_on_peppers(connection, SystemClock().utc_us())
+            holds = await holds_of_end_users(connection)
+        named = [settings.secrets.pepper_version, *map(int, settings.secrets.other_peppers)]
+        for version in sorted({*named, *peppers}):
+            counts = peppers.get(version, Counter())
+            if version == min(named):
+                # End users are known by digests under the oldest one.
+                counts += Counter({"holds of end users": holds})
+            line = {
+                "key": "pepper",
+                "version": version,
+                "setting": pepper_setting(settings, version),
                 "total": counts.total(),
                 "hanging": dict(counts),
             }

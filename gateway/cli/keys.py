@@ -22,7 +22,7 @@ from gateway.configuration.settings import Settings
 from gateway.errors import ChangedMeanwhile, GatewrightError
 from gateway.identity import Peppers, key_id_for, new_key_id
 from gateway.oversight.key_scope import check_labels, check_models
-from gateway.secrets.credentials import pepper
+from gateway.secrets.credentials import all_peppers
 from gateway.store.engine import Database, open_database
 from gateway.store.identity.keys import KeyReader, KeyStore, NewKey, Place, secrets_mark
 from gateway.store.identity.names import visible
@@ -61,7 +61,7 @@ async def _reading(settings: Settings) -> AsyncIterator[Database]:
 @asynccontextmanager
 async def opened_keys(settings: Settings) -> AsyncIterator[KeyStore]:
     """The key store of a configuration, for the length of one command."""
-    peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
+    peppers = Peppers(all_peppers(settings), settings.secrets.pepper_version)
     async with _reading(settings) as database:
         await require_right_pepper(settings, database, SystemClock())
         yield KeyStore(database, peppers, SystemClock())
@@ -177,6 +177,7 @@ async def list_keys(config_file: Path, organisation: str | None) -> None:
                 "expires_us": record.expires_us,
                 "revoked_us": record.revoked_us,
                 "secrets": secrets_mark(record.former_until_us),
+                "pepper_version": record.digests[0].pepper_version,
             }
             click.echo(json.dumps(line))
 

@@ -14,10 +14,14 @@ from gateway.clock import Clock, SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.oversight.deeds import Deeds
-from gateway.secrets.credentials import key_service, master_key_bytes, assembled, key_bytes_at, named_master_keys
-from gateway.secrets.envelope import MasterKey, sync_folder
-from gateway.secrets.key_services import KeyServiceFailed, KeyService
-from gateway.secrets.secret import Secret
+from gateway.secrets.credentials import (
+    assembled,
+    key_bytes_at,
+    key_service,
+    named_master_keys,
+)
+from gateway.secrets.envelope import sync_folder
+from gateway.secrets.key_services import KeyService, KeyServiceFailed
 from gateway.store.adopted_keys import adopt_key, adoption_of
 from gateway.store.engine import Database, open_database
 from gateway.store.key_checks import MASTER_KEY

@@ -10,7 +10,12 @@ import msgspec
 from msgspec import Struct
 
 from gateway.configuration.database_urls import refused_password
-from gateway.configuration.sections import EXPLORATION_MAX, OPAQUE_KINDS, WINDOW_LEAST
+from gateway.configuration.sections import (
+    EXPLORATION_MAX,
+    OPAQUE_KINDS,
+    WINDOW_LEAST,
+    SecretReference,
+)
 from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
 
@@ -198,8 +203,7 @@ def _check_references(settings: Settings) -> None:
         for name, provider in settings.providers.items()
         if provider.credential
     }
-    others = settings.secrets.other_master_keys
-    references |= {f"secrets.other_master_keys[{at}]": each for at, each in enumerate(others)}
+    references |= _other_keys(settings)
     _check_server(settings, "rates", settings.rates.url)
     _check_server(settings, "response_cache", settings.response_cache.url)
     for key, optional in (
@@ -227,6 +231,21 @@ def _check_references(settings: Settings) -> None:
             # What opens the other places cannot itself be kept in them.
             reason = "needs exactly one of `env` and `file`"
             raise ConfigurationInvalid(settings.source, key, reason)
+
+
+def _other_keys(settings: Settings) -> dict[str, SecretReference]:
+    """Keys beside those in use, by the setting that names each."""
+    others = settings.secrets.other_master_keys
+    found = {f"secrets.other_master_keys[{at}]": each for at, each in enumerate(others)}
+    for version, other in settings.secrets.other_peppers.items():
+        key = f"secrets.other_peppers.{version}"
+        if not re.fullmatch(r"[1-9][0-9]{0,8}", version):
+            raise ConfigurationInvalid(settings.source, key, "a version is a number from 1 on")
+        if int(version) == settings.secrets.pepper_version:
+            reason = "is the version of secrets.pepper itself (secrets.pepper_version)"
+            raise ConfigurationInvalid(settings.source, key, reason)
+        found[key] = other
+    return found
 
 
 def _check_server(settings: Settings, section: str, url: str) -> None:

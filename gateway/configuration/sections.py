@@ -79,6 +79,8 @@ class SecretsSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     pepper: SecretReference = SecretReference(file="var/pepper.key")
     pepper_version: int = 1
+    other_peppers: Mapping[str, SecretReference] = {}
+    """By version: those before, for keys that were issued under them, and the next one."""
     master_key: SecretReference = SecretReference(file="var/master.key")
     other_master_keys: tuple[SecretReference, ...] = ()
     """They open what they sealed and seal nothing: former ones, and the next one before its day."""

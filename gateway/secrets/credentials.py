@@ -130,17 +130,45 @@ def sink_credential(settings: Settings, sink: str) -> Secret[str] | None:
 
 
 def pepper(settings: Settings) -> bytes:
-    """The secret under which digests of virtual keys are made.
+    """The secret under which digests of new virtual keys are made.
 
     Raises:
         ConfigurationInvalid: it cannot be read, or is too short to be a secret.
     """
-    source = source_of(settings, settings.secrets.pepper, "secrets.pepper")
-    value = source.load().reveal().encode()
+    return pepper_at(settings, "secrets.pepper", settings.secrets.pepper)
+
+
+def all_peppers(settings: Settings) -> dict[int, bytes]:
+    """It and the others that the settings name, by version; raises as `pepper`."""
+    versions = [settings.secrets.pepper_version, *map(int, settings.secrets.other_peppers)]
+    named = zip(versions, named_peppers(settings), strict=True)
+    return {version: pepper_at(settings, *each) for version, each in named}
+
+
+def named_peppers(settings: Settings) -> list[tuple[str, SecretReference]]:
+    """Each setting that names a pepper, and where that is; the present one first."""
+    others = settings.secrets.other_peppers.items()
+    return [
+        ("secrets.pepper", settings.secrets.pepper),
+        *((f"secrets.other_peppers.{version}", other) for version, other in others),
+    ]
+
+
+def pepper_setting(settings: Settings, version: int) -> str:
+    """The setting that names the pepper of a version; empty where none does."""
+    if version == settings.secrets.pepper_version:
+        return "secrets.pepper"
+    is_named = str(version) in settings.secrets.other_peppers
+    return f"secrets.other_peppers.{version}" if is_named else ""
+
+
+def pepper_at(settings: Settings, key: str, reference: SecretReference) -> bytes:
+    """A pepper, of the setting `key`; raises as `pepper`."""
+    value = source_of(settings, reference, key).load().reveal().encode()
     if len(value) < PEPPER_BYTES_MIN:
         reason = f"must have at least {PEPPER_BYTES_MIN} bytes"
-        raise ConfigurationInvalid(settings.source, "secrets.pepper", reason)
-    _refuse_default(settings, value.decode(), "secrets.pepper")
+        raise ConfigurationInvalid(settings.source, key, reason)
+    _refuse_default(settings, value.decode(), key)
     return value
 
 

@@ -9,7 +9,7 @@ from gateway.audit.disk import Disk
 from gateway.audit.masters import masters_of
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
-from gateway.secrets.credentials import master_key, pepper
+from gateway.secrets.credentials import master_key, pepper, pepper_setting
 from gateway.secrets.envelope import MasterKey
 from gateway.store.engine import Database
 from gateway.store.key_checks import (
@@ -18,6 +18,7 @@ from gateway.store.key_checks import (
     keep_anew,
     key_of_pepper,
     known_masters,
+    known_peppers,
     pepper_check,
 )
 
@@ -69,4 +70,9 @@ async def adopt_key(
     if adoption.name == MASTER_KEY:
         directory = settings.path(settings.audit.directory)
         await asyncio.to_thread(renew_signers, directory, adoption.key, clock, Disk())
-    await keep_anew(database, adoption.name, adoption.key, clock)
+    lost: list[str] = []
+    if adoption.name != MASTER_KEY:
+        async with database.reading() as connection:
+            known = await known_peppers(connection)
+        lost = [pepper_check(each) for each in known if not pepper_setting(settings, each)]
+    await keep_anew(database, adoption.name, adoption.key, clock, lost)

@@ -6,7 +6,7 @@ so that none is taken away while something hangs on it.
 """
 
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from msgspec import Struct
 from sqlalchemy import delete, or_, select, update
@@ -24,6 +24,7 @@ MASTER_KEY = "master_key"
 _ONE_OF_THEM = f"{MASTER_KEY}:"
 """Before the id of a master key: this database has, or had, it."""
 _KNOWN = b"gatewright: this key is the one"
+_ONE_PEPPER = "pepper:"
 Vouched = Callable[[AsyncConnection, MasterKey], Awaitable[bool]]
 """Whether what lies in a database does not speak against a key that nothing was kept of yet."""
 Begun = Callable[[AsyncConnection, MasterKey], Awaitable[None]]
@@ -40,7 +41,7 @@ class KeyCheck(Struct, frozen=True):
 
 def pepper_check(version: int) -> str:
     """The name of the check of a pepper: each version is a key of its own."""
-    return f"pepper:{version}"
+    return f"{_ONE_PEPPER}{version}"
 
 
 def key_of_pepper(pepper: bytes) -> MasterKey:
@@ -126,10 +127,16 @@ async def foreseen(database: Database, name: str, key: MasterKey, vouched: Vouch
         return found or KeyCheck(is_own=await vouched(connection, key), key_id="")
 
 
-async def keep_anew(database: Database, name: str, key: MasterKey, clock: Clock) -> None:
-    """From now on this key is the database's own; those that do not stand beside it are lost."""
+async def keep_anew(
+    database: Database, name: str, key: MasterKey, clock: Clock, lost: Collection[str] = ()
+) -> None:
+    """From now on this key is the database's own; master keys that are not beside it are lost.
+
+    And so are the keys of these other checks.
+    """
     async with database.writing() as connection:
-        await connection.execute(delete(key_checks).where(key_checks.c.name == name))
+        gone = key_checks.c.name.in_([name, *lost])
+        await connection.execute(delete(key_checks).where(gone))
         await connection.execute(key_checks.insert(), _row(name, key, clock))
         if name == MASTER_KEY:
             is_one = key_checks.c.name.startswith(_ONE_OF_THEM, autoescape=True)
@@ -142,6 +149,13 @@ async def known_masters(connection: AsyncConnection) -> set[str]:
     is_one = key_checks.c.name.startswith(_ONE_OF_THEM, autoescape=True)
     query = select(key_checks.c.key_id).where(or_(key_checks.c.name == MASTER_KEY, is_one))
     return set((await connection.execute(query)).scalars())
+
+
+async def known_peppers(connection: AsyncConnection) -> set[int]:
+    """Versions of the peppers that this database has, or had before; none of them was lost."""
+    is_one = key_checks.c.name.startswith(_ONE_PEPPER, autoescape=True)
+    names = (await connection.execute(select(key_checks.c.name).where(is_one))).scalars()
+    return {int(name.removeprefix(_ONE_PEPPER)) for name in names}
 
 
 async def _known(database: Database, name: str) -> set[str]:

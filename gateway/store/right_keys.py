@@ -21,12 +21,13 @@ from gateway.configuration.sections import SecretReference
 from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid, StartupRefused
 from gateway.secrets.content_keys import KeyClosed, opened_key
-from gateway.secrets.credentials import master_key, pepper
+from gateway.secrets.credentials import all_peppers, master_key, pepper_setting
 from gateway.secrets.envelope import MasterKey, UnwrapFailed
 from gateway.store.batching.batches import about_batch
 from gateway.store.batching.files import about_file, kept_files
 from gateway.store.engine import Database
 from gateway.store.hanging import hanging, told
+from gateway.store.identity.key_peppers import hanging_on_peppers
 from gateway.store.kept_answers import about_answer, kept_answers
 from gateway.store.key_checks import (
     MASTER_KEY,
@@ -36,6 +37,7 @@ from gateway.store.key_checks import (
     foreseen,
     key_of_pepper,
     known_masters,
+    known_peppers,
     pepper_check,
 )
 from gateway.store.schema.audit import audit_second_keys
@@ -73,18 +75,23 @@ async def require_right_master(
 
 
 async def require_right_pepper(settings: Settings, database: Database, clock: Clock) -> None:
-    """Likewise the pepper, of the version that the settings say it has."""
-    key, name = key_of_pepper(pepper(settings)), pepper_check(settings.secrets.pepper_version)
-    _refuse_pepper(settings, key, await checked(database, name, key, clock, _unknowable))
+    """Likewise the peppers, each of the version that the settings say it has."""
+    for version, value in all_peppers(settings).items():
+        key, name = key_of_pepper(value), pepper_check(version)
+        found = await checked(database, name, key, clock, _unknowable)
+        _refuse_pepper(settings, version, key, found)
+    await _refuse_missing_pepper(settings, database, clock)
 
 
-async def look_at_keys(settings: Settings, database: Database) -> None:
+async def look_at_keys(settings: Settings, database: Database, clock: Clock) -> None:
     """As `require_right_keys`, for who only looks: nothing is kept of a first key."""
     key = master_key(settings)
     _refuse_master(settings, key, await foreseen(database, MASTER_KEY, key, _vouched(settings)))
     await _refuse_missing(settings, database, key)
-    key, name = key_of_pepper(pepper(settings)), pepper_check(settings.secrets.pepper_version)
-    _refuse_pepper(settings, key, await foreseen(database, name, key, _unknowable))
+    for version, value in all_peppers(settings).items():
+        key, name = key_of_pepper(value), pepper_check(version)
+        _refuse_pepper(settings, version, key, await foreseen(database, name, key, _unknowable))
+    await _refuse_missing_pepper(settings, database, clock)
 
 
 def _vouched(settings: Settings) -> Vouched:
@@ -109,8 +116,24 @@ async def _refuse_missing(settings: Settings, database: Database, key: MasterKey
             raise ConfigurationInvalid(settings.source, "secrets.other_master_keys", reason)
 
 
-def _refuse_pepper(settings: Settings, key: MasterKey, found: KeyCheck) -> None:
-    _refuse(settings, "secrets.pepper", settings.secrets.pepper, key, found)
+async def _refuse_missing_pepper(settings: Settings, database: Database, clock: Clock) -> None:
+    """No pepper that this database had is taken away while living keys hang on it."""
+    async with database.reading() as connection:
+        known = await known_peppers(connection)
+        keys = await hanging_on_peppers(connection, clock.utc_us())
+    for version in sorted(known & keys.keys()):
+        if not pepper_setting(settings, version):
+            reason = (
+                f"does not name pepper version {version}, and {told(keys[version])}: name it again"
+                " until they were rotated or revoked; if it is lost for good, see `gatewright"
+                " secrets adopt`"
+            )
+            raise ConfigurationInvalid(settings.source, "secrets.other_peppers", reason)
+
+
+def _refuse_pepper(settings: Settings, version: int, key: MasterKey, found: KeyCheck) -> None:
+    others, setting = settings.secrets.other_peppers, pepper_setting(settings, version)
+    _refuse(settings, setting, others.get(str(version), settings.secrets.pepper), key, found)
 
 
 def _refuse(

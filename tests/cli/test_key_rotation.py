@@ -12,9 +12,9 @@ from gateway.audit.disk import Disk
 from gateway.audit.keys import DataKeys
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
-from gateway.credentials import master_key
 from gateway.errors import ConfigurationInvalid
 from gateway.oversight.workers import WorkerReport
+from gateway.secrets.credentials import master_key
 from gateway.secrets.envelope import MasterKey
 from gateway.store.engine import open_database
 from gateway.store.workers import WorkerTable

@@ -12,7 +12,7 @@ import pytest
 from gateway.audit.export import export_records, segment_rows
 from gateway.audit.keys import read_keys
 from gateway.clock import SystemClock
-from gateway.credentials import master_key
+from gateway.secrets.credentials import master_key
 from gateway.secrets.envelope import create_key_file
 from gateway.secrets.secret import Secret
 from gateway.store.engine import open_database

@@ -19,8 +19,8 @@ from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.errors import NotReady
 from gateway.identity import Peppers
-from gateway.secrets.credentials import pepper
 from gateway.secrets.content_keys import ContentKey, KeyClosed, opened_key
+from gateway.secrets.credentials import all_peppers
 from gateway.secrets.envelope import MasterKey
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.file_rewriting import FileRewriter
@@ -75,7 +75,7 @@ class KeptContent:
             found = await self._reader.everything(organisation)
         else:
             settings = self._settings
-            peppers = Peppers({settings.secrets.pepper_version: pepper(settings)})
+            peppers = Peppers(all_peppers(settings), settings.secrets.pepper_version)
             whose = Whose(organisation, subject, peppers.keyed)
             found = await self._reader.read(whose, bytes_max)
         at_vendors = await self._copies.count(found.lines)

@@ -9,7 +9,7 @@ from sqlalchemy import insert, select
 from gateway.audit.keys import WrappedKey
 from gateway.batches import Batch
 from gateway.clock import StoppedClock
-from gateway.kept_answers import KeptAnswer
+from gateway.continuing.kept_answers import KeptAnswer
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.batching.batches import BatchStore

@@ -1,0 +1,37 @@
+"""What hangs on which pepper: each secret of a key was digested under the one of its day."""
+
+from collections import Counter
+from typing import Final
+
+from sqlalchemy import func, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.store.schema.custody import audit_holds
+from gateway.store.schema.tables import virtual_keys
+
+
+SECRETS: Final = "live virtual keys"
+FORMER: Final = "former secrets of live virtual keys"
+_C: Final = virtual_keys.c
+
+
+async def hanging_on_peppers(connection: AsyncConnection, now_us: int) -> dict[int, Counter[str]]:
+    """By version: keys that are good now, and replaced secrets of theirs that still are."""
+    is_live = _C.revoked_us.is_(None) & or_(_C.expires_us.is_(None), _C.expires_us > now_us)
+    queries = {
+        SECRETS: (_C.pepper_version, is_live),
+        FORMER: (_C.former_pepper_version, is_live & (_C.former_until_us > now_us)),
+    }
+    found: dict[int, Counter[str]] = {}
+    for name, (version, is_meant) in queries.items():
+        query = select(version, func.count()).where(is_meant, version.is_not(None))
+        for number, count in (await connection.execute(query.group_by(version))).all():
+            found.setdefault(number, Counter())[name] = count
+    return found
+
+
+async def holds_of_end_users(connection: AsyncConnection) -> int:
+    """Holds in force of one end user, who is known by a digest under the oldest pepper."""
+    columns = audit_holds.c
+    query = select(func.count()).where(columns.subject != "", columns.released_by == "")
+    return int((await connection.execute(query)).scalar_one())
