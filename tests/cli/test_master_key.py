@@ -307,3 +307,31 @@ def test_another_key_is_not_wrapped_over_the_file_of_the_databases_own(
 
 def _base64(key: bytes) -> str:
     return base64.b64encode(key).decode() + "\n"
+
+
+def test_the_next_master_key_is_wrapped_beside_the_present_one_and_takes_its_place(
+    operator: Operator, vault: VaultStub
+) -> None:
+    file = operator.folder / "var" / "next.key"
+    assert operator.types("secrets", "make", file).status == 0
+    plain = file.read_text().strip()
+    own, beside = '{ file = "var/master.key" }', '{ file = "var/next.key" }'
+    text = operator.config_file.read_text()
+    assert f"master_key = {own}" in text
+
+    def named(present: str, other: str) -> None:
+        both = f"master_key = {present}\nother_master_keys = [{other}]"
+        operator.config_file.write_text(text.replace(f"master_key = {own}", both))
+
+    named(own, beside)
+    _wrap(operator)
+    assert file.read_text().startswith("vault:v1:")
+    assert plain not in file.read_text()
+    before = _key_id(operator)
+    named(beside, own)
+    credentials._unwrapped.clear()
+    assert _key_id(operator) != before
+    assert operator.config("secrets", "reseal").status == 0
+    vault.transit["gatewright"].append(AESGCM(secrets.token_bytes(32)))
+    assert operator.config("secrets", "wrap").output.count("wrapped by vault:gatewright") == 2
+    assert file.read_text().startswith("vault:v2:")
