@@ -106,6 +106,8 @@ async def _refuse_missing(settings: Settings, database: Database, key: MasterKey
     """No master key that this database had is taken away while something hangs on it."""
     async with database.reading() as connection:
         missing = await known_masters(connection) - key.key_ids
+    if not missing:
+        return
     for key_id, counts in (await hanging(settings, database, sorted(missing))).items():
         if counts:
             reason = (

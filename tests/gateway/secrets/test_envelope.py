@@ -184,3 +184,25 @@ def test_a_key_that_anybody_would_guess_is_refused(raw: bytes) -> None:
     with pytest.raises(ConfigurationInvalid, match="not a random key") as caught:
         _loaded(EnvironmentSecret({"KEY": text}, "KEY"), "secrets.master_key")
     assert text not in str(caught.value)
+
+
+@given(st.binary(max_size=64), st.binary(max_size=32), st.integers(0, 3))
+def test_keys_beside_one_open_what_they_sealed_and_seal_nothing(
+    key: bytes, about: bytes, number: int
+) -> None:
+    own, *others = (MasterKey(Secret(bytes([n]) * 32)) for n in range(1, 4))
+    both = MasterKey(Secret(b"\x01" * 32), others)
+    assert both.key_id == own.key_id
+    assert both.key_ids == {each.key_id for each in (own, *others)}
+    stranger = MasterKey(Secret(b"s" * 32))
+    sealer = (own, *others, stranger)[number]
+    wrapped = sealer.wrap(key, about)
+    if sealer is stranger:
+        assert both.opened_by(wrapped, about) == ""
+        with pytest.raises(UnwrapFailed):
+            both.unwrap(wrapped, about)
+    else:
+        assert both.opened_by(wrapped, about) == sealer.key_id
+        assert both.unwrap(wrapped, about) == key
+        assert both.opened_by(wrapped, about + b"x") == ""
+    assert own.unwrap(both.wrap(key, about), about) == key
