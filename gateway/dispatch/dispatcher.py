@@ -197,6 +197,7 @@ class Dispatcher:
                 attempt,
                 rewriting,
                 explaining=self._explaining,
+                lines=self.long_answers,
             )
             await live.hold_until_content()
             return live

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from gateway.dispatch.attempts import RunningAttempt
+from gateway.dispatch.long_answers import LOOKED_AT_BYTES_MAX, LongAnswers
 from gateway.errors import GatewrightError, StreamBroken
 from gateway.ports import StreamDecoder, UpstreamReply
 from gateway.tally import Tally
@@ -34,8 +35,11 @@ class LiveStream:
         rewriting: AnswerRewriter | None = None,
         *,
         explaining: set[str] | None = None,
+        lines: LongAnswers | None = None,
     ) -> None:
-        """`explaining` are targets whose streams have said why they stopped; this may add its own.
+        """`lines` are where long events are looked at; without them, in lines of its own.
+
+        `explaining` are targets whose streams have said why they stopped; this may add its own.
 
         Programs between a model and us end a stream in good order when it broke behind them; but
         some servers never say why.
@@ -50,6 +54,11 @@ class LiveStream:
         self._chunks = reply.chunks()
         self._held: list[StreamEvent] = []
         self._ended = False
+        self._lines = LongAnswers() if lines is None else lines
+        self._unlifted: list[StreamEvent] = []
+        """What has arrived, and would take too long to be looked at on the loop."""
+        self._is_due = False
+        """Whether nothing more flows: it has ended or is broken, or something is to be lifted."""
         self._broken: StreamBroken | None = None
         """An error of the upstream's that came in one read with content before it."""
         self._attempt = attempt
@@ -105,10 +114,15 @@ class LiveStream:
         if self._held:
             held, self._held = self._held, []
             return held
-        if self._ended:
-            self._attempt.end(None)
-            return []
         try:
+            if self._unlifted:
+                events, self._unlifted = self._unlifted, []
+                self._is_due = self._ended or self._broken is not None
+                if lifted := await self._looked(events):
+                    return lifted
+            if self._ended:
+                self._attempt.end(None)
+                return []
             return await self._read()
         except GatewrightError as error:
             self._attempt.end(error)
@@ -120,13 +134,13 @@ class LiveStream:
         `take_plain` gets those that say nothing but words, as such. `next_batch` goes on from
         there, and says what went wrong. Raises like it.
         """
-        if self._held or self._ended:
+        if self._held or self._is_due:
             return
 
         def read(data: bytes) -> bool:
             events = self._lifted(self._checked(self._decoder.feed(data)))
             has_enough = bool(events) and take(events)
-            return has_enough or self._ended or self._broken is not None
+            return has_enough or self._is_due
 
         flowing = read
         if take_plain is not None and self._lift is None:
@@ -142,18 +156,33 @@ class LiveStream:
         if self._broken is not None:
             raise self._broken
         async for data in self._chunks:
-            if events := self._lifted(self._checked(self._decoder.feed(data))):
+            if events := await self._looked(self._checked(self._decoder.feed(data))):
                 return events
             if self._broken is not None:
                 raise self._broken
-        events = self._lifted(self._checked(self._decoder.close()))
+        events = await self._looked(self._checked(self._decoder.close()))
         if not self._ended and not events:
             raise StreamBroken("The upstream's stream ended before its terminal event.")
         return events
 
     def _lifted(self, events: list[StreamEvent]) -> list[StreamEvent]:
         """Events as the caller sees them; of some it is not known yet what may be shown."""
-        return self._lift.events(events) if events and self._lift is not None else events
+        if self._lift is None or not events:
+            return events
+        if _bytes_of(events) <= LOOKED_AT_BYTES_MAX:
+            return self._lift.events(events)
+        self._unlifted, self._is_due = events, True
+        return []
+
+    async def _looked(self, events: list[StreamEvent]) -> list[StreamEvent]:
+        """The same, where long ones may be waited for."""
+        if self._lift is None or not events:
+            return events
+        length_bytes = _bytes_of(events)
+        if length_bytes <= LOOKED_AT_BYTES_MAX:
+            return self._lift.events(events)
+        work = partial(self._lift.events, events)
+        return await self._lines.look(self.candidate.target.name, length_bytes, work)
 
     def put_back(self, events: list[StreamEvent]) -> None:
         """Events that were read and are to be read again; nothing was shown yet."""
@@ -165,14 +194,14 @@ class LiveStream:
         for place, found in enumerate(events):
             event = self._ending(found) if found.is_terminal else found
             if event.is_terminal:
-                self._ended = True
+                self._ended = self._is_due = True
             elif not event.has_content and _is_error(event):
                 broken = StreamBroken(_said_of(event))
                 if not any(before.has_content for before in events[:place]):
                     self._was_refused = True
                     self._held += events[:place]
                     raise broken
-                self._broken = broken
+                self._broken, self._is_due = broken, True
                 return events[:place]
         return events
 
@@ -206,6 +235,10 @@ def _said_of(event: StreamEvent) -> str:
     if any(delta.text == CUT_SHORT for delta in event.deltas):
         return "The upstream's stream ended before its answers had."
     return "The upstream reported an error inside its stream."
+
+
+def _bytes_of(events: list[StreamEvent]) -> int:
+    return sum(len(event.raw) for event in events)
 
 
 def _is_error(event: StreamEvent) -> bool:

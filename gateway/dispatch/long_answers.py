@@ -16,10 +16,16 @@ from gateway.types import Completion
 from gateway.veiling.rewriting import AnswerRewriter
 
 
-LOOKED_AT_BYTES_MAX: Final = 8 * 1024
+LOOKED_AT_BYTES_MAX: Final = 4 * 1024
 """Longer answers that have to be looked at are read beside the loop, others from
-`SHORT_BYTES_MAX`: to look takes a hundred times as long."""
+`SHORT_BYTES_MAX`: to look takes a hundred times as long, and of nothing but digits 11 us a letter.
+The same of what a stream brings at once."""
 CALLS_MAX: Final = 10_000
+
+LONG_BYTES_MAX: Final = 128 * 1024
+"""Of those that are looked at: longer ones take a quarter of a second and more, and nobody waits
+for those whose answer is shorter."""
+LONGEST_BYTES: Final = 1024 * 1024
 
 Done = TypeVar("Done")
 
@@ -27,13 +33,15 @@ Done = TypeVar("Done")
 class LongAnswers:
     """The threads of a worker in which long answers are read, one after the other.
 
-    Those that have to be looked at have one of their own, and of several upstreams all get their
-    turn: one that answers at length makes nobody wait but itself.
+    Those that have to be looked at have some of their own, by their length, and of several
+    upstreams all get their turn: one that answers at length makes nobody wait but itself.
     """
 
     def __init__(self) -> None:
         self._plain = WaitingLine("answers")
         self._looked_at = WaitingLine("answers-looked-at")
+        self._long = WaitingLine("answers-long")
+        self._longest = WaitingLine("answers-longest")
 
     async def read(
         self, dialect: Dialect, raw: bytes, rewriting: AnswerRewriter | None, upstream: str
@@ -43,8 +51,17 @@ class LongAnswers:
         Raises:
             UpstreamMalformed: it is none, or holds more than any answer does.
         """
-        line = self._plain if rewriting is None else self._looked_at
+        line = self._plain if rewriting is None else self._line_for(len(raw))
         return await line.do(upstream, partial(_read, dialect, raw, rewriting))
+
+    async def look(self, upstream: str, length_bytes: int, work: Callable[[], Done]) -> Done:
+        """What `work` makes of so much that is looked at."""
+        return await self._line_for(length_bytes).do(upstream, work)
+
+    def _line_for(self, length_bytes: int) -> WaitingLine:
+        if length_bytes <= LONG_BYTES_MAX:
+            return self._looked_at
+        return self._long if length_bytes <= LONGEST_BYTES else self._longest
 
     @staticmethod
     def is_long(raw: bytes, rewriting: AnswerRewriter | None) -> bool:

@@ -18,6 +18,12 @@ from gateway.veiling.blocks import Told, joined
 WINDOW_LENGTH: Final = 256
 BEFORE_LENGTH: Final = 160
 """Of what was shown already, so much is read again: words that announce a value stand in it."""
+STEP_LENGTH: Final = 16 * 1024
+"""Of a long text so much is read at once, and then the next: whoever waits for a deadline, or for
+another text, waits for no more."""
+_SOON_LENGTH = 2048
+"""Of what comes at once, the end is told as soon as can be; what stands before it is not waited for
+by anybody, and to tell it so would be to read it again for each of its words."""
 UNREAD: Final = "[REDACTED]"
 _AFTER_LENGTH = 64
 _KEY_END = re.compile(r"-----END [^\n-]{0,60}-----")
@@ -66,7 +72,9 @@ class MaskingWindow:
         self._swallows = False
 
     def whole(self, text: str) -> str:
-        """A text that comes in one piece."""
+        """A text that comes in one piece; a long one is read in steps, as a stream is."""
+        if len(text) > STEP_LENGTH:
+            return self.feed(text) + self.flush()
         self._held = text
         return self.flush()
 
@@ -77,8 +85,14 @@ class MaskingWindow:
         return "".join(self.rest())
 
     def shown(self, piece: str) -> list[str]:
-        self._held += piece
         blocks = [""]
+        start = 0
+        while (early := len(piece) - start - _SOON_LENGTH) > 0:
+            end = start + min(early, STEP_LENGTH)
+            self._held += piece[start:end]
+            start = end
+            joined(blocks, self._released(self._safe_cut(soon=False)))
+        self._held += piece[start:]
         while cut := self._safe_cut():
             left = len(self._held)
             joined(blocks, self._released(cut))
@@ -102,20 +116,20 @@ class MaskingWindow:
         self._in_key = self._swallows = False
         return blocks
 
-    def _safe_cut(self) -> int:
+    def _safe_cut(self, *, soon: bool = True) -> int:
         """How much of what is held back can be judged now."""
         if self._in_key or self._swallows:
             return len(self._held)
-        cut = self._cut_of(self._held)
+        cut = self._cut_of(self._held, soon=soon)
         if not self._owed:
             return cut
         base = len(self._before)
         apart = Seamed(self._held, [edge - base for edge in self._edges[-self._owed :]], "\n")
-        return min(cut, apart.origin(self._cut_of(apart.text)))
+        return min(cut, apart.origin(self._cut_of(apart.text, soon=soon)))
 
-    def _cut_of(self, held: str) -> int:
+    def _cut_of(self, held: str, *, soon: bool) -> int:
         longest = len(held) - WINDOW_LENGTH
-        if self._least < DataClass.S3:
+        if self._least < DataClass.S3 or not soon:
             # Names of hosts and people have no marks of their own: only distance is safe.
             return max(0, longest)
         first = _SUSPICIOUS.search(held)

@@ -21,7 +21,14 @@ from classifiers.pii.labels import SOFT, DataClass
 from gateway.errors import UpstreamMalformed
 from gateway.types import Delta, StreamEvent
 from gateway.veiling.answer_tree import AnswerTree, Count, Harmless, Masking, without_guesses
-from gateway.veiling.masking import BEFORE_LENGTH, UNREAD, WINDOW_LENGTH, MaskingWindow, spaced
+from gateway.veiling.masking import (
+    BEFORE_LENGTH,
+    STEP_LENGTH,
+    UNREAD,
+    WINDOW_LENGTH,
+    MaskingWindow,
+    spaced,
+)
 from gateway.veiling.retelling import (
     QUOTED_KEYS,
     TOKENS,
@@ -154,11 +161,11 @@ class OutputScan:
 
     def _count(self, counts: Counter[str], *texts: str, is_mark: bool = False) -> None:
         """Texts that follow each other, or the name of a thing."""
-        if len(texts) == 1:
+        if len(texts) == 1 and len(texts[0]) <= STEP_LENGTH:
             scan = self._scan_marks if is_mark else self._scan
             counts.update(_labels(scan(spaced(texts[0])).findings))
             return
-        window = self.window()
+        window = CountingWindow(self._scan_marks if is_mark else self._scan)
         for text in texts:
             window.feed(text)
             window.edge()
@@ -343,9 +350,10 @@ class CountingWindow:
         self.counts: Counter[str] = Counter()
 
     def feed(self, piece: str) -> None:
-        self._text += piece
-        if len(self._text) >= _BLOCK_LENGTH + WINDOW_LENGTH + BEFORE_LENGTH:
-            self._count(len(self._text) - WINDOW_LENGTH)
+        for start in range(0, len(piece), STEP_LENGTH):
+            self._text += piece[start : start + STEP_LENGTH]
+            if len(self._text) >= _BLOCK_LENGTH + WINDOW_LENGTH + BEFORE_LENGTH:
+                self._count(len(self._text) - WINDOW_LENGTH)
 
     def edge(self) -> None:
         """A block ends here; the next may go on with it."""
