@@ -41,6 +41,8 @@ _OF_RSA = tuple(each for each in ALGORITHMS if each.startswith(("RS", "PS")))
 BEGUN_MAX = 1000
 BEGUN_FOR_S = 600.0
 ANSWER_BYTES_MAX = 256 * 1024
+PUBLISHED_MAX = 100
+"""Keys of a provider; each is made into up to five, which takes a while."""
 LEEWAY_S = 60
 ASKED_WITHIN_S = 12 * 3600
 """Who proved themselves to the provider longer ago is asked again; so long a session is at most."""
@@ -277,9 +279,12 @@ class OpenIdClient:
     ) -> dict[str, Any]:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                timeout=TIMEOUT, trust_env=False, cookie_jar=aiohttp.DummyCookieJar()
+                timeout=TIMEOUT,
+                trust_env=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,  # Opened, a short answer may be a very long one.
             )
-        headers = {"accept": "application/json"}
+        headers = {"accept": "application/json", "accept-encoding": "identity"}
         # What every provider takes when it says nothing else: RFC 6749, 2.3.1.
         if form is not None and self._secret:
             parts = (self._settings.client_id, self._secret.reveal())
@@ -325,6 +330,8 @@ async def _whole(answer: aiohttp.ClientResponse) -> bytes:
 def _key_set(found: dict[str, Any]) -> jwt.PyJWKSet:
     published = found.get("keys")
     keys = published if isinstance(published, list) else []
+    if len(keys) > PUBLISHED_MAX:
+        raise Unauthenticated(_FAILED)
     try:
         return jwt.PyJWKSet([each for key in keys for each in _by_algorithm(key)])
     except (jwt.PyJWTError, ValueError, TypeError):

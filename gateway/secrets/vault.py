@@ -9,6 +9,7 @@ such is one, too: Vault is asked how long it is good, and it is read again where
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 import hvac
 import requests
 from hvac.exceptions import Forbidden, InvalidPath, VaultError
+from requests.adapters import HTTPAdapter
 
 from gateway.clock import Clock
 from gateway.configuration.sections import VaultSettings
@@ -25,6 +27,8 @@ from gateway.secrets.secret import Secret
 
 
 TIMEOUT_S = 5
+ANSWER_BYTES_MAX = 512 * 1024
+"""Of one secret with all of its fields."""
 _RENEW_AFTER = 2 / 3
 REFUSED_S = 300.0
 """How long a refusal that a new login did not change is believed: Vault keeps every login that is
@@ -32,6 +36,19 @@ made to its end, and one at each reading is soon more than it can hold."""
 _FOREVER_S = float("inf")
 NOT_VAULT = (KeyError, TypeError, AttributeError, ValueError)
 """What comes of an answer in another form, such as the page of a proxy before it."""
+
+
+class _Bounded(HTTPAdapter):
+    """Takes no answer that is longer than this: all of it would be held, and read in one go."""
+
+    def send(self, *request: Any, **how: Any) -> requests.Response:
+        answer = super().send(*request, **(how | {"stream": True}))
+        said = answer.raw.read(ANSWER_BYTES_MAX + 1, decode_content=True)
+        if len(said) > ANSWER_BYTES_MAX:
+            answer.close()
+            raise requests.ConnectionError("the answer is too long")
+        answer.raw = BytesIO(said)
+        return answer
 
 
 class VaultSession:
@@ -50,6 +67,8 @@ class VaultSession:
         session = requests.Session()
         # In plain it is on this machine; the environment's proxy, who would read along, is not.
         session.trust_env = urlsplit(settings.url).scheme != "http"
+        for scheme in ("https://", "http://"):
+            session.mount(scheme, _Bounded())
         # A redirect would carry the token to wherever it points.
         self._client: Any = hvac.Client(
             session=session,

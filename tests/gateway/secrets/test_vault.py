@@ -10,7 +10,7 @@ from gateway.configuration.sections import VaultSettings
 from gateway.errors import ConfigurationInvalid
 from gateway.secrets.keeper import SecretUnavailableError
 from gateway.secrets.secret import Secret
-from gateway.secrets.vault import REFUSED_S, VaultPlace, VaultSession
+from gateway.secrets.vault import ANSWER_BYTES_MAX, REFUSED_S, VaultPlace, VaultSession
 from tests.gateway.secrets.test_places import Clocked
 from tests.gateway.secrets.vault_stub import VaultStub
 
@@ -80,3 +80,13 @@ async def test_a_secret_that_nobody_may_read_is_not_asked_for_with_a_new_login_e
     vault.tokens.clear()
     assert (await place.read()).reveal() == "sk-secret"
     assert vault.asked.count("POST /v1/auth/approle/login") == 6
+
+
+async def test_an_answer_longer_than_any_secret_is_none(vault: VaultStub) -> None:
+    vault.kv["long"] = {"value": "a" * ANSWER_BYTES_MAX}
+    vault.kv["many"] = {"value": "a", "other": "b" * (ANSWER_BYTES_MAX - 1_000)}
+    settings = VaultSettings(url=vault.url, role=vault.role_id)
+    session = VaultSession(settings, Clocked(vault), lambda: Secret(vault.secret_id))
+    with pytest.raises(SecretUnavailableError):
+        await VaultPlace(session, "long").read()
+    assert (await VaultPlace(session, "many").read()).reveal() == "a"
