@@ -12,6 +12,8 @@ class _Counted(Struct):
     input_tokens: Count
 
 
+REPLY_BYTES_MAX = 256 * 1024
+"""It is read in one go; a count is a number and a few words."""
 _REPLY = msgspec.json.Decoder(_Counted)
 
 
@@ -21,6 +23,8 @@ def read_count(raw: bytes) -> Completion:
     Raises:
         UpstreamMalformed
     """
+    if len(raw) > REPLY_BYTES_MAX:
+        raise UpstreamMalformed("The upstream's answer is too long for a count of tokens.")
     try:
         tokens = _REPLY.decode(raw).input_tokens
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

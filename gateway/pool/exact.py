@@ -22,6 +22,10 @@ NEWS_BYTES: Final = 1 + HASH_BYTES
 RETRY_S: Final = 1.0
 NEWS_MAX: Final = 4_000_000
 """Bytes of one answer: more than any engine has blocks for."""
+CHAIN_MAX: Final = 512 * 1024
+"""Bytes of one conversation's hashes: a million tokens in blocks of sixteen."""
+NEWS_AT_ONCE: Final = 2_000
+"""So many are noted, and then others have a turn."""
 
 
 class CacheReport(Struct, frozen=True):
@@ -82,7 +86,7 @@ class ExactMirror:
         """Follow it; ends only when it is cancelled. While it does not say, it is guessed at."""
         while True:
             try:
-                self._take(await self.teller.cache_news(self._epoch, self._next))
+                await self._take(await self.teller.cache_news(self._epoch, self._next))
             except UpstreamFailed:
                 self.clear()
                 self._index.follow(self._member, "approximate")
@@ -111,13 +115,15 @@ class ExactMirror:
         held = [each for each in hanging if each in self._held]
         self._index.stored(self._member, self._tokens.blocks_of(held))
 
-    def _take(self, report: CacheReport) -> None:
+    async def _take(self, report: CacheReport) -> None:
         if report.is_whole or report.epoch != self._epoch:
             self._held.clear()
             self._index.follow(self._member, "exact")
         self._epoch, self._next = report.epoch, report.next
         news = report.news
         for at in range(0, len(news) - NEWS_BYTES + 1, NEWS_BYTES):
+            if at and not at % (NEWS_AT_ONCE * NEWS_BYTES):
+                await asyncio.sleep(0)
             block = int.from_bytes(news[at + 1 : at + NEWS_BYTES])
             match news[at]:
                 case 1:  # Stored.

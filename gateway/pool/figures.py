@@ -4,6 +4,7 @@ Figures are seconds old and hold what others sent there too. What is ours among 
 the pool itself, exactly and at once; scraped figures only ever add the rest.
 """
 
+from io import StringIO
 from typing import Final
 
 from msgspec import Struct
@@ -13,6 +14,8 @@ from gateway.pool.capabilities import Capability
 
 
 DIGITS_MAX: Final = 20
+LINE_LENGTH_MAX: Final = 4096
+"""A longer line is no sample: its labels would be noted one by one."""
 
 
 class Figures(Struct, frozen=True):
@@ -81,7 +84,9 @@ def _samples(text: str, able: Capability) -> dict[str, list[float]]:
     )
     names = {metric.partition("{")[0] for metric in wanted if metric}
     samples: dict[str, list[float]] = {}
-    for line in text.splitlines():
+    for line in StringIO(text):  # One after the other: four megabytes may be as many lines.
+        if len(line) > LINE_LENGTH_MAX:
+            continue
         name = line.partition("{")[0].partition(" ")[0]
         if name in names:
             _note(samples, name, line[len(name) :])

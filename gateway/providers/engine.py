@@ -5,8 +5,10 @@ the higher service tiers go first: ours by headers, others by fields of the body
 such. What a caller wrote into those fields never gets there.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import ClassVar, Final, TypeVar
 
 import msgspec
@@ -15,7 +17,7 @@ from msgspec import Struct, structs
 from gateway.dialects.body import join, patch, split
 from gateway.errors import ConfigurationInvalid, UpstreamFailed, UpstreamMalformed, UpstreamTimeout
 from gateway.pool.capabilities import ENGINES, Capability
-from gateway.pool.exact import NEWS_MAX, CacheChain, CacheReport
+from gateway.pool.exact import CHAIN_MAX, NEWS_MAX, CacheChain, CacheReport
 from gateway.pool.figures import Figures, figures_of
 from gateway.pool.listening import check_address
 from gateway.ports import UpstreamCall, unwatched
@@ -44,6 +46,12 @@ watch themselves say that they are stuck.
 """
 CACHE_WAIT_S = 5.0
 UNKNOWN_FORM = "it answers in an unknown form"
+ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
+VALUES_MAX: Final = 100_000
+TOKENS_MAX: Final = 1_200_000
+METRICS_BYTES_MAX: Final = 4 * 1024 * 1024
+SHORT_METRICS_BYTES_MAX: Final = 32 * 1024
+"""Longer ones are read beside the loop: each line of them is looked at."""
 _PRIORITIES: Final[Mapping[str, bytes]] = {
     tier: b"%d" % place for place, tier in enumerate(SERVICE_TIERS)
 }
@@ -141,7 +149,7 @@ class EngineProvider(HttpProvider):
         """
         asked = structs.replace(call, leaves=unwatched)  # It is not answered by that.
         reply = await self._egress.open(self._tokenize_route, asked, _conversation(call))
-        return (await _told(reply, _TOKENS)).tokens
+        return (await _told(reply, _TOKENS, values_max=TOKENS_MAX)).tokens
 
     @property
     def tells_cache(self) -> bool:
@@ -159,7 +167,7 @@ class EngineProvider(HttpProvider):
         route = self._caller_route(call, "/cache/chain")
         asked = structs.replace(call, leaves=unwatched)
         reply = await self._egress.open(route, asked, _conversation(call))
-        return await _told(reply, _CHAIN, NEWS_MAX)
+        return await _told(reply, _CHAIN, CHAIN_MAX)
 
     @property
     def kind(self) -> str:
@@ -175,11 +183,12 @@ class EngineProvider(HttpProvider):
         if self._metrics_route is None:
             return None
         status, body = await self._ask(self._metrics_route)
-        return (
-            figures_of(body.decode("utf-8", "replace"), self.capability)
-            if status == HTTP_OK
-            else None
-        )
+        if status != HTTP_OK:
+            return None
+        if len(body) > METRICS_BYTES_MAX:
+            raise UpstreamMalformed(UNKNOWN_FORM)
+        read = partial(figures_of, body.decode("utf-8", "replace"), self.capability)
+        return await asyncio.to_thread(read) if len(body) > SHORT_METRICS_BYTES_MAX else read()
 
     async def greedy(self, model: str, question: str, tokens: int) -> str:
         """See `gateway.pool.parity.Greedy`."""
@@ -292,6 +301,7 @@ class EngineProvider(HttpProvider):
         status, body = await self._ask(self._models_route)
         if status != HTTP_OK:
             raise UpstreamMalformed(describe_status(status))
+        _check(body)
         try:
             return _DECODER.decode(body).data
         except _UNREADABLE as error:
@@ -321,19 +331,30 @@ def _conversation(call: UpstreamCall) -> bytes:
 async def _told(
     reply: EgressReply,
     decoder: msgspec.json.Decoder[Told] | msgspec.msgpack.Decoder[Told],
-    bytes_max: int | None = None,
+    bytes_max: int = ANSWER_BYTES_MAX,
+    values_max: int = VALUES_MAX,
 ) -> Told:
-    """What an engine answers to a question of ours; raises UpstreamFailed."""
+    """What an engine answers to a question of ours; raises UpstreamFailed.
+
+    It is read in one go, in which nobody else is served.
+    """
     try:
         body = await reply.read()
     finally:
         await reply.close()
-    if reply.status != HTTP_OK or (bytes_max is not None and len(body) > bytes_max):
+    if reply.status != HTTP_OK:
         raise UpstreamMalformed(describe_status(reply.status))
+    _check(body, bytes_max, values_max)
     try:
         return decoder.decode(body)
     except _UNREADABLE as error:
         raise UpstreamMalformed(UNKNOWN_FORM) from error
+
+
+def _check(body: bytes, bytes_max: int = ANSWER_BYTES_MAX, values_max: int = VALUES_MAX) -> None:
+    """Raises UpstreamMalformed where it would be read for long."""
+    if len(body) > bytes_max or body.count(b",") > values_max:
+        raise UpstreamMalformed(UNKNOWN_FORM)
 
 
 def _capability(config: ProviderConfig) -> Capability:

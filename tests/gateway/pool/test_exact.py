@@ -12,8 +12,8 @@ import uvicorn
 
 from gateway.clock import StoppedClock
 from gateway.errors import UpstreamUnreachable
-from gateway.pool.exact import CacheChain, CacheReport
-from gateway.pool.prefixes import Prompt, prompt_of
+from gateway.pool.exact import NEWS_AT_ONCE, CacheChain, CacheReport, ExactMirror
+from gateway.pool.prefixes import PrefixIndex, Prompt, prompt_of
 from gateway.pool.provider import PoolProvider
 from gateway.ports import UpstreamCall
 from gateway.providers.config import ProviderConfig
@@ -156,3 +156,26 @@ async def test_what_an_engine_says_is_taken_over_and_silence_ends_it() -> None:
     await until(lambda: prefixes.precision("a") == "approximate")
     assert host.asked[:3] == [("", 0), ("e1", 7), ("e1", 16)]
     await pool.provider.close()
+
+
+async def test_others_have_their_turns_while_much_news_of_a_cache_is_noted() -> None:
+    count = 5 * NEWS_AT_ONCE
+    news = b"".join(b"\x01" + at.to_bytes(8) for at in range(count))
+    heard: asyncio.Queue[CacheReport] = asyncio.Queue()
+    heard.put_nowait(CacheReport("e", 1, is_whole=True, news=news))
+
+    class Teller:
+        async def cache_news(self, epoch: str, since: int) -> CacheReport:
+            return await heard.get()
+
+        async def chain_of(self, call: UpstreamCall) -> CacheChain:
+            raise UpstreamUnreachable("not asked")
+
+    mirror = ExactMirror("m", Teller(), PrefixIndex(["m"]))
+    following = asyncio.ensure_future(mirror.run())
+    known = most = 0
+    while known < count:
+        await asyncio.sleep(0)
+        most, known = max(most, len(mirror._held) - known), len(mirror._held)
+    following.cancel()
+    assert most <= NEWS_AT_ONCE

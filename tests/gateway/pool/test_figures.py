@@ -5,7 +5,7 @@ import pytest
 
 from gateway.oversight.workers import EngineMemory
 from gateway.pool.capabilities import ENGINES
-from gateway.pool.figures import Figures, figures_of
+from gateway.pool.figures import LINE_LENGTH_MAX, Figures, figures_of
 from local_engine.runner.memory import KvBudget
 from local_engine.serve.metrics import Metrics as EngineMetrics
 from local_engine.serve.wire import Stats
@@ -115,3 +115,10 @@ def test_a_label_that_is_no_count_is_passed_over(said: str) -> None:
 
 def test_engines_without_metrics_have_none() -> None:
     assert figures_of(TEXTS["vllm"], ENGINES["ollama"]) == Figures()
+
+
+def test_a_line_longer_than_any_sample_is_passed_over() -> None:
+    """Each of its labels would be noted: a line of four megabytes has two million."""
+    labels = ",".join(f'a{at}="1"' for at in range(LINE_LENGTH_MAX))
+    text = f"vllm:num_requests_waiting{{{labels}}} 7\nvllm:num_requests_waiting 2\n"
+    assert figures_of(text, ENGINES["vllm"]) == Figures(waiting=2.0)

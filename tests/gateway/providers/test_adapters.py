@@ -1,10 +1,12 @@
 """Each kind of upstream: its path, headers, availability and probe; and the official SDKs' word."""
 
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 
 import anthropic
+import httpx2
 import openai
 import pytest
 from msgspec.structs import replace
@@ -15,6 +17,7 @@ from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress
 from gateway.providers.engine import EngineProvider
 from gateway.providers.registry import KINDS, build_provider, place
+from gateway.providers.sdk_clients import LIST_BYTES_MAX
 from gateway.secrets.secret import Secret
 from tests.gateway.providers.samples import HOME, make_call, make_secret
 from tests.upstreams import Answer, RecordedRequest, RecordingUpstream
@@ -270,3 +273,22 @@ def test_building_every_adapter_imports_no_vendor_sdk() -> None:
         "assert not {'anthropic', 'openai', 'httpx', 'httpx2', 'pydantic'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("kind", ["anthropic", "openai"])
+async def test_of_a_long_list_of_models_no_object_is_made(
+    upstream: RecordingUpstream, egress: Egress, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An SDK makes one of each, on the event loop; whether there is a list is what is asked."""
+    made = 0
+
+    def watched(self: httpx2.Response) -> object:
+        nonlocal made
+        made += self.content.count(b'"id"')
+        return json.loads(self.content)
+
+    monkeypatch.setattr(httpx2.Response, "json", watched)
+    upstream.models = tuple({"id": f"model-{at}"} for at in range(LIST_BYTES_MAX // 16))
+    provider = build(kind, upstream, egress, make_secret())
+    assert await provider.probe() == ""
+    assert made == 0

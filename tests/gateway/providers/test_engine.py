@@ -1,16 +1,24 @@
 """An in-house engine is told on whose behalf a call comes, by us and by nobody else."""
 
+import threading
 from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 
 from gateway.errors import ConfigurationInvalid, SovereigntyViolation, UpstreamMalformed
-from gateway.pool.figures import Figures
+from gateway.pool.capabilities import Capability
+from gateway.pool.figures import Figures, figures_of
 from gateway.ports import UpstreamCall
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress import Egress
-from gateway.providers.engine import EngineProvider
+from gateway.providers.engine import (
+    ANSWER_BYTES_MAX,
+    METRICS_BYTES_MAX,
+    SHORT_METRICS_BYTES_MAX,
+    VALUES_MAX,
+    EngineProvider,
+)
 from gateway.secrets.secret import Secret
 from tests.gateway.providers.samples import HOME, make_call
 from tests.gateway.providers.test_connection import running
@@ -216,3 +224,37 @@ async def test_events_that_cannot_be_read_or_cross_the_network_are_refused(
     )
     with pytest.raises(ConfigurationInvalid, match="events"):
         EngineProvider(config, egress)
+
+
+async def test_figures_without_end_are_none_and_many_are_read_beside_the_loop(
+    upstream: RecordingUpstream, egress: Egress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def watched(text: str, able: Capability) -> Figures:
+        threads.append(threading.get_ident())
+        return figures_of(text, able)
+
+    monkeypatch.setattr("gateway.providers.engine.figures_of", watched)
+    engine = build(upstream, egress, "vllm")
+    sample = "vllm:num_requests_waiting 3\n"
+    for told in ("", "\n" * SHORT_METRICS_BYTES_MAX):
+        upstream.texts["/metrics"] = sample + told
+        assert await engine.figures() == Figures(waiting=3.0)
+    upstream.texts["/metrics"] = sample + "\n" * METRICS_BYTES_MAX
+    with pytest.raises(UpstreamMalformed):
+        await engine.figures()
+    assert [each == threading.get_ident() for each in threads] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("length", "count"), [(1, VALUES_MAX + 2), (100_000, ANSWER_BYTES_MAX // 100_000 + 1)]
+)
+async def test_a_list_of_models_that_would_be_read_for_long_is_none(
+    length: int, count: int, upstream: RecordingUpstream, egress: Egress
+) -> None:
+    models = [{"id": "m" * length}] * count
+    upstream.texts["/v1/models"] = msgspec.json.encode({"data": models}).decode()
+    engine = build(upstream, egress, "vllm")
+    with pytest.raises(UpstreamMalformed, match="unknown form"):
+        await engine.list_models()
