@@ -77,6 +77,15 @@ def weighed(raw: bytes) -> "Weight":
     return weight
 
 
+def holds_more(raw: bytes, values_max: int) -> bool:
+    """Whether a short JSON, such as a refusal's, holds more than this."""
+    try:
+        check_values_of(raw, values_max)
+    except UpstreamMalformed:
+        return True
+    return False
+
+
 def check_values_of(raw: bytes, values_max: int) -> None:
     """Refuse a short JSON, such as an event's, that holds more than this.
 

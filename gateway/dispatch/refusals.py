@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from gateway.admission.answer_bounds import holds_more
 from gateway.errors import GatewrightError, UpstreamRefused
 from gateway.ports import Dialect
 from gateway.types import ChatRequest
@@ -13,6 +14,8 @@ from gateway.veiling.rewriting import AnswerRewriter
 
 REFUSAL_BYTES_MAX: Final = 1024 * 1024
 """Of a longer one nothing but its status is read: thirty megabytes of reasons take seconds."""
+VALUES_MAX: Final = 20_000
+"""The same of one with more keys and elements of lists."""
 _FIELD_END = re.compile(r"[.\[]")
 
 
@@ -25,7 +28,7 @@ def refusal_of(
     In another dialect, or behind a history that was kept here, a place inside a field is not where
     the caller finds it, so the field is all that is named.
     """
-    said = raw if len(raw) <= REFUSAL_BYTES_MAX else b""
+    said = raw if len(raw) <= REFUSAL_BYTES_MAX and not holds_more(raw, VALUES_MAX) else b""
     error = dialect.decode_error(status, said, retry_after_s)
     if not isinstance(error, UpstreamRefused) or not error.is_callers_fault:
         return error

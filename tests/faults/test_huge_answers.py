@@ -142,6 +142,19 @@ async def test_of_a_huge_refusal_only_the_status_is_read(
     assert (b"Too warm." in reply.body) is is_told
 
 
+@pytest.mark.parametrize(("count", "is_told"), [(19_000, True), (21_000, False)])
+async def test_of_a_refusal_of_very_many_values_only_the_status_is_read(
+    caller: Caller, upstreams: Upstreams, count: int, is_told: bool
+) -> None:
+    said = b'{"error":{"message":"Too warm."},"detail":[%b]}' % b",".join([b"1"] * count)
+    upstreams.openai.answer(Answer(status=400, body=said))
+
+    reply = await caller.post("openai", ask("openai", model=GPT_TARGET))
+
+    assert reply.status == 400
+    assert (b"Too warm." in reply.body) is is_told
+
+
 async def test_a_long_answer_is_told_whole_in_another_dialect(
     caller: Caller, upstreams: Upstreams
 ) -> None:
