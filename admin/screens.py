@@ -18,9 +18,11 @@ from admin.access import (
     csrf_of,
     draft_in,
 )
+from admin.forms import as_sentence
 from admin.interrupted import back_to
 from admin.statics import Statics
 from gateway.errors import GatewrightError
+from gateway.secrets.content_keys import ContentDamaged, KeyClosed
 from gateway.telemetry import Event, logger, raised_at
 
 
@@ -32,6 +34,7 @@ SERVER_ERROR: Final = 500
 UNAVAILABLE: Final = 503
 SEE_OTHER: Final = 303
 ENDED: Final = "Your session has ended. Sign in, and what you were sending is still here."
+ENDED_IN_PART: Final = "Your session has ended. Sign in; not all that you were sending is here."
 LEFT: Final = "Your session has ended. What you typed here stays while you sign in elsewhere."
 PROBLEMS: Final = {
     400: "This form is not complete.",
@@ -103,6 +106,8 @@ def _text_of(error: Exception, status: int, method: str) -> str:
         return EARLIER.format(name=error.name)
     if isinstance(error, GatewrightError) and status < SERVER_ERROR:
         return error.message
+    if isinstance(error, KeyClosed | ContentDamaged):
+        return as_sentence(error.message)  # The database answers; what it keeps cannot be read.
     return _said(status, method)
 
 
@@ -226,4 +231,5 @@ class Screens:
             wanted = back_to(request)
             to = "" if wanted == "/" else f"?{urlencode({'to': wanted})}"
             return Redirect(f"/sign-in{to}", status_code=SEE_OTHER)
-        return self.page("sign_in.html", 401, problem=ENDED, draft=error.draft, to="")
+        ended = ENDED_IN_PART if error.draft.lost else ENDED
+        return self.page("sign_in.html", 401, problem=ended, draft=error.draft, to="")

@@ -2,13 +2,19 @@
 
 import pytest
 from msgspec import structs
+from sqlalchemy import update
 
 from gateway.batches import LineCounts
+from gateway.store.custody.incidents import incidents
+from gateway.store.schema.policies import policy_versions
 from gateway.types import AuditRecord
 from tests.admin.batches.seeding import batch, end
 from tests.admin.chromium import window
 from tests.admin.listener import Listener
+from tests.admin.policies.people import staff
 from tests.admin.seeding import PASSWORD, issue, person, requests
+from tests.admin.test_every_list_by_key import fill_compliance
+from tests.admin.test_long_lists import fill_policies
 
 
 pytestmark = pytest.mark.anyio
@@ -84,3 +90,35 @@ async def test_lists_of_batches_providers_and_roles_show_all_their_columns(
             )
             assert await seen.page.locator("main .scroll").count() > 0
             assert await seen.page.evaluate(OUT_OF_SIGHT) == [], path
+
+
+async def test_long_names_push_no_column_of_limits_incidents_or_versions_out_of_sight(
+    listener: Listener,
+) -> None:
+    await staff(listener)
+    await person(listener, "cora", "compliance")
+    await person(listener, "petra", "platform_admin")
+    now_us = listener.clock.utc_us()
+    typed = {"author": f"{'n' * 40}, typed by os:{'u' * 30}"}
+    async with listener.database() as database:
+        await fill_compliance(database, now_us)
+        await fill_policies(database, listener, "org:acme", 12)
+        long = {"title": "Untersuchung " * 9, "opened_by": "o" * 60, "regimes": "cert-in dpdp"}
+        for table, values in ((incidents, long), (policy_versions, typed)):
+            async with database.writing() as connection:
+                await connection.execute(update(table).values(values))
+    key_id = await issue(listener, "K" * 200)
+    await listener.limit(f"key:{key_id}", 10**6)
+    async with window(listener) as seen:
+        for name, paths in (
+            ("cora", ("/o/acme/compliance", "/o/acme/compliance/incidents")),
+            ("petra", ("/o/acme/costs/limits", "/o/acme/policies/organisation/history")),
+        ):
+            await seen.sign_in(name, PASSWORD)
+            for path in paths:
+                await seen.open(path)
+                assert await seen.page.locator("main .scroll").count() > 0
+                assert await seen.page.evaluate(OUT_OF_SIGHT) == [], path
+            if name == "cora":
+                await seen.open("/o/acme/compliance")
+                assert "10 of 30 open incidents" in await seen.page.inner_text("main")

@@ -14,7 +14,15 @@ from gateway.store.schema.prices import price_proposals
 from gateway.store.schema.tables import budgets, people, workspaces
 from tests.admin.listener import ON_BOTH, Browser, Listener
 from tests.admin.policies.people import add_person, signed_in, staff
-from tests.admin.test_long_lists import MANY, fill, fill_keys, fill_policies, onward, page
+from tests.admin.test_long_lists import (
+    MANY,
+    fill,
+    fill_custody,
+    fill_keys,
+    fill_policies,
+    onward,
+    page,
+)
 
 
 pytestmark = pytest.mark.anyio
@@ -134,3 +142,18 @@ async def test_batches_and_files_are_paged_and_a_state_is_found_however_old(
             assert (last in text, onward(text)) == (True, ""), base
         assert ">open000" in await page(mira, "/o/acme/batches?q=state:in_progress")
         assert "Words are looked for in the newest" in await page(mira, "/o/acme/batches?q=chat")
+
+
+async def test_what_another_master_key_sealed_is_not_called_an_absent_database(
+    listener: Listener,
+) -> None:
+    """As of the batches here, whose keys nobody can open."""
+    await add_person(listener, "carla", "compliance")
+    async with listener.database() as database:
+        await listener.issue_key("assistant")
+        await fill_batches(database, listener.clock.utc_us())
+        await fill_custody(database, listener.clock.utc_us())
+    async with signed_in(listener, "carla") as carla:
+        answer, text = await carla.send("GET", "/o/acme/compliance/erasures/e000")
+    assert (answer.status, "database does not answer" in text) == (503, False)
+    assert "Nothing that is kept can be opened with this master key." in text
