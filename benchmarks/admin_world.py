@@ -13,7 +13,7 @@ from sqlalchemy import func, insert, select, text
 
 from gateway.assembly.configured_policy import load_policy
 from gateway.audit.entries import encode_record, entry_bytes
-from gateway.audit.projection import ProjectedRecord
+from gateway.audit.projecting.projection import ProjectedRecord
 from gateway.batches import ID_BYTES, Batch
 from gateway.clock import SystemClock
 from gateway.configuration.settings import Settings

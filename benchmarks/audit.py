@@ -19,7 +19,7 @@ from pathlib import Path
 import uvloop
 
 from gateway.audit.device import AuditLimits
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projector import Projector
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock
 from gateway.ports import AuditLog

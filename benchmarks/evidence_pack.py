@@ -17,12 +17,12 @@ from pathlib import Path
 import uvloop
 
 from benchmarks.audit import intent
-from gateway.audit.checkpoints import open_signer, origin_of
 from gateway.audit.device import AuditLimits
 from gateway.audit.disk import Disk
-from gateway.audit.integrator import CheckpointFiles, Integrator
-from gateway.audit.pack import PackRequest, write_pack
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projector import Projector
+from gateway.audit.proving.checkpoints import open_signer, origin_of
+from gateway.audit.proving.integrator import CheckpointFiles, Integrator
+from gateway.audit.proving.pack import PackRequest, write_pack
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock
 from gateway.secrets.envelope import MasterKey

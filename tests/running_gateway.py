@@ -18,7 +18,7 @@ from anyio import to_thread
 
 from gateway.api.protocol import bounded_protocol
 from gateway.app import DataPlane
-from gateway.audit.export import segment_rows
+from gateway.audit.projecting.export import segment_rows
 from gateway.cli.init import prepare
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings

@@ -31,10 +31,10 @@ VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"
 # The three named borders: the ASGI edge, the worker loops, and the one place where classifiers run.
 BORDERS = {
     "gateway/api/door.py",
-    "gateway/audit/projector.py",
+    "gateway/audit/projecting/projector.py",
     "gateway/audit/writer.py",
     "gateway/inspection/inspector.py",
-    "gateway/providers/connection.py",  # raised again in the coroutine that waits for the piece
+    "gateway/providers/egress/connection.py",  # raised again in whoever waits for the piece
     "gateway/pacing/upkeep.py",
     # Both keep what a step raised for whoever asks for its results.
     "local_engine/runner/model_runner.py",

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import structs
 
-from gateway.providers.scripted_parcels import ParcelFaults
+from gateway.providers.parcels.scripted import ParcelFaults
 
 
 MESSAGES = "/v1/messages/batches"

@@ -13,9 +13,9 @@ from admin.access import needs, session_of
 from admin.audit.checking import Checked, LogChecker, Running, with_newest
 from admin.services import Services
 from admin.sign_in import READING, SEE_OTHER
-from gateway.audit import offline
-from gateway.audit.checkpoints import verifier_keys
-from gateway.audit.integrator import SignedCheckpoint
+from gateway.audit.proving import offline
+from gateway.audit.proving.checkpoints import verifier_keys
+from gateway.audit.proving.integrator import SignedCheckpoint
 from gateway.clock import DAY_US
 from gateway.oversight.access import Permission
 from gateway.store.evidence.tree import DatabaseAuditTrees

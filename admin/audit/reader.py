@@ -12,7 +12,7 @@ from admin.audit.groups import LANES, Group, Lanes, grouped, lanes_of, named_in
 from admin.services import Services
 from admin.traffic.asked import Asked
 from admin.traffic.reader import Choice, choices_of, keys_named
-from gateway.audit.export import export_line
+from gateway.audit.projecting.export import export_line
 from gateway.oversight.deeds import OPERATORS
 from gateway.oversight.searching import DEED, STAGE_OF_DEEDS
 from gateway.store.evidence.tree import DatabaseAuditTrees

@@ -11,7 +11,7 @@ from admin.audit.changes import changes_of
 from admin.evidence import EvidenceReader
 from admin.services import Services
 from admin.sign_in import READING
-from gateway.audit.projection import SequencedRecord
+from gateway.audit.projecting.projection import SequencedRecord
 from gateway.oversight.access import Permission
 from gateway.oversight.deeds import OPERATORS
 from gateway.store.evidence.proofs import Proof

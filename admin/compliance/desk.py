@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from admin.services import Services
 from gateway.audit.disk import Disk
-from gateway.audit.integrator import LogForked, TreeDamaged
-from gateway.audit.pack import PackRefused
-from gateway.audit.projector import ProjectionBroken
+from gateway.audit.projecting.projector import ProjectionBroken
+from gateway.audit.proving.integrator import LogForked, TreeDamaged
+from gateway.audit.proving.pack import PackRefused
 from gateway.errors import GatewrightError, RequestInvalid
 from gateway.oversight.deeds import OPERATORS
 from gateway.store.evidence.integration import Integration

@@ -16,9 +16,9 @@ from admin.compliance.incident_room import IncidentLine
 from admin.forms import as_sentence
 from admin.services import Services
 from gateway.actors import same_person
-from gateway.audit.export import export_records
-from gateway.audit.integrator import SignedCheckpoint
-from gateway.audit.projector import ProjectionBroken
+from gateway.audit.projecting.export import export_records
+from gateway.audit.projecting.projector import ProjectionBroken
+from gateway.audit.proving.integrator import SignedCheckpoint
 from gateway.clock import DAY_US, WEEK_US
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.identity import Peppers

@@ -3,10 +3,10 @@
 import asyncio
 from pathlib import Path
 
-from gateway.audit.integrator import TreeDamaged
-from gateway.audit.projection import ProjectedRecord
+from gateway.audit.projecting.projection import ProjectedRecord
+from gateway.audit.proving.integrator import TreeDamaged
+from gateway.audit.proving.verify import parse_receipt
 from gateway.audit.segments import read_entries
-from gateway.audit.verify import parse_receipt
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.types import Receipt

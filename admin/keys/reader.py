@@ -11,7 +11,7 @@ from admin.keys.lines import KeyLine, Spending, key_line, spending_of
 from admin.keys.propagation import Propagation, propagation
 from admin.queries import PAGE_ROWS
 from admin.services import Services
-from gateway.audit.projection import SequencedRecord
+from gateway.audit.projecting.projection import SequencedRecord
 from gateway.clock import HOUR_US
 from gateway.money.rates import RateLimit
 from gateway.oversight.deeds import OPERATORS

@@ -17,7 +17,7 @@ from admin.system.retirement_rights import OWN
 from gateway.actors import same_person
 from gateway.audit.disk import Disk
 from gateway.audit.lifelessness import WorkerLives, lock_if_here
-from gateway.audit.projector import ProjectionBroken
+from gateway.audit.projecting.projector import ProjectionBroken
 from gateway.audit.second import is_second
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.batching.left_open import SETTLE_S, LeftBehind, left_open

@@ -4,9 +4,9 @@ from gateway.assembly.wiring import as_setting
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
-from gateway.providers.egress import Egress
-from gateway.providers.signing import Signer
-from gateway.providers.sinks import FileSink, HttpSink, SyslogSink
+from gateway.providers.egress.client import Egress
+from gateway.providers.outlets.signing import Signer
+from gateway.providers.outlets.sinks import FileSink, HttpSink, SyslogSink
 from gateway.secrets.credentials import sink_credential, sink_signing_key
 from gateway.store.engine import Database
 from gateway.store.evidence.shipping import Shipper, Sink

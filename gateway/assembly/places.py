@@ -18,11 +18,11 @@ from gateway.errors import ConfigurationInvalid
 from gateway.money.alerting import Alerting
 from gateway.money.rates import LocalRates, Rates
 from gateway.ports import ModelHost, Provider
-from gateway.providers.egress import Egress
+from gateway.providers.egress.client import Egress
 from gateway.providers.engine import EngineProvider
+from gateway.providers.outlets.signing import Signer
+from gateway.providers.outlets.webhook import WebHook
 from gateway.providers.registry import build_provider, model_hosts, pools_among
-from gateway.providers.signing import Signer
-from gateway.providers.webhook import WebHook
 from gateway.secrets.credentials import (
     alerts_credential,
     alerts_signing_key,

@@ -12,9 +12,9 @@ from gateway.continuing.threads import Threads
 from gateway.errors import ConfigurationInvalid
 from gateway.ports import Provider
 from gateway.providers.config import ProviderConfig
-from gateway.providers.egress import Egress
+from gateway.providers.egress.client import Egress
+from gateway.providers.egress.reply import EgressLimits
 from gateway.providers.registry import build_pool, build_provider, is_pool, parcel_service
-from gateway.providers.reply import EgressLimits
 from gateway.secrets.credentials import master_key, provider_credential
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from gateway.audit.content_digests import faster_digest
+from gateway.audit.content_keys.keys import DataKeys, KeyWrapper
 from gateway.audit.disk import Disk, FileState
 from gateway.audit.frames import (
     CONTENT,
@@ -24,7 +25,6 @@ from gateway.audit.frames import (
     BadFrame,
     frame_head,
 )
-from gateway.audit.keys import DataKeys, KeyWrapper
 from gateway.audit.segments import (
     FORMAT,
     GENESIS,

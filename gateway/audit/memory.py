@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gateway.audit.entries import decode_entry, encode_record, entry_bytes, leaf_hash
-from gateway.audit.projection import START, Position, ProjectedRecord, SequencedRecord
+from gateway.audit.projecting.projection import START, Position, ProjectedRecord, SequencedRecord
 from gateway.errors import AuditUnavailable
 from gateway.types import AuditRecord, Receipt
 

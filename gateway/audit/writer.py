@@ -12,14 +12,14 @@ from threading import Thread
 
 from msgspec import Struct
 
+from gateway.audit.content_keys.keys import KeyWrapper
 from gateway.audit.device import AuditLimits, ChainEnd, SealContent, SegmentDevice, Written
 from gateway.audit.disk import Disk
 from gateway.audit.entries import content_aad, encode_record
-from gateway.audit.keys import KeyWrapper
 from gateway.audit.open_intents import OpenIntents
 from gateway.audit.precedence import Precedence
-from gateway.audit.projection import START, ProjectedRecord
-from gateway.audit.recent import RecentRecords
+from gateway.audit.projecting.projection import START, ProjectedRecord
+from gateway.audit.projecting.recent import RecentRecords
 from gateway.audit.segments import is_worker_name
 from gateway.clock import Clock
 from gateway.errors import AuditUnavailable, ConfigurationInvalid

@@ -11,11 +11,11 @@ from typing import IO, Any
 import click
 import msgspec
 
-from gateway.audit.erasure import damaged_keys
-from gateway.audit.export import export_records
-from gateway.audit.keys import DamagedLine
-from gateway.audit.parquet import ParquetUnavailable, write_parquet
-from gateway.audit.verify import VerifyReport, verify_directory, verify_receipt
+from gateway.audit.content_keys.erasure import damaged_keys
+from gateway.audit.content_keys.keys import DamagedLine
+from gateway.audit.projecting.export import export_records
+from gateway.audit.projecting.parquet import ParquetUnavailable, write_parquet
+from gateway.audit.proving.verify import VerifyReport, verify_directory, verify_receipt
 from gateway.cli.accept import accept
 from gateway.cli.custody import CUSTODY, require_known
 from gateway.cli.damage import catch_up, end_if_damaged

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from classifiers.calibration.learning import Estimate, Logged, check_before_live
-from gateway.audit.export import segment_rows
+from gateway.audit.projecting.export import segment_rows
 from gateway.cli.damage import refusing_damage
 from gateway.cli.groups import Commands
 from gateway.cli.options import Refused, Within, asynchronous, config_option

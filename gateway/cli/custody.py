@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from gateway.audit.export import export_records
-from gateway.audit.projector import ProjectionBroken
+from gateway.audit.projecting.export import export_records
+from gateway.audit.projecting.projector import ProjectionBroken
 from gateway.cli.damage import catch_up, end_if_damaged
 from gateway.cli.deeds import actor, opened_log
 from gateway.cli.groups import Commands

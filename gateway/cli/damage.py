@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import click
 
-from gateway.audit.projector import ProjectionBroken, Projector
+from gateway.audit.projecting.projector import ProjectionBroken, Projector
 from gateway.cli.options import Refused
 
 

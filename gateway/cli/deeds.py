@@ -16,8 +16,8 @@ import click
 import msgspec
 
 from gateway.actors import OF_MACHINE, typed_by
+from gateway.audit.content_keys.keys import KeyWrapper
 from gateway.audit.device import AuditLimits
-from gateway.audit.keys import KeyWrapper
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings

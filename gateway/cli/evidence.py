@@ -10,17 +10,17 @@ from pathlib import Path
 import click
 import msgspec
 
-from gateway.audit.checkpoints import SIGNERS_NAME, verifier_keys
-from gateway.audit.erasure import damaged_keys
-from gateway.audit.fsck import BadLog, SignedRoots, check_signed
-from gateway.audit.integrator import LogForked, TreeDamaged
-from gateway.audit.masters import masters_of_contents
-from gateway.audit.offline import Wrong, check_proof
-from gateway.audit.pack import PackRefused
-from gateway.audit.projection import SequencedRecord
-from gateway.audit.projector import ProjectionBroken
+from gateway.audit.content_keys.erasure import damaged_keys
+from gateway.audit.content_keys.masters import masters_of_contents
+from gateway.audit.projecting.projection import SequencedRecord
+from gateway.audit.projecting.projector import ProjectionBroken
+from gateway.audit.proving.checkpoints import SIGNERS_NAME, verifier_keys
+from gateway.audit.proving.fsck import BadLog, SignedRoots, check_signed
+from gateway.audit.proving.integrator import LogForked, TreeDamaged
+from gateway.audit.proving.offline import Wrong, check_proof
+from gateway.audit.proving.pack import PackRefused
+from gateway.audit.proving.verify import parse_receipt, verify_directory, verify_receipt
 from gateway.audit.second import is_second
-from gateway.audit.verify import parse_receipt, verify_directory, verify_receipt
 from gateway.cli.damage import refusing_damage
 from gateway.cli.known import require_organisation
 from gateway.cli.options import Refused, asynchronous, config_option

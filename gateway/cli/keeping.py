@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from gateway.audit.export import export_line
+from gateway.audit.projecting.export import export_line
 from gateway.cli.custody import opened_custody, organisation_option, require_known, subject_of
 from gateway.cli.damage import catch_up, end_if_damaged
 from gateway.cli.deeds import actor, says_it_records

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from gateway.audit.checkpoints import sign_anew
+from gateway.audit.content_keys.masters import KEYS_OF_CONTENTS, KEYS_THAT_SIGN
+from gateway.audit.content_keys.rewrapping import rewrap_contents, rewrap_signers
 from gateway.audit.disk import Disk
-from gateway.audit.masters import KEYS_OF_CONTENTS, KEYS_THAT_SIGN
-from gateway.audit.rewrapping import rewrap_contents, rewrap_signers
+from gateway.audit.proving.checkpoints import sign_anew
 from gateway.audit.segments import list_workers
 from gateway.cli.deeds import actor, opened_log, says_it_records
 from gateway.cli.options import Refused, asynchronous, config_option

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 
 Line = Mapping[str, Any]
-"""A record as `gateway.audit.export` writes it, or a checkpoint: then it has a `note`."""
+"""A record as `projecting.export` writes it, or a checkpoint: then it has a `note`."""
 
 _PRIORITY = 13 * 8 + 6
 """Facility 13 (log audit), severity 6 (informational); RFC 5424 §6.2.1."""

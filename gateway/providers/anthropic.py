@@ -5,11 +5,11 @@ from typing import ClassVar
 
 from gateway.ports import UpstreamCall
 from gateway.providers import sdk
-from gateway.providers.anthropic_parcels import AnthropicParcels
 from gateway.providers.config import ProviderConfig
-from gateway.providers.egress import Egress, Route
+from gateway.providers.egress.client import Egress, Route
 from gateway.providers.http_provider import HttpProvider
-from gateway.providers.parcel_post import ParcelPost
+from gateway.providers.parcels.anthropic import AnthropicParcels
+from gateway.providers.parcels.post import ParcelPost
 from gateway.types import DialectName
 
 

@@ -22,14 +22,14 @@ from gateway.pool.figures import Figures, figures_of
 from gateway.pool.listening import check_address
 from gateway.ports import UpstreamCall, unwatched
 from gateway.providers.config import ProviderConfig
-from gateway.providers.egress import Egress, Route
+from gateway.providers.egress.client import Egress, Route
+from gateway.providers.egress.reply import EgressReply
 from gateway.providers.http_provider import (
     COMPATIBLE_PATHS,
     HTTP_OK,
     HttpProvider,
     describe_status,
 )
-from gateway.providers.reply import EgressReply
 from gateway.types import DialectName
 from policies.facts import SERVICE_TIERS
 

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 from gateway.errors import ConfigurationInvalid, UpstreamFailed, UpstreamUnreachable
 from gateway.ports import UpstreamCall
 from gateway.providers.config import ProviderConfig, Revealable
-from gateway.providers.egress import Egress, Route, check_clearance
-from gateway.providers.endpoint import Endpoint, parse_endpoint
-from gateway.providers.reply import EgressReply
+from gateway.providers.egress.client import Egress, Route, check_clearance
+from gateway.providers.egress.endpoint import Endpoint, parse_endpoint
+from gateway.providers.egress.reply import EgressReply
 from gateway.routing.board import NO_CREDENTIAL
 from gateway.types import ChatRequest, DialectName, Target
 from policies.facts import BARE_TEXT, CONTINUES_TEXT

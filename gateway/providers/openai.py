@@ -6,10 +6,10 @@ from typing import ClassVar
 from gateway.ports import UpstreamCall
 from gateway.providers import sdk
 from gateway.providers.config import ProviderConfig
-from gateway.providers.egress import Egress, Route
+from gateway.providers.egress.client import Egress, Route
 from gateway.providers.http_provider import HttpProvider
-from gateway.providers.openai_parcels import OpenAIParcels
-from gateway.providers.parcel_post import ParcelPost
+from gateway.providers.parcels.openai import OpenAIParcels
+from gateway.providers.parcels.post import ParcelPost
 from gateway.types import ChatRequest, DialectName, Target
 
 

@@ -11,7 +11,7 @@ from gateway.pool.provider import PoolProvider, Replica
 from gateway.ports import ModelHost, Provider
 from gateway.providers.anthropic import AnthropicProvider
 from gateway.providers.config import ProviderConfig
-from gateway.providers.egress import Egress
+from gateway.providers.egress.client import Egress
 from gateway.providers.engine import EngineProvider
 from gateway.providers.openai import OpenAIProvider
 from gateway.providers.openai_compatible import OpenAICompatibleProvider

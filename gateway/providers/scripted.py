@@ -18,8 +18,8 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.ports import Take, UpstreamCall
-from gateway.providers.egress import check_clearance
-from gateway.providers.scripted_parcels import ScriptedParcels
+from gateway.providers.egress.client import check_clearance
+from gateway.providers.parcels.scripted import ScriptedParcels
 from gateway.types import ChatRequest, DialectName, Target
 
 

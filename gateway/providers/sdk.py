@@ -8,7 +8,7 @@ import asyncio
 from types import ModuleType
 from typing import Literal
 
-from gateway.providers.egress import Egress, Route
+from gateway.providers.egress.client import Egress, Route
 
 
 Vendor = Literal["anthropic", "openai"]

@@ -11,7 +11,7 @@ import httpx2
 import openai
 
 from gateway.errors import UpstreamFailed, UpstreamTimeout
-from gateway.providers.egress import Egress, Route
+from gateway.providers.egress.client import Egress, Route
 from gateway.providers.http_provider import describe_status
 
 

@@ -4,9 +4,9 @@ import asyncio
 
 from msgspec import Struct
 
-from gateway.audit.checkpoints import renew_signers
+from gateway.audit.content_keys.masters import masters_of
 from gateway.audit.disk import Disk
-from gateway.audit.masters import masters_of
+from gateway.audit.proving.checkpoints import renew_signers
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.secrets.credentials import master_key, pepper, pepper_setting

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection
 
-from gateway.audit.masters import hanging_in, masters_of
+from gateway.audit.content_keys.masters import hanging_in, masters_of
 from gateway.configuration.settings import Settings
 from gateway.errors import StartupRefused
 from gateway.store.engine import Database

@@ -14,8 +14,8 @@ import msgspec
 from sqlalchemy import Column, Table, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.audit.keys import WrappedKey
-from gateway.audit.masters import masters_of
+from gateway.audit.content_keys.keys import WrappedKey
+from gateway.audit.content_keys.masters import masters_of
 from gateway.clock import Clock
 from gateway.configuration.sections import SecretReference
 from gateway.configuration.settings import Settings

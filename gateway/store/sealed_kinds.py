@@ -1,7 +1,7 @@
 """All that the master key sealed in the database: of which kinds, how much, and by which key.
 
-What lies in the audit folder is counted by `gateway.audit.masters`. Nothing else hangs on the
-master key: contents lie under keys of their own, which it wraps.
+What lies in the audit folder is counted by `content_keys.masters`. Nothing else hangs on the master
+key: contents lie under keys of their own, which it wraps.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, RowMapping, Table, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.audit.keys import WrappedKey
+from gateway.audit.content_keys.keys import WrappedKey
 from gateway.secrets.content_keys import KeyClosed, wrapped_anew
 from gateway.secrets.envelope import MasterKey, UnwrapFailed
 from gateway.secrets.keeper import SecretUnavailableError

@@ -13,7 +13,7 @@ from gateway.clock import HOUR_US, Clock
 from gateway.drift.hours import Judged, explains, hours_before, judged
 from gateway.money.alerting import Alerting, hour_message
 from gateway.pacing.upkeep import Duty
-from gateway.providers.webhook import WebHook
+from gateway.providers.outlets.webhook import WebHook
 from gateway.store.engine import Database
 from gateway.store.traffic.rollup import Rollup
 from gateway.store.traffic.unusual_hours import KINDS, HourCosts, HourKind, UnusualHours

@@ -15,7 +15,7 @@ from gateway.metrics import Metrics
 from gateway.money.alerting import Alerting, drift_message
 from gateway.oversight.deeds import Deeds, LateDeeds
 from gateway.pacing.upkeep import Duty
-from gateway.providers.webhook import WebHook
+from gateway.providers.outlets.webhook import WebHook
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.traffic.comparing import Comparison, compared

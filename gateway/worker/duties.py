@@ -17,7 +17,7 @@ from gateway.pacing import rhythm
 from gateway.pacing.upkeep import Duty
 from gateway.pool.parity import Parity
 from gateway.ports import AuditLog, Provider
-from gateway.providers.egress import Egress
+from gateway.providers.egress.client import Egress
 from gateway.recording.floods import Floods
 from gateway.store.engine import Database
 from gateway.store.evidence.integration import Integration

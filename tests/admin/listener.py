@@ -17,7 +17,7 @@ from litestar import Litestar
 
 from admin.access import COOKIE, CSRF_HEADER, csrf_of
 from admin.app import build_application
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projector import Projector
 from gateway.cli.init import prepare
 from gateway.clock import StoppedClock
 from gateway.configuration.reading import load_settings

@@ -12,7 +12,7 @@ from litestar import Litestar, post
 
 from admin.access import SIGNED_IN, require_declarations
 from admin.refusals import AT_ONCE_MAX, PER_SECOND_MAX
-from gateway.audit.export import segment_rows
+from gateway.audit.projecting.export import segment_rows
 from gateway.errors import AuditUnavailable, StartupRefused
 from gateway.oversight.access import Grant, Permission, Role
 from gateway.oversight.deeds import OPERATORS, Deeds

@@ -17,7 +17,7 @@ from msgspec import structs
 from sqlalchemy import insert, update
 
 from gateway.audit.memory import MemoryAuditLog
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projector import Projector
 from gateway.clock import DAY_US
 from gateway.configuration.guarding import GuardRules
 from gateway.oversight.access import ROLES, Grant

@@ -5,7 +5,7 @@ import pytest
 from sqlalchemy import select
 
 from admin.protection import SAFE_METHODS
-from gateway.audit.export import segment_rows
+from gateway.audit.projecting.export import segment_rows
 from gateway.oversight.access import ROLE_PERMISSIONS, Grant, Permission
 from gateway.store.schema.tables import metadata
 from tests.admin.listener import Browser, Listener

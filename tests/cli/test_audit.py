@@ -15,8 +15,8 @@ import pytest
 from msgspec.structs import replace
 from pyarrow import parquet
 
-from gateway.audit import offline
 from gateway.audit.disk import Disk
+from gateway.audit.proving import offline
 from gateway.audit.segments import LOCK_NAME
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import StoppedClock

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from gateway.audit.keys import KEYS_NAME
+from gateway.audit.content_keys.keys import KEYS_NAME
 from gateway.store.custody.orders import Reveal
 from gateway.types import Receipt
 from tests.cli.operator import Ended, Operator

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.audit.disk import Disk
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projector import Projector
 from gateway.audit.reckoning import GONE
 from gateway.audit.segments import LOCK_NAME
 from gateway.audit.writer import SegmentedAuditLog

@@ -6,7 +6,7 @@ import json
 import pytest
 from sqlalchemy import delete
 
-from gateway.audit.key_dates import Dated
+from gateway.audit.content_keys.key_dates import Dated
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import StoppedClock, SystemClock

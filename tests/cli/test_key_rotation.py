@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gateway.app import DataPlane
+from gateway.audit.content_keys.keys import DataKeys
 from gateway.audit.disk import Disk
-from gateway.audit.keys import DataKeys
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.errors import ConfigurationInvalid

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from gateway.app import DataPlane
+from gateway.audit.content_keys.keys import KEYS_NAME, DataKeys
 from gateway.audit.disk import Disk
-from gateway.audit.keys import KEYS_NAME, DataKeys
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.errors import StartupRefused

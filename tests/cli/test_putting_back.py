@@ -7,7 +7,7 @@ import sys
 import pytest
 from sqlalchemy import delete, insert, update
 
-from gateway.audit.merkle import HASH_BYTES
+from gateway.audit.proving.merkle import HASH_BYTES
 from gateway.cli.deeds import opened_log
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings

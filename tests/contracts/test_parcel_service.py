@@ -17,11 +17,11 @@ from gateway.parcels import (
     custom_id_of,
 )
 from gateway.providers.config import ProviderConfig
-from gateway.providers.egress import Egress
-from gateway.providers.parcel_post import PAGE
+from gateway.providers.egress.client import Egress
+from gateway.providers.parcels.post import PAGE
+from gateway.providers.parcels.scripted import ParcelFaults
 from gateway.providers.registry import build_provider, parcel_service
 from gateway.providers.scripted import ScriptedProvider
-from gateway.providers.scripted_parcels import ParcelFaults
 from gateway.types import DialectName
 from tests.gateway.providers.samples import HOME, make_call, make_secret
 from tests.upstreams import RecordingUpstream
@@ -315,7 +315,7 @@ async def test_a_parcel_is_found_behind_pages_of_later_ones(stage: Stage) -> Non
 async def test_where_there_is_too_much_to_look_at_nobody_says_that_it_is_not_there(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.providers.parcel_post.PAGES_MAX", 1)
+    monkeypatch.setattr("gateway.providers.parcels.post.PAGES_MAX", 1)
     await others(stage, PAGE)
     assert await stage.service.find("gwp-a", 3, 0, IN_S) is None
     await others(stage, 1)

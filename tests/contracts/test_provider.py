@@ -13,9 +13,9 @@ from gateway.errors import (
 )
 from gateway.ports import Provider, UpstreamReply
 from gateway.providers.config import ProviderConfig
-from gateway.providers.egress import Egress
+from gateway.providers.egress.client import Egress
+from gateway.providers.egress.reply import EgressLimits
 from gateway.providers.registry import build_provider
-from gateway.providers.reply import EgressLimits
 from gateway.providers.scripted import ScriptedProvider, ScriptedReply, good_reply
 from gateway.types import DialectName
 from tests.gateway.providers.samples import HOME, make_call, make_secret

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from tests.contracts.test_shared_answers import KEY, WHOLE, World, kept
-from tests.gateway.providers.test_tls import certificate
+from tests.gateway.providers.egress.test_tls import certificate
 from tests.redis_server import Server
 
 

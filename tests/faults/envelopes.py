@@ -8,7 +8,7 @@ import aiohttp
 import msgspec
 from msgspec import Struct
 
-from gateway.audit.export import segment_rows
+from gateway.audit.projecting.export import segment_rows
 from gateway.types import AuditRecord
 from tests.running_gateway import ENGINE_TARGET, RunningGateway, Upstreams
 

@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gateway.audit.checkpoints import verifier_keys
-from gateway.audit.export import export_line
-from gateway.audit.fsck import check_log
-from gateway.providers.sinks import FileSink
+from gateway.audit.projecting.export import export_line
+from gateway.audit.proving.checkpoints import verifier_keys
+from gateway.audit.proving.fsck import check_log
+from gateway.providers.outlets.sinks import FileSink
 from gateway.store.evidence.shipping import Shipper
 from gateway.store.evidence.sink import AuditQuery
 from gateway.store.migrate import migrate

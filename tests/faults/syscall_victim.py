@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.audit.fsck import check_log
-from gateway.audit.verify import verify_directory
+from gateway.audit.proving.fsck import check_log
+from gateway.audit.proving.verify import verify_directory
 from gateway.errors import AuditUnavailable, StartupRefused
 from gateway.store.evidence.sink import AuditQuery
 from gateway.store.migrate import migrate

@@ -13,8 +13,8 @@ from gateway.cli.init import prepare
 from gateway.configuration.reading import load_settings
 from gateway.errors import ConfigurationInvalid, Unauthenticated
 from gateway.identity import KeyDigest, KeyRecord, Peppers, authenticate, issue_key, key_table
-from gateway.providers.egress import Egress
-from gateway.providers.webhook import WebHook
+from gateway.providers.egress.client import Egress
+from gateway.providers.outlets.webhook import WebHook
 from gateway.secrets.credentials import admin_token, pepper
 from gateway.secrets.secret import Secret
 from gateway.types import Principal

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.app import DataPlane
-from gateway.audit.export import segment_rows
+from gateway.audit.projecting.export import segment_rows
 from gateway.cli.init import prepare
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings

@@ -15,7 +15,7 @@ import pytest
 from gateway.clock import SystemClock
 from gateway.money.budgets import Limit
 from gateway.oversight.key_scope import scope_of
-from gateway.providers.scripted_parcels import ParcelFaults
+from gateway.providers.parcels.scripted import ParcelFaults
 from gateway.rollout.versions import INSTALLATION
 from gateway.store.engine import Database, open_database
 from gateway.store.identity.key_scopes import KeyScopes

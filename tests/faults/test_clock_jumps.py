@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.audit.memory import MemoryAuditLog
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projector import Projector
 from gateway.clock import SteadyClock, StoppedClock, UnhurriedClock
 from gateway.errors import AuditUnavailable, BudgetExhausted
 from gateway.money.budgets import Limit

@@ -10,10 +10,10 @@ import msgspec
 import openai
 import pytest
 
-from gateway.audit.export import segment_rows
+from gateway.audit.projecting.export import segment_rows
 from gateway.cli.custody import opened_custody, subject_of
 from gateway.clock import SystemClock
-from gateway.providers.scripted_parcels import ParcelFaults
+from gateway.providers.parcels.scripted import ParcelFaults
 from gateway.secrets.credentials import master_key
 from gateway.store.custody.erasing import Erasures
 from gateway.store.custody.erasure_cases import ErasureCase, certified

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from gateway.audit.disk import Disk
-from gateway.audit.export import export_records
+from gateway.audit.projecting.export import export_records
 from gateway.secrets.credentials import master_key
 from gateway.store.engine import open_database
 from gateway.store.evidence.second_rows import SecondContents

@@ -8,15 +8,15 @@ import openai
 import pytest
 from sqlalchemy import select
 
-from gateway.audit.export import segment_rows
+from gateway.audit.projecting.export import segment_rows
 from gateway.audit.reckoning import CRASHED, ERASED
 from gateway.batching.loose_ends import LooseEnds
 from gateway.clock import SystemClock
 from gateway.errors import NotReady, UpstreamRefused
 from gateway.money.budgets import Limit
 from gateway.parcels import Parcel
-from gateway.providers.openai_parcels import OpenAIParcels
-from gateway.providers.scripted_parcels import ParcelFaults
+from gateway.providers.parcels.openai import OpenAIParcels
+from gateway.providers.parcels.scripted import ParcelFaults
 from gateway.store.batching.parcels import ParcelStore
 from gateway.store.engine import open_database
 from gateway.store.money.late_bookings import LateBookings, LateCost

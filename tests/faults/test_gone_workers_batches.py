@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projector import Projector
+from gateway.audit.proving.verify import verify_directory
 from gateway.audit.reckoning import ERASED, GONE
-from gateway.audit.verify import verify_directory
 from gateway.cli.gone import gone_end
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.providers.scripted_parcels import ParcelFaults
+from gateway.providers.parcels.scripted import ParcelFaults
 from gateway.store.engine import open_database
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.evidence.unended import Unended, UnendedReader

@@ -14,7 +14,7 @@ from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.money.budgets import Limit
-from gateway.providers.scripted_parcels import ParcelFaults
+from gateway.providers.parcels.scripted import ParcelFaults
 from gateway.store.engine import Database, open_database
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import Budget, Claim, LeaseHolder

@@ -18,12 +18,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from gateway.audit.checkpoints import verifier_keys
 from gateway.audit.disk import Disk
-from gateway.audit.export import export_records, segment_rows
-from gateway.audit.fsck import SignedRoots, check_signed
-from gateway.audit.integrator import CheckpointFiles
-from gateway.audit.verify import verify_directory
+from gateway.audit.projecting.export import export_records, segment_rows
+from gateway.audit.proving.checkpoints import verifier_keys
+from gateway.audit.proving.fsck import SignedRoots, check_signed
+from gateway.audit.proving.integrator import CheckpointFiles
+from gateway.audit.proving.verify import verify_directory
 from gateway.cli.init import prepare
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings

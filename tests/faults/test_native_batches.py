@@ -11,12 +11,12 @@ import anthropic
 import openai
 import pytest
 
-from gateway.audit.export import segment_rows
+from gateway.audit.projecting.export import segment_rows
 from gateway.configuration.reading import load_settings
 from gateway.errors import AuditUnavailable, ConfigurationInvalid, UpstreamUnreachable
 from gateway.parcels import VendorBatch
-from gateway.providers.openai_parcels import OpenAIParcels
-from gateway.providers.scripted_parcels import ParcelFaults
+from gateway.providers.parcels.openai import OpenAIParcels
+from gateway.providers.parcels.scripted import ParcelFaults
 from gateway.types import AuditRecord, Receipt
 from tests.conformance.test_batches import ended, line, make, results
 from tests.faults.test_kills import configured, issued, serving

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projector import Projector
 from gateway.audit.reckoning import ERASED
 from gateway.cli.gone import gone_end
 from gateway.configuration.reading import load_settings

@@ -12,7 +12,7 @@ import pytest
 from gateway.batching import parking
 from gateway.batching.parking import Ticket, encode_ticket
 from gateway.clock import SystemClock
-from gateway.providers.scripted_parcels import ParcelFaults
+from gateway.providers.parcels.scripted import ParcelFaults
 from gateway.store.engine import Database, open_database
 from gateway.store.money.leases import LeaseTable
 from gateway.types import AuditRecord

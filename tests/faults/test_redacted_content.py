@@ -10,7 +10,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from gateway.audit.export import export_records, segment_rows
+from gateway.audit.projecting.export import export_records, segment_rows
 from gateway.inspection.inspector import Inspector
 from gateway.secrets.credentials import master_key
 from tests.faults.envelopes import STYLES, Caller, Style, ask

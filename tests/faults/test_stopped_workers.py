@@ -20,11 +20,11 @@ import asyncpg
 import pytest
 from sqlalchemy import ColumnElement, func, select
 
-from gateway.audit.verify import verify_directory
+from gateway.audit.proving.verify import verify_directory
 from gateway.configuration.reading import load_settings
 from gateway.errors import LeaseOver
-from gateway.providers.openai_parcels import OpenAIParcels
-from gateway.providers.scripted_parcels import ParcelFaults
+from gateway.providers.parcels.openai import OpenAIParcels
+from gateway.providers.parcels.scripted import ParcelFaults
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.money.spending import Period, SpendingReader
@@ -56,7 +56,9 @@ from gateway import errors
 from gateway.audit import second
 from gateway.batching import lines, parcel_journeys, parcel_runner, pipeline, runner
 from gateway.oversight import deeds
-from gateway.providers import anthropic_parcels, openai_parcels, parcel_post
+from gateway.providers.parcels import anthropic as anthropic_parcels
+from gateway.providers.parcels import openai as openai_parcels
+from gateway.providers.parcels import post as parcel_post
 from gateway.store.batching import parcels, parked_lines
 from gateway.store.money import late_bookings
 parcel_journeys.SUBMIT_S = {submit_s!r}

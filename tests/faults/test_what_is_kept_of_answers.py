@@ -18,7 +18,7 @@ import pytest
 import structlog
 from msgspec import Struct
 
-from gateway.audit.export import export_records, segment_rows
+from gateway.audit.projecting.export import export_records, segment_rows
 from gateway.secrets.credentials import master_key
 from gateway.telemetry import configure_logging
 from gateway.types import DialectName

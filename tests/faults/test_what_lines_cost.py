@@ -8,7 +8,7 @@ import pytest
 
 from gateway.money.bills import Bill
 from gateway.passage import NATIVE
-from gateway.providers.scripted_parcels import ParcelFaults
+from gateway.providers.parcels.scripted import ParcelFaults
 from gateway.types import AuditRecord, Usage
 from tests.conformance.test_batches import ended, make
 from tests.faults.test_native_batches import asking, outcomes, running, speaking

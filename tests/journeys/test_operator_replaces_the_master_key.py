@@ -9,8 +9,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from gateway.audit.export import export_records, segment_rows
-from gateway.audit.keys import read_keys
+from gateway.audit.content_keys.keys import read_keys
+from gateway.audit.projecting.export import export_records, segment_rows
 from gateway.clock import SystemClock
 from gateway.secrets.credentials import master_key
 from gateway.secrets.envelope import create_key_file

@@ -15,7 +15,7 @@ import openai
 import pytest
 from openai.types import Batch
 
-from gateway.audit.export import export_records, segment_rows
+from gateway.audit.projecting.export import export_records, segment_rows
 from gateway.secrets.credentials import master_key
 from tests.faults.envelopes import Caller, Style, ask
 from tests.running_gateway import (

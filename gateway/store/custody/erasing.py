@@ -11,14 +11,14 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from gateway.audit import offline
-from gateway.audit.checkpoints import verifier_keys
-from gateway.audit.export import export_records
-from gateway.audit.integrator import SignedCheckpoint
-from gateway.audit.keys import KEY_DESTROYED, WrappedKey
-from gateway.audit.merkle import inclusion_path
-from gateway.audit.projection import SequencedRecord
-from gateway.audit.projector import ProjectionBroken
+from gateway.audit.content_keys.keys import KEY_DESTROYED, WrappedKey
+from gateway.audit.projecting.export import export_records
+from gateway.audit.projecting.projection import SequencedRecord
+from gateway.audit.projecting.projector import ProjectionBroken
+from gateway.audit.proving import offline
+from gateway.audit.proving.checkpoints import verifier_keys
+from gateway.audit.proving.integrator import SignedCheckpoint
+from gateway.audit.proving.merkle import inclusion_path
 from gateway.audit.segments import cause_of
 from gateway.clock import DAY_US, Clock
 from gateway.configuration.settings import Settings
@@ -283,7 +283,7 @@ class Erasures:
         covering: SignedCheckpoint,
         keys: list[str],
     ) -> dict[str, Any]:
-        """As `gateway/audit/offline.py --proof` takes it."""
+        """As `gateway/audit/proving/offline.py --proof` takes it."""
         path = await self._parts.trees.ask(
             organisation, lambda tile: inclusion_path(row.sequence - 1, covering.size, tile)
         )

@@ -10,10 +10,10 @@ from typing import Final
 from msgspec import Struct
 from sqlalchemy import distinct, func, select
 
+from gateway.audit.content_keys.erasure import damaged_keys, destroy_keys, matching_keys
+from gateway.audit.content_keys.key_dates import Dated, dated_keys
+from gateway.audit.content_keys.keys import KeyWrapper, WrappedKey
 from gateway.audit.disk import Disk
-from gateway.audit.erasure import damaged_keys, destroy_keys, matching_keys
-from gateway.audit.key_dates import Dated, dated_keys
-from gateway.audit.keys import KeyWrapper, WrappedKey
 from gateway.clock import DAY_US
 from gateway.configuration.settings import Settings
 from gateway.store.custody.orders import Custody

@@ -12,8 +12,8 @@ from msgspec import Struct
 from sqlalchemy import delete, exists, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.audit.merkle import split_hashes
-from gateway.audit.projection import ProjectedRecord
+from gateway.audit.projecting.projection import ProjectedRecord
+from gateway.audit.proving.merkle import split_hashes
 from gateway.errors import NotReady
 from gateway.oversight.deeds import OPERATORS
 from gateway.store.engine import Database

@@ -12,7 +12,7 @@ from typing import Final
 
 from gateway.audit.disk import Disk
 from gateway.audit.open_intents import keep_mark, refused_before
-from gateway.audit.projector import ProjectionBroken
+from gateway.audit.projecting.projector import ProjectionBroken
 from gateway.audit.reckoning import (
     OpenIntent,
     Reckoned,

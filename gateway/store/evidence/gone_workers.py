@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from gateway.audit.disk import Disk
 from gateway.audit.open_intents import OpenIntents, refused_before
-from gateway.audit.projection import RETIRED
+from gateway.audit.projecting.projection import RETIRED
 from gateway.audit.reckoning import GONE, OpenIntent, end_of, open_intents
 from gateway.audit.segments import (
     LOCK_NAME,

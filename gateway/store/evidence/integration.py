@@ -8,18 +8,18 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
-from gateway.audit.checkpoints import open_signer
+from gateway.audit.content_keys.erasure import apply_list, damaged_keys, erased_keys
+from gateway.audit.content_keys.keys import KeyWrapper
 from gateway.audit.disk import Disk
-from gateway.audit.erasure import apply_list, damaged_keys, erased_keys
-from gateway.audit.integrator import (
+from gateway.audit.projecting.projector import ProjectionBroken, Projector
+from gateway.audit.proving.checkpoints import open_signer
+from gateway.audit.proving.integrator import (
     CheckpointFiles,
     Integrator,
     LogForked,
     SignedCheckpoint,
     TreeDamaged,
 )
-from gateway.audit.keys import KeyWrapper
-from gateway.audit.projector import ProjectionBroken, Projector
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from gateway.audit.projection import RETIRED, START
+from gateway.audit.projecting.projection import RETIRED, START
 from gateway.audit.segments import list_segments, segment_path, written_bytes
 from gateway.errors import StartupRefused
 from gateway.store.engine import Database

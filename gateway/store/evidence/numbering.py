@@ -14,7 +14,7 @@ from sqlalchemy import Executable, bindparam, text, update
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.audit.projection import START, Position, ProjectedRecord
+from gateway.audit.projecting.projection import START, Position, ProjectedRecord
 from gateway.store.evidence.rows import organisations_of
 from gateway.store.schema.audit import audit_positions
 from gateway.store.speech import DatabaseKind, insert_into

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import func, not_, select, tuple_
 
-from gateway.audit.integrator import CheckpointFiles, SignedCheckpoint
+from gateway.audit.proving.integrator import CheckpointFiles, SignedCheckpoint
 from gateway.clock import Clock
 from gateway.oversight.deeds import OPERATORS
 from gateway.store.engine import Database

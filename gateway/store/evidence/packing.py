@@ -14,11 +14,11 @@ from typing import Final
 from msgspec import Struct
 from sqlalchemy import delete, insert, select, update
 
-from gateway.audit.checkpoints import SIGNERS_NAME, origin_of, verifier_keys
-from gateway.audit.integrator import SignedCheckpoint
-from gateway.audit.offline import Wrong, open_checkpoint, parse_key
-from gateway.audit.pack import CHECKPOINTS_MAX, PackRefused, PackRequest, write_pack
-from gateway.audit.projection import SequencedRecord
+from gateway.audit.projecting.projection import SequencedRecord
+from gateway.audit.proving.checkpoints import SIGNERS_NAME, origin_of, verifier_keys
+from gateway.audit.proving.integrator import SignedCheckpoint
+from gateway.audit.proving.offline import Wrong, open_checkpoint, parse_key
+from gateway.audit.proving.pack import CHECKPOINTS_MAX, PackRefused, PackRequest, write_pack
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.oversight.deeds import OPERATORS

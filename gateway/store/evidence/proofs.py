@@ -4,10 +4,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from gateway.audit.checkpoints import verifier_keys
-from gateway.audit.integrator import SignedCheckpoint
-from gateway.audit.merkle import HashesOfTile, inclusion_path
-from gateway.audit.projection import SequencedRecord
+from gateway.audit.projecting.projection import SequencedRecord
+from gateway.audit.proving.checkpoints import verifier_keys
+from gateway.audit.proving.integrator import SignedCheckpoint
+from gateway.audit.proving.merkle import HashesOfTile, inclusion_path
 from gateway.store.evidence.tree import DatabaseAuditTrees
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from sqlalchemy import func, insert, select, update
 
 from gateway.audit.disk import Disk
-from gateway.audit.integrator import CheckpointFiles, SignedCheckpoint
-from gateway.audit.merkle import HASH_BYTES, OpenTree, Tile
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projector import Projector
+from gateway.audit.proving.integrator import CheckpointFiles, SignedCheckpoint
+from gateway.audit.proving.merkle import HASH_BYTES, OpenTree, Tile
 from gateway.audit.second import SECOND_SUFFIX
 from gateway.audit.segments import list_workers
 from gateway.clock import Clock

@@ -9,7 +9,7 @@ request's outcome. Those that a worker writes of its own requests come once, and
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.audit.projection import ProjectedRecord
+from gateway.audit.projecting.projection import ProjectedRecord
 from gateway.store.schema.audit import audit_records
 from gateway.telemetry import Event, logger
 from gateway.types import AuditRecord

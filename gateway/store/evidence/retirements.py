@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, RowMapping, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.actors import same_person
-from gateway.audit.projection import START, Position
+from gateway.audit.projecting.projection import START, Position
 from gateway.audit.second import SECOND_SUFFIX
 from gateway.clock import Clock
 from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid

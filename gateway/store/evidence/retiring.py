@@ -14,7 +14,7 @@ from msgspec import Struct
 from sqlalchemy import insert, not_, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.audit.projection import RETIRED, START, Position, ProjectedRecord
+from gateway.audit.projecting.projection import RETIRED, START, Position, ProjectedRecord
 from gateway.audit.second import SECOND_SUFFIX
 from gateway.clock import Clock
 from gateway.errors import RequestInvalid

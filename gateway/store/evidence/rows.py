@@ -8,7 +8,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from gateway.audit.projection import ProjectedRecord
+from gateway.audit.projecting.projection import ProjectedRecord
 from gateway.types import AuditRecord
 
 

@@ -17,6 +17,7 @@ from msgspec import structs
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.audit.content_keys.keys import NONCE_BYTES, KeyWrapper, WrappedKey
 from gateway.audit.device import AuditLimits
 from gateway.audit.entries import (
     ContentReference,
@@ -26,8 +27,7 @@ from gateway.audit.entries import (
     encode_reference,
     entry_bytes,
 )
-from gateway.audit.keys import NONCE_BYTES, KeyWrapper, WrappedKey
-from gateway.audit.projection import RETIRED, START, Position, ProjectedRecord
+from gateway.audit.projecting.projection import RETIRED, START, Position, ProjectedRecord
 from gateway.audit.second import SECOND_SEGMENT, SECOND_SUFFIX
 from gateway.clock import DAY_US, Clock
 from gateway.errors import AuditUnavailable, NotReady

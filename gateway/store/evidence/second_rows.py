@@ -12,9 +12,9 @@ from msgspec import Struct
 from sqlalchemy import Select, delete, exists, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.audit.export import SealedContent
-from gateway.audit.keys import WrappedKey
-from gateway.audit.projection import ProjectedRecord
+from gateway.audit.content_keys.keys import WrappedKey
+from gateway.audit.projecting.export import SealedContent
+from gateway.audit.projecting.projection import ProjectedRecord
 from gateway.audit.second import SECOND_SUFFIX
 from gateway.store.engine import Database
 from gateway.store.schema.audit import audit_records, audit_second_keys, audit_second_records

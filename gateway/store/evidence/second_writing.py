@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from sqlalchemy import BigInteger, Integer, LargeBinary, Table
 
-from gateway.audit.keys import WrappedKey
-from gateway.audit.projection import Position, ProjectedRecord
+from gateway.audit.content_keys.keys import WrappedKey
+from gateway.audit.projecting.projection import Position, ProjectedRecord
 from gateway.store.engine import Database, Held
 from gateway.store.evidence.rows import COLUMNS, organisations_of, rows_of
 from gateway.store.evidence.second_rows import SecondRecord, line_of

@@ -13,7 +13,7 @@ from msgspec import structs
 from sqlalchemy import Update, insert, not_, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from gateway.audit.export import export_line
+from gateway.audit.projecting.export import export_line
 from gateway.clock import Clock
 from gateway.store.engine import Database
 from gateway.store.evidence.deliveries import REFUSED, TAKEN, Run, note
@@ -36,7 +36,7 @@ _CHECKPOINTS, _RECORDS = "checkpoints", "records"
 
 
 class Sink(Protocol):
-    """A place outside; `gateway.providers.sinks` has them."""
+    """A place outside; `gateway.providers.outlets.sinks` has them."""
 
     takes_checkpoints: bool
 

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.audit.projection import Position, ProjectedRecord, SequencedRecord
+from gateway.audit.projecting.projection import Position, ProjectedRecord, SequencedRecord
 from gateway.audit.reckoning import OpenIntent
 from gateway.audit.second import SECOND_SUFFIX
 from gateway.audit.segments import Place, read_entries
@@ -91,7 +91,7 @@ class CopiesError(Exception):
 
 
 class DatabaseAuditSink:
-    """See `gateway.audit.projector.AuditSink`; any number of processes may store at once."""
+    """See `projecting.projector.AuditSink`; any number of processes may store at once."""
 
     def __init__(self, database: Database, directory: Path | None = None) -> None:
         """With the audit `directory`, SQLite holds no copy of the records: they are read there."""

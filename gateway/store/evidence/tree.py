@@ -11,8 +11,9 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, Select, and_, func, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.audit.integrator import Question, SignedCheckpoint, TreeDamaged
-from gateway.audit.merkle import (
+from gateway.audit.projecting.projection import ProjectedRecord
+from gateway.audit.proving.integrator import Question, SignedCheckpoint, TreeDamaged
+from gateway.audit.proving.merkle import (
     HASH_BYTES,
     TILE_HASHES,
     OpenTree,
@@ -20,7 +21,6 @@ from gateway.audit.merkle import (
     TileKey,
     split_hashes,
 )
-from gateway.audit.projection import ProjectedRecord
 from gateway.store.engine import Database
 from gateway.store.schema.audit import audit_checkpoints, audit_sequences, audit_tiles
 
@@ -79,7 +79,7 @@ async def save(connection: AsyncConnection, growths: list[Growth]) -> None:
 
 
 class DatabaseAuditTrees:
-    """See `gateway.audit.integrator.TreeStore`."""
+    """See `gateway.audit.proving.integrator.TreeStore`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -14,7 +14,7 @@ from msgspec import Struct
 from sqlalchemy import delete, func, insert, or_, select, update
 
 from gateway.audit.entries import decode_entry
-from gateway.audit.projection import SequencedRecord
+from gateway.audit.projecting.projection import SequencedRecord
 from gateway.clock import DAY_US, HOUR_US, Clock
 from gateway.drift.judging import DAYS
 from gateway.drift.profiles import Kind, Profile, profiled

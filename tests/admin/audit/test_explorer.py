@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from gateway.audit import offline
+from gateway.audit.proving import offline
 from gateway.oversight.access import Grant
 from gateway.oversight.deeds import OPERATORS
 from gateway.secrets.secret import Secret

@@ -10,8 +10,8 @@ from sqlalchemy import delete, select, update
 
 from admin.audit import checking
 from admin.audit.checking import with_newest
-from gateway.audit.integrator import SignedCheckpoint
-from gateway.audit.merkle import HASH_BYTES
+from gateway.audit.proving.integrator import SignedCheckpoint
+from gateway.audit.proving.merkle import HASH_BYTES
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.errors import NotReady
 from gateway.oversight.deeds import Deeds

@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from gateway.audit.checkpoints import verifier_keys
 from gateway.audit.disk import Disk
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projector import Projector
+from gateway.audit.proving.checkpoints import verifier_keys
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import StoppedClock
 from gateway.identity import Peppers

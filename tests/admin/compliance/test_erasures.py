@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from sqlalchemy import insert, update
 
-from gateway.audit import offline
+from gateway.audit.proving import offline
 from gateway.cli.custody import opened_custody
 from gateway.continuing.kept_answers import KeptAnswer
 from gateway.secrets.credentials import master_key

@@ -13,7 +13,7 @@ import pytest
 from anyio import run_process
 from sqlalchemy import update
 
-from gateway.audit import offline
+from gateway.audit.proving import offline
 from gateway.store.engine import open_database
 from gateway.store.evidence.packing import KEPT_US, EvidencePack
 from gateway.store.policies.documents import PolicyStore

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from admin.compliance.reviewing import SETTLED_US
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projector import Projector
 from gateway.clock import DAY_US
 from gateway.store.custody.reviews import Review, ReviewStore, Signature
 from gateway.store.evidence.sink import DatabaseAuditSink

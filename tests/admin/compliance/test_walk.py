@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.audit import offline
+from gateway.audit.proving import offline
 from tests.admin.chromium import Window, window
 from tests.admin.compliance.archive import PASSWORD, SAID, converse, log_keys, person
 from tests.admin.listener import Listener

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import select
 
-from gateway.audit.projection import ProjectedRecord
+from gateway.audit.projecting.projection import ProjectedRecord
 from gateway.audit.reckoning import OpenIntent, closing
 from gateway.clock import StoppedClock
 from gateway.metrics import Metrics

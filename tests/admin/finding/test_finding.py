@@ -8,7 +8,7 @@ from msgspec import Struct, json, structs
 
 from admin.access import needs
 from admin.finding.ways import ACTIONS, LENGTH_MAX, asked, ways_of
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projector import Projector
 from gateway.oversight.access import Role
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.teams import TeamStore

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from gateway.audit.export import segment_rows
+from gateway.audit.projecting.export import segment_rows
 from gateway.clock import StoppedClock
 from gateway.errors import RequestInvalid, Unauthenticated
 from gateway.oversight.access import allows

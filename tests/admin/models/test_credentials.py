@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from admin.access import STEP_UP_S
-from gateway.audit.export import segment_rows
+from gateway.audit.projecting.export import segment_rows
 from gateway.secrets.credentials import master_key
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projector import Projector
 from gateway.store.evidence.sink import DatabaseAuditSink
 from tests.admin import seeding
 from tests.admin.listener import Browser, Listener, browsing

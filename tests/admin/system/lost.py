@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projector import Projector
 from gateway.oversight.access import Grant, Role
 from gateway.oversight.workers import WorkerReport
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink

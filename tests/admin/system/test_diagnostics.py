@@ -14,7 +14,7 @@ import pytest
 from admin.access import CSRF_HEADER, csrf_of
 from admin.system.bundle import PART_BYTES_MAX, Part, Scrubber, archived, written
 from admin.system.diagnostics import known_secrets
-from gateway.audit.export import segment_rows
+from gateway.audit.projecting.export import segment_rows
 from gateway.configuration.reading import parse_settings
 from tests.admin import seeding
 from tests.admin.listener import Browser, Listener, browsing

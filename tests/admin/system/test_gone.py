@@ -14,10 +14,10 @@ import pytest
 from sqlalchemy import update
 
 from admin.access import STEP_UP_S
-from gateway.audit.export import segment_rows
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.export import segment_rows
+from gateway.audit.projecting.projector import Projector
+from gateway.audit.proving.verify import verify_directory
 from gateway.audit.reckoning import GONE
-from gateway.audit.verify import verify_directory
 from gateway.clock import StoppedClock, SystemClock
 from gateway.store.evidence.retiring import Retiring
 from gateway.store.evidence.sink import DatabaseAuditSink

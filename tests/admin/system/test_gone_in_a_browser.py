@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 from sqlalchemy import func, select
 
-from gateway.audit.checkpoints import OTHERS_NAME
-from gateway.audit.projection import RETIRED
+from gateway.audit.projecting.projection import RETIRED
+from gateway.audit.proving.checkpoints import OTHERS_NAME
 from gateway.audit.reckoning import GONE
 from gateway.clock import StoppedClock, SystemClock
 from gateway.identity import Peppers

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.audit.export import segment_rows
+from gateway.audit.projecting.export import segment_rows
 from gateway.store.evidence.deliveries import Run, note
 from gateway.store.evidence.shipping import Shipper
 from gateway.store.evidence.sink import DatabaseAuditSink

@@ -5,7 +5,7 @@ import re
 import msgspec
 import pytest
 
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projector import Projector
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.teams import Team, TeamStore
 from gateway.store.money.leases import LeaseTable

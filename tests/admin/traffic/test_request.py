@@ -15,7 +15,7 @@ from admin.preferences import Preferences
 from admin.traffic.bill import bill_of
 from admin.traffic.story import Story, bars_of
 from admin.traffic.words import verdict_of
-from gateway.audit import offline
+from gateway.audit.proving import offline
 from gateway.money.catalogue import cost
 from gateway.price import Price
 from gateway.store.money.price_files import PriceFiles, PriceOrder, put_in_force

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.audit.device import SealContent
-from gateway.audit.export import export_records, segment_rows
+from gateway.audit.projecting.export import export_records, segment_rows
 from gateway.audit.segments import segment_path
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock

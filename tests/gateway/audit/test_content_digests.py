@@ -8,8 +8,8 @@ from msgspec import structs
 from gateway.audit import device
 from gateway.audit.content_digests import BLAKE2B, SHA256, ContentDigest, faster_digest
 from gateway.audit.entries import encode_reference
+from gateway.audit.proving.verify import verify_directory
 from gateway.audit.segments import SegmentReader, checked_records, segment_path
-from gateway.audit.verify import verify_directory
 from gateway.types import Receipt
 from tests.gateway.audit.samples import LIMITS, make_log, record, running
 

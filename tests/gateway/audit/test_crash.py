@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gateway.audit.memory import MemoryAuditSink
-from gateway.audit.projector import Projector
-from gateway.audit.verify import parse_receipt, verify_directory
+from gateway.audit.projecting.projector import Projector
+from gateway.audit.proving.verify import parse_receipt, verify_directory
 from gateway.types import Receipt
 from tests.gateway.audit.samples import journeys, running
 

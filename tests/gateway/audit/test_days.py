@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.audit.export import export_records, segment_rows
-from gateway.audit.keys import read_keys
+from gateway.audit.content_keys.keys import read_keys
+from gateway.audit.projecting.export import export_records, segment_rows
 from gateway.clock import StoppedClock
 from tests.gateway.audit.samples import KEYS, record, running
 

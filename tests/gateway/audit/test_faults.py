@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from gateway.audit.disk import Disk, FileState
+from gateway.audit.proving.verify import parse_receipt, verify_directory
 from gateway.audit.segments import segment_path
-from gateway.audit.verify import parse_receipt, verify_directory
 from gateway.errors import AuditUnavailable, StartupRefused
 from gateway.types import Receipt
 from tests.gateway.audit.samples import LIMITS, journeys, make_log, record, running, until

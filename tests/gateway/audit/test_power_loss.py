@@ -12,11 +12,11 @@ from structlog.testing import capture_logs
 from gateway.audit.device import SegmentDevice
 from gateway.audit.disk import Disk
 from gateway.audit.entries import encode_record
-from gateway.audit.export import export_records, segment_rows
 from gateway.audit.memory import MemoryAuditSink
-from gateway.audit.projector import ProjectionBroken, Projector
+from gateway.audit.projecting.export import export_records, segment_rows
+from gateway.audit.projecting.projector import ProjectionBroken, Projector
+from gateway.audit.proving.verify import verify_directory
 from gateway.audit.segments import segment_path, written_bytes
-from gateway.audit.verify import verify_directory
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock
 from gateway.errors import AuditUnavailable, StartupRefused

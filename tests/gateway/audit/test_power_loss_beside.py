@@ -14,14 +14,14 @@ from typing import Final
 import msgspec
 import pytest
 
-from gateway.audit.checkpoints import open_signer, read_signers
+from gateway.audit.content_keys.erasure import apply_list, destroy_keys, erased_keys, matching_keys
+from gateway.audit.content_keys.keys import DataKeys, read_keys
 from gateway.audit.disk import Disk
-from gateway.audit.erasure import apply_list, destroy_keys, erased_keys, matching_keys
-from gateway.audit.integrator import CheckpointFiles, SignedCheckpoint
-from gateway.audit.keys import DataKeys, read_keys
 from gateway.audit.open_intents import OpenMark, keep_mark, read_mark
+from gateway.audit.proving.checkpoints import open_signer, read_signers
+from gateway.audit.proving.integrator import CheckpointFiles, SignedCheckpoint
 from gateway.clock import SystemClock
-from gateway.providers.sinks import FileSink
+from gateway.providers.outlets.sinks import FileSink
 from tests.gateway.audit.samples import KEYS
 
 

@@ -15,6 +15,7 @@ from gateway.audit.entries import (
     leaf_hash,
 )
 from gateway.audit.frames import CONTENT, HEADER, RECORD, encode_frame
+from gateway.audit.proving.verify import verify_directory
 from gateway.audit.segments import (
     FORMAT,
     GENESIS,
@@ -25,7 +26,6 @@ from gateway.audit.segments import (
     read_entries,
     segment_path,
 )
-from gateway.audit.verify import verify_directory
 from tests.gateway.audit.samples import journeys, record, running
 from tests.gateway.audit.test_reckoning import away
 

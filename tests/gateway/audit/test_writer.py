@@ -10,8 +10,8 @@ from msgspec import structs
 from structlog.testing import capture_logs
 
 from gateway.audit.disk import Disk
+from gateway.audit.proving.verify import verify_directory, verify_receipt
 from gateway.audit.segments import SegmentReader, list_segments, segment_path
-from gateway.audit.verify import verify_directory, verify_receipt
 from gateway.errors import AuditUnavailable, ConfigurationInvalid, StartupRefused
 from tests.gateway.audit.samples import LIMITS, journeys, make_log, record, running, until
 

@@ -36,8 +36,8 @@ from gateway.pacing.turns import Turns
 from gateway.parcels import ParcelService, VendorBatch
 from gateway.passage import NATIVE, Arrival, Errand, Passage
 from gateway.ports import UpstreamBody
+from gateway.providers.parcels.scripted import ScriptedParcels
 from gateway.providers.scripted import ScriptedProvider
-from gateway.providers.scripted_parcels import ScriptedParcels
 from gateway.rollout.versions import PolicySet
 from gateway.routing.board import TargetBoard
 from gateway.routing.planning import gather, rule

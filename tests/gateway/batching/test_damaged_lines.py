@@ -12,7 +12,7 @@ from gateway.batching.parking import Remnant, RemnantReservation
 from gateway.batching.remnants import ON_RECORD_US, loss_of
 from gateway.batching.unanswered import LOST, UNENDED, UNTAKEN
 from gateway.errors import AuditUnavailable, GatewrightError, NotReady
-from gateway.providers.scripted_parcels import ParcelFaults
+from gateway.providers.parcels.scripted import ParcelFaults
 from gateway.store.batching.parcel_rows import ParkedLine
 from gateway.store.engine import open_database
 from gateway.store.schema.batches import batch_lines

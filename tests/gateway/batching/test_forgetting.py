@@ -17,8 +17,8 @@ from gateway.clock import StoppedClock
 from gateway.errors import UpstreamFailed, UpstreamRefused, UpstreamUnreachable
 from gateway.oversight.deeds import Deeds
 from gateway.parcels import VendorBatch
+from gateway.providers.parcels.scripted import ParcelFaults, ScriptedParcels
 from gateway.providers.scripted import ScriptedProvider
-from gateway.providers.scripted_parcels import ParcelFaults, ScriptedParcels
 from gateway.store.batching.parcel_rows import ParcelRow
 from gateway.store.batching.parcels import ParcelStore
 from gateway.store.batching.unsent_lines import UnsentLines

@@ -26,7 +26,7 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.parcels import FULL_STATUSES, Parcel, VendorBatch, number_of
-from gateway.providers.scripted_parcels import ParcelFaults
+from gateway.providers.parcels.scripted import ParcelFaults
 from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.engine import open_database
 from gateway.store.schema.batches import batch_lines

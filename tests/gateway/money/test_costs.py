@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projector import Projector
 from gateway.audit.reckoning import OpenIntent, closing
 from gateway.clock import StoppedClock
 from gateway.configuration.sections import CurrencySettings

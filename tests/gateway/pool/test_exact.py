@@ -17,7 +17,7 @@ from gateway.pool.prefixes import PrefixIndex, Prompt, prompt_of
 from gateway.pool.provider import PoolProvider
 from gateway.ports import UpstreamCall
 from gateway.providers.config import ProviderConfig
-from gateway.providers.egress import Egress
+from gateway.providers.egress.client import Egress
 from gateway.providers.engine import EngineProvider
 from local_engine.serve.api.app import EngineApp
 from local_engine.serve.wire import ClearCache

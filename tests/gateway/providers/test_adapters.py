@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gateway.errors import ConfigurationInvalid, SovereigntyViolation, UpstreamUnreachable
 from gateway.ports import Provider
 from gateway.providers.config import ProviderConfig
-from gateway.providers.egress import Egress
+from gateway.providers.egress.client import Egress
 from gateway.providers.engine import EngineProvider
 from gateway.providers.registry import KINDS, build_provider, place
 from gateway.providers.sdk_clients import LIST_BYTES_MAX

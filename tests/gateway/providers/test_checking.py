@@ -15,13 +15,13 @@ from gateway.dialects.registry import DIALECTS
 from gateway.oversight.checkup import Checkup
 from gateway.providers.checking import Checker, question
 from gateway.providers.config import ProviderConfig
-from gateway.providers.egress import Egress
+from gateway.providers.egress.client import Egress
+from gateway.providers.egress.reply import EgressLimits
+from gateway.providers.egress.resolver import GuardedResolver
 from gateway.providers.registry import build_provider
-from gateway.providers.reply import EgressLimits
-from gateway.providers.resolver import GuardedResolver
 from gateway.types import Target
+from tests.gateway.providers.egress.test_tls import certificate
 from tests.gateway.providers.samples import HOME, PRICE, make_secret, make_target
-from tests.gateway.providers.test_tls import certificate
 from tests.upstreams import Answer, RecordingUpstream
 
 

@@ -11,7 +11,7 @@ from gateway.pool.capabilities import Capability
 from gateway.pool.figures import Figures, figures_of
 from gateway.ports import UpstreamCall
 from gateway.providers.config import ProviderConfig
-from gateway.providers.egress import Egress
+from gateway.providers.egress.client import Egress
 from gateway.providers.engine import (
     ANSWER_BYTES_MAX,
     METRICS_BYTES_MAX,
@@ -20,8 +20,8 @@ from gateway.providers.engine import (
     EngineProvider,
 )
 from gateway.secrets.secret import Secret
+from tests.gateway.providers.egress.test_connection import running
 from tests.gateway.providers.samples import HOME, make_call
-from tests.gateway.providers.test_connection import running
 from tests.upstreams import Answer, RecordedRequest, RecordingUpstream
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from gateway.errors import UpstreamTimeout
 from gateway.providers.config import ProviderConfig
-from gateway.providers.egress import Egress
+from gateway.providers.egress.client import Egress
+from gateway.providers.egress.reply import EgressLimits
 from gateway.providers.engine import SILENCES_MAX, EngineProvider
-from gateway.providers.reply import EgressLimits
 from gateway.worker.probing import Prober
 from tests.gateway.providers.samples import HOME, make_call, make_target
 

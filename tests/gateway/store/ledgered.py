@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
 
-from gateway.audit.checkpoints import Signer, open_signer, origin_of
 from gateway.audit.disk import Disk
-from gateway.audit.integrator import CheckpointFiles, Integrator
-from gateway.audit.pack import PackRequest, write_pack
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projector import Projector
+from gateway.audit.proving.checkpoints import Signer, open_signer, origin_of
+from gateway.audit.proving.integrator import CheckpointFiles, Integrator
+from gateway.audit.proving.pack import PackRequest, write_pack
 from gateway.clock import StoppedClock
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink

@@ -3,7 +3,7 @@
 import msgspec
 
 from gateway.audit.entries import Entry
-from gateway.audit.projection import ProjectedRecord
+from gateway.audit.projecting.projection import ProjectedRecord
 from gateway.clock import HOUR_US, StoppedClock
 from gateway.recorded_facts import RecordedFacts
 from gateway.store.engine import Database

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 from sqlalchemy import insert, select
 
-from gateway.audit.keys import WrappedKey
+from gateway.audit.content_keys.keys import WrappedKey
 from gateway.batches import Batch
 from gateway.clock import StoppedClock
 from gateway.continuing.kept_answers import KeptAnswer

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete, func, insert, select, update
 
-from gateway.audit.checkpoints import open_signer
+from gateway.audit.content_keys.keys import DataKeys, WrappedKey
 from gateway.audit.disk import Disk
-from gateway.audit.keys import DataKeys, WrappedKey
+from gateway.audit.proving.checkpoints import open_signer
 from gateway.batches import Batch
 from gateway.clock import StoppedClock
 from gateway.continuing.kept_answers import KeptAnswer

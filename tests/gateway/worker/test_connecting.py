@@ -14,9 +14,9 @@ from gateway.oversight.checkup import Checkup
 from gateway.oversight.deeds import OPERATORS
 from gateway.ports import Provider
 from gateway.providers.config import ProviderConfig
-from gateway.providers.egress import Egress
+from gateway.providers.egress.client import Egress
+from gateway.providers.egress.reply import EgressLimits
 from gateway.providers.registry import build_provider
-from gateway.providers.reply import EgressLimits
 from gateway.routing.board import TargetBoard
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.keeper import SecretUnavailableError

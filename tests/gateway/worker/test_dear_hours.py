@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.audit.projection import ProjectedRecord
+from gateway.audit.projecting.projection import ProjectedRecord
 from gateway.clock import StoppedClock
 from gateway.drift.hours import Judged
 from gateway.identity import Peppers

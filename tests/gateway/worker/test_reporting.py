@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from gateway.audit.memory import MemoryAuditLog
-from gateway.audit.projection import ProjectedRecord
+from gateway.audit.projecting.projection import ProjectedRecord
 from gateway.clock import StoppedClock
 from gateway.errors import AuditUnavailable
 from gateway.money.alerting import Alerting

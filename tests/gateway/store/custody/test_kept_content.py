@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Table, delete, insert, select, update
 
 from gateway.audit.memory import MemoryAuditLog
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projector import Projector
 from gateway.batches import Batch, Line, LineEnd, Project
 from gateway.clock import StoppedClock
 from gateway.configuration.reading import load_settings

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.audit.integrator import SignedCheckpoint
 from gateway.audit.memory import MemoryAuditLog
+from gateway.audit.proving.integrator import SignedCheckpoint
 from gateway.clock import SECOND_US, StoppedClock
 from gateway.errors import AuditUnavailable
 from gateway.oversight.deeds import OPERATORS

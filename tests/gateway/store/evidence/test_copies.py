@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from sqlalchemy import text
 
-from gateway.audit.projection import START, ProjectedRecord
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projection import START, ProjectedRecord
+from gateway.audit.projecting.projector import Projector
 from gateway.audit.second import is_second
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock

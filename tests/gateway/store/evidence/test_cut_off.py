@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from gateway.audit.open_intents import OPEN_NAME
-from gateway.audit.projector import ProjectionBroken, Projector
+from gateway.audit.projecting.projector import ProjectionBroken, Projector
+from gateway.audit.proving.verify import verify_directory
 from gateway.audit.reckoning import CRASHED
 from gateway.audit.second import TwoDeviceLog
 from gateway.audit.segments import list_segments, segment_path
-from gateway.audit.verify import verify_directory
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock, StoppedClock, SystemClock
 from gateway.errors import AuditUnavailable, NotReady

@@ -9,7 +9,7 @@ from sqlalchemy import update
 
 from gateway.actors import OF_MACHINE
 from gateway.audit.entries import encode_record, entry_bytes
-from gateway.audit.projection import START, ProjectedRecord
+from gateway.audit.projecting.projection import START, ProjectedRecord
 from gateway.clock import HOUR_US, SECOND_US, StoppedClock
 from gateway.errors import Unauthenticated
 from gateway.identity import KeyText, Peppers, authenticate

@@ -17,9 +17,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from gateway.audit import offline
-from gateway.audit.checkpoints import Checkpoint, Signer
-from gateway.audit.offline import (
+from gateway.audit.proving import offline
+from gateway.audit.proving.checkpoints import Checkpoint, Signer
+from gateway.audit.proving.offline import (
     Wrong,
     check_pack,
     ed25519_holds,
@@ -27,7 +27,7 @@ from gateway.audit.offline import (
     open_checkpoint,
     parse_key,
 )
-from gateway.audit.pack import PackRefused
+from gateway.audit.proving.pack import PackRefused
 from tests.full_disk import room_for
 from tests.gateway.audit.samples import record, running
 from tests.gateway.store.ledgered import POLICY, Ledgered, ledgered

@@ -11,11 +11,11 @@ from sqlalchemy import update
 
 from gateway.audit.disk import Disk
 from gateway.audit.open_intents import OpenMark, keep_mark
-from gateway.audit.projection import RETIRED
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projection import RETIRED
+from gateway.audit.projecting.projector import Projector
+from gateway.audit.proving.verify import verify_directory
 from gateway.audit.reckoning import GONE
 from gateway.audit.segments import segment_path
-from gateway.audit.verify import verify_directory
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock
 from gateway.errors import AuditUnavailable, NotReady, StartupRefused

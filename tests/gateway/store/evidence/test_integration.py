@@ -13,7 +13,9 @@ import pytest
 from sqlalchemy import delete, insert, select, update
 from structlog.testing import capture_logs
 
-from gateway.audit.checkpoints import (
+from gateway.audit.content_keys.keys import KEYS_NAME
+from gateway.audit.disk import Disk
+from gateway.audit.proving.checkpoints import (
     OTHERS_NAME,
     SIGNERS_NAME,
     Signer,
@@ -21,18 +23,16 @@ from gateway.audit.checkpoints import (
     read_signers,
     verifier_keys,
 )
-from gateway.audit.disk import Disk
-from gateway.audit.fsck import BadLog, check_log
-from gateway.audit.integrator import (
+from gateway.audit.proving.fsck import BadLog, check_log
+from gateway.audit.proving.integrator import (
     CheckpointFiles,
     Integrator,
     LogForked,
     SignedCheckpoint,
     TreeDamaged,
 )
-from gateway.audit.keys import KEYS_NAME
-from gateway.audit.merkle import OpenTree, consistency_path, inclusion_path
-from gateway.audit.offline import (
+from gateway.audit.proving.merkle import OpenTree, consistency_path, inclusion_path
+from gateway.audit.proving.offline import (
     Wrong,
     check_consistency,
     check_pack,

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from gateway.audit.disk import Disk
-from gateway.audit.integrator import CheckpointFiles, Integrator
-from gateway.audit.leaves import LeafFiles
-from gateway.audit.merkle import HASH_BYTES, OpenTree
-from gateway.audit.projection import START, ProjectedRecord
-from gateway.audit.projector import ProjectionBroken, Projector
+from gateway.audit.projecting.projection import START, ProjectedRecord
+from gateway.audit.projecting.projector import ProjectionBroken, Projector
+from gateway.audit.proving.integrator import CheckpointFiles, Integrator
+from gateway.audit.proving.leaves import LeafFiles
+from gateway.audit.proving.merkle import HASH_BYTES, OpenTree
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.evidence.tree import DatabaseAuditTrees

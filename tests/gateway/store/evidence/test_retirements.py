@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.audit.projection import RETIRED
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projection import RETIRED
+from gateway.audit.projecting.projector import Projector
 from gateway.audit.second import SECOND_SUFFIX
 from gateway.clock import StoppedClock, SystemClock
 from gateway.errors import ChangedMeanwhile, Forbidden, GatewrightError, RequestInvalid

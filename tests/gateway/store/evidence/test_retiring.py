@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from sqlalchemy import delete, select
 
-from gateway.audit.projection import RETIRED
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projection import RETIRED
+from gateway.audit.projecting.projector import Projector
+from gateway.audit.proving.verify import verify_directory
 from gateway.audit.reckoning import ERASED, GONE
-from gateway.audit.verify import verify_directory
 from gateway.batching.left_open import LeftBehind, LeftOpen
 from gateway.clock import SystemClock
 from gateway.errors import AuditUnavailable, RequestInvalid

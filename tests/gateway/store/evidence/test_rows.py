@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.audit.projection import ProjectedRecord
+from gateway.audit.projecting.projection import ProjectedRecord
 from gateway.store.evidence.rows import COLUMNS, insertions_of, rows_of
 from gateway.types import Attempt, AuditRecord, Stage, Usage
 

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.audit.content_keys.erasure import destroy_keys
 from gateway.audit.disk import Disk
-from gateway.audit.erasure import destroy_keys
-from gateway.audit.export import export_records
-from gateway.audit.merkle import OpenTree
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.export import export_records
+from gateway.audit.projecting.projector import Projector
+from gateway.audit.proving.merkle import OpenTree
 from gateway.audit.reckoning import CRASHED
 from gateway.audit.second import TwoDeviceLog, is_second
 from gateway.audit.writer import SegmentedAuditLog

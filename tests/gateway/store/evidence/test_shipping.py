@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from gateway.audit.checkpoints import open_signer
 from gateway.audit.disk import Disk
-from gateway.audit.integrator import CheckpointFiles, Integrator, SignedCheckpoint
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projector import Projector
+from gateway.audit.proving.checkpoints import open_signer
+from gateway.audit.proving.integrator import CheckpointFiles, Integrator, SignedCheckpoint
 from gateway.clock import SystemClock
 from gateway.errors import ConfigurationInvalid
 from gateway.oversight.exporting import as_spans, as_syslog
-from gateway.providers.egress import Egress
-from gateway.providers.sinks import FileSink, HttpSink, SyslogSink
+from gateway.providers.egress.client import Egress
+from gateway.providers.outlets.sinks import FileSink, HttpSink, SyslogSink
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.shipping import LEASE_US, Shipper, Sink

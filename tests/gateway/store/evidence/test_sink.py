@@ -13,10 +13,10 @@ from pyarrow import parquet
 from sqlalchemy import event, func, select
 
 from gateway.audit.entries import encode_record, entry_bytes
-from gateway.audit.export import export_records
-from gateway.audit.parquet import write_parquet
-from gateway.audit.projection import START, ProjectedRecord
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.export import export_records
+from gateway.audit.projecting.parquet import write_parquet
+from gateway.audit.projecting.projection import START, ProjectedRecord
+from gateway.audit.projecting.projector import Projector
 from gateway.audit.reckoning import OpenIntent, closing, refused
 from gateway.audit.segments import segment_path
 from gateway.oversight.exporting import as_spans

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.audit.checkpoints import open_signer
 from gateway.audit.disk import Disk
-from gateway.audit.integrator import CheckpointFiles, Integrator, SignedCheckpoint
-from gateway.audit.merkle import OpenTree
-from gateway.audit.projector import Projector
+from gateway.audit.projecting.projector import Projector
+from gateway.audit.proving.checkpoints import open_signer
+from gateway.audit.proving.integrator import CheckpointFiles, Integrator, SignedCheckpoint
+from gateway.audit.proving.merkle import OpenTree
 from gateway.clock import SystemClock
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink

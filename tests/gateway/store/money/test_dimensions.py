@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.audit.projection import ProjectedRecord
+from gateway.audit.projecting.projection import ProjectedRecord
 from gateway.clock import StoppedClock
 from gateway.errors import RequestInvalid
 from gateway.identity import Peppers

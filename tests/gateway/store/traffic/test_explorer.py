@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.audit.entries import encode_record, entry_bytes
-from gateway.audit.projection import START, ProjectedRecord
+from gateway.audit.projecting.projection import START, ProjectedRecord
 from gateway.oversight.searching import parse
 from gateway.store.engine import open_database
 from gateway.store.evidence.sink import DatabaseAuditSink

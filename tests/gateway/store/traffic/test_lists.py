@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 
 from gateway.audit.entries import encode_record, entry_bytes
-from gateway.audit.projection import START, ProjectedRecord
+from gateway.audit.projecting.projection import START, ProjectedRecord
 from gateway.oversight.searching import parse
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import DatabaseAuditSink

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from sqlalchemy import delete, update
 
-from gateway.audit.projection import ProjectedRecord
+from gateway.audit.projecting.projection import ProjectedRecord
 from gateway.clock import StoppedClock
 from gateway.errors import RequestInvalid
 from gateway.identity import Peppers

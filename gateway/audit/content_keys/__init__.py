@@ -1,0 +1,1 @@
+"""Keys of recorded content: wrapped, dated, wrapped anew, and destroyed for good."""

@@ -1,0 +1,136 @@
+"""Erasure: content keys destroyed for good, so that what they sealed can never be read again.
+
+Records and proofs stay: they cover ciphertext. A destroyed key is also written to a list outside
+the audit folder; a start applies it again, because a restored backup brings the key files back.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from gateway.audit.content_keys.keys import (
+    KEYS_NAME,
+    LOCK_NAME,
+    DamagedLine,
+    KeyWrapper,
+    WrappedKey,
+    damaged_lines,
+    named_by,
+    raw_lines,
+    read_keys,
+)
+from gateway.audit.content_keys.overwriting import left_over, overwrite_left_over, put_in_place
+from gateway.audit.disk import Disk
+from gateway.audit.segments import list_workers
+
+
+ERASED_NAME = "erased-keys"
+
+
+class ErasedKey(Struct, frozen=True):
+    """One line of the list: the key's id says whose content is gone without naming anybody."""
+
+    key: str
+    erased_us: int
+
+
+def matching_keys(directory: Path, organisation: str, subject: str | None) -> list[WrappedKey]:
+    """All content keys of a subject, or of a whole organisation, of all workers."""
+    if not directory.is_dir():
+        return []
+    return [
+        line
+        for worker in list_workers(directory)
+        for line in read_keys(directory / worker)
+        if line.organisation == organisation and subject in (None, line.subject)
+    ]
+
+
+def damaged_keys(directory: Path, wrapper: KeyWrapper | None = None) -> list[DamagedLine]:
+    """The changed lines of all workers' key files; whose content they open is not known."""
+    if not directory.is_dir():
+        return []
+    workers = list_workers(directory)
+    return [line for each in workers for line in damaged_lines(directory / each, wrapper)]
+
+
+def destroy_keys(
+    directory: Path, list_folder: Path, keys: Iterable[WrappedKey], now_us: int, disk: Disk
+) -> int:
+    """Destroy these keys in every worker's file; how many lines were removed.
+
+    They are on the list before the first one goes, so that a crash in between is made good by the
+    next start.
+
+    Raises:
+        OSError: not all of it could be done; doing it again is harmless.
+    """
+    ids = {line.key for line in keys}
+    disk.make_folder(list_folder)
+    lines = b"".join(
+        b"\n" + msgspec.json.encode(ErasedKey(key, now_us)) + b"\n" for key in sorted(ids)
+    )
+    if lines:
+        disk.append_durably(list_folder / ERASED_NAME, lines)
+    return _remove(directory, ids, disk)
+
+
+def erased_keys(list_folder: Path) -> dict[str, int]:
+    """When each key on the list was erased; raises OSError when the list cannot be read."""
+    try:
+        raw = (list_folder / ERASED_NAME).read_bytes()
+    except FileNotFoundError:
+        return {}
+    found = {}
+    for line in raw.splitlines():
+        try:
+            erased = msgspec.json.decode(line, type=ErasedKey)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+        found[erased.key] = erased.erased_us
+    return found
+
+
+def apply_list(directory: Path, list_folder: Path, disk: Disk) -> int:
+    """Destroy again what is on the list; how many keys a restored backup had brought back.
+
+    What an erasure that broke off has not overwritten is, too.
+    """
+    return _remove(directory, set(erased_keys(list_folder)), disk) if directory.is_dir() else 0
+
+
+def _remove(directory: Path, ids: set[str], disk: Disk) -> int:
+    removed = 0
+    for worker in list_workers(directory):
+        folder = directory / worker
+        has_them = not ids.isdisjoint(map(named_by, raw_lines(folder)))
+        if not has_them and not left_over(folder / KEYS_NAME):
+            continue
+        lock = disk.lock(folder / LOCK_NAME, wait=True)
+        try:
+            overwrite_left_over(folder / KEYS_NAME, disk)
+            removed += _rewrite(folder, ids, disk) if has_them else 0
+        finally:
+            disk.close(lock)
+    return removed
+
+
+def _rewrite(folder: Path, ids: set[str], disk: Disk) -> int:
+    """Replace a key file by one without these keys, and overwrite the old one's bytes.
+
+    Every other line stays byte for byte, also a damaged one: it may be the only copy of a key.
+    """
+    lines = raw_lines(folder)
+    kept: list[bytes] = []
+    removed, is_after = 0, False
+    for line in lines:
+        is_erased = named_by(line) in ids
+        removed += is_erased
+        # With the empty line behind it, or one that a crash cut off would seem to have ended.
+        if not is_erased and not (is_after and not line):
+            kept.append(line)
+        is_after = is_erased
+    put_in_place(folder / KEYS_NAME, b"\n".join(kept), disk)
+    return removed

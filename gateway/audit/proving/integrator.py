@@ -1,0 +1,373 @@
+"""Signs checkpoints of every organisation's log, and never one that contradicts an earlier one.
+
+The projection numbers the records and grows the trees (`gateway.store.evidence.tree`), in one
+transaction for each batch; whoever comes first has done it. Here the result is signed and carried
+out of the database, to files that a restored backup of it does not bring back to an older state.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol, TypeVar
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from gateway.audit.disk import Disk
+from gateway.audit.proving.checkpoints import Checkpoint, Signer, origin_of
+from gateway.audit.proving.leaves import AT_ONCE, KEPT_AT_FIRST, LeafFiles
+from gateway.audit.proving.merkle import TILE_HASHES, HashesOfTile, OpenTree, subtree_root
+from gateway.clock import Clock
+from gateway.telemetry import Event, logger
+
+
+_T = TypeVar("_T")
+_TAIL_BYTES = 4096
+_AT_ONCE = 50
+Question = Callable[[HashesOfTile], _T]
+"""A pure computation over the tiles of one tree."""
+
+
+class TreeDamaged(Exception):
+    """The stored tree is not whole."""
+
+
+class LogForked(Exception):
+    """What the database says now contradicts a checkpoint that was signed before."""
+
+
+class SignedCheckpoint(Struct, frozen=True):
+    """A row of the checkpoint table and a line of the exported file."""
+
+    organisation: str
+    signed_us: int
+    size: int
+    root: bytes
+    note: str
+
+
+_Newest = Mapping[str, SignedCheckpoint]
+
+
+class TreeStore(Protocol):
+    """Where the trees are kept; `gateway.store.evidence.tree` is one. All may raise NotReady."""
+
+    async def trees(self) -> Mapping[str, OpenTree]:
+        """Every organisation's tree as it is now."""
+        ...
+
+    async def ask(self, organisation: str, question: Question[_T]) -> _T:
+        """Answer a question over one tree; raises TreeDamaged when tiles are missing."""
+        ...
+
+    async def leaves(self, organisation: str, size: int, until: int) -> bytes:
+        """The leaf hashes of the numbers from `size` + 1 to `until`; raises TreeDamaged."""
+        ...
+
+    async def newest(self, organisation: str) -> SignedCheckpoint | None: ...
+
+    async def newest_of_all(self) -> Mapping[str, SignedCheckpoint]:
+        """The newest of each log that was ever signed."""
+        ...
+
+    async def between(
+        self, organisation: str, since_us: int, until_us: int, limit: int | None = None
+    ) -> Sequence[SignedCheckpoint]:
+        """Those signed in a period (the end is exclusive), oldest first; a year has a million."""
+        ...
+
+    async def covering(self, organisation: str, size: int) -> SignedCheckpoint | None:
+        """The first that was signed for a log of at least this size."""
+        ...
+
+    async def keep(self, checkpoints: Sequence[SignedCheckpoint]) -> Sequence[SignedCheckpoint]:
+        """Those that were kept: none that is behind what another worker has signed meanwhile."""
+        ...
+
+
+class CheckpointFiles:
+    """Checkpoints outside the database: one append-only file of JSON lines per organisation."""
+
+    def __init__(self, directory: Path, disk: Disk) -> None:
+        self.directory = directory
+        self._disk = disk
+        self.leaves = LeafFiles(directory, disk)
+
+    def append(self, checkpoint: SignedCheckpoint) -> None:
+        """Blocks until it is durable; raises OSError."""
+        self._disk.make_folder(self.directory)
+        line = b"\n" + msgspec.json.encode(checkpoint) + b"\n"
+        self._disk.append_durably(self._path(checkpoint.organisation), line)
+
+    def newest_of_all(self) -> dict[str, SignedCheckpoint]:
+        """Of the last whole lines of each file the furthest, by organisation; raises OSError.
+
+        A worker that was stopped before it exported comes after others that signed more.
+        """
+        by_age = sorted(self.recent(), key=lambda each: (each.size, each.signed_us))
+        return {each.organisation: each for each in by_age}
+
+    def recent(self) -> list[SignedCheckpoint]:
+        """The last whole lines of each file, some ten of them; raises OSError."""
+        if not self.directory.is_dir():
+            return []
+        paths = sorted(self.directory.glob("*.jsonl"))
+        return [checkpoint for path in paths for checkpoint in _last_lines(path)]
+
+    def every(self, organisation: str) -> Iterator[SignedCheckpoint | None]:
+        """All that were exported of a log; None for a line that cannot be read; raises OSError.
+
+        A crash may have cut off a line; the next one begins on a line of its own.
+        """
+        with suppress(FileNotFoundError), self._path(organisation).open("rb") as file:
+            for line in file:
+                if line.strip():
+                    yield _decoded(line)
+
+    def _path(self, organisation: str) -> Path:
+        return self.directory / f"{quote(organisation, safe='')}.jsonl"
+
+
+class Integrator:
+    """Checks what was signed against what is there, and signs what is new or has become old."""
+
+    def __init__(
+        self,
+        trees: TreeStore,
+        signer: Signer,
+        files: CheckpointFiles,
+        clock: Clock,
+        *,
+        log_name: str,
+        period_s: float,
+    ) -> None:
+        self._trees = trees
+        self._signer = signer
+        self._files = files
+        self._clock = clock
+        self._log_name = log_name
+        self._period_us = round(period_s * 1_000_000)
+        self._log = logger()
+        self._exported: dict[str, SignedCheckpoint] | None = None
+        self._signed_s: dict[str, float] = {}
+        """When this process last signed each log, on the clock that nobody sets."""
+        self.problem = ""
+        """Why nothing may be added to the log any more; empty while all is well."""
+        self.signed_total = 0
+
+    async def check(self) -> None:
+        """Compare every log with its newest checkpoints, in the database and outside of it.
+
+        Raises:
+            LogForked: a log is shorter than, or other than, what was signed before: an old backup
+                was restored, or somebody rewrote it.
+            TreeDamaged: a tree is not whole.
+        """
+        exported, newest = await self._signed_before()
+        trees = await self._trees.trees()
+        for organisation in sorted({*trees, *exported, *newest}):
+            tree = trees.get(organisation, OpenTree())
+            for known in (exported.get(organisation), newest.get(organisation)):
+                if known is not None:
+                    await self._require_extends(organisation, tree, known)
+
+    async def sign_due(self) -> int:
+        """Sign each log whose newest checkpoint has become old; how many that were.
+
+        Raises:
+            LogForked, TreeDamaged: nothing more was signed, and `problem` says why.
+        """
+        exported, newest = await self._signed_before()
+        trees = await self._trees.trees()
+        due = {name: tree for name, tree in trees.items() if self._is_due(name, newest.get(name))}
+        await self._sign_all(due, exported, newest)
+        await self._follow(trees, exported, newest)
+        self.problem = ""
+        return len(due)
+
+    def _is_due(self, organisation: str, known: SignedCheckpoint | None) -> bool:
+        if known is None:
+            return True
+        age_us = self._clock.utc_us() - known.signed_us
+        if age_us >= 0:
+            return age_us >= self._period_us
+        # The clock was set back, perhaps by years: it says nothing of ages until it is there again.
+        signed_s = self._signed_s.get(organisation)
+        now_s = self._clock.monotonic_s()
+        return signed_s is None or (now_s - signed_s) * 1_000_000 >= self._period_us
+
+    async def sign_grown(self) -> int:
+        """Sign each log that grew since its newest checkpoint, as the last thing before an end.
+
+        Raises:
+            LogForked, TreeDamaged: nothing more was signed, and `problem` says why.
+        """
+        exported, newest = await self._signed_before()
+        grown = {}
+        for organisation, tree in (await self._trees.trees()).items():
+            known = newest.get(organisation)
+            if known is None or known.size < tree.size:
+                grown[organisation] = tree
+        await self._sign_all(grown, exported, newest)
+        return len(grown)
+
+    async def sign_now(self, organisation: str, size: int) -> SignedCheckpoint | None:
+        """A fresh checkpoint of one log, if it has `size` records; raises as `sign_due` does."""
+        exported, newest = await self._newest_exported(), await self._trees.newest(organisation)
+        tree = (await self._trees.trees()).get(organisation)
+        if tree is None or tree.size < size:
+            return None
+        known = {} if newest is None else {organisation: newest}
+        signed = await self._sign_all({organisation: tree}, exported, known)
+        return signed[0] if signed else await self._trees.covering(organisation, size)
+
+    async def _sign_all(
+        self,
+        trees: Mapping[str, OpenTree],
+        exported: _Newest,
+        newest: _Newest,
+    ) -> list[SignedCheckpoint]:
+        """Some logs at a time share a transaction and a turn of the thread that exports."""
+        done: list[SignedCheckpoint] = []
+        logs = list(trees.items())
+        for start in range(0, len(logs), _AT_ONCE):
+            signed = []
+            for organisation, tree in logs[start : start + _AT_ONCE]:
+                known = newest.get(organisation), exported.get(organisation)
+                await self._require_unforked(organisation, tree, *known)
+                utc_us = max(self._clock.utc_us(), *map(_after, known))
+                await self._copy_leaves(organisation, tree.size)
+                signed.append(self._sign(organisation, tree, utc_us))
+            kept = await self._trees.keep(signed)
+            await asyncio.to_thread(self._export, kept)
+            self.signed_total += len(kept)
+            now_s = self._clock.monotonic_s()
+            self._signed_s |= {each.organisation: now_s for each in kept}
+            done += kept
+        return done
+
+    async def _follow(
+        self, trees: Mapping[str, OpenTree], exported: _Newest, newest: _Newest
+    ) -> None:
+        """Export what others signed, too: without it this machine would take a database for whole.
+
+        Where theirs is gone with it, only what lies here shows that the database was put back.
+        """
+        others = []
+        for name, known in newest.items():
+            mine = exported.get(name)
+            is_new = mine is None or (mine.size, mine.signed_us) < (known.size, known.signed_us)
+            if is_new and name in trees:
+                await self._require_unforked(name, trees[name], known)
+                await self._copy_leaves(name, known.size)
+                others.append(known)
+        if others:
+            await asyncio.to_thread(self._export, others)
+
+    async def _copy_leaves(self, organisation: str, size: int) -> None:
+        """Bring the order of a log out of the database, up to what is signed of it.
+
+        A failure is said, and the next checkpoint tries again; signing goes on.
+        """
+        files = self._files.leaves
+        try:
+            known = await asyncio.to_thread(files.reach, organisation)
+            if not known:
+                known = max(0, size - KEPT_AT_FIRST) // TILE_HASHES * TILE_HASHES
+            while known < size:
+                until = min(size, known + AT_ONCE)
+                leaves = await self._trees.leaves(organisation, known, until)
+                await asyncio.to_thread(files.append, organisation, known + 1, leaves)
+                known = until
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            self._log.error(Event.AUDIT_CHECKPOINT_NOT_EXPORTED, reason=reason)
+
+    async def _require_unforked(
+        self, organisation: str, tree: OpenTree, *signed: SignedCheckpoint | None
+    ) -> None:
+        try:
+            for known in signed:
+                if known is not None:
+                    await self._require_extends(organisation, tree, known)
+        except (LogForked, TreeDamaged) as error:
+            self.problem = str(error)
+            raise
+
+    def _sign(self, organisation: str, tree: OpenTree, utc_us: int) -> SignedCheckpoint:
+        checkpoint = Checkpoint(
+            origin_of(self._log_name, organisation), tree.size, tree.root(), utc_us
+        )
+        note = self._signer.sign(checkpoint)
+        return SignedCheckpoint(organisation, utc_us, tree.size, checkpoint.root, note)
+
+    async def _require_extends(
+        self, organisation: str, tree: OpenTree, known: SignedCheckpoint
+    ) -> None:
+        if tree.size < known.size:
+            raise LogForked(
+                f"the log of {organisation} has {tree.size} records, but a checkpoint of "
+                f"{known.size} was signed: an old backup was restored, or records were removed"
+            )
+        if tree.size == known.size:
+            root = tree.root()  # An idle log is compared without a question to the database.
+        else:
+            root = await self._trees.ask(organisation, lambda at: subtree_root(0, known.size, at))
+        if root != known.root:
+            raise LogForked(
+                f"the log of {organisation} is not the one that was signed at {known.size} records"
+            )
+
+    async def _signed_before(self) -> tuple[_Newest, _Newest]:
+        """The newest of each log, outside of the database and in it.
+
+        Read before the trees, always: what another worker signs meanwhile is no contradiction.
+        """
+        return await self._newest_exported(), await self._trees.newest_of_all()
+
+    async def _newest_exported(self) -> dict[str, SignedCheckpoint]:
+        """Read anew: other workers export too. What could be read last, where it cannot be now."""
+        try:
+            self._exported = await asyncio.to_thread(self._files.newest_of_all)
+        except OSError:
+            if self._exported is None:
+                raise
+        return self._exported
+
+    def _export(self, signed: Sequence[SignedCheckpoint]) -> None:
+        """Outside the database; a failure is said, and the next checkpoint tries again."""
+        for each in signed:
+            try:
+                self._files.append(each)
+            except OSError as error:
+                reason = error.strerror or type(error).__name__
+                self._log.error(Event.AUDIT_CHECKPOINT_NOT_EXPORTED, reason=reason)
+                return
+            if self._exported is not None:
+                self._exported[each.organisation] = each
+
+
+def _after(newest: SignedCheckpoint | None) -> int:
+    """Checkpoints keep their order also when the clock is set back.
+
+    Those outside of the database, too: one that was put back could otherwise sign once more what
+    it has lost, at the same moment, and pass for whole.
+    """
+    return newest.signed_us + 1 if newest else 0
+
+
+def _last_lines(path: Path) -> list[SignedCheckpoint]:
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _TAIL_BYTES))
+        tail = file.read()
+    return list(filter(None, map(_decoded, tail.splitlines())))
+
+
+def _decoded(line: bytes) -> SignedCheckpoint | None:
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+        return msgspec.json.decode(line, type=SignedCheckpoint)
+    return None

@@ -1,0 +1,236 @@
+"""Connections to upstreams: opened to checked addresses only, kept for a while, given out again.
+
+The newest idle connection is taken first, so that those a quiet hour does not need run out.
+"""
+
+import asyncio
+import ipaddress
+import ssl
+from collections import deque
+from collections.abc import Sequence
+
+from gateway.errors import UpstreamTimeout, UpstreamUnreachable
+from gateway.providers.egress.connection import Connection
+from gateway.providers.egress.endpoint import Endpoint
+from gateway.providers.egress.pace import Pace
+from gateway.providers.egress.resolver import GuardedResolver
+from gateway.providers.egress.transport_faults import unmade
+
+
+NO_ANSWER = "the upstream did not answer in time"
+NO_CONNECTION = "the upstream could not be connected to in time"
+
+
+class Origin:
+    """What the pool keeps for one place: idle connections, free turns, and who waits for one."""
+
+    __slots__ = ("endpoint", "free", "idle", "waiting")
+
+    def __init__(self, endpoint: Endpoint, per_host_max: int) -> None:
+        self.endpoint = endpoint
+        self.free = per_host_max
+        self.idle: list[Connection] = []
+        self.waiting: deque[asyncio.Future[None]] = deque()
+
+    def newest_idle(self) -> Connection | None:
+        while self.idle:
+            connection = self.idle.pop()
+            if connection.is_usable:
+                return connection
+        return None
+
+    async def wait_for_turn(self) -> None:
+        """First come, first served; a turn is handed over, so nobody can take it in between."""
+        if self.free > 0:
+            self.free -= 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self.waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.end_turn()
+            elif turn in self.waiting:
+                # Not when a turn ended meanwhile and passed over this one.
+                self.waiting.remove(turn)
+            raise
+
+    def take_beside(self) -> None:
+        """A turn at once, beyond those that there are if need be."""
+        self.free -= 1
+
+    def end_turn(self) -> None:
+        if self.free < 0:
+            # Somebody did not wait for a turn: that one is made up for first.
+            self.free += 1
+            return
+        while self.waiting:
+            turn = self.waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self.free += 1
+
+
+class Pool:
+    """All connections of one egress; belongs to one event loop.
+
+    Args:
+        resolver: names to addresses that they may have.
+        tls: verifies; used for https.
+        per_host_max: exchanges at a time with one origin, hence connections; more wait.
+        keep_alive_s: how long an idle connection is kept.
+    """
+
+    def __init__(
+        self,
+        resolver: GuardedResolver,
+        tls: ssl.SSLContext | None,
+        per_host_max: int,
+        keep_alive_s: float,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._pace = Pace()
+        self._resolver = resolver
+        self._tls = tls
+        self._per_host_max = per_host_max
+        self._keep_alive_s = keep_alive_s
+        self._origins: dict[tuple[str, str, int], Origin] = {}
+        self._in_use: set[Connection] = set()
+
+    def origin(self, endpoint: Endpoint) -> Origin:
+        """The part of the pool for an endpoint; endpoints at one address share it."""
+        key = (endpoint.scheme, endpoint.host, endpoint.port)
+        known = self._origins.get(key)
+        if known is None:
+            known = self._origins[key] = Origin(endpoint, self._per_host_max)
+        return known
+
+    def take_kept(self, origin: Origin) -> Connection | None:
+        """A kept connection, if there are one and a turn: the way of nearly every request."""
+        if origin.free <= 0 or (kept := origin.newest_idle()) is None:
+            return None
+        origin.free -= 1
+        self._in_use.add(kept)
+        return kept
+
+    async def take(
+        self,
+        origin: Origin,
+        connect_timeout_s: float,
+        end_s: float,
+        *,
+        fresh: bool = False,
+        waits: bool = True,
+    ) -> Connection:
+        """A connection for one exchange; goes back with `give_back`, whatever became of it.
+
+        Who does not wait for a turn gets one more than there are.
+
+        Raises:
+            UpstreamUnreachable, UpstreamTimeout: there is none to be had before `end_s`.
+        """
+        has_turn = False
+        try:
+            async with asyncio.timeout_at(end_s):
+                if waits:
+                    await origin.wait_for_turn()
+                else:
+                    origin.take_beside()
+                has_turn = True
+                try:
+                    kept = None if fresh else origin.newest_idle()
+                    connection = kept or await self._connect(origin.endpoint, connect_timeout_s)
+                except BaseException:
+                    origin.end_turn()
+                    raise
+                self._in_use.add(connection)
+                return connection
+        except TimeoutError:
+            pass
+        raise _unconnected() if has_turn else UpstreamTimeout(NO_ANSWER)
+
+    def give_back(self, origin: Origin, connection: Connection) -> None:
+        """An exchange is over: keep its connection if the reply was whole, else cut it."""
+        self._in_use.discard(connection)
+        if connection.is_complete and connection.may_be_kept and connection.is_usable:
+            connection.rest(self._loop.time() + self._keep_alive_s)
+            origin.idle.append(connection)
+        else:
+            connection.cut()
+        origin.end_turn()
+
+    def close(self) -> None:
+        """Cut every connection; exchanges break."""
+        idle = [one for origin in self._origins.values() for one in origin.idle]
+        for connection in [*self._in_use, *idle]:
+            connection.cut()
+        for origin in self._origins.values():
+            origin.idle.clear()
+
+    async def reach(self, endpoint: Endpoint, address: str) -> None:
+        """Open a connection to one address, with TLS where there is to be, and cut it at once.
+
+        Raises:
+            OSError, ssl.CertificateError: as the transport has it.
+        """
+        (await self._connect_to(endpoint, address)).cut()
+
+    async def _connect(self, endpoint: Endpoint, timeout_s: float) -> Connection:
+        """To the first address that answers; each has an equal part of the time.
+
+        Its name is looked up in as much time again.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                addresses, fault = await self._addresses(endpoint)
+        except TimeoutError:
+            raise _unconnected("the upstream's name could not be looked up in time") from None
+        failure: UpstreamUnreachable | UpstreamTimeout = unmade(fault)
+        for address in addresses:
+            try:
+                async with asyncio.timeout(timeout_s / len(addresses)):
+                    return await self._connect_to(endpoint, address)
+            except TimeoutError:
+                failure = _unconnected()
+            except (OSError, ssl.CertificateError) as error:
+                failure = unmade(f"{address}:{endpoint.port}: {error}")
+        raise failure
+
+    async def _connect_to(self, endpoint: Endpoint, address: str) -> Connection:
+        is_encrypted = endpoint.scheme == "https"
+        if is_encrypted and self._tls is None:
+            # Loading the system's trust store takes milliseconds: once, and off the loop.
+            self._tls = await asyncio.to_thread(ssl.create_default_context)
+        _, connection = await self._loop.create_connection(
+            lambda: Connection(self._loop, self._forget, self._pace),
+            address,
+            endpoint.port,
+            ssl=self._tls if is_encrypted else None,
+            server_hostname=endpoint.host if is_encrypted else None,
+        )
+        return connection
+
+    async def _addresses(self, endpoint: Endpoint) -> tuple[Sequence[str], str]:
+        """Addresses of the endpoint's host, or none and the reason; a literal needs no resolver."""
+        try:
+            return (str(ipaddress.ip_address(endpoint.host)),), ""
+        except ValueError:
+            pass
+        try:
+            return await self._resolver.resolve(endpoint.host, endpoint.port), ""
+        except OSError as error:
+            return (), str(error)
+
+    def _forget(self, connection: Connection) -> None:
+        """An idle connection has ended."""
+        for origin in self._origins.values():
+            if connection in origin.idle:
+                origin.idle.remove(connection)
+
+
+def _unconnected(reason: str = NO_CONNECTION) -> UpstreamTimeout:
+    failure = UpstreamTimeout(reason)
+    failure.is_connected = False
+    return failure

@@ -1,0 +1,190 @@
+"""An upstream's answer on its way in: what its head says, and how much body it may have."""
+
+import math
+import re
+from collections.abc import AsyncIterator, Mapping
+from email.utils import parsedate_to_datetime
+
+from msgspec import Struct
+
+from gateway.errors import (
+    NO_RATE_LIMITS,
+    UpstreamMalformed,
+)
+from gateway.ports import Take
+from gateway.providers.egress.connection import TOO_LARGE, Connection
+from gateway.providers.egress.kept_headers import RATE_LIMIT_HEADERS
+from gateway.providers.egress.pool import Origin, Pool
+
+
+_PROOF = re.compile(rb"(?im)^(?:authorization: \S+ |(?:x-)?api-key: )(\S{6,})\r?$")
+_HARMLESS = re.compile(r"[0-9A-Za-z.:+-]{1,40}")
+"""Numbers, durations and times: all that a limit's header says."""
+
+RETRY_AFTER_S_MAX = 86_400.0
+REFUSAL_BYTES_MAX = 1024 * 1024 + 1
+"""Of a longer refusal nothing but its status is told (`gateway.dispatch.refusals`)."""
+
+
+class EgressLimits(Struct, frozen=True):
+    """Bounds on what an upstream may cost us; settings have the same names."""
+
+    first_byte_s: float = 120.0
+    """From sending to the reply's headers, waiting for a connection of the pool included."""
+    idle_s: float = 60.0
+    """Between two pieces of a body, while we wait for it."""
+    reply_bytes_max: int = 32 * 1024 * 1024
+    connections_per_host_max: int = 1024
+    keep_alive_s: float = 15.0
+
+
+class EgressReply:
+    """An upstream's answer whose headers have arrived; see `gateway.ports.UpstreamReply`."""
+
+    __slots__ = (
+        "_body_bytes",
+        "_connection",
+        "_deadline",
+        "_head",
+        "_is_closed",
+        "_limits",
+        "_origin",
+        "_pool",
+        "is_event_stream",
+        "retry_after_s",
+        "status",
+    )
+
+    def __init__(
+        self,
+        pool: Pool,
+        origin: Origin,
+        connection: Connection,
+        limits: EgressLimits,
+        deadline: float,
+        head: bytes = b"",
+    ) -> None:
+        """`head` is what was sent before the body; what proves us in it is told to nobody."""
+        self._head = head
+        self._pool, self._origin, self._connection = pool, origin, connection
+        self._limits, self._deadline = limits, deadline
+        self._is_closed = False
+        self._body_bytes = 0
+        """Once it is closed: from then on the connection's figures may be of another reply."""
+        self.status = 0
+        self.is_event_stream = False
+        self.retry_after_s: float | None = None
+
+    def examine(self) -> None:
+        """Read the head that has arrived; from here on its body's limits hold.
+
+        Raises:
+            UpstreamMalformed: it is a redirect, or its body is compressed.
+        """
+        self._connection.expect_until(self._deadline, self._limits.idle_s)
+        headers, self.status = self._connection.headers, self._connection.status
+        self.is_event_stream = headers.get("content-type", "").startswith("text/event-stream")
+        self._connection.body_bytes_max = self._limits.reply_bytes_max
+        if self.status // 100 not in (2, 4, 5):
+            raise UpstreamMalformed("the upstream answered with a redirect or an unknown status")
+        if (headers.get("content-encoding") or "identity") != "identity":
+            raise UpstreamMalformed("the upstream compressed its reply although it must not")
+        if headers.get("transfer-encoding", "chunked").lower() != "chunked":
+            # Below the chunks may be gzip, which the parser hands on as the body.
+            raise UpstreamMalformed("the upstream coded its reply although it must not")
+        if self.status // 100 != 2:  # noqa: PLR2004
+            self.retry_after_s = parse_retry_after(headers)
+
+    @property
+    def rate_limits(self) -> Mapping[str, str]:
+        """Of a refusal only: on a good answer they would tell how busy other callers are."""
+        if self.status // 100 == 2:  # noqa: PLR2004
+            return NO_RATE_LIMITS
+        headers = self._connection.headers
+        return {
+            name: headers[name]
+            for name in headers.keys() & RATE_LIMIT_HEADERS
+            if _HARMLESS.fullmatch(headers[name])
+        }
+
+    @property
+    def body_bytes(self) -> int:
+        if self._is_closed:
+            return self._body_bytes
+        length = self._connection.headers.get("content-length", "")
+        return int(length) if length.isdigit() else self._connection.body_bytes
+
+    async def read(self) -> bytes:
+        length = self._connection.headers.get("content-length", "")
+        if length.isdigit() and int(length) > self._limits.reply_bytes_max:
+            await self.close()
+            raise UpstreamMalformed(TOO_LARGE)
+        if self._connection.is_complete and not self._is_closed:
+            # A small answer came with its head: no waiting.
+            try:
+                whole = self._connection.take()
+            finally:
+                await self.close()
+        else:
+            pieces = [piece async for piece in self]
+            whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if self.status // 100 == 2:  # noqa: PLR2004
+            return whole
+        return self.without_proof(whole[:REFUSAL_BYTES_MAX])
+
+    def without_proof(self, whole: bytes) -> bytes:
+        """A refusal, which may have said what we were to be known by."""
+        for proof in _PROOF.findall(self._head):
+            whole = whole.replace(proof, b"[removed]")
+        return whole
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        return self
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._is_closed:
+            raise StopAsyncIteration
+        try:
+            piece = await self._connection.read()
+        except UpstreamMalformed:
+            await self.close()
+            raise
+        if not piece:
+            await self.close()
+            raise StopAsyncIteration
+        return piece
+
+    async def flow(self, take: Take) -> None:
+        if not self._is_closed:
+            await self._connection.flow(take)
+
+    async def close(self) -> None:
+        if not self._is_closed:
+            self._body_bytes = self.body_bytes
+            self._is_closed = True
+            self._pool.give_back(self._origin, self._connection)
+
+
+def parse_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait, from `retry-after-ms` or `retry-after` in either of its forms.
+
+    Names are in lower case.
+    A date is compared with the upstream's own `date`, so that no clock has to be right. Nobody is
+    told to wait longer than a day, or without end.
+    """
+    try:
+        if (milliseconds := headers.get("retry-after-ms")) is not None:
+            wait_s = float(milliseconds) / 1000
+        elif (value := headers.get("retry-after")) is None:
+            return None
+        elif value.isdigit():
+            wait_s = float(value)
+        else:
+            wait = parsedate_to_datetime(value) - parsedate_to_datetime(headers["date"])
+            wait_s = wait.total_seconds()
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return None
+    return None if math.isnan(wait_s) else min(max(0.0, wait_s), RETRY_AFTER_S_MAX)

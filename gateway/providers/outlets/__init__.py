@@ -1,0 +1,1 @@
+"""Places outside that are told of records and alerts: files, syslog, web hooks."""

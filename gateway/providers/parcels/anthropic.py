@@ -1,0 +1,164 @@
+"""Anthropic's message batches: requests go up in one body, results come back as lines."""
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+from functools import partial
+
+import msgspec
+from msgspec import Struct
+
+from gateway.clock import SECOND_US
+from gateway.errors import UpstreamFailed, UpstreamRefused
+from gateway.parcels import Parcel, VendorBatch, VendorResult, VendorState, number_of
+from gateway.providers.parcels.post import EMPTY, Page, ParcelPost, checked_id, read_wire
+from gateway.types import DialectName
+
+
+PATH = "/v1/messages/batches"
+SKEW_US = 120 * SECOND_US
+STATUSES = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""What each kind of error comes with where it is answered by itself."""
+
+
+class _Batch(Struct, frozen=True):
+    id: str
+    processing_status: str
+    created_at: datetime
+    request_counts: dict[str, int] = {}
+    archived_at: datetime | None = None
+
+
+class _Kind(Struct, frozen=True):
+    type: str = ""
+
+
+class _Error(Struct, frozen=True):
+    error: _Kind = _Kind()
+
+
+class _Outcome(Struct, frozen=True):
+    type: str
+    message: msgspec.Raw = msgspec.Raw(b"null")
+    error: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Result(Struct, frozen=True):
+    custom_id: str
+    result: _Outcome
+
+
+_BATCH = msgspec.json.Decoder(_Batch)
+_BATCHES = msgspec.json.Decoder(Page[_Batch])
+_RESULT = msgspec.json.Decoder(_Result)
+_ERROR = msgspec.json.Decoder(_Error)
+
+
+class AnthropicParcels:
+    """Implements `gateway.parcels.ParcelService`."""
+
+    dialects: frozenset[DialectName] = frozenset({"anthropic_messages"})
+    remains = ""
+
+    def __init__(self, post: ParcelPost) -> None:
+        self._post = post
+
+    async def submit(self, parcel: Parcel, deadline_s: float) -> str:
+        first = parcel.lines[0].call
+        requests = [
+            {"custom_id": line.custom_id, "params": msgspec.Raw(line.call.body)}
+            for line in parcel.lines
+        ]
+        headers = {}
+        if first.version:
+            headers["anthropic-version"] = first.version
+        if first.betas:
+            headers["anthropic-beta"] = ",".join(first.betas)
+        calls = [line.call for line in parcel.lines]
+        body = msgspec.json.encode({"requests": requests})
+        raw = await self._post.hand_over(PATH, calls, body, deadline_s, headers)
+        return checked_id(read_wire(_BATCH, raw).id)
+
+    async def find(
+        self, name: str, count: int, made_us: int, deadline_s: float
+    ) -> VendorBatch | None:
+        """By the ids in its results: a message batch carries no word of ours before it has ended.
+
+        Of an account that others use too, a batch as long as ours may be theirs; so none is taken
+        for ours, or cancelled, before its results say so.
+        """
+        is_open, is_old = False, partial(_is_before, made_us)
+        async for each in self._post.pages(f"{PATH}?", "after_id", _BATCHES, is_old, deadline_s):
+            if sum(each.request_counts.values()) != count or is_old(each):
+                continue
+            described = _described(each)
+            if described.state == "ended" and await self._holds(described, name, deadline_s):
+                return described
+            is_open = is_open or described.state == "under_way"
+        if is_open:
+            raise UpstreamFailed("a batch that may be ours has not ended yet")
+        return None
+
+    async def look(self, vendor_id: str, deadline_s: float) -> VendorBatch:
+        raw = await self._post.get(f"{PATH}/{checked_id(vendor_id)}", deadline_s)
+        return _described(read_wire(_BATCH, raw))
+
+    async def results(self, batch: VendorBatch, deadline_s: float) -> AsyncIterator[VendorResult]:
+        path = f"{PATH}/{batch.vendor_id}/results"
+        async for each in self._post.results(path, _result, deadline_s):
+            yield each
+
+    async def cancel(self, vendor_id: str, deadline_s: float) -> None:
+        try:
+            await self._post.tell(f"{PATH}/{checked_id(vendor_id)}/cancel", EMPTY, deadline_s)
+        except UpstreamRefused as error:
+            if error.upstream_status not in (400, 409):  # It is over already.
+                raise
+
+    async def tidy(self, batch: VendorBatch, deadline_s: float) -> None:
+        await self._post.drop(f"{PATH}/{checked_id(batch.vendor_id)}", deadline_s)
+
+    async def _holds(self, batch: VendorBatch, name: str, deadline_s: float) -> bool:
+        """Whether the first of its results is a line of this parcel."""
+        lines = self.results(batch, deadline_s)
+        try:
+            async for each in lines:
+                return number_of(each.custom_id, name) > 0
+        finally:
+            await lines.aclose()  # type: ignore[attr-defined]
+        return False
+
+
+def _is_before(made_us: int, wire: _Batch) -> bool:
+    return _us(wire.created_at) < made_us - SKEW_US
+
+
+def _us(moment: datetime) -> int:
+    return round(moment.timestamp() * SECOND_US)
+
+
+def _described(wire: _Batch) -> VendorBatch:
+    state: VendorState = "ended" if wire.processing_status == "ended" else "under_way"
+    return VendorBatch(checked_id(wire.id), "gone" if wire.archived_at else state)
+
+
+def _result(line: bytes) -> VendorResult:
+    wire = read_wire(_RESULT, line)
+    outcome = wire.result
+    if outcome.type == "succeeded":
+        return VendorResult(wire.custom_id, "answered", 200, bytes(outcome.message))
+    if outcome.type != "errored":
+        return VendorResult(wire.custom_id, "unsent")
+    body = bytes(outcome.error)
+    status = STATUSES.get(read_wire(_ERROR, body).error.type, 500)
+    return VendorResult(wire.custom_id, "refused", status, body)

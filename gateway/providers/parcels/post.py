@@ -1,0 +1,195 @@
+"""What both vendors' batch APIs share: checked ids, bounded JSON, and results line by line."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+from msgspec import Struct, structs
+
+from gateway.admission.answer_bounds import SHORT_BYTES_MAX, check_json, weighed
+from gateway.errors import UpstreamFailed, UpstreamMalformed, UpstreamRefused
+from gateway.parcels import VendorResult, json_lines
+from gateway.ports import UpstreamCall
+from gateway.providers.egress.client import Egress, Route
+from gateway.providers.egress.reply import EgressReply
+
+
+RESULT_BYTES_MAX = 1024 * 1024 * 1024
+"""Of a whole download; it is read line by line."""
+RESULT_LINE_BYTES_MAX = 16 * 1024 * 1024
+LINES_AT_ONCE = 256
+"""Short ones; then others have their turn."""
+ANSWER_BYTES_MAX = 2 * 1024 * 1024
+"""Of what is said about batches and files: a page of a hundred is half as long at most."""
+PAGE = 100
+PAGES_MAX = 20
+EMPTY = b"{}"
+_ID = re.compile(r"[A-Za-z0-9_-]{1,120}")
+Wire = TypeVar("Wire")
+
+
+class Named(Protocol):
+    """A thing of the vendor's."""
+
+    @property
+    def id(self) -> str: ...
+
+
+Each = TypeVar("Each", bound=Named)
+
+
+class Page(Struct, Generic[Each], frozen=True):
+    """Some of them, the newest first."""
+
+    data: list[Each]
+    has_more: bool = False
+
+
+MakeRoute = Callable[[str, Mapping[str, str]], Route]
+"""A path and headers beside the usual ones → the prepared way."""
+
+
+class ParcelPost:
+    """Calls to one vendor's batch API, over the one egress."""
+
+    def __init__(self, egress: Egress, make_route: MakeRoute) -> None:
+        self._egress = egress
+        self._make_route = make_route
+
+    async def hand_over(
+        self,
+        path: str,
+        calls: Sequence[UpstreamCall],
+        body: bytes,
+        deadline_s: float,
+        headers: Mapping[str, str],
+    ) -> bytes:
+        """Send what holds callers' lines; what the vendor says. Raises UpstreamFailed."""
+        route = self._make_route(path, headers)
+        return await _good(await self._egress.hand_over(route, calls, body, deadline_s))
+
+    async def get(self, path: str, deadline_s: float) -> bytes:
+        return await _good(await self._egress.ask(self._make_route(path, {}), deadline_s))
+
+    async def tell(self, path: str, body: bytes, deadline_s: float) -> bytes:
+        return await _good(await self._egress.tell(self._make_route(path, {}), body, deadline_s))
+
+    async def drop(self, path: str, deadline_s: float) -> None:
+        """Forget something; what is gone already is no error."""
+        try:
+            await _good(await self._egress.drop(self._make_route(path, {}), deadline_s))
+        except UpstreamRefused as error:
+            if error.upstream_status not in _GONE:
+                raise
+
+    async def pages(
+        self,
+        path: str,
+        after: str,
+        decoder: msgspec.json.Decoder[Page[Each]],
+        is_old: Callable[[Each], bool],
+        deadline_s: float,
+    ) -> AsyncIterator[Each]:
+        """What a vendor lists, from the newest to some that are too old; pages after a name.
+
+        Raises:
+            UpstreamFailed: also where there is so much that what is looked for may lie behind it.
+        """
+        place = ""
+        for _ in range(PAGES_MAX):
+            page = read_wire(decoder, await self.get(f"{path}limit={PAGE}{place}", deadline_s))
+            for each in page.data:
+                yield each
+            if not page.data or not page.has_more or is_old(page.data[-1]):
+                return
+            place = f"&{after}={checked_id(page.data[-1].id)}"
+        raise UpstreamFailed("too much was made since to look for one of ours")
+
+    async def results(
+        self, path: str, read: Callable[[bytes], VendorResult], deadline_s: float
+    ) -> AsyncIterator[VendorResult]:
+        """A download's lines, of which those that were refused may say what we are known by.
+
+        Raises:
+            UpstreamFailed: also where it is cut.
+        """
+        route = self._make_route(path, {})
+        reply = await self._egress.fetch(route, deadline_s, RESULT_BYTES_MAX)
+        try:
+            if reply.status // 100 != 2:  # noqa: PLR2004
+                raise _refusal(reply)
+            count = 0
+            async for line in json_lines(reply.chunks(), RESULT_LINE_BYTES_MAX):
+                count += 1
+                if not count % LINES_AT_ONCE:
+                    await asyncio.sleep(0)
+                result = await _result(read, line)
+                if result is None:
+                    continue
+                if result.kind == "refused":
+                    result = structs.replace(result, body=reply.without_proof(result.body))
+                yield result
+        finally:
+            await reply.close()
+
+
+async def _result(read: Callable[[bytes], VendorResult], line: bytes) -> VendorResult | None:
+    """What a line says; nothing where it holds more than any answer does, as where it is too long.
+
+    A long one is counted and read beside the loop, one after the other.
+    """
+    if len(line) <= SHORT_BYTES_MAX:
+        return read(line)
+    try:
+        await asyncio.to_thread(weighed, line)
+    except UpstreamMalformed:
+        return None
+    return await asyncio.to_thread(read, line)
+
+
+_GONE = frozenset({404, 410})
+
+
+async def _good(reply: EgressReply) -> bytes:
+    try:
+        if reply.status // 100 != 2:  # noqa: PLR2004
+            await reply.read()
+            raise _refusal(reply)
+        raw = await reply.read()
+        if len(raw) > ANSWER_BYTES_MAX:
+            raise UpstreamMalformed("the upstream's batch service answered at too great length")
+        check_json(raw)
+        return raw
+    finally:
+        await reply.close()
+
+
+def _refusal(reply: EgressReply) -> UpstreamRefused:
+    return UpstreamRefused(
+        "The upstream's batch service refused.",
+        upstream_status=reply.status,
+        retry_after_s=reply.retry_after_s,
+    )
+
+
+def read_wire(decoder: msgspec.json.Decoder[Wire], raw: bytes) -> Wire:
+    """Raises UpstreamMalformed unless it is what the vendor promised."""
+    try:
+        return decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise UpstreamMalformed(
+            "the upstream's batch service answered with something else"
+        ) from None
+
+
+def checked_id(vendor_id: str) -> str:
+    """An id of the vendor's, fit to stand in a path.
+
+    Raises:
+        UpstreamMalformed: it is none.
+    """
+    if _ID.fullmatch(vendor_id) is None:
+        raise UpstreamMalformed("the upstream's batch service named something oddly")
+    return vendor_id

@@ -1,0 +1,91 @@
+"""What a vendor says of batches: lines of any length, none of which holds anybody else up."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from gateway.admission.answer_bounds import SHORT_BYTES_MAX, VALUES_MAX
+from gateway.errors import UpstreamMalformed
+from gateway.parcels import VendorResult
+from gateway.providers.egress.client import Egress
+from gateway.providers.egress.endpoint import parse_endpoint
+from gateway.providers.parcels.post import ANSWER_BYTES_MAX, LINES_AT_ONCE, ParcelPost
+from tests.gateway.providers.samples import HOME
+from tests.upstreams import RecordingUpstream
+
+
+pytestmark = pytest.mark.anyio
+
+PATH = "/told"
+WAIT_S = 10.0
+KEYS = b"{%b}" % b",".join(b'"%d":1' % at for at in range(VALUES_MAX + 1))
+
+
+class Reader:
+    """Reads lines, and notes where each was read."""
+
+    def __init__(self) -> None:
+        self.read: list[int] = []
+        self.threads: list[int] = []
+
+    def __call__(self, line: bytes) -> VendorResult:
+        self.read.append(len(line))
+        self.threads.append(threading.get_ident())
+        return VendorResult(line[:8].decode(), "answered", 200, line)
+
+
+@asynccontextmanager
+async def posting(said: bytes) -> AsyncIterator[ParcelPost]:
+    egress = Egress()
+    async with RecordingUpstream() as upstream:
+        upstream.texts[PATH] = said.decode()
+        endpoint = parse_endpoint("raw", upstream.url, HOME)
+        yield ParcelPost(egress, lambda path, more: egress.route(endpoint, path, more))
+        await egress.close()
+
+
+async def test_a_long_line_is_read_beside_the_loop_and_one_of_too_much_is_left_out() -> None:
+    long = b"x" * (SHORT_BYTES_MAX + 1)
+    reader = Reader()
+    async with posting(b"\n".join([b"first", KEYS, long, b"last"])) as post:
+        results = [each.custom_id async for each in post.results(PATH, reader, WAIT_S)]
+
+    assert results == ["first", "xxxxxxxx", "last"]
+    assert reader.read == [5, len(long), 4]
+    here = threading.get_ident()
+    assert [each == here for each in reader.threads] == [True, False, True]
+
+
+async def test_others_have_their_turns_between_very_many_lines() -> None:
+    reader, most = Reader(), 0
+    async with posting(b"short\n" * 10_000) as post:
+
+        async def take() -> None:
+            async for _ in post.results(PATH, reader, WAIT_S):
+                pass
+
+        taking = asyncio.ensure_future(take())
+        known = 0
+        while not taking.done():
+            await asyncio.sleep(0)
+            most, known = max(most, len(reader.read) - known), len(reader.read)
+        await taking
+    assert len(reader.read) == 10_000
+    assert most <= LINES_AT_ONCE
+
+
+@pytest.mark.parametrize("said", [b"[%b]" % KEYS, b'"%b"' % (b"a" * ANSWER_BYTES_MAX)])
+async def test_an_answer_about_a_batch_that_would_be_read_for_long_is_none(said: bytes) -> None:
+    async with posting(said) as post:
+        with pytest.raises(UpstreamMalformed):
+            await post.get(PATH, WAIT_S)
+
+
+async def test_a_page_of_usual_length_is_read() -> None:
+    page = msgspec.json.encode({"data": [{"id": "batch", "metadata": "m" * 9_000}] * 100})
+    async with posting(page) as post:
+        assert await post.get(PATH, WAIT_S) == page
