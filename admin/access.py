@@ -18,8 +18,8 @@ from litestar.exceptions import (
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 
 from admin.interrupted import Draft, back_to, carried_in, draft_of
-from admin.protection import SAFE_METHODS
-from admin.token_sessions import TokenSessions
+from admin.sign_in.protection import SAFE_METHODS
+from admin.sign_in.token_sessions import TokenSessions
 from gateway.actors import NOBODYS, TOKENS_NAME
 from gateway.clock import Clock
 from gateway.errors import Forbidden, StartupRefused

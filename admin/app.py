@@ -17,7 +17,6 @@ from admin.api import api_routes
 from admin.audit.integrity import integrity_routes
 from admin.audit.pages import audit_routes
 from admin.audit.records import record_routes
-from admin.back_channel import back_channel_routes
 from admin.batches.routes import batch_routes
 from admin.compliance import compliance_routes
 from admin.costs.routes import cost_routes
@@ -31,12 +30,15 @@ from admin.models.planner import planner_routes
 from admin.models.price_files import price_file_routes
 from admin.models.prices import price_routes
 from admin.models.provider import provider_routes
-from admin.oidc import OpenIdClient
 from admin.openapi import openapi_routes
 from admin.overview.pages import overview_routes
 from admin.people.routes import people_routes
 from admin.policy_room.routes import policy_routes
-from admin.protection import (
+from admin.services import Services, open_services
+from admin.sign_in.back_channel import back_channel_routes
+from admin.sign_in.oidc import OpenIdClient
+from admin.sign_in.pages import Credentials, sign_in_routes
+from admin.sign_in.protection import (
     ALWAYS_ENCRYPTED,
     add_security_headers,
     require_one_writing,
@@ -44,11 +46,9 @@ from admin.protection import (
     require_storable_address,
     require_storable_body,
 )
-from admin.services import Services, open_services
-from admin.sign_in import Credentials, sign_in_routes
+from admin.sign_in.token_sessions import TokenSessions
 from admin.system.routes import system_routes
 from admin.teams.routes import team_routes
-from admin.token_sessions import TokenSessions
 from admin.traffic.api import traffic_api_routes
 from admin.traffic.pages import traffic_routes
 from admin.traffic.profiles import profile_routes

@@ -11,7 +11,7 @@ from msgspec import Struct
 from admin.access import needs, session_of
 from admin.interrupted import is_own_path
 from admin.services import Services
-from admin.sign_in import SEE_OTHER
+from admin.sign_in.pages import SEE_OTHER
 from admin.undo import ABSENT, EXPECTS, Undo, offer
 from gateway.oversight.access import Permission
 from gateway.oversight.searching import parse, render

@@ -16,7 +16,7 @@ from admin.policy_room.badge import PendingBadge
 from admin.refusals import Refusals
 from admin.screens import Screens
 from admin.shell import Shell
-from admin.shown_once import ShownOnce
+from admin.sign_in.shown_once import ShownOnce
 from admin.statics import Statics
 from admin.system.retiring import RetirementDesk
 from gateway.audit.device import AuditLimits

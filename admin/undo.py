@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from admin.access import COOKIE as SITTING
 from admin.interrupted import is_own_path
-from admin.protection import SAFE_METHODS, came_encrypted
+from admin.sign_in.protection import SAFE_METHODS, came_encrypted
 from gateway.clock import Clock
 
 

@@ -15,7 +15,7 @@ from admin.access import SIGNED_IN, recording
 from admin.interrupted import is_own_path
 from admin.preferences import COOKIE, LOCALES, THEMES, Preferences, cookie_of, is_zone
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from gateway.errors import RequestInvalid
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from admin.access import needs, session_of
 from admin.audit.checking import Checked, LogChecker, Running, with_newest
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from gateway.audit.proving import offline
 from gateway.audit.proving.checkpoints import verifier_keys
 from gateway.audit.proving.integrator import SignedCheckpoint

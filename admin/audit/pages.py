@@ -13,7 +13,7 @@ from admin.audit.reader import ROOM, AuditRoom, Gathered
 from admin.kept_views import view_routes
 from admin.queries import Query
 from admin.services import Services
-from admin.sign_in import READING
+from admin.sign_in.pages import READING
 from admin.traffic.asked import Asked, asked_of
 from admin.traffic.pages import zone_of
 from gateway.errors import RequestInvalid

@@ -10,7 +10,7 @@ from admin.access import needs
 from admin.audit.changes import changes_of
 from admin.evidence import EvidenceReader
 from admin.services import Services
-from admin.sign_in import READING
+from admin.sign_in.pages import READING
 from gateway.audit.projecting.projection import SequencedRecord
 from gateway.oversight.access import Permission
 from gateway.oversight.deeds import OPERATORS

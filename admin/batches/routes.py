@@ -13,7 +13,7 @@ from admin.batches.desk import BatchDesk, BatchDetail, BatchLine
 from admin.long_lists import list_of
 from admin.queries import PAGE_ROWS, after_of, first_of
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from gateway.errors import ChangedMeanwhile
 from gateway.oversight.access import Permission
 from gateway.store.batching.lists import FileRow

@@ -16,7 +16,7 @@ from admin.compliance.office import Office, in_words
 from admin.forms import form_of
 from admin.queries import PAGE_ROWS, after_of, first_of
 from admin.services import Services
-from admin.sign_in import SEE_OTHER
+from admin.sign_in.pages import SEE_OTHER
 from gateway.actors import same_person
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission

@@ -16,7 +16,7 @@ from admin.compliance.incident_room import IncidentRoom, filter_of
 from admin.compliance.office import Office
 from admin.forms import Form, as_sentence, form_of
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.oversight.access import Permission, Person
 from gateway.oversight.searching import moment_us

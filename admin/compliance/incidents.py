@@ -25,7 +25,7 @@ from admin.forms import Form, as_sentence, form_of
 from admin.long_lists import list_of
 from admin.queries import after_of, first_of
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.obligations import TITLES
 from gateway.oversight.access import Permission

@@ -12,7 +12,7 @@ from admin.compliance.checklist import Checklist, ChecklistRoom, RegimeOrder
 from admin.compliance.office import Office
 from admin.forms import Form, form_of
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.obligations import REGIMES, TITLES
 from gateway.oversight.access import Permission

@@ -16,7 +16,7 @@ from admin.compliance.desk import RECIPIENT_CHARS_MAX, Wish
 from admin.compliance.office import Office
 from admin.queries import PAGE_ROWS, after_of, first_of
 from admin.services import Services
-from admin.sign_in import SEE_OTHER
+from admin.sign_in.pages import SEE_OTHER
 from gateway.clock import DAY_US
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission, Person, allows

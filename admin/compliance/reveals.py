@@ -15,7 +15,7 @@ from admin.forms import form_of
 from admin.queries import PAGE_ROWS, after_of, first_of
 from admin.services import Services
 from admin.shell import PEEK, target_of
-from admin.sign_in import SEE_OTHER
+from admin.sign_in.pages import SEE_OTHER
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.store.custody.orders import REVEAL_MINUTES_MAX, Reveal

@@ -23,7 +23,7 @@ from admin.forms import Form, form_of
 from admin.long_lists import list_of
 from admin.queries import after_of, first_of
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.oversight.searching import Filter, Term, parse, render

@@ -16,7 +16,7 @@ from admin.forms import Form, form_of
 from admin.keys.filter import QUERY_LENGTH_MAX, key_search
 from admin.queries import Query, after_of, first_of
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from admin.undo import offer
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.money.budgets import WINDOWS, Limit, WindowKind

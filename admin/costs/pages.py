@@ -11,7 +11,7 @@ from admin.access import needs
 from admin.costs.reader import GROUPS, CostReader, Group, Question, check
 from admin.queries import Query, first_of
 from admin.services import Services
-from admin.sign_in import READING
+from admin.sign_in.pages import READING
 from gateway.errors import RequestInvalid
 from gateway.money import costs as arithmetic
 from gateway.oversight.access import Permission

@@ -11,7 +11,7 @@ from admin.finding.finder import Finder
 from admin.finding.ways import LENGTH_MAX, Way, asked
 from admin.queries import Query
 from admin.services import Services
-from admin.sign_in import READING
+from admin.sign_in.pages import READING
 from gateway.oversight.access import Permission
 
 

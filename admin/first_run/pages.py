@@ -14,7 +14,7 @@ from admin.first_run.trying import ask
 from admin.forms import Form, form_of
 from admin.keys.issuing import KeyIssuer, KeyOrder
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from admin.snippets import curl, data_plane_url, python
 from gateway.errors import RequestInvalid
 from gateway.identity import key_id_of

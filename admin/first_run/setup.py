@@ -8,7 +8,7 @@ from litestar.response import Redirect
 from admin.access import COOKIE, PUBLIC, recording
 from admin.forms import Form, form_of
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER, session_cookie
+from admin.sign_in.pages import READING, SEE_OTHER, session_cookie
 from gateway.errors import RequestInvalid, Unauthenticated
 from gateway.secrets.passwords import checked_password
 from gateway.secrets.secret import Secret

@@ -15,7 +15,7 @@ from admin.keys.reader import COUNT_MAX, KeyReader
 from admin.keys.scoping import ScopeKeeper
 from admin.queries import after_of, first_of
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from admin.snippets import curl, data_plane_url, python
 from gateway.errors import RequestInvalid
 from gateway.identity import KeyText, new_key_id

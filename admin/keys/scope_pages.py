@@ -15,7 +15,7 @@ from admin.keys.lines import KeyLine
 from admin.keys.reader import KeyReader
 from admin.keys.scoping import KeyScopeOrder, ScopeKeeper, mark_of, scope_in
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.oversight.key_scope import KeyScope, changes, is_widening

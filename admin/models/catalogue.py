@@ -12,7 +12,7 @@ from msgspec import Struct
 from admin.access import needs, session_of
 from admin.models.lately import LatelyReader, ProviderState
 from admin.services import Services
-from admin.sign_in import READING
+from admin.sign_in.pages import READING
 from gateway.configuration.settings import ProviderSettings, Settings
 from gateway.errors import GatewrightError
 from gateway.money.catalogue import Catalogue, Entry

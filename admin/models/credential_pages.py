@@ -18,7 +18,7 @@ from admin.models.credentials import CredentialReader, Credentials
 from admin.models.sealing import Forget, Sealed, Sealer, SealOrder
 from admin.models.spares import SpareDesk, spare_routes
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.secrets.secret import Secret

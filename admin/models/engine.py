@@ -17,7 +17,7 @@ from admin.bodies import body_of
 from admin.forms import form_of
 from admin.models.room import Room, room_of
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from admin.undo import MEANWHILE, Undo, offer
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.oversight.access import Permission, Person

@@ -24,7 +24,7 @@ from admin.models.price_rights import refused_prices
 from admin.models.prices import AT, DAYS, GIVEN, PriceDesk, given
 from admin.queries import FIRST, PAGE_ROWS
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.store.money.price_files import PriceFile, PriceOrder

@@ -18,7 +18,7 @@ from admin.interrupted import FILE_NAME, FILE_TEXT
 from admin.models.price_diff import PriceDiff, Used, compare
 from admin.queries import after_of, first_of
 from admin.services import Services
-from admin.sign_in import READING
+from admin.sign_in.pages import READING
 from gateway.errors import ConfigurationInvalid, RequestInvalid
 from gateway.money.catalogue import Catalogue, shipped_catalogue
 from gateway.money.price_file import PRICE_FILE_BYTES_MAX, PriceText, catalogue_of

@@ -21,7 +21,7 @@ from admin.models.advice import TITLES, advice
 from admin.models.catalogue import ProviderLine, TargetLine, read_models
 from admin.models.lately import LatelyReader, ProviderState
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from gateway.configuration.settings import ProviderSettings
 from gateway.errors import Exhausted, RequestInvalid
 from gateway.money.catalogue import worst_cost

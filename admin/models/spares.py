@@ -21,7 +21,7 @@ from admin.models.credentials import CredentialLine, CredentialReader
 from admin.models.provider import ProviderDesk
 from admin.models.sealing import check_value
 from admin.services import Services
-from admin.sign_in import SEE_OTHER
+from admin.sign_in.pages import SEE_OTHER
 from gateway.errors import Exhausted, RequestInvalid
 from gateway.oversight.access import Permission, Person
 from gateway.oversight.workers import standing

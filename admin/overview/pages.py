@@ -7,7 +7,7 @@ from litestar import MediaType, Request, Response, get, route
 from admin.access import PUBLIC, needs, session_of
 from admin.overview.reader import Overview, OverviewReader
 from admin.services import Services
-from admin.sign_in import READING
+from admin.sign_in.pages import READING
 from gateway.errors import NotReady
 from gateway.oversight.access import Permission, organisations_of
 from gateway.store.glance import is_read_only

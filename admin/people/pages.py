@@ -14,7 +14,7 @@ from admin.people.permission_words import PERMISSION_WORDS
 from admin.people.verdicts import Verdict, verdict
 from admin.queries import PAGE_ROWS, Query, after_of, first_of
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from admin.undo import ABSENT, EXPECTS, MEANWHILE, PRESENT, Undo, holds, offer
 from gateway.errors import ChangedMeanwhile, GatewrightError, RequestInvalid
 from gateway.oversight.access import (

@@ -12,7 +12,7 @@ from admin.forms import Form, form_of
 from admin.people.desk import GOOD_FOR_HOURS, PeopleDesk, grant_in, link_of, roles_to_give
 from admin.people.reader import PeopleReader
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from admin.undo import Undo, offer
 from gateway.errors import ChangedMeanwhile, GatewrightError
 from gateway.oversight.access import ROLES, Grant, Permission, Person, may_grant

@@ -31,7 +31,7 @@ from admin.policy_room.room import (
 )
 from admin.policy_room.testing import tried
 from admin.policy_room.wording import effects
-from admin.sign_in import SEE_OTHER
+from admin.sign_in.pages import SEE_OTHER
 from admin.undo import Undo, offer
 from classifiers.pii.labels import LABELS
 from gateway.errors import RequestInvalid

@@ -27,7 +27,7 @@ from admin.policy_room.room import (
 )
 from admin.policy_room.weighing import DAYS
 from admin.preferences import is_zone
-from admin.sign_in import SEE_OTHER
+from admin.sign_in.pages import SEE_OTHER
 from admin.undo import MEANWHILE, Undo, offer
 from gateway.clock import SECOND_US
 from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid

@@ -18,7 +18,7 @@ from admin.policy_room.reader import PolicyReader
 from admin.policy_room.weighing import Weigher
 from admin.services import Services
 from admin.shell import Shell
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission, Person
 from gateway.store.traffic.spans import TrafficSpans

@@ -9,7 +9,7 @@ from msgspec import NODEFAULT, Struct
 
 from admin.access import needs
 from admin.services import Services
-from admin.sign_in import READING
+from admin.sign_in.pages import READING
 from admin.system.checks import Check, start_checks
 from gateway.configuration.disclosing import flat, settings_digest
 from gateway.configuration.sections import CurrencySettings, SinkSettings

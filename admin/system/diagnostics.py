@@ -17,7 +17,7 @@ from sqlalchemy.engine import make_url
 
 from admin.access import needs, session_of
 from admin.services import Services
-from admin.sign_in import READING
+from admin.sign_in.pages import READING
 from admin.system.bundle import Part, Scrubber, archived, written
 from admin.system.checks import start_checks
 from admin.system.configuration import features_of

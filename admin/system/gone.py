@@ -14,7 +14,7 @@ from admin.bodies import body_of
 from admin.forms import form_of
 from admin.long_lists import list_of
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from admin.system.retirement_rights import refused_retirement
 from admin.system.retiring import GonePage, GoneWorker
 from gateway.actors import same_person

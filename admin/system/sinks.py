@@ -14,7 +14,7 @@ from admin.bodies import body_of
 from admin.forms import Form, form_of
 from admin.queries import Query
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from admin.system.verdict import listed
 from gateway.clock import HOUR_US
 from gateway.configuration.disclosing import safe_url

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from admin.access import needs
 from admin.services import Services
-from admin.sign_in import READING
+from admin.sign_in.pages import READING
 from admin.system.verdict import Verdict, judged, most_served, positions
 from gateway.oversight.access import Permission
 from gateway.oversight.workers import Standing, WorkerReport, age_s, standing

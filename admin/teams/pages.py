@@ -12,7 +12,7 @@ from admin.forms import Form, form_of
 from admin.keys.issuing import EXPIRES_DAYS
 from admin.queries import after_of, first_of
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from admin.teams.desk import TeamDesk
 from admin.teams.reader import KEYS_SHOWN, TeamReader
 from admin.teams.undoing import WAYS_BACK, Way

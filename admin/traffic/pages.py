@@ -12,7 +12,7 @@ from admin.access import needs, session_of
 from admin.kept_views import view_routes
 from admin.services import Services
 from admin.shell import PEEK, target_of
-from admin.sign_in import READING
+from admin.sign_in.pages import READING
 from admin.traffic.asked import asked_of
 from admin.traffic.exports import FORMS, lines_of
 from admin.traffic.reader import ROOM, TrafficRoom

@@ -12,7 +12,7 @@ from admin.bodies import body_of
 from admin.forms import form_of
 from admin.queries import Query
 from admin.services import Services
-from admin.sign_in import READING, SEE_OTHER
+from admin.sign_in.pages import READING, SEE_OTHER
 from admin.traffic.profile_reader import (
     AcceptOrder,
     ProfileDetail,

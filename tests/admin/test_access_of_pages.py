@@ -7,7 +7,7 @@ import pytest
 from litestar import Litestar
 
 from admin.policy_room.api import FORGOTTEN
-from admin.protection import SAFE_METHODS
+from admin.sign_in.protection import SAFE_METHODS
 from gateway.oversight.access import ROLE_PERMISSIONS, ROLES, Grant, Permission, Role
 from tests.admin.listener import Browser, Listener, browsing
 from tests.admin.test_access import ABSENT, FOREIGN, OWN, PASSWORD, person, world

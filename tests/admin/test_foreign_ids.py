@@ -26,8 +26,8 @@ from litestar.handlers import HTTPRouteHandler
 from msgspec import Struct
 
 import admin
-from admin.protection import SAFE_METHODS
 from admin.queries import queries_of, reached_from
+from admin.sign_in.protection import SAFE_METHODS
 from gateway.oversight.access import ROLE_PERMISSIONS, ROLES, Grant, Permission, Role
 from tests.admin.listener import Browser, Listener
 from tests.admin.names_of_routes import (

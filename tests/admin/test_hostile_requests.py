@@ -7,7 +7,7 @@ import pytest
 from yarl import URL
 
 from admin.access import CSRF_HEADER, csrf_of
-from admin.protection import SAFE_METHODS
+from admin.sign_in.protection import SAFE_METHODS
 from gateway.oversight.access import ROLES, Grant
 from tests.admin.listener import Browser, Listener
 from tests.admin.test_access import OWN, PASSWORD, person, world

@@ -16,7 +16,7 @@ from yarl import URL
 
 from admin.access import COOKIE, STEP_UP_S
 from admin.app import open_id_client
-from admin.oidc import BEGUN_FOR_S, LEEWAY_S, OpenIdClient, Vouched
+from admin.sign_in.oidc import BEGUN_FOR_S, LEEWAY_S, OpenIdClient, Vouched
 from gateway.clock import StoppedClock
 from gateway.configuration.sections import OidcSettings
 from gateway.configuration.settings import Settings

@@ -6,8 +6,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from structlog.testing import capture_logs
 
-from admin.oidc import OpenIdClient
-from admin.provider_addresses import is_of_provider
+from admin.sign_in.oidc import OpenIdClient
+from admin.sign_in.provider_addresses import is_of_provider
 from gateway.clock import StoppedClock
 from gateway.configuration.sections import OidcSettings
 from gateway.errors import Unauthenticated

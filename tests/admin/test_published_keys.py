@@ -10,8 +10,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from admin.logout_tokens import EVENT, LogoutRefused, LogoutTokens, ProviderKeys
-from admin.oidc import ALGORITHMS, PUBLISHED_MAX, OpenIdClient
+from admin.sign_in.logout_tokens import EVENT, LogoutRefused, LogoutTokens, ProviderKeys
+from admin.sign_in.oidc import ALGORITHMS, PUBLISHED_MAX, OpenIdClient
 from gateway.clock import SystemClock
 from gateway.configuration.sections import OidcSettings
 from gateway.errors import Unauthenticated

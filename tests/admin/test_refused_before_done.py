@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from sqlalchemy import select
 
-from admin.protection import SAFE_METHODS
+from admin.sign_in.protection import SAFE_METHODS
 from gateway.audit.projecting.export import segment_rows
 from gateway.oversight.access import ROLE_PERMISSIONS, Grant, Permission
 from gateway.store.schema.tables import metadata

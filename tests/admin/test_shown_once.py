@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Route
 
-from admin.shown_once import KEPT_S
+from admin.sign_in.shown_once import KEPT_S
 from tests.admin.chromium import window
 from tests.admin.listener import Browser, Listener, browsing
 from tests.admin.seeding import PASSWORD, issue, person

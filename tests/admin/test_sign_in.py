@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from admin.access import COOKIE
 from admin.app import BODY_BYTES_MAX, build_application
-from admin.protection import ALWAYS_ENCRYPTED, SAFE_METHODS, SECURITY_HEADERS
-from admin.sign_in import Brake
-from admin.token_sessions import TokenSessions
+from admin.sign_in.pages import Brake
+from admin.sign_in.protection import ALWAYS_ENCRYPTED, SAFE_METHODS, SECURITY_HEADERS
+from admin.sign_in.token_sessions import TokenSessions
 from gateway.secrets.secret import Secret
 from gateway.store.identity.people import PeopleStore, Proved
 from gateway.store.identity.sessions import ABSOLUTE_S, IDLE_S

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from admin.access import BY_PEOPLE
-from admin.protection import SAFE_METHODS
+from admin.sign_in.protection import SAFE_METHODS
 from gateway.actors import ACTOR_CHARS_MAX, NOBODYS, TOKENS_NAME, same_person, typed_by
 from gateway.errors import Forbidden
 from gateway.oversight.access import (

@@ -26,7 +26,7 @@ import jwt
 import msgspec
 from msgspec import Struct
 
-from admin.provider_addresses import is_of_provider
+from admin.sign_in.provider_addresses import is_of_provider
 from gateway.clock import Clock
 from gateway.configuration.sections import OidcSettings
 from gateway.errors import Unauthenticated

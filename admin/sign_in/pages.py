@@ -22,12 +22,12 @@ from admin.access import (
     unkept,
 )
 from admin.interrupted import Draft, carried_in, is_own_path
-from admin.oidc import OpenIdClient
-from admin.protection import came_encrypted
 from admin.refusals import Refusals
 from admin.screens import Screens
 from admin.services import Services
-from admin.token_sessions import TokenSessions
+from admin.sign_in.oidc import OpenIdClient
+from admin.sign_in.protection import came_encrypted
+from admin.sign_in.token_sessions import TokenSessions
 from gateway.clock import Clock
 from gateway.errors import Unauthenticated
 from gateway.secrets.secret import Secret

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import jwt
 
-from admin.oidc import ALGORITHMS, LEEWAY_S, key_of
+from admin.sign_in.oidc import ALGORITHMS, LEEWAY_S, key_of
 from gateway.clock import Clock
 from gateway.configuration.sections import OidcSettings
 from gateway.errors import RequestInvalid, Unauthenticated

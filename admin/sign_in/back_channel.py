@@ -15,9 +15,9 @@ from litestar.enums import MediaType
 from litestar.exceptions import HTTPException
 
 from admin.access import PUBLIC, recording, unkept
-from admin.logout_tokens import LogoutRefused, LogoutTokens, ProviderKeys
-from admin.oidc import OpenIdClient
 from admin.services import Services
+from admin.sign_in.logout_tokens import LogoutRefused, LogoutTokens, ProviderKeys
+from admin.sign_in.oidc import OpenIdClient
 from gateway.errors import Exhausted, GatewrightError, RequestInvalid
 from gateway.oversight.access import PROVIDER
 from gateway.pacing.flow import Flow

@@ -1,0 +1,1 @@
+"""Signing in and out: by password, by an OpenID provider, by the token of the settings."""
