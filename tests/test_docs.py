@@ -221,7 +221,7 @@ def _options(command: click.Command) -> set[str]:
 
 def test_addresses_that_an_openid_provider_is_told_exist() -> None:
     told = set(re.findall(r"`ADMIN_URL(/[\w/-]+)`", operations()))
-    source = "".join(file.read_text() for file in ROOT.joinpath("admin").glob("*.py"))
+    source = "".join(file.read_text() for file in ROOT.joinpath("admin").rglob("*.py"))
 
     assert len(told) == 3
     assert sorted(path for path in told if f'"{path}"' not in source) == []
