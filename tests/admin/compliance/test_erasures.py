@@ -198,7 +198,7 @@ async def test_a_case_keeps_its_clock_and_no_name(listener: Listener) -> None:
         assert await asked(cora, one) == 303
         early, page = await decided(dan, one)
         assert (early, "notice of the erasure still runs" in page.lower()) == (409, True)
-        assert "Notice runs for 2 days more" in page
+        assert "Notice runs for 48 hours more" in page
         listener.clock.advance(49 * 3600)
         await cora.sign_in_as("cora", "a password for tests only")
         _, page = await cora.send("GET", one)
