@@ -12,6 +12,10 @@ import pytest
 from tests.cli.operator import Operator
 
 
+PLACE = ("--organisation", "acme", "--workspace", "main", "--project", "web")
+ISSUE = ("keys", "issue", *PLACE, "--name", "n")
+
+
 @pytest.fixture(autouse=True)
 def _no_provider_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
@@ -106,7 +110,7 @@ def test_a_wrong_variable_is_named(
 
 def test_a_key_file_that_others_can_read_stops_the_start(operator: Operator) -> None:
     (operator.folder / "var" / "pepper.key").chmod(0o644)
-    ended = operator.config("keys", "list")
+    ended = operator.config(*ISSUE)
 
     assert ended.status == 2
     assert "can be read by others (mode 0644); make it 0600" in ended.errors
@@ -183,8 +187,7 @@ def test_a_check_keeps_nothing_of_the_first_keys_it_sees(operator: Operator) -> 
 def test_a_check_finds_a_key_that_is_not_the_databases_own_unless_it_is_offline(
     operator: Operator, name: str
 ) -> None:
-    for begun in (("secrets", "list"), ("keys", "list")):
-        assert operator.config(*begun).status == 0
+    assert operator.config(*ISSUE).status == 0
     assert operator.config("config", "check").status == 0
     file = operator.folder / "var" / f"{name}.key"
     file.write_text(base64.b64encode(secrets.token_bytes(32)).decode())

@@ -131,7 +131,7 @@ def test_a_key_that_was_found_again_signs_with_what_it_signed_with(operator: Ope
 
 
 def test_the_record_of_another_key_says_in_whose_place_it_is(operator: Operator) -> None:
-    assert operator.config("secrets", "list").status == 0
+    assert operator.config("audit", "fsck").status == 0
     settings = load_settings(operator.config_file)
     own = master_key(settings).key_id
     _replaced(_key_file(operator))

@@ -21,6 +21,10 @@ from tests.cli.operator import Operator
 from tests.gateway.secrets.vault_stub import VaultStub
 
 
+PLACE = ("--organisation", "acme", "--workspace", "main", "--project", "web")
+ISSUE = ("keys", "issue", *PLACE, "--name", "n")
+
+
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -260,15 +264,15 @@ def test_wrapping_it_anew_leaves_the_database_its_key_and_a_service_away_is_no_w
     operator: Operator, vault: VaultStub
 ) -> None:
     _wrap(operator)
-    assert operator.config("secrets", "list").status == 0
+    assert operator.config(*ISSUE).status == 0
     vault.transit["gatewright"].append(AESGCM(secrets.token_bytes(32)))
     credentials._unwrapped.clear()
     _wrap(operator)
     credentials._unwrapped.clear()
-    assert operator.config("secrets", "list").status == 0
+    assert operator.config(*ISSUE).status == 0
     credentials._unwrapped.clear()
     vault.is_sealed = True
-    away = operator.config("secrets", "list")
+    away = operator.config(*ISSUE)
     assert (away.status, "secrets.key_service: Vault failed" in away.errors) == (2, True)
     assert "master_key" not in away.errors
 
