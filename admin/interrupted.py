@@ -117,7 +117,8 @@ def carried_in(body: bytes) -> Draft | None:
     kept = [(name[len(PREFIX) :], value) for name, value in fields if name.startswith(PREFIX)]
     lost = tuple(value for name, value in fields if name == LOST)
     page = next((value for name, value in fields if name == PAGE), "")
-    return Draft(path, tuple(kept), lost, page if is_own_path(page) else "/")
+    page = page if is_own_path(page) else "/"
+    return Draft(path, tuple(kept), lost, page if lost else "")
 
 
 def is_own_path(path: str) -> bool:

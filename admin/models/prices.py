@@ -34,6 +34,8 @@ FILES_SHOWN: Final = 20
 ORDERS_SHOWN: Final = 20
 NAME_CHARS_MAX: Final = 100
 ROLLUP_BATCHES: Final = 2
+_PICKED_NAME: Final = f"file{FILE_NAME}"
+_PICKED_TEXT: Final = f"file{FILE_TEXT}"
 _HTML: Final = MediaType.HTML
 _READS: Final = needs(Permission.SYSTEM_READ, "everywhere")
 _COMPARES: Final = needs(Permission.SYSTEM_READ, "everywhere", records="nothing: a comparison")
@@ -225,9 +227,9 @@ async def given(request: Asked) -> tuple[str, str]:
     if request.content_type[0] != RequestEncodingType.MULTI_PART:
         # Other fields are cut: here what is cut would be another file, or none.
         form = await form_of(request, PRICE_FILE_BYTES_MAX + 1)
-        if picked_name := form.text(f"file{FILE_NAME}"):
+        if picked_name := form.text(_PICKED_NAME):
             # It waited for a proof, in fields whose line ends a browser writes its own way.
-            text = form.raw(f"file{FILE_TEXT}").replace("\r\n", "\n")
+            text = form.raw(_PICKED_TEXT).replace("\r\n", "\n")
             return picked_name[:NAME_CHARS_MAX], text
         return form.text("name")[:NAME_CHARS_MAX] or GIVEN, form.raw("text")
     fields = await request.form()
