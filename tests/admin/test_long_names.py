@@ -36,7 +36,8 @@ _UNREAD = """() => {
     if (at.right > innerWidth + 1 && !moves(each)) found.push(`beyond the edge: ${said}`);
     const is_told = each.closest('[title]') || each.closest('a, tr, summary')
       || each.querySelector('a');
-    if (is_over && style.textOverflow === 'ellipsis' && !is_told && each.tagName !== 'INPUT')
+    const is_field = ['INPUT', 'SELECT'].includes(each.tagName);
+    if (is_over && style.textOverflow === 'ellipsis' && !is_told && !is_field)
       found.push(`cut: ${said}`);
   }
   return [...new Set(found)].slice(0, 8);
