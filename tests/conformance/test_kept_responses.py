@@ -249,7 +249,7 @@ async def test_what_is_kept_is_encrypted_and_bound_to_its_place(
 
     assert any(made.id in row for row in rows)
     sealed = [cell for row in rows for cell in row if isinstance(cell, bytes)]
-    assert len(sealed) >= 2  # noqa: PLR2004 - the content and its wrapped key
+    assert len(sealed) >= 2
     assert b"peculiar" not in b"".join(sealed)
     assert "peculiar" not in str(rows)
 
