@@ -3,12 +3,14 @@
 import asyncio
 import gc
 import weakref
+from collections.abc import Callable
 from contextlib import nullcontext
 
 import msgspec
 import pytest
 from msgspec import Struct
 
+from gateway.answers.traits import AnswerTraits
 from gateway.audit.memory import MemoryAuditLog
 from gateway.caching.kept_streams import RepeatedStream
 from gateway.caching.response_cache import KeptReply
@@ -231,6 +233,97 @@ async def test_a_caller_who_is_slow_is_waited_for_between_pieces_that_go_straigh
     assert waits[0] == 3, "the third piece was enough for a while"
     (outcome,) = played.outcomes
     assert (outcome.status, outcome.cost_microusd) == ("ok", 350)
+
+
+class Seen:
+    """Stands where answers are rewritten: notes what it is shown, and changes nothing."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+
+    def events(self, events: list[StreamEvent]) -> list[StreamEvent]:
+        self.words += [delta.text for each in events for delta in each.deltas]
+        return events
+
+
+def _words(text: str) -> bytes:
+    return WORD.replace(b"one two three", text.encode())
+
+
+def _by_format(relay: Relay) -> Callable[[], str]:
+    said = relay._said = []
+    return lambda: "".join(said)
+
+
+def _by_channel(relay: Relay) -> Callable[[], str]:
+    relay._by_channel, relay._tally = True, Tally(10_000, by_channel=True)
+    return lambda: str(relay._tally.content, "utf-8")
+
+
+def _by_rewriting(relay: Relay) -> Callable[[], str]:
+    assert isinstance(relay._live, LiveStream)
+    seen = Seen()
+    relay._live._lift = seen
+    return lambda: "".join(seen.words)
+
+
+class Traits(AnswerTraits):
+    """Notes what it is shown."""
+
+    words: list[str] = msgspec.field(default_factory=list)
+
+    def see(self, events: list[StreamEvent]) -> None:
+        self.words += [delta.text for each in events for delta in each.deltas]
+
+
+def _by_trial(relay: Relay) -> Callable[[], str]:
+    traits = relay._traits = Traits()
+    return lambda: "".join(traits.words)
+
+
+@pytest.mark.parametrize("looked_at", [_by_format, _by_channel, _by_rewriting, _by_trial])
+async def test_words_that_somebody_looks_at_are_shown_to_them_on_the_straight_way_too(
+    looked_at: Callable[[Relay], Callable[[], str]],
+) -> None:
+    played = await scene(ROLE, *map(_words, ("one", " two", " three", " four")), USAGE, END)
+    words = looked_at(played.relay)
+
+    def push(data: bytes) -> bool:
+        played.written.append(data)
+        return False
+
+    assert await played.relay.run(played.write, lambda: push)
+    assert "one two three four" in words()
+
+
+async def test_words_that_nobody_looks_at_go_past_the_parser_and_are_kept() -> None:
+    pieces = [_words(text) for text in ("one", " two", " three", " four")]
+    played = await scene(ROLE, *pieces, END)
+    assert isinstance(played.relay._live, LiveStream)
+    parsed: list[bytes] = []
+    decoder = played.relay._live._decoder
+    feed = decoder.feed
+
+    class Watched:
+        plain_text, close = decoder.plain_text, decoder.close
+
+        def feed(self, data: bytes) -> list[StreamEvent]:
+            parsed.append(data)
+            return feed(data)
+
+    played.relay._live._decoder = Watched()
+
+    def push(data: bytes) -> bool:
+        played.written.append(data)
+        return False
+
+    assert await played.relay.run(played.write, lambda: push)
+    assert parsed == [ROLE, pieces[0], END]
+    assert b"".join(pieces) in played.text
+    assert b"".join(pieces) in played.relay._tally.content
+    (outcome,) = played.outcomes
+    assert outcome.usage is not None
+    assert outcome.usage.output_tokens == 4
 
 
 async def test_a_crash_on_the_straight_way_is_recorded_as_one() -> None:
