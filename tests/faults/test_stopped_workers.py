@@ -60,6 +60,7 @@ from gateway.providers.parcels import anthropic as anthropic_parcels
 from gateway.providers.parcels import openai as openai_parcels
 from gateway.providers.parcels import post as parcel_post
 from gateway.store.batching import parcels, parked_lines
+from gateway.store.evidence import sink
 from gateway.store.money import late_bookings
 parcel_journeys.SUBMIT_S = {submit_s!r}
 point, step, told, go = {point!r}, {step!r}, pathlib.Path({told!r}), pathlib.Path({go!r})
@@ -100,6 +101,14 @@ def failing(owner, name, error, is_before):
         return done if not is_before or failed else await call(*given, **named)
     setattr(owner, name, fails)
 
+def silencing(owner, name):
+    call = getattr(owner, name)
+    async def tells_later(self, batch, *given, **named):
+        while any(each.record.stage == "outcome" for each in batch) and not go.exists():
+            await asyncio.sleep(0.01)
+        return await call(self, batch, *given, **named)
+    setattr(owner, name, tells_later)
+
 def found(path):
     module, owner, name = path.split(":")
     return getattr(globals()[module], owner), name
@@ -108,6 +117,8 @@ stopping(*found(point))
 telling(*found(step))
 for each, error, is_before in {fails!r}:
     failing(*found(each), getattr(errors, error)("It is away."), is_before)
+if {is_silent!r}:
+    silencing(sink.DatabaseAuditSink, "store")
 """
 """A data plane that stops itself at a step, and tells when what it was about is over."""
 WITHIN = """
@@ -194,10 +205,13 @@ async def stopping(
     step: str,
     submit_s: float = 300.0,
     fails: Sequence[Fault] = (),
+    is_silent: bool = False,
 ) -> AsyncIterator[Stopped]:
+    """With `is_silent`, no outcome of its log reaches the database before it is woken."""
     go = told.with_name("go")
     what = {"point": point, "step": step, "told": str(told), "go": str(go)}
-    code = HASTY + STOPS.format(**what, submit_s=submit_s, fails=tuple(fails)) + MAIN
+    how = {"submit_s": submit_s, "fails": tuple(fails), "is_silent": is_silent}
+    code = HASTY + STOPS.format(**what, **how) + MAIN
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", code, "serve", "--config", str(config_file)),
         stderr=asyncio.subprocess.DEVNULL,
@@ -256,12 +270,13 @@ class World:
 
         It goes on before that where there is something to be waited for `early`; `late` wakes it
         in another way than by just doing so. The second is on a `machine` of its own, which shares
-        keys and the database, where that is named.
+        keys and the database, where that is named: what the first wrote is nowhere for it.
         """
         key = await issued(self.settings)
         await self.books.limit()
         told = self.folder / "told"
-        async with stopping(self.config_file, url, told, point, step, submit_s, fails) as first:
+        how = (submit_s, fails, machine is not None)
+        async with stopping(self.config_file, url, told, point, step, *how) as first:
             async with speaking(url, key) as client:
                 batch = await make(client, asking(count))
                 await first.until_stopped(WAKES if written_off else 0)
