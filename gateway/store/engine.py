@@ -21,6 +21,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 
 from gateway.errors import ConfigurationInvalid, NotReady, RequestInvalid
 from gateway.pacing.patience import may_wait
+from gateway.store import one_turn
 from gateway.store.speech import (
     DatabaseKind,
     Faults,
@@ -319,7 +320,7 @@ async def _open_sqlite(named_by: str, *where: Any, **options: Any) -> aiosqlite.
     The driver's thread tells the event loop of its end. A command that fails at once would have
     closed the loop by then, and the thread would say so on standard error, at length.
     """
-    made = aiosqlite.connect(*where, **options)
+    made = one_turn.connect(*where, **options)
     thread = made._thread  # noqa: SLF001 - SQLAlchemy takes it, too; nothing else can wait for it
     thread.daemon = True
     try:

@@ -1,0 +1,139 @@
+"""SQLite's driver with one turn of its thread for each statement.
+
+The driver runs SQLite in a thread of its own, and whatever is asked of it is a turn: the thread
+wakes, the interpreter changes hands, the event loop wakes again. SQLAlchemy asks four times for a
+statement (a cursor, the statement, its rows, the cursor's end), and once more to roll back what was
+committed.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final, Self
+
+import aiosqlite
+
+
+ROWS_AT_ONCE: Final = 256
+"""So many come with their statement; who wants more gets the rest in a second turn."""
+
+
+class OneTurnConnection(aiosqlite.Connection):
+    """As aiosqlite's; a rollback behind a commit asks nothing of SQLite."""
+
+    def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
+        super().__init__(connector, ROWS_AT_ONCE)
+        self._is_whole = False
+        """Whether a commit or a rollback was the last that was asked, and has come back."""
+
+    def cursor(self) -> Any:
+        return Statement(self)
+
+    async def commit(self) -> None:
+        await super().commit()
+        self._is_whole = True
+
+    async def rollback(self) -> None:
+        if not self._is_whole:
+            await super().rollback()
+            self._is_whole = True
+
+    async def turn(self, what: Callable[..., Any], *given: Any) -> Any:
+        """What `what` returns, or raises, in the driver's thread."""
+        return await self._execute(what, *given)
+
+    async def _execute(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._is_whole = False
+        return await super()._execute(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
+
+
+class Statement:
+    """What SQLAlchemy takes for a cursor of aiosqlite: one statement, and what it gives."""
+
+    __slots__ = (
+        *("_connection", "_cursor", "_is_away", "_rows"),
+        *("arraysize", "description", "lastrowid", "rowcount"),
+    )
+
+    def __init__(self, connection: OneTurnConnection) -> None:
+        self._connection = connection
+        self._cursor: sqlite3.Cursor | None = None
+        """Open while there may be rows that have not come."""
+        self._is_away = False
+        """Whether a turn was asked for that has not come back: its task may be cancelled."""
+        self._rows: list[Any] = []
+        self.arraysize = 1
+        self.description: Any = None
+        """The columns, as DB-API wants them; None where a statement has no rows."""
+        self.lastrowid: int | None = None
+        self.rowcount = -1
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def execute(self, operation: str, parameters: Iterable[Any] = ()) -> Self:
+        await self._turn(self._run, "execute", operation, parameters)
+        return self
+
+    async def executemany(self, operation: str, parameters: Iterable[Iterable[Any]]) -> Self:
+        await self._turn(self._run, "executemany", operation, parameters)
+        return self
+
+    async def fetchone(self) -> Any:
+        rows = await self.fetchmany(1)
+        return rows[0] if rows else None
+
+    async def fetchmany(self, size: int | None = None) -> Sequence[Any]:
+        count = size or self.arraysize
+        if self._cursor is not None and len(self._rows) < count:
+            await self._turn(self._fetch, max(count - len(self._rows), ROWS_AT_ONCE))
+        rows, self._rows = self._rows[:count], self._rows[count:]
+        return rows
+
+    async def fetchall(self) -> Sequence[Any]:
+        if self._cursor is not None:
+            await self._turn(self._fetch, None)
+        rows, self._rows = self._rows, []
+        return rows
+
+    async def close(self) -> None:
+        self._rows = []
+        if self._cursor is not None or self._is_away:
+            await self._turn(self._end)
+
+    async def _turn(self, what: Callable[..., None], *given: Any) -> None:
+        self._is_away = True
+        await self._connection.turn(what, *given)
+        self._is_away = False
+
+    # --- in the driver's thread -------------------------------------------------------------------
+
+    def _run(self, how: str, operation: str, parameters: Iterable[Any]) -> None:
+        self._end()
+        self._cursor = cursor = self._connection._conn.cursor()  # noqa: SLF001 - its own driver's
+        getattr(cursor, how)(operation, parameters)
+        self.description, self.lastrowid = cursor.description, cursor.lastrowid
+        self._rows = []
+        if self.description is None:
+            self._end()
+        else:
+            self._fetch(ROWS_AT_ONCE)
+
+    def _fetch(self, count: int | None) -> None:
+        if self._cursor is None:
+            return
+        rows = self._cursor.fetchall() if count is None else self._cursor.fetchmany(count)
+        self._rows += rows
+        if count is None or len(rows) < count:
+            self._end()
+
+    def _end(self) -> None:
+        if self._cursor is not None:
+            self.rowcount = self._cursor.rowcount
+            self._cursor.close()
+            self._cursor = None
+
+
+def connect(where: str, **options: Any) -> OneTurnConnection:
+    """A connection that opens when it is awaited; `options` are those of `sqlite3.connect`."""
+    return OneTurnConnection(partial(sqlite3.connect, where, **options))

@@ -1,0 +1,184 @@
+"""SQLite's driver, asked once for a statement: what SQLAlchemy and others get of it is the same."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+
+from gateway.store.engine import Database, open_database
+from gateway.store.one_turn import ROWS_AT_ONCE, OneTurnConnection, connect
+
+
+pytestmark = pytest.mark.anyio
+
+MORE = 2 * ROWS_AT_ONCE + 7
+NUMBERS = """
+    WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers)
+    SELECT n FROM numbers LIMIT :count
+"""
+
+
+@pytest.fixture
+async def database(sqlite_url: str) -> AsyncIterator[Database]:
+    database = open_database(sqlite_url, pool_size=1)
+    async with database.writing() as connection:
+        await connection.execute(text("CREATE TABLE pairs (a INTEGER PRIMARY KEY, b TEXT)"))
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of what was asked of the driver's thread."""
+    asked: list[str] = []
+    execute: Callable[..., Any] = OneTurnConnection._execute
+
+    async def noted(self: OneTurnConnection, what: Any, *given: Any, **named: Any) -> Any:
+        asked.append(what.__name__)
+        return await execute(self, what, *given, **named)
+
+    monkeypatch.setattr(OneTurnConnection, "_execute", noted)
+    return asked
+
+
+async def test_a_transaction_takes_a_turn_for_each_statement_and_two_of_its_own(
+    database: Database, turns: list[str]
+) -> None:
+    async with database.reading() as connection:
+        for count in (0, 1, ROWS_AT_ONCE - 1):
+            found = await connection.execute(text(NUMBERS), {"count": count})
+            assert found.scalars().all() == list(range(1, count + 1))
+
+    assert turns == ["_run"] * 4 + ["commit"]
+
+
+async def test_what_was_not_committed_is_rolled_back(database: Database, turns: list[str]) -> None:
+    async def fails() -> None:
+        async with database.writing() as connection:
+            await connection.execute(text("INSERT INTO pairs VALUES (1, 'x')"))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fails()
+
+    async with database.reading() as connection:
+        assert (await connection.execute(text("SELECT count(*) FROM pairs"))).scalar_one() == 0
+    assert turns.count("rollback") == 1
+
+
+@pytest.mark.parametrize("count", [ROWS_AT_ONCE, ROWS_AT_ONCE + 1, MORE])
+async def test_rows_beyond_the_first_ones_come_in_a_second_turn(
+    database: Database, turns: list[str], count: int
+) -> None:
+    async with database.reading() as connection:
+        turns.clear()
+        found = (await connection.execute(text(NUMBERS), {"count": count})).scalars().all()
+
+    assert found == list(range(1, count + 1))
+    assert turns == ["_run", "_fetch", "commit"]
+
+
+async def test_rows_that_are_asked_for_in_parts_are_not_read_ahead_of_all(
+    database: Database,
+) -> None:
+    some = []
+    async with database.reading() as connection:
+        found = await connection.stream(text(NUMBERS), {"count": 10**12})
+        async for row in found:
+            some.append(row.n)
+            if row.n == MORE:
+                break
+        await found.close()
+
+    assert some == list(range(1, MORE + 1))
+
+
+async def test_counts_and_rows_of_a_change_are_told(database: Database) -> None:
+    async with database.writing() as connection:
+        made = "INSERT INTO pairs (b) VALUES (:b) RETURNING a"
+        keys = [
+            (await connection.execute(text(made), {"b": b})).scalar_one() for b in ("x", "y", "z")
+        ]
+        changed = await connection.execute(text("UPDATE pairs SET b = 'w' WHERE a > 1"))
+        gone = await connection.execute(text("DELETE FROM pairs WHERE b = 'nobody'"))
+        many = [{"a": a, "b": "m"} for a in range(10, 13)]
+        added = await connection.execute(text("INSERT INTO pairs VALUES (:a, :b)"), many)
+
+    assert keys == [1, 2, 3]
+    assert (changed.rowcount, gone.rowcount, added.rowcount) == (2, 0, 3)
+
+
+async def test_a_refused_statement_is_said_and_the_next_one_works(database: Database) -> None:
+    async with database.writing() as connection:
+        await connection.execute(text("INSERT INTO pairs VALUES (1, 'x')"))
+        with pytest.raises(IntegrityError):
+            await connection.execute(text("INSERT INTO pairs VALUES (1, 'y')"))
+        found = await connection.execute(text("SELECT b FROM pairs"))
+        assert found.scalars().all() == ["x"]
+
+
+async def test_a_cancelled_statement_leaves_no_lock(database: Database, sqlite_url: str) -> None:
+    """Its rows are not all read when its task is gone, and the thread may not have begun."""
+
+    async def asks() -> None:
+        async with database.reading() as connection:
+            await connection.execute(text(NUMBERS), {"count": MORE})
+            await connection.execute(text("SELECT * FROM pairs, pairs AS others"))
+
+    path = Path(sqlite_url.partition("///")[2])
+    for steps in range(40):
+        task = asyncio.ensure_future(asks())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        with closing(sqlite3.connect(path, timeout=0.0, isolation_level=None)) as another:
+            another.execute("BEGIN EXCLUSIVE")
+            another.execute("INSERT INTO pairs VALUES (?, 'x')", (steps,))
+            another.execute("COMMIT")
+
+
+async def test_a_statement_that_was_not_awaited_to_its_end_is_ended_all_the_same(
+    tmp_path: Path,
+) -> None:
+    connection: Any = await connect(str(tmp_path / "plain.db"), isolation_level=None)
+    try:
+        await connection.execute("CREATE TABLE pairs (a INTEGER PRIMARY KEY)")
+        await connection.execute(f"INSERT INTO pairs {NUMBERS}", {"count": MORE})
+        statement = connection.cursor()
+        task = asyncio.ensure_future(statement.execute("SELECT a FROM pairs"))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await statement.close()
+        await connection.turn(int)  # Behind all that was asked of the thread before.
+        with closing(sqlite3.connect(tmp_path / "plain.db", timeout=0.0)) as another:
+            another.execute("BEGIN EXCLUSIVE")
+    finally:
+        await connection.close()
+
+
+@given(asked=st.lists(st.sampled_from([None, 1, 3, ROWS_AT_ONCE, 2 * ROWS_AT_ONCE]), max_size=8))
+async def test_parts_of_any_size_are_the_whole_in_order(asked: list[int | None]) -> None:
+    connection: Any = await connect(":memory:", isolation_level=None)
+    try:
+        statement = await connection.cursor().execute(NUMBERS, {"count": MORE})
+        found: list[int] = []
+        for size in asked:
+            part = await statement.fetchmany(size)
+            assert len(part) == min(size or 1, MORE - len(found))
+            found += [n for (n,) in part]
+        found += [n for (n,) in await statement.fetchall()]
+        await statement.close()
+        assert found == list(range(1, MORE + 1))
+        assert await statement.fetchone() is None
+    finally:
+        await connection.close()
