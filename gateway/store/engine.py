@@ -5,14 +5,12 @@ It knows what SQLite and PostgreSQL each need to keep their promises.
 
 import asyncio
 import os
-import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
-import aiosqlite
 from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError
@@ -21,7 +19,6 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 
 from gateway.errors import ConfigurationInvalid, NotReady, RequestInvalid
 from gateway.pacing.patience import may_wait
-from gateway.store import one_turn
 from gateway.store.speech import (
     DatabaseKind,
     Faults,
@@ -31,6 +28,7 @@ from gateway.store.speech import (
     naming_the_file,
     note_lost_connection,
 )
+from gateway.store.sqlite_driver import RolledBack, open_sqlite
 
 
 _DRIVERS = {
@@ -55,7 +53,7 @@ it. Less than a command may take, so that whoever waits for those locks gets the
 class Database:
     """One database; made by `open_database`, closed by its owner."""
 
-    __slots__ = ("_away", "_is_patient", "_turn", "engine", "kind", "url")
+    __slots__ = ("_away", "_is_patient", "_turn", "_waiting", "engine", "kind", "url")
 
     def __init__(self, url: URL, engine: AsyncEngine, *, is_patient: bool = False) -> None:
         """With `is_patient` nobody who writes here is refused for having waited."""
@@ -66,6 +64,9 @@ class Database:
         self._is_patient = is_patient
         # SQLite has one writer at a time and no queue: those who wait poll, and may starve.
         self._turn = asyncio.Lock()
+        self._waiting: dict[int, AsyncEngine] = {}
+        """The engine by how long its transactions wait to write: to make one costs as much as what
+        a short transaction does."""
 
     def __repr__(self) -> str:
         return f"Database({self.kind})"
@@ -99,11 +100,17 @@ class Database:
         waits_ms = await self._take_turn()
         try:
             with _Translated(self._away):
-                writing = self.engine.execution_options(**{_WAITS_MS: waits_ms})
-                async with writing.begin() as connection:
+                async with self._waiting_for(waits_ms).begin() as connection:
                     yield connection
         finally:
             self._turn.release()
+
+    def _waiting_for(self, waits_ms: int) -> AsyncEngine:
+        found = self._waiting.get(waits_ms)
+        if found is None:
+            found = self.engine.execution_options(**{_WAITS_MS: waits_ms})
+            self._waiting[waits_ms] = found  # At most one for each tenth of a second.
+        return found
 
     async def _take_turn(self) -> int:
         """Wait to be the one who writes; how long it may then wait for other processes, in ms.
@@ -219,20 +226,6 @@ class _Translated:
             raise NotReady("the database does not answer", retry_after_s=1.0) from error
 
 
-class _RolledBack(sqlite3.Connection):
-    """A connection that leaves no transaction behind, however it is closed.
-
-    SQLite keeps a closed connection, with its lock, for as long as one of its statements lives.
-    Those of a cancelled task live until the collector comes by: nobody could write meanwhile.
-    """
-
-    def close(self) -> None:
-        with suppress(sqlite3.Error):  # Closed before, as the driver may do twice.
-            if self.in_transaction:
-                self.rollback()
-        super().close()
-
-
 class _Pool(AsyncAdaptedQueuePool):
     """Connections, for which a caller waits as long as to write, and a duty beside requests longer.
 
@@ -298,8 +291,8 @@ def open_database(
             "command_timeout": _COMMAND_S if pooled else None,
         }
     else:
-        opening = partial(_open_sqlite, named_by)
-        options["connect_args"] = {"async_creator_fn": opening, "factory": _RolledBack}
+        opening = partial(open_sqlite, named_by)
+        options["connect_args"] = {"async_creator_fn": opening, "factory": RolledBack}
     engine = create_async_engine(parsed, **options)
     if not is_remote:
         prepare = _prepare_sqlite if foreign_keys else _prepare_sqlite_for_migration
@@ -312,26 +305,6 @@ def open_database(
         if pooled:
             event.listen(engine.sync_engine, "connect", _prepare_postgresql)
     return Database(parsed, engine, is_patient=not pooled)
-
-
-async def _open_sqlite(named_by: str, *where: Any, **options: Any) -> aiosqlite.Connection:
-    """As SQLAlchemy does it; what cannot be opened leaves no thread behind.
-
-    The driver's thread tells the event loop of its end. A command that fails at once would have
-    closed the loop by then, and the thread would say so on standard error, at length.
-    """
-    made = one_turn.connect(*where, **options)
-    thread = made._thread  # noqa: SLF001 - SQLAlchemy takes it, too; nothing else can wait for it
-    thread.daemon = True
-    try:
-        return await made
-    except sqlite3.OperationalError as error:
-        await asyncio.to_thread(thread.join)
-        # The driver says that it cannot, and not what; a command run in the wrong folder needs it.
-        raise sqlite3.OperationalError(f"{named_by}: {where[0]}: {error}") from error
-    except BaseException:
-        await asyncio.to_thread(thread.join)
-        raise
 
 
 def _make_private(_dialect: Any, _record: object, given: list[Any], _options: object) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from gateway.store.engine import Database, open_database
-from gateway.store.one_turn import ROWS_AT_ONCE, OneTurnConnection, connect
+from gateway.store.sqlite_driver import ROWS_AT_ONCE, OneTurnConnection, open_sqlite
 
 
 pytestmark = pytest.mark.anyio
@@ -149,7 +149,7 @@ async def test_a_cancelled_statement_leaves_no_lock(database: Database, sqlite_u
 async def test_a_statement_that_was_not_awaited_to_its_end_is_ended_all_the_same(
     tmp_path: Path,
 ) -> None:
-    connection: Any = await connect(str(tmp_path / "plain.db"), isolation_level=None)
+    connection: Any = await open_sqlite("a test", str(tmp_path / "plain.db"), isolation_level=None)
     try:
         await connection.execute("CREATE TABLE pairs (a INTEGER PRIMARY KEY)")
         await connection.execute(f"INSERT INTO pairs {NUMBERS}", {"count": MORE})
@@ -168,7 +168,7 @@ async def test_a_statement_that_was_not_awaited_to_its_end_is_ended_all_the_same
 
 @given(asked=st.lists(st.sampled_from([None, 1, 3, ROWS_AT_ONCE, 2 * ROWS_AT_ONCE]), max_size=8))
 async def test_parts_of_any_size_are_the_whole_in_order(asked: list[int | None]) -> None:
-    connection: Any = await connect(":memory:", isolation_level=None)
+    connection: Any = await open_sqlite("a test", ":memory:", isolation_level=None)
     try:
         statement = await connection.cursor().execute(NUMBERS, {"count": MORE})
         found: list[int] = []

@@ -1,4 +1,4 @@
-"""SQLite's driver with one turn of its thread for each statement.
+"""SQLite's driver: one turn of its thread for each statement, and nothing left behind at an end.
 
 The driver runs SQLite in a thread of its own, and whatever is asked of it is a turn: the thread
 wakes, the interpreter changes hands, the event loop wakes again. SQLAlchemy asks four times for a
@@ -6,10 +6,12 @@ statement (a cursor, the statement, its rows, the cursor's end), and once more t
 committed.
 """
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import aiosqlite
 
@@ -134,6 +136,35 @@ class Statement:
             self._cursor = None
 
 
-def connect(where: str, **options: Any) -> OneTurnConnection:
-    """A connection that opens when it is awaited; `options` are those of `sqlite3.connect`."""
-    return OneTurnConnection(partial(sqlite3.connect, where, **options))
+class RolledBack(sqlite3.Connection):
+    """A connection that leaves no transaction behind, however it is closed.
+
+    SQLite keeps a closed connection, with its lock, for as long as one of its statements lives.
+    Those of a cancelled task live until the collector comes by: nobody could write meanwhile.
+    """
+
+    def close(self) -> None:
+        with suppress(sqlite3.Error):  # Closed before, as the driver may do twice.
+            if self.in_transaction:
+                self.rollback()
+        super().close()
+
+
+async def open_sqlite(named_by: str, *where: Any, **options: Any) -> OneTurnConnection:
+    """As SQLAlchemy does it; what cannot be opened leaves no thread behind.
+
+    The driver's thread tells the event loop of its end. A command that fails at once would have
+    closed the loop by then, and the thread would say so on standard error, at length.
+    """
+    made = OneTurnConnection(partial(sqlite3.connect, *where, **options))
+    thread = made._thread  # noqa: SLF001 - SQLAlchemy takes it, too; nothing else can wait for it
+    thread.daemon = True
+    try:
+        return cast(OneTurnConnection, await made)
+    except sqlite3.OperationalError as error:
+        await asyncio.to_thread(thread.join)
+        # The driver says that it cannot, and not what; a command run in the wrong folder needs it.
+        raise sqlite3.OperationalError(f"{named_by}: {where[0]}: {error}") from error
+    except BaseException:
+        await asyncio.to_thread(thread.join)
+        raise
