@@ -1,6 +1,6 @@
 """How often a worker does each of its background duties, in seconds. Only numbers."""
 
-LOG_S = 0.1
+LOG_S = 0.25
 REVISIONS_S = 0.25
 """How often the counter of changes is looked at; on PostgreSQL a bell rings besides."""
 FOLLOW_RETRY_S = 0.5

@@ -13,6 +13,7 @@ from sqlalchemy import (
     LargeBinary,
     String,
     Table,
+    bindparam,
     delete,
     select,
     update,
@@ -38,6 +39,12 @@ workers = Table(
     Column("seen_us", BigInteger, nullable=False),
     Column("report", LargeBinary, nullable=False),
 )
+_RENEWED = (
+    update(workers)
+    .where(workers.c.worker == bindparam("name"))
+    .values({name: bindparam(f"new_{name}") for name in ("started_us", "seen_us", "report")})
+)
+_FORGOTTEN = delete(workers).where(workers.c.seen_us < bindparam("since_us"))
 
 
 def alive(connection: Connection, now_us: int) -> list[str]:
@@ -59,15 +66,14 @@ class WorkerTable:
         Raises:
             NotReady: the database does not answer.
         """
-        mine, seen_us = workers.c.worker == report.worker, report.seen_us
+        seen_us = report.seen_us
         values = {"started_us": report.started_us, "seen_us": seen_us, "report": encoded(report)}
-        forgotten = workers.c.seen_us < seen_us - round(FORGOTTEN_AFTER_S * 1_000_000)
+        renewed = {"name": report.worker} | {f"new_{name}": values[name] for name in values}
+        since_us = seen_us - round(FORGOTTEN_AFTER_S * 1_000_000)
         async with self._database.writing() as connection:
-            if not (
-                await connection.execute(update(workers).where(mine).values(**values))
-            ).rowcount:
+            if not (await connection.execute(_RENEWED, renewed)).rowcount:
                 await connection.execute(workers.insert(), {"worker": report.worker, **values})
-            await connection.execute(delete(workers).where(forgotten))
+            await connection.execute(_FORGOTTEN, {"since_us": since_us})
 
     async def leave(self, worker: str, started_us: int) -> None:
         """This worker stops in good order; a newer one of its name keeps its row.

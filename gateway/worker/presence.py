@@ -84,6 +84,9 @@ class Presence:
         self._applied: deque[Applied] = deque(maxlen=REVISIONS_KEPT)
         self._reports = 0
         self._sums: dict[str, float] = {}
+        self._priced: Mapping[str, Target] = {}
+        """Whose prices have the digest `_prices`; other targets or prices are another mapping."""
+        self._prices = prices_digest(self._priced)
         self.wake = asyncio.Event()
         """A change is in force here: whoever waits for it need not wait for the next report."""
         self._first = WorkerReport(
@@ -156,7 +159,7 @@ class Presence:
             revision=snapshots.revision,
             applied=tuple(self._applied),
             policies_digest=hashlib.sha256(digests).hexdigest()[:32],
-            prices_digest=prices_digest(board.targets),
+            prices_digest=self._prices_digest(board.targets),
             stale_s=max(snapshots.age_s(), 0.0),
             problems=problems,
             requests_in_flight=self._parts.metrics.requests_in_flight(),
@@ -165,6 +168,11 @@ class Presence:
             members=tuple(self._members(now_s)),
             metrics=self._sums,
         )
+
+    def _prices_digest(self, targets: Mapping[str, Target]) -> str:
+        if targets is not self._priced:
+            self._priced, self._prices = targets, prices_digest(targets)
+        return self._prices
 
     def _members(self, now_s: float) -> list[MemberReport]:
         found = [member for pool in self._parts.pools for member in pool.seen()]

@@ -21,6 +21,7 @@ from gateway.store.schema.audit import audit_records, audit_second_keys, audit_s
 
 
 _AT_ONCE = 500
+_ANY = select(audit_second_records.c.worker).limit(1)
 
 
 class SecondRecord(Struct, frozen=True):
@@ -64,7 +65,7 @@ async def taken(connection: AsyncConnection, batch: list[ProjectedRecord]) -> fr
     A disk that hung writes what it was given when it goes on, long after its caller went elsewhere.
     """
     columns = audit_second_records.c
-    if (await connection.execute(select(columns.worker).limit(1))).first() is None:
+    if (await connection.execute(_ANY)).first() is None:
         return frozenset()
     return await _known(connection, batch, select(columns.request_id, columns.stage))
 

@@ -8,7 +8,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Select, and_, func, insert, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    func,
+    insert,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.audit.projecting.projection import ProjectedRecord
@@ -28,6 +38,31 @@ from gateway.store.schema.audit import audit_checkpoints, audit_sequences, audit
 _T = TypeVar("_T")
 _NO_HASHES = [bytes(32)] * TILE_HASHES
 _KEYS_AT_ONCE = 200
+# Made once: what is asked for every few seconds, by a worker that does nothing else, takes longer
+# to be made than to be answered.
+_TREES = select(audit_sequences)
+_GROWN = (
+    update(audit_sequences)
+    .where(audit_sequences.c.organisation == bindparam("grown"))
+    .values(open_tiles=bindparam("tiles"))
+)
+
+
+def _newest_of_all() -> Select[Any]:
+    columns, other = audit_checkpoints.c, audit_checkpoints.alias()
+    # One look into the index for each log; a log that was ever signed has a sequence, or had.
+    last = (
+        select(func.max(other.c.signed_us))
+        .where(other.c.organisation == audit_sequences.c.organisation)
+        .scalar_subquery()
+    )
+    return select(audit_checkpoints).join(
+        audit_sequences,
+        and_(columns.organisation == audit_sequences.c.organisation, columns.signed_us == last),
+    )
+
+
+_NEWEST_OF_ALL = _newest_of_all()
 
 
 class Growth(Struct, frozen=True):
@@ -60,10 +95,8 @@ def grow(
 async def save(connection: AsyncConnection, growths: list[Growth]) -> None:
     """Store what grew, in the transaction that numbered it."""
     for growth in growths:
-        row = audit_sequences.c.organisation == growth.organisation
-        await connection.execute(
-            update(audit_sequences).where(row).values(open_tiles=growth.open_tiles)
-        )
+        row = {"grown": growth.organisation, "tiles": growth.open_tiles}
+        await connection.execute(_GROWN, row)
     tiles = [
         {
             "organisation": growth.organisation,
@@ -86,7 +119,7 @@ class DatabaseAuditTrees:
 
     async def trees(self) -> dict[str, OpenTree]:
         async with self._database.reading() as connection:
-            rows = (await connection.execute(select(audit_sequences))).all()
+            rows = (await connection.execute(_TREES)).all()
         return {name: _open_tree(following, tiles) for name, following, tiles in rows}
 
     async def ask(self, organisation: str, question: Question[_T]) -> _T:
@@ -147,7 +180,7 @@ class DatabaseAuditTrees:
 
     async def newest_of_all(self) -> dict[str, SignedCheckpoint]:
         async with self._database.reading() as connection:
-            rows = (await connection.execute(_newest_of_all())).all()
+            rows = (await connection.execute(_NEWEST_OF_ALL)).all()
         return {row.organisation: SignedCheckpoint(*row) for row in rows}
 
     async def between(
@@ -209,7 +242,7 @@ class DatabaseAuditTrees:
             .order_by(audit_sequences.c.organisation)
             .with_for_update()
         )
-        query = _newest_of_all().where(columns.organisation.in_(names))
+        query = _NEWEST_OF_ALL.where(columns.organisation.in_(names))
         async with self._database.writing() as connection:
             await connection.execute(held)
             found = (await connection.execute(query)).all()
@@ -219,20 +252,6 @@ class DatabaseAuditTrees:
             if rows:
                 await connection.execute(insert(audit_checkpoints), rows)
         return kept
-
-
-def _newest_of_all() -> Select[Any]:
-    columns, other = audit_checkpoints.c, audit_checkpoints.alias()
-    # One look into the index for each log; a log that was ever signed has a sequence, or had.
-    last = (
-        select(func.max(other.c.signed_us))
-        .where(other.c.organisation == audit_sequences.c.organisation)
-        .scalar_subquery()
-    )
-    return select(audit_checkpoints).join(
-        audit_sequences,
-        and_(columns.organisation == audit_sequences.c.organisation, columns.signed_us == last),
-    )
 
 
 def _goes_on(checkpoint: SignedCheckpoint, newest: tuple[int, int] | None) -> bool:

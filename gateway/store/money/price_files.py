@@ -28,6 +28,7 @@ CONFIGURED: Final = 0
 _F, _O = price_files.c, price_orders.c
 _LAST_GIVEN: Final = Order((_F.number,), frozenset({0}))
 _LAST_ORDERED: Final = Order((_O.place,), frozenset({0}))
+_LAST_ORDER: Final = select(price_orders).order_by(_O.place.desc()).limit(1)
 _SHOWN: Final = (_F.number, _F.name, _F.digest, _F.added_by, _F.added_us)
 
 
@@ -63,9 +64,8 @@ class PriceFiles:
 
     async def standing(self) -> PriceOrder:
         """The last order; NEVER before the first. Raises NotReady."""
-        query = select(price_orders).order_by(_O.place.desc()).limit(1)
         async with self._database.reading() as connection:
-            row = (await connection.execute(query)).mappings().one_or_none()
+            row = (await connection.execute(_LAST_ORDER)).mappings().one_or_none()
         return PriceOrder(**row) if row is not None else NEVER
 
     async def text(self, number: int) -> PriceText:
