@@ -19,10 +19,11 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.ports import UpstreamCall, unwatched
-from gateway.providers.egress.endpoint import Endpoint
+from gateway.providers.egress.endpoint import Endpoint, Place
 from gateway.providers.egress.pool import Pool
 from gateway.providers.egress.reply import EgressLimits, EgressReply
 from gateway.providers.egress.resolver import GuardedResolver
+from gateway.providers.egress.way_out import require_verifying
 
 
 USER_AGENT = "gatewright"
@@ -45,6 +46,8 @@ class Route(Struct, frozen=True):
     head: bytes
     """Request target and headers, from the space after the method to the last header."""
     connect_timeout_s: float
+    place: Place
+    """The endpoint's, by which its connections are kept."""
 
     def with_headers(self, headers: Mapping[str, str]) -> "Route":
         """The same way, with more headers; raises ValueError like `Egress.route`."""
@@ -66,8 +69,7 @@ class Egress:
         resolver: GuardedResolver | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        if tls is not None and (tls.verify_mode != ssl.CERT_REQUIRED or not tls.check_hostname):
-            raise ValueError("the egress must verify certificates and host names")
+        require_verifying(tls)
         self._tls = tls
         self.limits = limits or EgressLimits()
         self._resolver = resolver or GuardedResolver()
@@ -87,7 +89,7 @@ class Egress:
         url = endpoint.url(path)
         target = f" {url.raw_path_qs} HTTP/1.1\r\n".encode("ascii")
         head = target + _lines({"host": _host_header(endpoint), **_COMMON_HEADERS, **headers})
-        return Route(endpoint, url, head, connect_timeout_s)
+        return Route(endpoint, url, head, connect_timeout_s, endpoint.place)
 
     def open(
         self, route: Route, call: UpstreamCall, body: bytes | None = None
@@ -155,7 +157,7 @@ class Egress:
         limits = limits or self.limits
         headers_due = now_s + min(deadline_s, limits.first_byte_s)
         pool = self._started_pool()
-        origin = pool.origin(route.endpoint)
+        origin = pool.origin(route.endpoint, route.place)
         # Nothing here waits, so it needs no timeout, which would cost more than all the rest.
         connection = None if fresh else pool.take_kept(origin)
         if connection is None:
@@ -175,18 +177,19 @@ class Egress:
         return reply
 
     async def resolve(self, endpoint: Endpoint) -> tuple[str, ...]:
-        """The addresses that connections to this endpoint are made to; for tests of the way.
+        """The addresses that connections to this endpoint, or its proxy, are made to; for tests.
 
         Raises:
             OSError: it has none, or none that it may have.
         """
-        return await self._resolver.resolve(endpoint.host, endpoint.port)
+        return await self._resolver.resolve(*endpoint.first_hop)
 
     async def reach(self, endpoint: Endpoint, address: str) -> None:
         """A connection to one of those, closed again; nothing is sent on it.
 
         Raises:
-            OSError, ssl.CertificateError: as the transport has it.
+            OSError, ssl.CertificateError: as the transport has it; ProxyFault, which is an
+                OSError, where its proxy gave no tunnel.
         """
         await self._started_pool().reach(endpoint, address)
 

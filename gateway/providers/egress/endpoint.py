@@ -12,6 +12,8 @@ from msgspec import Struct
 from yarl import URL
 
 from gateway.errors import ConfigurationInvalid
+from gateway.providers.egress.way_out import Proxy, WayOut
+from gateway.secrets.secret import Secret
 
 
 Reach = Literal["loopback", "private", "anywhere"]
@@ -25,11 +27,15 @@ _BASE_URL = re.compile(
     r"(?P<path>(?:/[a-z0-9_~-][a-z0-9._~-]*)*)/?",
     re.ASCII | re.IGNORECASE,
 )
+_PROXY_URL = re.compile(
+    r"http://(?P<host>\[[0-9a-f:.]+\]|[a-z0-9.-]+):(?P<port>[0-9]{1,5})/?", re.ASCII | re.IGNORECASE
+)
 _PORT_MAX = 65535
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _SHARED = ipaddress.IPv4Network("100.64.0.0/10")
 _UNIQUE_LOCAL = ipaddress.IPv6Network("fc00::/7")
 
+Place = tuple[str, str, int, WayOut | None]
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _OF_CLOUDS: frozenset[Address] = frozenset(
     map(
@@ -51,6 +57,28 @@ class Endpoint(Struct, frozen=True):
     base_path: str
     """Empty, or starts with a slash and ends without one."""
     reach: Reach
+    way_out: WayOut | None = None
+    """How its connections leave, where that is not straight and under the system's authorities."""
+
+    @property
+    def proxy(self) -> Proxy | None:
+        """Who is connected to instead, and looks its name up."""
+        return None if self.way_out is None else self.way_out.proxy
+
+    @property
+    def first_hop(self) -> tuple[str, int]:
+        """Host and port that connections are made to: its proxy's, or its own."""
+        proxy = self.proxy
+        return (self.host, self.port) if proxy is None else (proxy.host, proxy.port)
+
+    @property
+    def place(self) -> Place:
+        """What connections to it are kept by.
+
+        Its way out is part of it: what was connected with other trust, another certificate or
+        through another proxy is another place.
+        """
+        return self.scheme, self.host, self.port, self.way_out
 
     @property
     def origin(self) -> str:
@@ -69,11 +97,13 @@ def parse_endpoint(
     *,
     allow_plain_http: bool = False,
     in_house: bool = False,
+    way_out: WayOut | None = None,
 ) -> Endpoint:
     """Check a configured base URL.
 
     Plain http is for loopback unless it is allowed by name; what is called in-house must have a
-    loopback or private address, because its jurisdiction label claims that data stays home.
+    loopback or private address, because its jurisdiction label claims that data stays home. Behind
+    a proxy that can be known of an address only: nobody here sees where a name leads there.
 
     Raises:
         ConfigurationInvalid: naming the provider, the key and the reason, never the URL.
@@ -92,9 +122,44 @@ def parse_endpoint(
                 raise ValueError("is plain http beyond loopback; see allow_plain_http")
         if address is not None and not may_reach(address, reach):
             raise ValueError(f"is an address out of bounds for an upstream that may be {reach}")
+        if way_out is not None and scheme == "http":
+            raise ValueError("is plain http: no proxy, ca_file or client_certificate is for that")
     except ValueError as error:
         raise ConfigurationInvalid(source, "base_url", str(error)) from None
-    return Endpoint(name, jurisdiction, scheme, host, port, base_path, reach)
+    endpoint = Endpoint(name, jurisdiction, scheme, host, port, base_path, reach, way_out)
+    _check_proxy(endpoint, source, is_name=address is None)
+    return endpoint
+
+
+def _check_proxy(endpoint: Endpoint, source: str, *, is_name: bool) -> None:
+    if endpoint.proxy is None:
+        return
+    if endpoint.reach == "private" and is_name:
+        reason = "is a name, which only the proxy looks up: what is in-house needs an address"
+        raise ConfigurationInvalid(source, "base_url", reason)
+    address = _parse_host(f"[{host}]" if ":" in (host := endpoint.proxy.host) else host)
+    if address is not None and not may_reach(address, endpoint.reach):
+        reason = f"is an address out of bounds for a proxy that may be {endpoint.reach}"
+        raise ConfigurationInvalid(source, "proxy", reason)
+
+
+def parse_proxy(name: str, url: str, authorization: Secret[str] | None) -> Proxy:
+    """Check a provider's configured proxy; its address is checked with the provider's own.
+
+    Raises:
+        ConfigurationInvalid: naming the provider, the key and the reason, never the URL.
+    """
+    try:
+        found = _PROXY_URL.fullmatch(url)
+        if found is None:
+            raise ValueError("must be http://host:port; credentials go into proxy_credential")
+        host = found["host"].lower().removesuffix(".")
+        port = int(found["port"])
+        if not 0 < port <= _PORT_MAX:
+            raise ValueError("has no usable port")
+        return Proxy(str(_parse_host(host) or host), port, authorization)
+    except ValueError as error:
+        raise ConfigurationInvalid(f"providers.{name}", "proxy", str(error)) from None
 
 
 def may_reach(address: Address, reach: Reach) -> bool:

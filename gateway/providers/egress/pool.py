@@ -8,13 +8,15 @@ import ipaddress
 import ssl
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 
 from gateway.errors import UpstreamTimeout, UpstreamUnreachable
 from gateway.providers.egress.connection import Connection
-from gateway.providers.egress.endpoint import Endpoint
+from gateway.providers.egress.endpoint import Endpoint, Place
 from gateway.providers.egress.pace import Pace
 from gateway.providers.egress.resolver import GuardedResolver
 from gateway.providers.egress.transport_faults import unmade
+from gateway.providers.egress.tunnel import ProxyFault, open_tunnel
 
 
 NO_ANSWER = "the upstream did not answer in time"
@@ -96,16 +98,29 @@ class Pool:
         self._tls = tls
         self._per_host_max = per_host_max
         self._keep_alive_s = keep_alive_s
-        self._origins: dict[tuple[str, str, int], Origin] = {}
+        self._origins: dict[Place, Origin] = {}
         self._in_use: set[Connection] = set()
 
-    def origin(self, endpoint: Endpoint) -> Origin:
-        """The part of the pool for an endpoint; endpoints at one address share it."""
-        key = (endpoint.scheme, endpoint.host, endpoint.port)
-        known = self._origins.get(key)
+    def origin(self, endpoint: Endpoint, place: Place) -> Origin:
+        """The part of the pool for an endpoint; endpoints at one place share it.
+
+        `place` is the endpoint's own: asked for once, and not for each request.
+        """
+        known = self._origins.get(place)
         if known is None:
-            known = self._origins[key] = Origin(endpoint, self._per_host_max)
+            self._forget_unused()
+            known = self._origins[place] = Origin(endpoint, self._per_host_max)
         return known
+
+    def _forget_unused(self) -> None:
+        """Each renewed certificate makes an origin; the former, once empty, are not kept."""
+        unused = [
+            place
+            for place, origin in self._origins.items()
+            if origin.free == self._per_host_max and not (origin.idle or origin.waiting)
+        ]
+        for place in unused:
+            del self._origins[place]
 
     def take_kept(self, origin: Origin) -> Connection | None:
         """A kept connection, if there are one and a turn: the way of nearly every request."""
@@ -188,38 +203,59 @@ class Pool:
         except TimeoutError:
             raise _unconnected("the upstream's name could not be looked up in time") from None
         failure: UpstreamUnreachable | UpstreamTimeout = unmade(fault)
+        whose, port = "proxy " if endpoint.proxy else "", endpoint.first_hop[1]
         for address in addresses:
             try:
                 async with asyncio.timeout(timeout_s / len(addresses)):
                     return await self._connect_to(endpoint, address)
             except TimeoutError:
                 failure = _unconnected()
+            except ProxyFault as error:
+                failure = unmade(f"{whose}{address}:{port}: {error}", str(error))
             except (OSError, ssl.CertificateError) as error:
-                failure = unmade(f"{address}:{endpoint.port}: {error}")
+                failure = unmade(f"{whose}{address}:{port}: {error}")
         raise failure
 
     async def _connect_to(self, endpoint: Endpoint, address: str) -> Connection:
-        is_encrypted = endpoint.scheme == "https"
-        if is_encrypted and self._tls is None:
-            # Loading the system's trust store takes milliseconds: once, and off the loop.
-            self._tls = await asyncio.to_thread(ssl.create_default_context)
-        _, connection = await self._loop.create_connection(
-            lambda: Connection(self._loop, self._forget, self._pace),
-            address,
-            endpoint.port,
-            ssl=self._tls if is_encrypted else None,
-            server_hostname=endpoint.host if is_encrypted else None,
-        )
+        make = partial(Connection, self._loop, self._forget, self._pace)
+        tls = await self._trust(endpoint)
+        name = None if tls is None else endpoint.host
+        proxy = endpoint.proxy
+        if proxy is None:
+            _, connection = await self._loop.create_connection(
+                make, address, endpoint.port, ssl=tls, server_hostname=name
+            )
+            return connection
+        tunnel = await open_tunnel(address, proxy, endpoint)
+        try:
+            _, connection = await self._loop.create_connection(
+                make, sock=tunnel, ssl=tls, server_hostname=name
+            )
+        except BaseException:
+            tunnel.close()
+            raise
         return connection
 
+    async def _trust(self, endpoint: Endpoint) -> ssl.SSLContext | None:
+        """Whom a connection believes, and what it shows of us; None for plain http."""
+        if endpoint.scheme == "http":
+            return None
+        if endpoint.way_out is not None and endpoint.way_out.tls is not None:
+            return endpoint.way_out.tls
+        if self._tls is None:
+            # Loading the system's trust store takes milliseconds: once, and off the loop.
+            self._tls = await asyncio.to_thread(ssl.create_default_context)
+        return self._tls
+
     async def _addresses(self, endpoint: Endpoint) -> tuple[Sequence[str], str]:
-        """Addresses of the endpoint's host, or none and the reason; a literal needs no resolver."""
+        """Addresses of the first hop's host, or none and the reason; a literal is its own."""
+        host, port = endpoint.first_hop
         try:
-            return (str(ipaddress.ip_address(endpoint.host)),), ""
+            return (str(ipaddress.ip_address(host)),), ""
         except ValueError:
             pass
         try:
-            return await self._resolver.resolve(endpoint.host, endpoint.port), ""
+            return await self._resolver.resolve(host, port), ""
         except OSError as error:
             return (), str(error)
 

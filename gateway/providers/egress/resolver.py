@@ -54,9 +54,13 @@ class GuardedResolver:
         self._reach: dict[str, Reach] = {}
 
     def admit(self, endpoint: Endpoint) -> None:
-        """Let this endpoint's host be resolved; of two rules for one host the stricter holds."""
-        known = self._reach.get(endpoint.host, "anywhere")
-        self._reach[endpoint.host] = max(known, endpoint.reach, key=_STRICTNESS.index)
+        """Let its host, or that of its proxy, be resolved.
+
+        Of two rules for one host the stricter holds.
+        """
+        host, _ = endpoint.first_hop
+        known = self._reach.get(host, "anywhere")
+        self._reach[host] = max(known, endpoint.reach, key=_STRICTNESS.index)
 
     async def resolve(self, host: str, port: int) -> tuple[str, ...]:
         """The addresses of a host that a connection may be made to; never none.

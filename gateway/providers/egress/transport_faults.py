@@ -16,8 +16,10 @@ def broken(
     return failure
 
 
-def unmade(fault: object) -> UpstreamUnreachable:
+def unmade(
+    fault: object, message: str = "the upstream could not be connected to"
+) -> UpstreamUnreachable:
     """The same for a connection that never came to be: nothing can have been sent on it."""
-    failure = broken(fault, "the upstream could not be connected to")
+    failure = broken(fault, message)
     failure.has_left = False
     return failure

@@ -1,0 +1,48 @@
+"""By which way out the connections of one provider leave: through which proxy, with whose trust.
+
+A provider without any of this has no way out of its own: it is connected to straight, under the
+system's authorities.
+"""
+
+import ssl
+
+from msgspec import Struct
+
+from gateway.secrets.secret import Secret
+
+
+FileState = tuple[str, int, int, int]
+"""A file's path, time of change in nanoseconds, size in bytes and inode; zeros for none."""
+
+
+class Proxy(Struct, frozen=True):
+    """An HTTP forward proxy, which is asked for tunnels and for nothing else."""
+
+    host: str
+    port: int
+    authorization: Secret[str] | None = None
+    """The value of `Proxy-Authorization`; it goes to the proxy, and never through the tunnel."""
+
+
+class WayOut(Struct, frozen=True, eq=False):
+    """One provider's own way out, at one moment; when its files change it gets another.
+
+    It equals itself alone, and connections are kept by it: none that was made with other trust,
+    another certificate or another proxy is ever given out, not even where the settings are alike.
+    """
+
+    proxy: Proxy | None = None
+    tls: ssl.SSLContext | None = None
+    """None for the system's authorities and no certificate of ours."""
+    files: tuple[FileState, ...] = ()
+    """What it was made of, as that was just before it was read."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError unless certificates and names are verified."""
+        require_verifying(self.tls)
+
+
+def require_verifying(tls: ssl.SSLContext | None) -> None:
+    """Raises ValueError where a context would believe anybody."""
+    if tls is not None and (tls.verify_mode != ssl.CERT_REQUIRED or not tls.check_hostname):
+        raise ValueError("the egress must verify certificates and host names")
