@@ -52,6 +52,8 @@ class Event(StrEnum):
     SNAPSHOT_DATABASE_OLDER = "snapshot:database_older"
     CREDENTIAL_ROTATED = "credential:rotated"
     CREDENTIAL_UNAVAILABLE = "credential:unavailable"
+    CERTIFICATES_RENEWED = "certificates:renewed"
+    CERTIFICATES_REFUSED = "certificates:refused"
     PRICES_CHANGED = "prices:changed"
     PRICES_REFUSED = "prices:refused"
     ALERT_SENT = "alert:sent"

@@ -95,6 +95,7 @@ BRISK = {
     "BATCHES_S": 0.1,
     "PARCELS_S": 0.2,
     "CHECKUPS_S": 0.1,
+    "CERTIFICATES_S": 0.1,
 }
 """Rounds that tests wait for, sooner than in `pacing.rhythm`; each does what it always does."""
 

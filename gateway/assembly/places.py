@@ -18,8 +18,10 @@ from gateway.errors import ConfigurationInvalid
 from gateway.money.alerting import Alerting
 from gateway.money.rates import LocalRates, Rates
 from gateway.ports import ModelHost, Provider
+from gateway.providers.config import ProviderConfig
 from gateway.providers.egress.client import Egress
 from gateway.providers.engine import EngineProvider
+from gateway.providers.http_provider import HttpProvider
 from gateway.providers.outlets.signing import Signer
 from gateway.providers.outlets.webhook import WebHook
 from gateway.providers.registry import build_provider, model_hosts, pools_among
@@ -165,7 +167,7 @@ class Rotation:
         if settings.credential is None or not settings.credential.db:
             raise SecretUnavailableError("the database keeps no credential of this provider")
         credential = await self._spares.open_next(settings.credential.db)
-        return build_provider(provider_config(provider, settings, credential), self._egress)
+        return build_provider(self._config(provider, credential), self._egress)
 
     def _rotate(self, provider: str, credential: Secret[str] | None) -> None:
         """Call a provider with another credential from now on.
@@ -175,18 +177,27 @@ class Rotation:
         Raises:
             SecretUnavailableError: this is none that a provider can be called with.
         """
-        config = provider_config(provider, self._settings.providers[provider], credential)
         try:
-            built = build_provider(config, self._egress)
+            built = build_provider(self._config(provider, credential), self._egress)
         except ConfigurationInvalid as error:
             raise SecretUnavailableError(error.reason) from None
+        self.swap(provider, built)
+        self._log.info(Event.CREDENTIAL_ROTATED, provider=provider)
+
+    def _config(self, provider: str, credential: Secret[str] | None) -> ProviderConfig:
+        """With another credential, and by the way out that the adapter of this moment has."""
+        current = self._providers.get(provider)
+        way_out = current.config.way_out if isinstance(current, HttpProvider) else None
+        return provider_config(provider, self._settings.providers[provider], credential, way_out)
+
+    def swap(self, provider: str, built: Provider) -> None:
+        """Call a provider by another adapter from now on."""
         self._providers[provider] = built
         if isinstance(built, EngineProvider):
             for pool in pools_among(self._providers):
                 pool.renewed(provider, built)
         self._hosts.update(model_hosts(self._providers))
         self._publish()
-        self._log.info(Event.CREDENTIAL_ROTATED, provider=provider)
 
     def _note_failure(self, provider: str, reason: str) -> None:
         self._log.warning(Event.CREDENTIAL_UNAVAILABLE, provider=provider, reason=reason)
@@ -244,6 +255,23 @@ def make_shipping(
     # Whoever has no sink does not wait for its parts at the start.
     make = import_module("gateway.assembly.outlets").make_shipper
     perform: Callable[[], Awaitable[object]] = make(settings, egress, database, clock).perform
+    return perform
+
+
+def make_renewal(
+    settings: Settings,
+    egress: Egress,
+    providers: Mapping[str, Provider],
+    swap: Callable[[str, Provider], None],
+) -> Callable[[], Awaitable[object]] | None:
+    """Takes over renewed certificates of providers; None where none has files of its own."""
+    ways_out = [
+        each.config.way_out for each in providers.values() if isinstance(each, HttpProvider)
+    ]
+    if not any(each is not None and each.files for each in ways_out):
+        return None
+    made = import_module("gateway.assembly.ways_out").Renewal(settings, egress, providers, swap)
+    perform: Callable[[], Awaitable[object]] = made.perform
     return perform
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 
 from gateway.audit.device import AuditLimits
 from gateway.audit.second import TwoDeviceLog
@@ -14,6 +15,7 @@ from gateway.ports import Provider
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress.client import Egress
 from gateway.providers.egress.reply import EgressLimits
+from gateway.providers.egress.way_out import WayOut
 from gateway.providers.registry import build_pool, build_provider, is_pool, parcel_service
 from gateway.secrets.credentials import master_key, provider_credential
 from gateway.secrets.secret import Secret
@@ -30,9 +32,13 @@ ALONE_FLUSH_S = 1.0
 SHARED_FLUSH_S = 0.2
 _OF_ENGINES = ("engine", "priorities", "events", "events_replay")
 _OF_POOLS = ("members",)
+_OF_WAYS_OUT = ("ca_file", "client_certificate", "client_key", "proxy", "proxy_credential")
+_OF_NO_NETWORK = (*_OF_ENGINES, *_OF_POOLS, *_OF_WAYS_OUT)
 _FOREIGN = {
     "engine": _OF_POOLS,
-    "pool": (*_OF_ENGINES, "base_url", "credential", "native_batches"),
+    "pool": (*_OF_ENGINES, *_OF_WAYS_OUT, "base_url", "credential", "native_batches"),
+    "scripted": _OF_NO_NETWORK,
+    "scripted_anthropic": _OF_NO_NETWORK,
 }
 """By kind, settings of providers that mean nothing there; to all others neither of both does."""
 
@@ -80,7 +86,9 @@ def _providers(
     settings: Settings, egress: Egress, monotonic_s: Callable[[], float]
 ) -> dict[str, Provider]:
     configs = {
-        name: provider_config(name, provider, provider_credential(settings, name))
+        name: provider_config(
+            name, provider, provider_credential(settings, name), way_out_of(settings, name)
+        )
         for name, provider in settings.providers.items()
     }
     pools = {name: config for name, config in configs.items() if is_pool(config.kind)}
@@ -167,10 +175,27 @@ def _audit_limits(settings: Settings) -> AuditLimits:
     )
 
 
+def way_out_of(settings: Settings, name: str) -> WayOut | None:
+    """A provider's own way out, of files as they are now; None for those that have none.
+
+    Raises:
+        ConfigurationInvalid: a file cannot be used, or a setting means nothing without another.
+    """
+    provider = settings.providers[name]
+    if not any(getattr(provider, key) for key in _OF_WAYS_OUT):
+        return None
+    # Who has none does not wait for the parts that read certificates.
+    made: WayOut = import_module("gateway.assembly.ways_out").make_way_out(settings, name)
+    return made
+
+
 def provider_config(
-    name: str, provider: ProviderSettings, credential: Secret[str] | None
+    name: str,
+    provider: ProviderSettings,
+    credential: Secret[str] | None,
+    way_out: WayOut | None,
 ) -> ProviderConfig:
-    """What an upstream's adapter is built from, with the credential of this moment."""
+    """What an upstream's adapter is built from, with credential and way out of this moment."""
     return ProviderConfig(
         name=name,
         kind=provider.kind,
@@ -181,6 +206,7 @@ def provider_config(
         credential_may_come=provider.credential is not None and not provider.credential.env,
         allow_plain_http=provider.allow_plain_http,
         connect_timeout_s=provider.connect_timeout_s,
+        way_out=way_out,
         engine=provider.engine,
         priorities=provider.priorities,
         events=provider.events,

@@ -203,6 +203,12 @@ def _check_references(settings: Settings) -> None:
         for name, provider in settings.providers.items()
         if provider.credential
     }
+    may_be_anywhere = {key for key in references if key.startswith("providers.")}
+    references |= {
+        f"providers.{name}.proxy_credential": provider.proxy_credential
+        for name, provider in settings.providers.items()
+        if provider.proxy_credential
+    }
     references |= _other_keys(settings)
     _check_server(settings, "rates", settings.rates.url)
     _check_server(settings, "response_cache", settings.response_cache.url)
@@ -223,7 +229,7 @@ def _check_references(settings: Settings) -> None:
     _check_stores(settings)
     references["vault.credential"] = settings.vault.credential
     for key, reference in references.items():
-        may_move = key.startswith("providers.")
+        may_move = key in may_be_anywhere
         if may_move and reference.places != 1:
             reason = "needs exactly one of `env`, `file`, `db`, `vault` and `aws_sm`"
             raise ConfigurationInvalid(settings.source, key, reason)

@@ -124,6 +124,16 @@ class ProviderSettings(Struct, frozen=True, forbid_unknown_fields=True):
     credential: SecretReference | None = None
     allow_plain_http: bool = False
     connect_timeout_s: float = 5.0
+    ca_file: str = ""
+    """PEM file of the authorities to trust for it, instead of the system's."""
+    client_certificate: str = ""
+    """PEM file of our certificate there, and its chain."""
+    client_key: str = ""
+    """PEM file of that certificate's key, which only its owner can read."""
+    proxy: str = ""
+    """`http://host:port` of a forward proxy that tunnels to it (CONNECT)."""
+    proxy_credential: SecretReference | None = None
+    """`user:password` for that proxy."""
     assurances: tuple[str, ...] = ()
     """What its contract promises: `no_training`, `no_retention`."""
     native_batches: bool = False

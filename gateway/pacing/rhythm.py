@@ -16,6 +16,8 @@ PARITY_S = 1.0
 CHECKPOINTS_S = 5.0
 """How often it is asked whether a checkpoint is due; when, `audit.checkpoint_period_s` says."""
 PRICES_S = 5.0
+CERTIFICATES_S = 10.0
+"""How soon a renewed certificate of a provider is noticed, or its proxy's credential."""
 ANSWERS_S = 600.0
 FLOODS_S = 10.0
 """How often it is asked whether refusals are left out of which a record may be written."""

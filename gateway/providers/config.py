@@ -4,6 +4,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from gateway.providers.egress.way_out import WayOut
+
 
 class Revealable(Protocol):
     """A secret that has to be asked for by name, like `gateway.secrets.secret.Secret[str]`."""
@@ -27,6 +29,8 @@ class ProviderConfig(Struct, frozen=True):
     allow_plain_http: bool = False
     connect_timeout_s: float = 5.0
     probe_timeout_s: float = 5.0
+    way_out: WayOut | None = None
+    """Its own proxy, trust and certificate; None where it is connected to as everybody is."""
     engine: str = "gatewright"
     priorities: bool = False
     events: str = ""

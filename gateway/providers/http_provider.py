@@ -80,6 +80,11 @@ class HttpProvider:
         return NO_CREDENTIAL_NOW if self._config.credential_may_come else NO_CREDENTIAL
 
     @property
+    def config(self) -> ProviderConfig:
+        """What it was built from."""
+        return self._config
+
+    @property
     def endpoint(self) -> Endpoint:
         """Where it is."""
         return self._endpoint
@@ -90,7 +95,7 @@ class HttpProvider:
         return self._credential if self._has_credential else None
 
     async def resolve(self) -> tuple[str, ...]:
-        """Addresses of the upstream; raises OSError."""
+        """Addresses of the upstream, or of its proxy; raises OSError."""
         return await self._egress.resolve(self._endpoint)
 
     async def reach(self, address: str) -> None:
@@ -154,6 +159,7 @@ class HttpProvider:
             config.jurisdiction,
             allow_plain_http=config.allow_plain_http,
             in_house=self.in_house,
+            way_out=config.way_out,
         )
 
     def way(self, path: str, more: Mapping[str, str]) -> Route:

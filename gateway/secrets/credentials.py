@@ -45,6 +45,16 @@ def provider_credential(settings: Settings, provider: str) -> Secret[str] | None
     return source_of(settings, reference, f"providers.{provider}.credential").load()
 
 
+def proxy_credential(settings: Settings, provider: str) -> Secret[str] | None:
+    """What a provider's proxy knows us by, as `user:password`; None when it wants nothing.
+
+    Raises:
+        ConfigurationInvalid: it cannot be read.
+    """
+    reference, key = settings.providers[provider].proxy_credential, f"providers.{provider}"
+    return source_of(settings, reference, f"{key}.proxy_credential").load() if reference else None
+
+
 def credential_problem(settings: Settings, provider: str) -> str:
     """Why a provider's credential cannot be used, as this process sees it; empty where it can.
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from gateway.assembly.places import Rotation, make_hook, make_shipping
+from gateway.assembly.places import Rotation, make_hook, make_renewal, make_shipping
 from gateway.caching.response_cache import ResponseCache
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
@@ -90,6 +90,7 @@ def _following(parts: Tended) -> tuple[Duty, ...]:
             Event.CREDENTIAL_UNAVAILABLE,
             wake=rotation.wake,
         ),
+        *_renewing(parts),
         Duty("keys", rhythm.FOLLOW_RETRY_S, parts.following.follow, Event.SNAPSHOT_FAILED),
         Duty("probe", rhythm.PROBE_S, parts.board.probe, Event.PROBE_FAILED),
         Duty("parity", rhythm.PARITY_S, parts.parity.tend, Event.UPKEEP_FAILED),
@@ -103,6 +104,13 @@ def _following(parts: Tended) -> tuple[Duty, ...]:
             due=parts.watcher.waiting.schedules,
         ),
     )
+
+
+def _renewing(parts: Tended) -> tuple[Duty, ...]:
+    renew = make_renewal(parts.settings, parts.egress, parts.providers, parts.rotation.swap)
+    if renew is None:
+        return ()
+    return (Duty("certificates", rhythm.CERTIFICATES_S, renew, Event.UPKEEP_FAILED),)
 
 
 def _keeping(parts: Tended) -> tuple[Duty, ...]:

@@ -124,6 +124,7 @@ async def test_a_caller_who_leaves_cuts_the_tunnel_to_the_upstream(scene: Scene)
 
 
 async def test_an_address_is_asked_for_as_one(scene: Scene) -> None:
+    scene.proxy.fault = "forbidden"
     with pytest.raises(UpstreamUnreachable):
         await scene.call(scene.route("https://[2001:db8::7]:8443"))
 
