@@ -33,9 +33,12 @@ _ANY: Final[Mapping[Code, Advice]] = {
 _NAME: Final[Mapping[Code, Advice]] = {
     "ok": Advice("The name has an address that may be called."),
     "address": Advice("An address: there is no name to look up."),
+    "by_proxy": Advice(
+        "The proxy has an address that may be called; it looks up the provider's name itself."
+    ),
     "not_found": Advice(
         "There is no such name.",
-        "Look at base_url for a typing error, and whether the workers' DNS knows this name.",
+        "Look at base_url (or proxy) for a typing error, and whether the workers' DNS knows it.",
     ),
     "resolver_failed": Advice(
         "The resolver gave no answer.", "Look at the DNS servers of the machine that runs workers."
@@ -53,9 +56,24 @@ _NAME: Final[Mapping[Code, Advice]] = {
 _CONNECTION: Final[Mapping[Code, Advice]] = {
     "ok": Advice("Connected, and the certificate is good for the name."),
     "plain": Advice("Connected, without TLS: its address says http."),
+    "tunnelled": Advice(
+        "The proxy let us through, and the provider's certificate behind it is good for the name."
+    ),
+    "proxy_denied": Advice(
+        "The proxy wants to know who asks, and does not take what we said.",
+        "Set proxy_credential to what the proxy knows us by, as user:password.",
+    ),
+    "proxy_refused": Advice(
+        "The proxy gave no tunnel to this provider.",
+        "Have the host and port of base_url allowed there for CONNECT.",
+    ),
+    "proxy_broken": Advice(
+        "What answers as the proxy gave no answer to a CONNECT.",
+        "Look at the port in proxy: it has to be an HTTP forward proxy, without TLS.",
+    ),
     "refused": Advice(
         "The connection was refused: nothing listens there.",
-        "Look whether the server runs, and at the port in base_url.",
+        "Look whether the server runs, and at the port in base_url, or in proxy.",
     ),
     "timeout": Advice(
         "Nothing answered in time.",
@@ -66,12 +84,12 @@ _CONNECTION: Final[Mapping[Code, Advice]] = {
     ),
     "broken": Advice(
         "The other side broke off while connecting.",
-        "Something between may cut TLS; look at its log.",
+        "Something between may cut TLS, or it wants a client_certificate; look at its log.",
     ),
     "certificate": Advice(
         "The certificate is not accepted.",
-        "It must be valid today, of this name, and of an authority that the machine trusts; a "
-        "company's own is added to the machine's trust store.",
+        "It must be valid today, of this name, and of an authority that is trusted: the machine's, "
+        "or those of ca_file, where a company's own belongs.",
     ),
     "not_tls": Advice(
         "What answers there does not speak TLS.",

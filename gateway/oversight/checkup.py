@@ -25,12 +25,17 @@ Code = Literal[
     "not_found",
     "resolver_failed",
     "out_of_reach",
+    "by_proxy",
     # A connection's.
     "plain",
     "refused",
     "unreachable",
     "certificate",
     "not_tls",
+    "tunnelled",
+    "proxy_denied",
+    "proxy_refused",
+    "proxy_broken",
     # A credential's, and a call's.
     "none_needed",
     "missing",

@@ -2,6 +2,8 @@
 
 It uses the adapter, the resolver, the trust store and the credential that requests go out with, and
 the egress compares jurisdictions as ever. What it sends is ours: nobody's prompt, one token back.
+Behind a proxy the name is the proxy's, which looks up the upstream's by itself, and the connection
+is a tunnel with the upstream's TLS in it.
 """
 
 import asyncio
@@ -25,6 +27,7 @@ from gateway.errors import (
 from gateway.money.catalogue import cost
 from gateway.oversight.checkup import Checkup, Code, Step, StepName, Verdict, skipped
 from gateway.ports import Dialect, Provider, UpstreamCall
+from gateway.providers.egress.tunnel import PROXY_DENIED, ProxyFault
 from gateway.providers.http_provider import HTTP_OK, HttpProvider
 from gateway.types import Completion, DialectName, Target
 
@@ -95,13 +98,14 @@ class Checker:
         )
 
     async def _name(self, provider: HttpProvider) -> Ending:
-        host = provider.endpoint.host
+        host, _ = provider.endpoint.first_hop
+        is_proxy = provider.endpoint.proxy is not None
         try:
             self._addresses = (str(ipaddress.ip_address(host)),)
         except ValueError:
             pass
         else:
-            return "good", "address", host
+            return "good", "by_proxy" if is_proxy else "address", host
         try:
             async with asyncio.timeout(provider.connect_timeout_s):
                 self._addresses = await provider.resolve()
@@ -112,20 +116,25 @@ class Checker:
             return "bad", "not_found" if is_unknown else "resolver_failed", host
         except OSError:
             return "bad", "out_of_reach", host
-        return "good", "ok", ", ".join(self._addresses[:ADDRESSES_MAX])
+        found = ", ".join(self._addresses[:ADDRESSES_MAX])
+        return "good", "by_proxy" if is_proxy else "ok", found
 
     async def _connection(self, provider: HttpProvider) -> Ending:
         """To the first address that lets one in, as the pool does; the last fault counts."""
         ending: Ending = ("bad", "unreachable", "")
         each_s = provider.connect_timeout_s / max(len(self._addresses), 1)
+        endpoint = provider.endpoint
+        whose, (_, port) = "proxy " if endpoint.proxy else "", endpoint.first_hop
         for address in self._addresses:
             try:
                 async with asyncio.timeout(each_s):
                     await provider.reach(address)
             except (OSError, ssl.CertificateError) as error:
-                ending = _fault(error, f"{address}:{provider.endpoint.port}")
+                ending = _fault(error, f"{whose}{address}:{port}")
             else:
-                return "good", "plain" if provider.endpoint.scheme == "http" else "ok", address
+                if endpoint.proxy is not None:
+                    return "good", "tunnelled", f"{whose}{address}:{port}"
+                return "good", "plain" if endpoint.scheme == "http" else "ok", address
         return ending
 
     async def _credential(self, provider: HttpProvider) -> Ending:
@@ -207,15 +216,26 @@ def _fault(error: OSError | ssl.CertificateError, where: str) -> Ending:
     """What a connection that was not made says of itself."""
     if isinstance(error, TimeoutError):
         return "bad", "timeout", where
+    if isinstance(error, ProxyFault):
+        return _untunnelled(error, where)
     if isinstance(error, ssl.SSLCertVerificationError):
         return "bad", "certificate", error.verify_message
     if isinstance(error, ssl.SSLError):
-        return "bad", "not_tls", where
+        # An alert is TLS: the other side read ours, and does not want it.
+        return "bad", "broken" if "ALERT" in (error.reason or "") else "not_tls", where
     if isinstance(error, ConnectionRefusedError):
         return "bad", "refused", where
     if isinstance(error, ConnectionError):
         return "bad", "broken", where
     return "bad", "unreachable", where
+
+
+def _untunnelled(fault: ProxyFault, where: str) -> Ending:
+    if fault.status == PROXY_DENIED:
+        return "bad", "proxy_denied", f"{where}: HTTP {fault.status}"
+    if fault.status:
+        return "bad", "proxy_refused", f"{where}: HTTP {fault.status}"
+    return "bad", "proxy_broken", f"{where}: {fault}"
 
 
 def _failed(error: UpstreamFailed) -> Ending:

@@ -252,7 +252,7 @@ def test_every_way_to_end_has_words_and_every_failure_says_what_to_do() -> None:
     assert used | general == set(CODES)
     for name in STEP_NAMES:
         for code, words in ADVICE[name].items():
-            is_good = code in ("ok", "address", "plain", "none_needed")
+            is_good = code in ("ok", "address", "by_proxy", "plain", "tunnelled", "none_needed")
             assert words.said.endswith(".")
             assert is_good or words.then
             assert advice(Step(name, "bad", code)) == words

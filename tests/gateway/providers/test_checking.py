@@ -16,10 +16,14 @@ from gateway.oversight.checkup import Checkup
 from gateway.providers.checking import Checker, question
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress.client import Egress
+from gateway.providers.egress.endpoint import parse_proxy
 from gateway.providers.egress.reply import EgressLimits
 from gateway.providers.egress.resolver import GuardedResolver
+from gateway.providers.egress.way_out import WayOut
 from gateway.providers.registry import build_provider
 from gateway.types import Target
+from tests.authorities import Authority
+from tests.forward_proxy import ForwardProxy
 from tests.gateway.providers.egress.test_tls import certificate
 from tests.gateway.providers.samples import HOME, PRICE, make_secret, make_target
 from tests.upstreams import Answer, RecordingUpstream
@@ -37,12 +41,20 @@ async def result_of(
     target: Target | None = TARGET,
     egress: Egress | None = None,
     has_credential: bool = True,
+    way_out: WayOut | None = None,
 ) -> tuple[Checkup, list[int]]:
     """The test's result, and after which steps it was told of."""
     opened = egress or Egress(EgressLimits(first_byte_s=0.5, idle_s=0.5))
     secret = make_secret() if has_credential else None
     config = ProviderConfig(
-        "fake", kind, HOME, base_url, secret, allow_plain_http=True, connect_timeout_s=1.0
+        "fake",
+        kind,
+        HOME,
+        base_url,
+        secret,
+        allow_plain_http=True,
+        connect_timeout_s=1.0,
+        way_out=way_out,
     )
     told: list[int] = []
 
@@ -290,3 +302,85 @@ async def test_a_provider_without_a_network_is_only_called() -> None:
 
     assert codes(found) == [*([("skipped", "inside")] * 3), ("good", "ok")]
     assert told == [4]
+
+
+def through(proxy: ForwardProxy, authority: Authority) -> WayOut:
+    return WayOut(parse_proxy("fake", proxy.url, None), authority.client())
+
+
+async def test_behind_a_proxy_the_steps_are_the_proxys_name_and_what_its_tunnel_leads_to(
+    tmp_path: Path,
+) -> None:
+    house = Authority(tmp_path)
+    names = {"models.example": "127.0.0.1", "other.example": "127.0.0.1"}
+    async with (
+        RecordingUpstream(tls=house.server("models.example")) as upstream,
+        ForwardProxy(names) as proxy,
+    ):
+        place, where = f"models.example:{upstream.port}", proxy.url.removeprefix("http://")
+        found, _ = await result_of(f"https://{place}", way_out=through(proxy, house))
+        assert codes(found) == [("good", code) for code in ("by_proxy", "tunnelled", "ok", "ok")]
+        assert [step.detail for step in found.steps[:2]] == ["127.0.0.1", f"proxy {where}"]
+        assert set(proxy.asked) == {place}
+
+        other = f"https://other.example:{upstream.port}"
+        wrong, _ = await result_of(other, way_out=through(proxy, house))
+        assert codes(wrong)[:2] == [("good", "by_proxy"), ("bad", "certificate")]
+        assert "other.example" in wrong.steps[1].detail
+
+        unknown, _ = await result_of(
+            f"https://{place}", way_out=through(proxy, Authority(tmp_path, "x"))
+        )
+        assert codes(unknown)[1] == ("bad", "certificate")
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        ("denied", "proxy_denied"),
+        ("forbidden", "proxy_refused"),
+        ("redirect", "proxy_refused"),
+        ("no_http", "proxy_broken"),
+        ("close", "proxy_broken"),
+        ("silent", "timeout"),
+    ],
+)
+async def test_what_a_proxy_does_is_told_apart_from_what_the_upstream_does(
+    fault: str, code: str, tmp_path: Path
+) -> None:
+    async with ForwardProxy() as proxy:
+        proxy.fault = fault  # type: ignore[assignment]  # one of its faults
+        way_out = through(proxy, Authority(tmp_path))
+        found, _ = await result_of("https://models.example", way_out=way_out)
+
+    assert codes(found) == [("good", "by_proxy"), ("bad", code), SKIPPED, SKIPPED]
+    assert found.steps[1].detail.startswith(f"proxy 127.0.0.1:{proxy.port}")
+
+
+async def test_a_proxy_whose_name_leads_nowhere_or_out_of_bounds_stops_the_test(
+    tmp_path: Path,
+) -> None:
+    way_out = WayOut(parse_proxy("fake", "http://proxy.example:3128", None))
+    for answer, code in (
+        (socket.gaierror(socket.EAI_NONAME, "no"), "not_found"),
+        (["169.254.169.254"], "out_of_reach"),
+    ):
+        egress = Egress(resolver=resolving(answer))
+        found, _ = await result_of("https://models.example", egress=egress, way_out=way_out)
+        assert codes(found)[0] == ("bad", code)
+        assert found.steps[0].detail == "proxy.example"
+
+
+async def test_a_server_that_wants_our_certificate_is_not_taken_for_one_without_tls(
+    tmp_path: Path,
+) -> None:
+    house = Authority(tmp_path)
+    tls = house.server("127.0.0.1", wants_from=house)
+    tls.maximum_version = ssl.TLSVersion.TLSv1_2
+    async with RecordingUpstream(tls=tls) as upstream:
+        found, _ = await result_of(upstream.url, way_out=WayOut(tls=house.client()))
+        assert codes(found)[1] == ("bad", "broken")
+
+        shown = WayOut(tls=house.client(house.issue()))
+        good, _ = await result_of(upstream.url, way_out=shown)
+        assert good.verdict == "good"
