@@ -201,9 +201,10 @@ class Pool:
             async with asyncio.timeout(timeout_s):
                 addresses, fault = await self._addresses(endpoint)
         except TimeoutError:
-            raise _unconnected("the upstream's name could not be looked up in time") from None
+            whose = "proxy" if endpoint.proxy else "upstream"
+            raise _unconnected(f"the {whose}'s name could not be looked up in time") from None
         failure: UpstreamUnreachable | UpstreamTimeout = unmade(fault)
-        whose, port = "proxy " if endpoint.proxy else "", endpoint.first_hop[1]
+        hop, port = "proxy " if endpoint.proxy else "", endpoint.first_hop[1]
         for address in addresses:
             try:
                 async with asyncio.timeout(timeout_s / len(addresses)):
@@ -211,9 +212,9 @@ class Pool:
             except TimeoutError:
                 failure = _unconnected()
             except ProxyFault as error:
-                failure = unmade(f"{whose}{address}:{port}: {error}", str(error))
+                failure = unmade(f"{hop}{address}:{port}: {error}", str(error))
             except (OSError, ssl.CertificateError) as error:
-                failure = unmade(f"{whose}{address}:{port}: {error}")
+                failure = unmade(f"{hop}{address}:{port}: {error}")
         raise failure
 
     async def _connect_to(self, endpoint: Endpoint, address: str) -> Connection:

@@ -259,6 +259,22 @@ async def test_a_proxys_name_is_looked_up_here_and_its_address_is_checked(scene:
     await scene.egress.close()
 
 
+async def test_a_proxys_name_that_nobody_answers_for_is_not_waited_for_long(scene: Scene) -> None:
+    async def look_up(_: str, __: int) -> Sequence[str]:
+        await asyncio.Event().wait()
+        return ()
+
+    scene.egress = Egress(resolver=GuardedResolver(look_up))
+    way_out = WayOut(parse_proxy("fake", "http://proxy.example:3128", None))
+    endpoint = parse_endpoint("fake", f"https://{NAME}", HOME, way_out=way_out)
+    route = scene.egress.route(endpoint, "/v1/messages", {}, connect_timeout_s=0.05)
+    with pytest.raises(UpstreamTimeout) as failed:
+        await scene.call(route)
+
+    assert failed.value.message == "the proxy's name could not be looked up in time"
+    await scene.egress.close()
+
+
 @pytest.mark.parametrize(
     "url",
     [
