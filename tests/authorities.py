@@ -37,14 +37,14 @@ class Authority:
     def issue(self, *hosts: str, hours: tuple[float, float] = (-1, 1)) -> Issued:
         """A certificate for names or addresses, valid from and to so many hours from now."""
         self._count += 1
-        stem = self._folder / f"{self._name}.{self._count}"
+        stem = f"{self._name}-{self._count}"
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _begun(_named(f"holder {stem.name}"), self._subject, key.public_key(), hours)
+        builder = _begun(_named(f"holder {stem}"), self._subject, key.public_key(), hours)
         if hosts:
             names = x509.SubjectAlternativeName([_general(host) for host in hosts])
             builder = builder.add_extension(names, critical=False)
         signed = builder.sign(self._key, hashes.SHA256())
-        issued = Issued(stem.with_suffix(".crt"), stem.with_suffix(".key"))
+        issued = Issued(self._folder / f"{stem}.crt", self._folder / f"{stem}.key")
         issued.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
         issued.key.touch(mode=0o600)
         issued.key.write_bytes(
