@@ -3,6 +3,7 @@
 from typing import Any
 
 from admin.compliance.api import api_routes
+from admin.compliance.end_users import end_user_routes
 from admin.compliance.erasures import erasure_routes
 from admin.compliance.incident_scope import scope_routes
 from admin.compliance.incidents import incident_api_routes, incident_routes
@@ -21,6 +22,6 @@ def compliance_routes(services: Services) -> list[Any]:
     rooms = (
         *(keeping_routes, reveal_routes, erasure_routes, pack_routes, api_routes),
         *(review_routes, review_api_routes, incident_routes, incident_api_routes),
-        *(obligation_routes, obligation_api_routes, scope_routes),
+        *(obligation_routes, obligation_api_routes, scope_routes, end_user_routes),
     )
     return [handler for routes in rooms for handler in routes(services, office)]

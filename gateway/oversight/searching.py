@@ -27,7 +27,7 @@ NONE: Final = "NONE"
 ERROR: Final = "error"
 """As a status: every one but `ok`."""
 Operator = Literal["=", "<", "<=", ">", ">="]
-Kind = Literal["text", "label", "choice", "money", "count", "duration", "moment"]
+Kind = Literal["text", "label", "choice", "digest", "money", "count", "duration", "moment"]
 ROUTES: Final = ("in-house", "managed", "refused")
 STATUSES: Final = ("ok", "refused", "failed", "incomplete", "cancelled", ERROR)
 CLASSES: Final = ("s0", "s1", "s2", "s3", "s4")
@@ -61,6 +61,7 @@ FIELDS: Final = {
         Field("pii", "label", "what the text held"),
         Field("class", "choice", "the class of the data", CLASSES),
         Field("key", "text", "the key's id"),
+        Field("user", "digest", "the end user, by the digest that stands for the name"),
         Field("project", "text", "the project"),
         Field("workspace", "text", "the workspace"),
         Field("cost", "money", "US dollars"),
@@ -78,11 +79,13 @@ _COMPARED: Final = ("money", "count", "duration")
 _UNITS_US: Final = {"us": 1, "ms": 10**3, "s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6}
 _AGO_US: Final = _UNITS_US | {"d": 86_400 * 10**6, "w": 7 * 86_400 * 10**6}
 _SHAPES: Final = {
+    "digest": re.compile(r"[0-9a-f]{6,32}\*?"),
     "money": re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?"),
     "count": re.compile(r"[0-9]{1,15}"),
     "duration": re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(us|ms|s|m|h)"),
 }
 _EXAMPLES: Final = {
+    "digest": "a digest of 32 hexadecimal digits, or its first ones and *; never a name",
     "money": "an amount in dollars such as 0.05",
     "count": "a whole number",
     "duration": "a number with us, ms, s, m or h, such as 800ms",
@@ -289,6 +292,7 @@ _READERS: Final[dict[Kind, Callable[[Field, str], str]]] = {
     "text": _as_text,
     "label": _as_label,
     "choice": _as_choice,
+    "digest": _as_shape,
     "money": _as_shape,
     "count": _as_shape,
     "duration": _as_shape,

@@ -41,6 +41,7 @@ _TEXTS: Final = {
     "key": _C.key_id,
     "project": _C.project,
     "workspace": _C.workspace,
+    "user": _C.subject,
     "actor": _C.actor,
     "action": _C.action,
 }

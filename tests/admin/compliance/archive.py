@@ -66,6 +66,7 @@ async def converse(
             status="ok",
             http_status=200,
             intent=done.leaf_hash,
+            subject=intent.subject,
         )
         await log.append(outcome)
         ids.append(intent.request_id)

@@ -50,6 +50,7 @@ def outcome(number: int, organisation: str = "acme") -> AuditRecord:
         else {"URL": 1}
         if number % 7 == 0
         else {},
+        subject=f"{number % 4:032x}",
         status=status,
         http_status=200 if status == "ok" else 403,
         error="" if status == "ok" else f"{status}_code",
@@ -130,6 +131,8 @@ _CASES: dict[str, Rule] = {
         NOW_US - 3 * 3600 * 10**6 <= row.utc_us < NOW_US - 3600 * 10**6 and bool(row.findings)
     ),
     "actor:nobody": lambda _: False,
+    f"user:{3:032x}": lambda row: row.key_id == "key3",
+    "user:000000*": lambda _: True,
 }
 
 
