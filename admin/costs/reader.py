@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from admin.costs.accounts import is_of
+from admin.costs.comparing import days_before, traffic_of
 from admin.costs.dear_hours import DearHour, DearHourReader
 from admin.costs.prices import priced_targets
 from admin.costs.unusual import UnusualDay, UnusualReader
@@ -68,6 +69,10 @@ class Group(Struct, frozen=True):
     cost_microusd: int
     share: float
     """Of the cost of all groups."""
+    before_microusd: int | None = None
+    """What it cost on as many days just before; None where that is not compared."""
+    traffic: str = ""
+    """The filter that finds its requests; empty where none does."""
 
 
 class BurnDay(Struct, frozen=True):
@@ -93,6 +98,8 @@ class CostSummary(Struct, frozen=True):
     time_zone: str
     behind: int
     """Records that are not added up yet."""
+    before: tuple[date, date]
+    """The days that groups are compared with."""
     total: Group
     groups: tuple[Group, ...]
     """GROUPS_SHOWN of them, from `first` of the question on; the dearest first, days in order."""
@@ -143,9 +150,12 @@ class CostReader:
         return found
 
     async def _page(
-        self, organisation: str, question: Question, limit: int
+        self, organisation: str, question: Question, limit: int, zone: ZoneInfo | None = None
     ) -> tuple[list[Group], int, Group]:
-        """Groups from the question's first on, how many there are, and the sum of all."""
+        """Groups from the question's first on, how many there are, and the sum of all.
+
+        With the zone of its days each is compared with what it was before.
+        """
         check(question)
         rows, count, total = await self._services.figures.dearest(
             organisation,
@@ -156,7 +166,46 @@ class CostReader:
         )
         names = await self._names(organisation, question.by, [value_of(row.group) for row in rows])
         whole = total.cost_microusd
-        return [_group(row, names, whole) for row in rows], count, _group(total, {}, whole)
+        groups, every = [_group(row, names, whole) for row in rows], _group(total, {}, whole)
+        if zone is None:
+            return groups, count, every
+        values = [tuple(map(str, row.group)) for row in rows]
+        compared = await self._compared(organisation, question, [*zip(groups, values, strict=True)], zone)
+        before = await self._before(organisation, question, (), [()])
+        return compared, count, replace(every, before_microusd=before.get((), 0))
+
+    async def _compared(
+        self,
+        organisation: str,
+        question: Question,
+        groups: Sequence[tuple[Group, tuple[str, ...]]],
+        zone: ZoneInfo,
+    ) -> list[Group]:
+        """The same with what each cost before, and where its requests are."""
+        by, days = GROUPS[question.by], (question.since, question.until)
+        before: dict[tuple[str, ...], int] = {}
+        is_compared = question.by != "day"
+        if is_compared and groups:
+            before = await self._before(organisation, question, by, [each for _, each in groups])
+        return [
+            replace(
+                group,
+                before_microusd=before.get(values, 0) if is_compared else None,
+                traffic=traffic_of(by, values, days, zone),
+            )
+            for group, values in groups
+        ]
+
+    async def _before(
+        self,
+        organisation: str,
+        question: Question,
+        by: Sequence[str],
+        groups: Sequence[tuple[str, ...]],
+    ) -> dict[tuple[str, ...], int]:
+        since, until = days_before(question.since, question.until)
+        figures, days = self._services.figures, (str(since), str(until))
+        return await figures.costs_of(organisation, days, by, groups)
 
     async def summary(self, organisation: str, question: Question) -> CostSummary:
         """Raises RequestInvalid like `groups`."""
@@ -164,7 +213,7 @@ class CostReader:
         services = self._services
         behind = await services.rollup.catch_up(ROLLUP_BATCHES)
         today, zone = await self.today(organisation)
-        groups, count, total = await self._page(organisation, question, GROUPS_SHOWN)
+        groups, count, total = await self._page(organisation, question, GROUPS_SHOWN, zone)
         if question.first >= count:
             question = replace(question, first=0)
         days = await self._days(organisation, today - timedelta(days=BASIS_DAYS), today)
@@ -181,6 +230,7 @@ class CostReader:
             question=question,
             time_zone=str(zone),
             behind=behind,
+            before=days_before(question.since, question.until),
             total=total,
             groups=tuple(groups),
             count=count,

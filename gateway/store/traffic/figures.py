@@ -182,6 +182,30 @@ class TrafficFigures:
             rows = (await connection.execute(query)).all()
         return {(row[0], row[1] if dimension else ""): int(row[-1]) for row in rows}
 
+    async def costs_of(
+        self,
+        organisation: str,
+        days: tuple[str, str],
+        by: Sequence[str],
+        groups: Collection[tuple[str, ...]],
+    ) -> dict[tuple[str, ...], int]:
+        """Micro-dollars of some groups of DAY_DIMENSIONS, from the first to the last of `days`.
+
+        Missing where nothing was asked; without a dimension the one group is `()`, all of it.
+        Raises like `by_day`.
+        """
+        _check(by, DAY_DIMENSIONS)
+        table = _days_by(by)
+        named = [table.c[name] for name in by]
+        conditions = _between(table, organisation, days)
+        for place, column in enumerate(named):
+            conditions.append(column.in_(sorted({group[place] for group in groups})))
+        query = select(*named, func.sum(table.c.cost_microusd)).where(*conditions).group_by(*named)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        found = {tuple(row[:-1]): int(row[-1]) for row in rows if row[-1] is not None}
+        return {group: cost for group, cost in found.items() if group in groups}
+
     async def last_used(self, organisation: str, key_ids: Collection[str]) -> dict[str, int]:
         """When each of these keys of an organisation last asked; missing where it never did."""
         columns = traffic_key_days.c

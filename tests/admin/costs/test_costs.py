@@ -5,6 +5,7 @@ import html
 import io
 import re
 from html import unescape
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
@@ -103,6 +104,36 @@ async def test_groups_are_the_sums_of_the_records_whatever_they_are_grouped_by(
             (r[dimension], *(r[n] for n in names)) for r in report["rows"]
         }
         assert sum(g["requests"] for g in groups) == 65  # type: ignore[misc]
+
+
+@ON_BOTH
+async def test_each_group_stands_beside_as_many_days_before_and_leads_to_its_requests(
+    listener: Listener, admin: Browser
+) -> None:
+    """What grew, and by how much: without it a sum says nothing."""
+    by_day = await summary(admin, "?by=day&since=2026-12-01&until=2027-01-31")
+    days = [day["value"] for day in by_day["groups"]]  # type: ignore[attr-defined]
+    since, until = days[-2], days[-1]
+    for by in ("team", "app", "key", "model", "route", "provider"):
+        now = await summary(admin, f"?by={by}&since={since}&until={until}")
+        before_since, before_until = now["before"]  # type: ignore[misc]
+        was = await summary(admin, f"?by={by}&since={before_since}&until={before_until}")
+        costs = {each["value"]: each["cost_microusd"] for each in was["groups"]}  # type: ignore[attr-defined]
+        groups: list[dict[str, object]] = now["groups"]  # type: ignore[assignment]
+        assert {g["value"]: g["before_microusd"] for g in groups} == {
+            g["value"]: costs.get(g["value"], 0) for g in groups
+        }
+        assert now["total"]["before_microusd"] == was["total"]["cost_microusd"]  # type: ignore[index]
+        assert any(costs.values())
+        for group in groups:
+            if not group["value"]:
+                assert not group["traffic"], "refused before there was one: no filter finds it"
+                continue
+            path = f"/api/organisations/acme/traffic?{urlencode({'q': group['traffic']})}"
+            found = msgspec.json.decode(await see(admin, path))
+            assert len(found["rows"]) == group["requests"], group
+    assert {day["before_microusd"] for day in by_day["groups"]} == {None}  # type: ignore[attr-defined]
+    assert ">its requests</a>" in await see(admin, f"{ROOM}?by=team")
 
 
 async def test_the_page_and_its_csv_show_the_same_and_nothing_of_others(
