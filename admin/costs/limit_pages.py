@@ -134,6 +134,7 @@ async def _change_page(
         typed=None if wrong else typed,
         wrong=wrong,
         windows=("day", "month", "total"),
+        alerts=services.settings.alerts,
     )
 
 

@@ -3,6 +3,7 @@
 Two people who change one limit at once do not overwrite each other: who is second sees both.
 """
 
+from datetime import date, timedelta
 from typing import Final
 
 from litestar.exceptions import NotFoundException
@@ -10,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from admin.costs.accounts import is_of, path_of, title_of
-from admin.costs.reader import CostReader
+from admin.costs.reader import ROLLUP_BATCHES, CostReader
 from admin.keys.lines import Spending
 from admin.keys.reader import KeyReader
 from admin.services import Services
@@ -26,6 +27,15 @@ from gateway.store.money.rate_limits import rate_mark
 LIMIT_MICROUSD_MAX: Final = 10**15
 
 
+class Spent(Struct, frozen=True):
+    """What an account cost by the records, whatever limits it had."""
+
+    now_microusd: int
+    """In the window that runs."""
+    before_microusd: int
+    """In the whole one before."""
+
+
 class Standing(Struct, frozen=True):
     """An account as it stands, before its limit is changed."""
 
@@ -36,6 +46,8 @@ class Standing(Struct, frozen=True):
     """Its limit in this window; None for none."""
     window_ends_us: int
     """When what is spent counts for nothing any more; far away for a limit in all."""
+    cost: "Spent | None"
+    """What it cost in this window and the one before; None for a limit in all, and of end users."""
     rate: RateLimit | None
     requests: int | None
     """Of the last day; None where nobody counts them: those of each end user."""
@@ -79,6 +91,7 @@ class LimitKeeper:
             window=window,
             spending=next((each for each in found if each.window == window), None),
             window_ends_us=window_end_us(window, now_us, zone),
+            cost=await self._cost(organisation, account, window),
             rate=rates.get(account),
             requests=None if account.startswith("user:") else sum(hours),
             busiest=max(hours, default=0),
@@ -153,6 +166,22 @@ class LimitKeeper:
             raise ChangedMeanwhile("somebody changed this limit meanwhile")
         return standing
 
+    async def _cost(self, organisation: str, account: str, window: WindowKind) -> Spent | None:
+        path = path_of(account, organisation)
+        if window == "total" or account.startswith("user:"):
+            return None
+        by, group = ("workspace", "project")[: len(path or ())], path or ()
+        if path is None:
+            by, group = ("key_id",), (account.removeprefix("key:"),)
+        today, _ = await self._costs.today(organisation)
+        await self._services.rollup.catch_up(ROLLUP_BATCHES)
+        found = []
+        for since, until in _windows(window, today):
+            days = (str(since), str(until))
+            costs = await self._services.figures.costs_of(organisation, days, by, [group])
+            found.append(costs.get(group, 0))
+        return Spent(*found)
+
     async def _require(self, organisation: str, account: str) -> None:
         if not is_of(account, organisation, await self._costs.own_keys(organisation, [account])):
             raise NotFoundException
@@ -170,6 +199,16 @@ class LimitKeeper:
             if mine is None or row.group[1] in mine:
                 found[row.group[0]] = found.get(row.group[0], 0) + row.requests
         return list(found.values())
+
+
+def _windows(window: WindowKind, today: date) -> list[tuple[date, date]]:
+    """The first and last day of the window that runs, and of the one before."""
+    if window == "day":
+        yesterday = today - timedelta(days=1)
+        return [(today, today), (yesterday, yesterday)]
+    first = today.replace(day=1)
+    last = first - timedelta(days=1)
+    return [(first, today), (last.replace(day=1), last)]
 
 
 def _limit_of(standing: Standing) -> dict[str, object] | None:

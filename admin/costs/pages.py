@@ -53,6 +53,8 @@ def cost_page_routes(services: Services) -> list[Any]:
             groups=list(GROUPS),
             months=_months(today),
             unusual_shown=UNUSUAL_SHOWN,
+            percents=services.settings.alerts.percents,
+            is_told=bool(services.settings.alerts.url),
             hour_floor=services.settings.alerts.dear_hour_microusd,
             problem=problem,
             in_house=_in_house(services),

@@ -170,7 +170,8 @@ class CostReader:
         if zone is None:
             return groups, count, every
         values = [tuple(map(str, row.group)) for row in rows]
-        compared = await self._compared(organisation, question, [*zip(groups, values, strict=True)], zone)
+        pairs = list(zip(groups, values, strict=True))
+        compared = await self._compared(organisation, question, pairs, zone)
         before = await self._before(organisation, question, (), [()])
         return compared, count, replace(every, before_microusd=before.get((), 0))
 

@@ -116,8 +116,8 @@ async def test_each_group_stands_beside_as_many_days_before_and_leads_to_its_req
     since, until = days[-2], days[-1]
     for by in ("team", "app", "key", "model", "route", "provider"):
         now = await summary(admin, f"?by={by}&since={since}&until={until}")
-        before_since, before_until = now["before"]  # type: ignore[misc]
-        was = await summary(admin, f"?by={by}&since={before_since}&until={before_until}")
+        before: list[str] = now["before"]  # type: ignore[assignment]
+        was = await summary(admin, f"?by={by}&since={before[0]}&until={before[1]}")
         costs = {each["value"]: each["cost_microusd"] for each in was["groups"]}  # type: ignore[attr-defined]
         groups: list[dict[str, object]] = now["groups"]  # type: ignore[assignment]
         assert {g["value"]: g["before_microusd"] for g in groups} == {
@@ -318,6 +318,34 @@ async def test_requests_of_each_end_user_are_not_said_to_be_none(admin: Browser)
     assert ("busiest hour" in page, "is refused with 429" in page) == (False, True)
 
 
+@ON_BOTH
+async def test_a_new_limit_stands_beside_what_the_account_costs(
+    listener: Listener, admin: Browser
+) -> None:
+    """Nobody can choose an amount who does not see what is spent."""
+    keys: list[dict[str, object]] = (await summary(admin, "?by=key"))["groups"]  # type: ignore[assignment]
+    (key,) = [str(each["value"]) for each in keys if "payroll" in str(each["label"])]
+    for by, account, value in (
+        *(
+            ("team", "ws:acme/people", "people"),
+            ("app", "proj:acme/people/payroll", "people/payroll"),
+        ),
+        *(("key", f"key:{key}", key), ("route", "org:acme", "")),
+    ):
+        found = await summary(admin, f"?by={by}")
+        groups = {g["value"]: g["cost_microusd"] for g in found["groups"]}  # type: ignore[attr-defined]
+        cost = groups[value] if value else found["total"]["cost_microusd"]  # type: ignore[index]
+        page = await see(admin, f"{CHANGE}?account={account}&window=month&limit_microusd=50")
+        said = re.search(r"it cost <strong>[$]([0-9.]+)</strong> this month so far", page)
+        assert said is not None, account
+        assert float(said[1]) == pytest.approx(cost / 1e6, rel=0.01)
+        assert f"the ${said[1]} of this month do not count" in page
+        assert "of a limit, but <strong>nobody is told</strong>" in page
+    assert "it cost" not in await see(admin, f"{CHANGE}?account=user:acme/*&window=month")
+    assert "it cost" not in await see(admin, f"{CHANGE}?account=org:acme&window=total")
+    assert "yesterday" in await see(admin, f"{CHANGE}?account=org:acme&window=day")
+
+
 async def test_amounts_that_are_none_are_said_and_kept(admin: Browser) -> None:
     path = f"{CHANGE}?account=org:acme&window=month&limit_microusd="
     for typed in (
@@ -343,6 +371,7 @@ async def test_who_may_only_read_is_shown_no_way_to_change(
     page = await see(admin, f"{ROOM}/limits")
     assert "payroll" in page
     assert "limits/change" not in page
+    assert "Whoever has the role platform_admin in acme sets limits" in page
     await see(admin, f"{CHANGE}?account=org:acme", 403)
 
 
