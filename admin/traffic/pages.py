@@ -19,13 +19,15 @@ from admin.traffic.reader import ROOM, TrafficRoom
 from admin.traffic.story import StoryReader
 from admin.traffic.words import verdict_of
 from gateway.errors import RequestInvalid
-from gateway.oversight.access import Permission
+from gateway.oversight.access import Permission, allows
 from gateway.oversight.searching import FIELDS
+from gateway.store.custody.custody_lists import CustodyLists
 from gateway.store.traffic.lists import LOOKED_AT_RECORDS
 
 
 _READ: Final = needs(Permission.TRAFFIC_READ)
 _LIST: Final = "/o/{organisation:str}/traffic"
+REVEALS_SHOWN: Final = 20
 
 
 def traffic_routes(services: Services) -> list[Any]:
@@ -79,6 +81,8 @@ def _list_routes(services: Services, room: TrafficRoom) -> list[Any]:
 
 
 def _request_route(services: Services, stories: StoryReader) -> Any:
+    lists = CustodyLists(services.database, services.clock)
+
     @route(f"{_LIST}/{{request_id:str}}", http_method=READING, media_type=MediaType.HTML, opt=_READ)
     async def one_request(
         request: Request[Any, Any, Any], organisation: FromPath[str], request_id: FromPath[str]
@@ -94,6 +98,10 @@ def _request_route(services: Services, stories: StoryReader) -> Any:
                 request_id=request_id,
             )
         way = await services.shell.way(request)
+        reveals = None
+        if allows(session_of(request).person, Permission.AUDIT_READ, organisation):
+            since_us = story.decided.utc_us
+            reveals = await lists.reveals_about(organisation, request_id, since_us, REVEALS_SHOWN)
         return await services.shell.page(
             request,
             "traffic/request.html",
@@ -102,6 +110,7 @@ def _request_route(services: Services, stories: StoryReader) -> Any:
             organisation=organisation,
             verdict=verdict_of(story, way),
             days=[_day(each.utc_us) for each in (story.intent, story.outcome) if each],
+            reveals=reveals,
             peeked=target_of(request) == PEEK,
         )
 

@@ -49,6 +49,19 @@ class CustodyLists:
         query = select(audit_reveals).where(_R.organisation == organisation)
         return await self._reveals(query, _NEWEST, (first, after), limit)
 
+    async def reveals_about(
+        self, organisation: str, request_id: str, recorded_us: int, limit: int
+    ) -> Part[Reveal]:
+        """Those that let somebody read a request: of it alone, and of all once it was recorded.
+
+        The newest first. Of all only those that content was read with, perhaps not its own.
+        """
+        closed_us = _R.approved_us + cast(_R.minutes, BigInteger) * MINUTE_US
+        of_all = and_(_R.request_id == "", _R.used > 0, closed_us > recorded_us)
+        mine = or_(_R.request_id == request_id, of_all)
+        query = select(audit_reveals).where(_R.organisation == organisation, mine)
+        return await self._reveals(query, _NEWEST, (0, ""), limit)
+
     async def waiting_reveals(
         self, organisation: str, first: int, limit: int, after: str = ""
     ) -> Part[Reveal]:

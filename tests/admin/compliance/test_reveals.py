@@ -63,6 +63,34 @@ async def test_content_is_shown_once_a_second_person_agreed_and_while_it_is_open
     assert done == [("cora", "reveal.asked"), ("dan", "reveal.approved"), ("cora", "reveal.used")]
 
 
+async def test_a_request_says_who_looked_at_it(listener: Listener) -> None:
+    """Asked a year later, about one request: the answer stands beside it."""
+    wanted, other = await converse(listener, ["ann", "bob"])
+    of_it, of_other = f"/o/acme/traffic/{wanted}", f"/o/acme/traffic/{other}"
+    async with person(listener, "cora") as cora, person(listener, "dan", "approver") as dan:
+        _, page = await cora.send("GET", of_it)
+        assert "Nobody: no reveal ever opened it" in page
+        one = await ask(cora, wanted)
+        _, page = await cora.send("GET", of_it)
+        assert ("cora, 0 readings" in page, "Nobody has answered yet" in page) == (True, True)
+        await dan.send("POST", f"{one}/approve")
+        await cora.send("POST", f"{one}/content")
+        _, page = await cora.send("GET", of_it)
+        assert ("cora, 1 reading." in page, "Agreed by dan" in page, one in page) == (True,) * 3
+        _, page = await cora.send("GET", of_other)
+        assert one not in page
+        every = await ask(cora, "")
+        await dan.send("POST", f"{every}/approve")
+        _, page = await cora.send("GET", of_other)
+        assert every not in page
+        await cora.send("POST", f"{every}/content")
+        _, page = await cora.send("GET", of_other)
+        assert ("of some of all content" in page, every in page) == (True, True)
+        async with person(listener, "vic", "viewer") as vic:
+            _, page = await vic.send("GET", of_it)
+            assert ("Who looked at it" in page, one in page) == (False, False)
+
+
 async def test_a_page_that_waits_offers_the_content_and_leaves_it_when_its_time_is_over(
     listener: Listener,
 ) -> None:
