@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from admin.access import needs, session_of
 from admin.compliance.checklist import ChecklistRoom
+from admin.compliance.erasures import SCOPES
 from admin.compliance.office import Office, in_words
 from admin.forms import form_of
 from admin.queries import PAGE_ROWS, after_of, first_of
@@ -34,6 +35,8 @@ class HoldForm(Struct, frozen=True):
 
     user: str = ""
     reason: str = ""
+    scope: str = "user"
+    """Everybody's content is held only where that was chosen: two people are needed to undo it."""
 
 
 Form = Annotated[HoldForm, Body(media_type=RequestEncodingType.URL_ENCODED)]
@@ -93,8 +96,11 @@ def _hold_routes(services: Services, office: Office) -> list[Any]:
             if not data.reason.strip():
                 problem = "A hold needs a reason: whoever is to release it reads it."
                 return await showing(request, organisation, data, problem, 400)
+            if data.scope not in SCOPES or (data.scope == "user") != bool(data.user.strip()):
+                problem = "Name the end user, or choose the whole organisation and name nobody."
+                return await showing(request, organisation, data, problem, 400)
             try:
-                subject = office.subject_of(organisation, data.user)
+                subject = office.subject_of(organisation, data.user.strip())
             except RequestInvalid as error:
                 return await showing(request, organisation, data, error.message, error.status)
             actor = session_of(request).person.name

@@ -157,10 +157,20 @@ async def test_a_hold_goes_before_an_erasure_and_is_released_by_two(listener: Li
 async def test_two_who_each_ask_for_a_release_release_nothing(listener: Listener) -> None:
     await converse(listener, ["ann"])
     async with person(listener, "cora") as cora, person(listener, "dan") as dan:
-        for blank in (" ", "\u3000"):
-            form = {"user": blank, "reason": "a lawsuit"}
+        for user, scope in (
+            *(("", "user"), (" ", "user"), ("\u3000", "user")),
+            *(("ann", "organisation"), ("", ""), ("ann", "everybody")),
+        ):
+            form = {"user": user, "scope": scope, "reason": "a lawsuit"}
             answer, page = await cora.send("POST", HOLDS, form)
-            assert (answer.status, "Whose content" in page) == (400, True), "not everybody's"
+            assert (answer.status, "Name the end user" in page) == (400, True), "not everybody's"
+        assert "No hold is in force" in page
+        form = {"scope": "organisation", "reason": "a lawsuit"}
+        assert (await cora.send("POST", HOLDS, form))[0].status == 303
+        for each in (cora, dan):
+            _, page = await each.send("GET", HOLDS)
+            assert "all of acme" in page
+            assert (await each.send("POST", *release_form(page)[0]))[0].status == 303
         await cora.send("POST", HOLDS, {"user": "ann", "reason": "a lawsuit"})
         asking, deed = release_form((await cora.send("GET", HOLDS))[1])
         assert deed == "Ask for release"

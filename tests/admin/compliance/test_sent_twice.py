@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 AT, API = "/o/acme/compliance", "/api/organisations/acme/compliance"
 FORMS = {
     "incidents": (f"{AT}/incidents/new", {"title": "A key in a paste", "kind": "other"}),
-    "holds": (f"{AT}/holds", {"user": "", "reason": "a court's order"}),
+    "holds": (f"{AT}/holds", {"scope": "organisation", "reason": "a court's order"}),
     "reviews": (f"{AT}/reviews/new", {"name": "Admin deeds", "every_days": "7"}),
     "erasures": (f"{AT}/erasures", {"scope": "organisation", "ticket": "T-1", "deed": "open"}),
     "reveals": (f"{AT}/reveals", {"reason": "a complaint", "ticket": "T-2", "minutes": "5"}),
