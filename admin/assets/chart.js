@@ -66,6 +66,26 @@ function wordsOf(unit) {
   };
 }
 
+// The words of the time axis, in the page's language and zone: the hour, and the date where it
+// changes. Month and day are never two numbers, of which nobody knows which is which.
+function timesOf(zone) {
+  const language = document.body.dataset.locale || undefined;
+  const form = (options) => new Intl.DateTimeFormat(language, { timeZone: zone, ...options });
+  const hour = form({ hour: "numeric", minute: "2-digit" });
+  const [day, year] = [form({ month: "short", day: "numeric" }), form({ year: "numeric" })];
+  return (chart, splits, axis, space, step) => {
+    let [lastDay, lastYear] = ["", ""];
+    return splits.map((seconds) => {
+      const at = new Date(seconds * 1000);
+      const [theDay, theYear] = [day.format(at), year.format(at)];
+      const isNewYear = theYear !== lastYear;
+      const lines = step < 86400 ? [hour.format(at), ...(theDay === lastDay ? [] : [theDay])] : [theDay, ...(isNewYear ? [theYear] : [])];
+      [lastDay, lastYear] = [theDay, theYear];
+      return lines.join("\n");
+    });
+  };
+}
+
 const ROOM_MIN = 64;
 const roomFor = (chart, words) => Math.max(ROOM_MIN, 16 + 7 * Math.max(...(words ?? [""]).map((word) => word.length)));
 
@@ -81,7 +101,7 @@ function draw(figure) {
   // In the zone of all other times of the page, which may not be the browser's.
   const zone = document.body.dataset.zone;
   const chart = new uPlot(
-    { ...more, hooks, tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), zone), width: figure.clientWidth || 600, height: 180, series: [{}, ...series], axes: [axis, { ...axis, values: wordsOf(figure.dataset.unit), size: roomFor }], legend: { live: false } },
+    { ...more, hooks, tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), zone), width: figure.clientWidth || 600, height: 180, series: [{}, ...series], axes: [{ ...axis, values: timesOf(zone), space: 72 }, { ...axis, values: wordsOf(figure.dataset.unit), size: roomFor }], legend: { live: false } },
     data,
     plot,
   );

@@ -61,10 +61,12 @@ async def test_a_chart_has_the_days_of_its_page_wherever_the_browser_is(
             await seen.sign_in("root", PASSWORD)
             await seen.open("/o/acme/costs")
             await seen.page.wait_for_selector(".plot canvas")
-            await come_true(seen.page, "said.some((word) => word.includes('/'))")
+            await come_true(seen.page, "said.some((word) => word.startsWith('Jan '))")
             drawn.append(await seen.page.evaluate("[...new Set(places)].sort()"))
 
-    assert any(each.startswith("1/1 ") for each in drawn[0]), drawn[0]
+    assert any(each.startswith("Jan 1 at ") for each in drawn[0]), drawn[0]
+    assert any(each.startswith("2027 at ") for each in drawn[0]), "once, below its first day"
+    assert not any("/" in each for each in drawn[0]), "1/2 is a day in January or in February"
     assert drawn[0] == drawn[1]
 
 
