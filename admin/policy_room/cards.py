@@ -4,7 +4,7 @@ A card changes one rule of the text and leaves every other line as it is, commen
 (`policies.text.amending`); a document that does not load has no cards until its text is right.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from gateway.errors import RequestInvalid
 from policies.document import Case, Constraint, PolicyBody, Preference
-from policies.facts import ASSURANCES, TIERS, Facts
+from policies.facts import ASSURANCES, TIERS, Facts, TargetFacts
 from policies.forms import FactField, Row, fact_fields, rows_of, when_of
 from policies.ordering import ORDERINGS
 from policies.problems import DocumentInvalid, ExpressionInvalid
@@ -56,6 +56,19 @@ def _selector(key: str, title: str) -> tuple[Field, ...]:
         Field(f"{key}.{name}", f"{title}: {label}", kind, choices, hint)  # type: ignore[arg-type]
         for name, label, kind, choices, hint in _SELECTOR
     )
+
+
+def known_names(targets: Sequence[TargetFacts]) -> dict[str, tuple[str, ...]]:
+    """What fields may name, by their key without its table: of targets that workers serve."""
+    names = tuple(sorted(each.name for each in targets))
+    return {
+        "targets": names,
+        "target": names,
+        "weights": names,
+        "jurisdictions": tuple(sorted({each.jurisdiction for each in targets})),
+        "providers": tuple(sorted({each.provider for each in targets})),
+        "capabilities": tuple(sorted({name for each in targets for name in each.capabilities})),
+    }
 
 
 CONSTRAINT: Final = (

@@ -323,6 +323,7 @@ async def card_page(
         when=when,
         rows=None if rows is None else _with_empty_ones(rows),
         facts=cards.FACTS,
+        known=cards.known_names(await room.reader.targets()),
         fact_words=FACT_WORDS,
         labels=sorted(LABELS),
         written=said.get("written", "") if problem else "rows" if rows is not None else "text",

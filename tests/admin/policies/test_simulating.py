@@ -29,6 +29,19 @@ async def asked(browser: Browser, method: str, path: str, body: object = None) -
     return answer.status, json.loads(told)
 
 
+async def test_a_card_names_what_a_rule_may_be_about(listener: Listener) -> None:
+    """Names of targets are nowhere else on the way to a rule, and a wrong one is found late."""
+    await staff(listener)
+    await record_traffic(listener, EXAMPLES)
+    async with signed_in(listener, WRITER) as wanda:
+        _, page = await wanda.send("GET", f"{HOME}/edit/rule?section=constraints")
+        _, preference = await wanda.send("GET", f"{HOME}/edit/rule?section=preferences")
+    for said in ("by name; here: claude, house", "here: in-house, us", "here: engine, managed"):
+        assert said in plain(page), said
+    assert plain(preference).count("here: claude, house") == 3, "first, shares, canary"
+    assert "hour_utc is now 8," in plain(page)
+
+
 async def test_a_request_is_decided_under_two_policies_by_its_address(listener: Listener) -> None:
     await staff(listener)
     ids = await record_traffic(listener, EXAMPLES)
