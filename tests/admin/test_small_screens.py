@@ -13,6 +13,9 @@ LINES = (
     """(links) => new Set(links.map((each) => Math.round(each.getBoundingClientRect().top))).size"""
 )
 
+MARKS = """[...document.querySelectorAll('.field > label')].map(
+  (each) => [each.htmlFor, getComputedStyle(each, '::after').content])"""
+
 
 @pytest.mark.parametrize("scripts", [True, False])
 async def test_the_rail_of_a_phone_takes_three_lines_and_shows_where_one_is(
@@ -34,3 +37,22 @@ async def test_the_rail_of_a_phone_takes_three_lines_and_shows_where_one_is(
         assert 0 <= current["x"] <= current["x"] + current["width"] <= 390
         assert heading["y"] < 300
         assert await seen.faults() == []
+
+
+async def test_a_rule_is_written_on_a_phone_with_every_field_in_sight(listener: Listener) -> None:
+    """The value of a comparison was beyond the edge, and nothing said what had to be filled in."""
+    await issue(listener, "an assistant")
+    await person(listener, "wanda", "policy_editor")
+    async with window(listener, width=390) as seen:
+        await seen.sign_in("wanda", PASSWORD)
+        await seen.open("/o/acme/policies/organisation/edit/rule?section=constraints")
+        for name in ("row0.fact", "row0.key", "row0.operator", "row0.value"):
+            box = await seen.page.locator(f"[name='{name}']").bounding_box()
+            assert box is not None
+            assert 0 <= box["x"] < box["x"] + box["width"] <= 390, name
+            assert box["width"] > 120, name
+        said = dict(await seen.page.evaluate(MARKS))
+        assert "required" in said["field-name"]
+        assert "required" not in said["field-allow_only.targets"]
+        assert await seen.faults() == []
+        assert await seen.violations() == []
