@@ -14,6 +14,10 @@ from msgspec import Struct
 AS_IT_WAS: Final = "as it was"
 NOTHING: Final = "none"
 _SHOWN_CHARS: Final = 160
+_APART: Final = frozenset({"organisation", "before", "after"})
+"""Of a deed's detail: whose log it stands in, and what `changes_of` makes of the others."""
+_TOLD_FIRST: Final = ("request_id", "reason", "ticket")
+"""A list has room for few; that which somebody looks for comes first."""
 
 
 class Change(Struct, frozen=True):
@@ -41,6 +45,17 @@ def changes_of(detail: Mapping[str, str]) -> tuple[Change, ...]:
         ordered = dict(_numbered(after))
         return (*_beside(was, {}), *_beside({}, ordered))
     return _beside(was, ordered)
+
+
+def told_of(detail: Mapping[str, str]) -> tuple[Change, ...]:
+    """What a list says of a deed: what it changed, or else what it was about and why."""
+    if changed := changes_of(detail):
+        return changed
+    told = {name: text for name, text in detail.items() if name not in _APART}
+    first = [name for name in _TOLD_FIRST if name in told]
+    return tuple(
+        Change(name, "", _cut(told[name])) for name in [*first, *sorted({*told} - {*first})]
+    )
 
 
 def decoded(text: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from admin.audit.changes import Change, changes_of, decoded
+from admin.audit.changes import Change, decoded, told_of
 from admin.audit.groups import LANES, Group, Lanes, grouped, lanes_of, named_in
 from admin.services import Services
 from admin.traffic.asked import Asked
@@ -163,7 +163,7 @@ class AuditRoom:
         numbers = [row.sequence for row in rows if row.stage == "admin"]
         records = await self._services.records.numbered(OPERATORS, numbers) if numbers else []
         return {
-            (OPERATORS, each.sequence): changes_of(each.projected.record.detail)
+            (OPERATORS, each.sequence): told_of(each.projected.record.detail)
             for each in records
             if each.projected.raw_json
         }

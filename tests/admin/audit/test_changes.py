@@ -5,7 +5,7 @@ import re
 import msgspec
 import pytest
 
-from admin.audit.changes import AS_IT_WAS, Change, changes_of
+from admin.audit.changes import AS_IT_WAS, Change, changes_of, told_of
 from gateway.oversight.deeds import OPERATORS
 from gateway.types import AuditRecord
 from tests.admin.listener import Browser
@@ -36,6 +36,22 @@ def test_a_change_is_what_differs() -> None:
         Change("", "", '{"a": "cut off…[cut]'),
     )
     assert changes({"a": 160 * "a" + "b"}, {"a": 160 * "a" + "c"}) != ()
+
+
+def test_a_deed_that_changes_no_field_is_told_by_what_it_is_about() -> None:
+    """Who asked to read which request, and why, is what an auditor looks for in the list."""
+    detail = {"organisation": "acme", "reveal": "r1", "ticket": "T-1", "request_id": "req_1"}
+    assert told_of(detail | {"reason": 161 * "w"}) == (
+        Change("request_id", "", "req_1"),
+        Change("reason", "", 160 * "w" + "…"),
+        Change("ticket", "", "T-1"),
+        Change("reveal", "", "r1"),
+    )
+    assert told_of({"organisation": "acme"}) == ()
+    changed = {"after": '{"a":1}', "reason": "w"}
+    assert told_of(changed) == changes_of(changed) == (Change("a", "", "1"),)
+    unchanged = {"before": '{"a":1}', "after": '{"a":1}', "ticket": "T"}
+    assert told_of(unchanged) == (Change("ticket", "", "T"),)
 
 
 def test_the_only_one_that_was_there_stands_beside_what_is_ordered() -> None:
