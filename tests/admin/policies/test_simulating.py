@@ -124,6 +124,32 @@ async def test_what_waits_is_listed_counted_and_decided_by_a_second_person(
         assert (await stepped(anton, path, "publish"))[0] == 303
 
 
+async def test_what_somebody_may_decide_comes_first_and_is_open(
+    listener: Listener, tmp_path: Path
+) -> None:
+    """An officer had to look for what waits for her below drafts that others approve."""
+    await staff(listener)
+    await add_person(listener, "carla", "compliance")
+    async with signed_in(listener, WRITER) as wanda:
+        await submitted(wanda, STRICT)
+    async with listener.database() as database, running(tmp_path / "other") as log:
+        custody = Custody(database, log, listener.clock)
+        said = {"reason": "a complaint", "ticket": "C-1"}
+        await custody.ask_reveal("ulf", "acme", "req_1", minutes=15, **said)
+    firsts = {}
+    for name in ("carla", APPROVER):
+        async with signed_in(listener, name) as each:
+            _, page = await each.send("GET", "/o/acme/approvals")
+        matters = re.findall(r'<details class="panel matter"( open)?.*?</summary>', page, re.DOTALL)
+        assert matters == [" open", ""]
+        open_one = re.search(r'<details class="panel matter" open.*?</summary>', page, re.DOTALL)
+        assert open_one is not None
+        firsts[name] = plain(open_one[0])
+        assert page.count("others decide") == (name == "carla")
+    assert "Read req_1" in firsts["carla"]
+    assert "version 1" in firsts[APPROVER]
+
+
 async def test_a_reveal_and_a_release_wait_for_a_second_person_too(
     listener: Listener, tmp_path: Path
 ) -> None:
