@@ -12,6 +12,7 @@ from gateway.money.rates import RateLimit
 
 LEVELS: Final = ("organisation", "workspace", "project", "key")
 _LEVELS: Final = ("org", "ws", "proj")
+_WORDS: Final = {"org": "all of", "ws": "team", "proj": "project", "key": "key", "user": "end user"}
 Path = tuple[str, ...]
 """Workspace and project, or the first of them, or nothing."""
 
@@ -68,3 +69,9 @@ def title_of(account: str, key_name: str = "") -> str:
     if level == "key":
         return key_name or path
     return "each end user" if account.endswith("/*") else path.rpartition("/")[2]
+
+
+def told_of(account: str, key_name: str = "") -> str:
+    """The same with what it is, where nothing beside it says that."""
+    title = title_of(account, key_name)
+    return title if account.endswith("/*") else f"{_WORDS[account.partition(':')[0]]} {title}"

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from msgspec import Struct
 from msgspec.structs import replace
 
-from admin.costs.accounts import is_of
+from admin.costs.accounts import is_of, told_of
 from admin.costs.comparing import days_before, traffic_of
 from admin.costs.dear_hours import DearHour, DearHourReader
 from admin.costs.prices import priced_targets
@@ -116,6 +116,8 @@ class CostSummary(Struct, frozen=True):
     tight: tuple[Spending, ...]
     """Limits of which four fifths are used."""
     alerts: tuple[SentAlert, ...]
+    titles: dict[str, str]
+    """What people call the accounts of these two."""
     unusual: tuple[UnusualDay, ...] = ()
     """Days of the question that cost a group far more than its weekday does, newest first."""
     unusual_hours: tuple[DearHour, ...] = ()
@@ -226,6 +228,8 @@ class CostReader:
         targets = await priced_targets(services)
         period = (str(question.since), str(question.until))
         by_target = await services.figures.by_day(organisation, *period, ["target"])
+        tight = tuple(s for s in spendings if s.share >= 0.8)  # noqa: PLR2004 - four fifths
+        alerts = await self._sent(organisation)
         left = max(limit.left_microusd + limit.held_microusd, 0) if limit else None
         return CostSummary(
             question=question,
@@ -241,8 +245,11 @@ class CostReader:
             burn=tuple(_burn(days, today, zone)),
             savings=_savings(by_target, targets),
             unpriced=tuple(_unpriced(by_target, {t.name: t for t in targets})),
-            tight=tuple(s for s in spendings if s.share >= 0.8),  # noqa: PLR2004 - four fifths
-            alerts=tuple(await self._sent(organisation)),
+            tight=tight,
+            alerts=tuple(alerts),
+            titles=await self._titles(
+                organisation, [s.account for s in tight] + [a.account for a in alerts]
+            ),
             unusual=await self._unusual.found(organisation, question.since, question.until, zone),
             unusual_hours=await self._hours.found(
                 organisation, question.since, question.until, zone
@@ -261,6 +268,11 @@ class CostReader:
         if by == "policy":
             return await PolicyNames(self._services.database).names(values)
         return {}
+
+    async def _titles(self, organisation: str, accounts: Sequence[str]) -> dict[str, str]:
+        ids = [each.removeprefix("key:") for each in accounts if each.startswith("key:")]
+        names = await self._services.key_names.names(organisation, ids)
+        return {each: told_of(each, names.get(each.removeprefix("key:"), "")) for each in accounts}
 
     async def _days(self, organisation: str, since: date, until: date) -> dict[date, int]:
         rows = await self._services.figures.by_day(organisation, str(since), str(until), ["day"])

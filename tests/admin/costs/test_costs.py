@@ -189,11 +189,17 @@ async def test_savings_unpriced_usage_alerts_and_tight_limits_are_said(
     before = await summary(admin)
     await limit(listener, "org:acme", 10_000_000, "month")
     await spend(listener, "org:acme", "month", 8_500_000)
+    key = await issue(listener, "tight one")
+    for account in (f"key:{key}", "ws:acme/people", "user:acme/*"):
+        await limit(listener, account, 10_000_000, "month")
+        if "user" not in account:
+            await spend(listener, account, "month", 8_500_000)
     async with listener.database() as database:
         alerts = AlertTable(database, listener.clock)
         budgets = await LeaseTable(database, listener.clock).budgets()
         due = await alerts.claim(budgets, (80,))
-        await alerts.sent(due[0])
+        for each in due:
+            await alerts.sent(each)
     free = requests(listener, "k", 1, status="ok", target="claude", cost_microusd=0)
     await listener.record(*free)
     after = await summary(admin)
@@ -204,11 +210,14 @@ async def test_savings_unpriced_usage_alerts_and_tight_limits_are_said(
     savings: dict[str, object] = after["savings"]  # type: ignore[assignment]
     assert str(savings["method"]) in page
     assert after["unpriced"] == [{"target": "claude", "requests": 1}]
-    assert [each["account"] for each in after["tight"]] == ["org:acme"]  # type: ignore[attr-defined]
-    assert [each["percent"] for each in after["alerts"]] == [80]  # type: ignore[attr-defined]
+    tight = {each["account"] for each in after["tight"]}  # type: ignore[attr-defined]
+    assert tight == {"org:acme", "ws:acme/people", f"key:{key}"}
+    assert [each["percent"] for each in after["alerts"]] == [80] * 3  # type: ignore[attr-defined]
     assert "Some answers cost nothing" in page
     assert '<a href="/o/acme/traffic?q=target%3Aclaude">claude</a>: 1 request.' in page
-    assert "org:acme: 80 %" in page
+    for name in ("all of acme", "team people", "key tight one"):
+        assert f"{name}: 80 %" in page
+        assert f">{name}</a>" in page
 
 
 async def test_a_change_of_a_limit_says_what_it_does_before_it_does_it(
