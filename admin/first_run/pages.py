@@ -13,6 +13,7 @@ from admin.first_run.steps import Steps, steps_of
 from admin.first_run.trying import ask
 from admin.forms import Form, form_of
 from admin.keys.issuing import KeyIssuer, KeyOrder
+from admin.overview.credentials import SealedNames, problem_of
 from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER
 from admin.snippets import curl, data_plane_url, python
@@ -40,7 +41,8 @@ async def page(
     services: Services, request: Request[Any, Any, Any], status: int = 200, **values: object
 ) -> Response[str]:
     """The five steps as they stand."""
-    person = session_of(request).person
+    person, settings = session_of(request).person, services.settings
+    sealed = await SealedNames(services).read()
     shown: dict[str, object] = {
         "steps": await steps_of(services, person),
         "may_make": allows(person, Permission.KEYS_ISSUE),
@@ -53,7 +55,8 @@ async def page(
         "answered": 0,
         "request_id": "",
         "organisation": "",
-        "url": data_plane_url(services.settings),
+        "url": data_plane_url(settings),
+        "providers": [(name, problem_of(settings, name, sealed)) for name in settings.providers],
     }
     return await services.shell.page(
         request, "first_run/first_run.html", "overview", status, **(shown | values)

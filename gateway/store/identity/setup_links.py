@@ -28,7 +28,10 @@ GOOD_FOR_S: Final = 3600.0
 CODE_BYTES: Final = 32
 FIRST_ROLES: Final[tuple[Role, ...]] = ("platform_admin", "security_admin")
 """Who sets an installation up runs it and gives roles; approving and revealing is for others."""
-REFUSAL: Final = "this link is not good any more: it was used, it is too old, or somebody exists"
+REFUSAL: Final = (
+    "this link is not good any more: it was used, it is older than an hour, or somebody exists; "
+    "“gatewright admin setup” on the machine prints a new one"
+)
 
 
 class SetupLinks:

@@ -41,6 +41,19 @@ async def test_steps_are_done_when_what_they_leave_is_there(
     assert "/o/acme/traffic/req_k_0" in page
 
 
+async def test_who_can_answer_is_said_before_the_first_request(
+    listener: Listener, root: Browser
+) -> None:
+    """A first request that is refused with 503 is a poor welcome."""
+    page = await see(root)
+    assert "engine may answer it." in page
+    assert "managed: no credential." in page
+    assert 'href="/models/credentials">Credentials</a>' in page
+    await issue(listener, "first")
+    await listener.record(*requests(listener, "k", 1, status="ok"))
+    assert "may answer it." not in await see(root)
+
+
 async def test_another_organisation_is_made_from_the_menu_and_begins_with_a_key(
     listener: Listener, root: Browser
 ) -> None:
