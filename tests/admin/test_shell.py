@@ -209,6 +209,31 @@ async def test_a_page_without_scripts_can_be_read_and_left(listener: Listener) -
         assert await seen.page.inner_text("h1") == "Sign in"
 
 
+@pytest.mark.parametrize("scripts", [True, False])
+async def test_something_is_found_from_every_page_with_scripts_and_without(
+    listener: Listener, *, scripts: bool
+) -> None:
+    """Without scripts "Go to" was gone, and a hint at keys that did nothing stood there."""
+    await listener.issue_key("payroll assistant")
+    await _person(listener, "ann", "viewer")
+    async with window(listener, scripts=scripts) as seen:
+        await seen.sign_in("ann", PASSWORD)
+        await seen.open("/o/acme/traffic")
+        bar, foot = seen.page.locator(".bar"), seen.page.locator(".rail .foot")
+        assert await bar.get_by_text("Go to …").is_visible() == scripts
+        assert await foot.is_visible() == scripts
+        find = bar.locator("noscript a, a.button").filter(has_text="Find")
+        assert (await find.count() > 0 and await find.is_visible()) == (not scripts)
+        if not scripts:
+            await find.click()
+            await seen.page.fill("main input[type=search]", "payroll")
+            await seen.page.keyboard.press("Enter")
+            await seen.page.wait_for_url("**/o/acme/find?*")
+            assert "payroll assistant" in await seen.page.inner_text("main")
+            assert await seen.faults() == []
+        assert seen.problems == []
+
+
 @pytest.mark.parametrize("locale", LOCALES)
 def test_numbers_that_are_read_again_are_written_as_the_first_time_and_by_locale(
     locale: str,
