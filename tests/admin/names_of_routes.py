@@ -93,6 +93,7 @@ OTHER_FIELDS: dict[str, Any] = {
     "lang": "",
     "law": "gdpr",
     "limit_microusd": 5,
+    "list": "traffic",
     "live": None,
     "load": {},
     "locale": "",
