@@ -7,7 +7,7 @@ counts and whoever collects belong to the same event loop.
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -148,6 +148,11 @@ class Metrics:
         self._drifts = self._gauge(
             "gatewright_drifts_open", "Profiles that drift, of all organisations, by kind.", "kind"
         )
+        self._certificate_left = self._gauge(
+            "gatewright_certificate_seconds_left",
+            "Until the certificate that the listener shows ends.",
+            "listener",
+        )
         self._batch_oldest = self._gauge(
             "gatewright_batch_oldest_waiting_seconds",
             "Age of the oldest batch with a line that waits.",
@@ -186,6 +191,10 @@ class Metrics:
     def drifts_open(self, kind: str, count: int) -> None:
         """How many profiles of that kind drift now."""
         self._drifts.labels(kind).set(count)
+
+    def certificate_left(self, listener: str, left_s: Callable[[], float]) -> None:
+        """Whom to ask how long that listener's certificate is still good."""
+        self._certificate_left.labels(listener).set_function(left_s)
 
     def count_line(self, state: str) -> None:
         """A line of a batch that this worker has sent and ended."""

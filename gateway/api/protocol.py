@@ -27,8 +27,8 @@ from gateway.api.one_meaning import TRAILERS, framing, not_upgraded
 from gateway.configuration.settings import Limits
 
 
-READ_BYTES = 256 * 1024
-"""What one read of the event loop may bring of an earlier body before a head begins."""
+READ_BYTES = 272 * 1024
+"""What one read, with a record of TLS that it completes, may bring of a body before a head."""
 
 KEEP_ALIVE_S = 75.0
 """How long a connection may rest between two requests."""

@@ -10,7 +10,9 @@ from gateway.cli.groups import Commands
 from gateway.cli.listening import run_server
 from gateway.cli.options import config_option
 from gateway.cli.setup import print_setup_link, setup_link_command
+from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
+from gateway.secrets.certificates import kept_certificate
 from gateway.telemetry import Event, configure_logging, logger
 
 
@@ -34,12 +36,13 @@ def admin_serve(config_file: Path, *, says_link: bool) -> None:
     """Serve the admin listener."""
     settings = load_settings(config_file)
     configure_logging(settings.log_level)
+    certificate = kept_certificate(settings, "admin", SystemClock())
     if sys.stdout.isatty() and says_link:
         # To a terminal only: what is written to a file or a collector is read by others.
         print_setup_link(settings)
     # The admin package lies above the gateway: it is named here and imported when asked for.
     application = import_module("admin.app").build_application(settings)
-    run_server(application, settings, settings.admin, _say_started)
+    run_server(application, settings, settings.admin, _say_started, certificate)
 
 
 def _say_started(url: str) -> None:

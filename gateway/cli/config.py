@@ -16,6 +16,7 @@ from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.errors import StartupRefused
 from gateway.inspection.inspector import make_inspector
+from gateway.secrets.certificates import SECTIONS, read_certificate
 from gateway.secrets.credentials import admin_token, all_peppers, credential_problem
 from gateway.store.engine import open_database, parse_url
 from gateway.store.evidence.numbered_places import require_what_was_numbered
@@ -48,6 +49,8 @@ def check_config(config_file: Path, *, offline: bool) -> None:
     # What needs no key comes first, so that it is found before the keys are made.
     make_providers(settings, make_egress(settings), SystemClock().monotonic_s)
     policy = load_policy(settings)
+    for section in SECTIONS:
+        read_certificate(settings, section, SystemClock())
     _check_parts(settings, offline=offline)
     if not offline:
         asyncio.run(_check_database(settings))

@@ -13,11 +13,15 @@ from typing import Any
 import uvicorn
 from msgspec import structs
 
+from gateway.api.encrypted import encrypted_protocol
 from gateway.api.protocol import bounded_protocol
 from gateway.cli.options import Refused
 from gateway.configuration.settings import Listener, Settings
 from gateway.errors import GatewrightError
-from gateway.telemetry import ServerLines
+from gateway.pacing.rhythm import CERTIFICATES_S
+from gateway.pacing.upkeep import Duty, Upkeep
+from gateway.secrets.certificates import KeptCertificate
+from gateway.telemetry import Event, ServerLines
 
 
 SHUTDOWN_S = 10
@@ -71,10 +75,21 @@ class _Watched:
 class _Server(uvicorn.Server):
     """Says where it listens once it does: before that nobody is answered."""
 
-    def __init__(self, config: uvicorn.Config, listener: Listener, says: SayStarted) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        listener: Listener,
+        says: SayStarted,
+        certificate: KeptCertificate | None,
+    ) -> None:
         super().__init__(config)
         self._listener = listener
         self._says = says
+        self._upkeep = Upkeep(
+            (Duty("certificate", CERTIFICATES_S, certificate.tend, Event.UPKEEP_FAILED),)
+            if certificate is not None
+            else ()
+        )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         this = asyncio.current_task()
@@ -90,9 +105,14 @@ class _Server(uvicorn.Server):
             return
         finally:
             watching.cancel()
+        self._upkeep.start()
         # Port 0 takes a free one, which only the socket knows.
         port = sockets[0].getsockname()[1] if sockets else self._listener.port
         self._says(structs.replace(self._listener, port=port).url)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._upkeep.close()
+        await super().shutdown(sockets)
 
     async def _cancel_when_told(self, starting: asyncio.Task[Any]) -> None:
         while not self.should_exit:
@@ -180,8 +200,16 @@ def permit_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def run_server(application: Any, settings: Settings, listener: Listener, says: SayStarted) -> None:
+def run_server(
+    application: Any,
+    settings: Settings,
+    listener: Listener,
+    says: SayStarted,
+    certificate: KeptCertificate | None = None,
+) -> None:
     """Run one ASGI application until it is told to stop; one process, one event loop.
+
+    With a certificate it speaks TLS, and only TLS.
 
     Raises:
         GatewrightError: the application refused to start; its message says why.
@@ -194,6 +222,8 @@ def run_server(application: Any, settings: Settings, listener: Listener, says: S
     said.addHandler(ServerLines())
     said.propagate = False
     watched = _Watched(application)
+    plain = bounded_protocol(settings.limits)
+    protocol: Any = plain if certificate is None else encrypted_protocol(plain, certificate)
     server = _Server(
         uvicorn.Config(
             watched,
@@ -201,7 +231,7 @@ def run_server(application: Any, settings: Settings, listener: Listener, says: S
             port=listener.port,
             interface="asgi3",
             loop="uvloop",
-            http=bounded_protocol(settings.limits),
+            http=protocol,
             lifespan="on",
             log_config=None,
             access_log=False,
@@ -212,6 +242,7 @@ def run_server(application: Any, settings: Settings, listener: Listener, says: S
         ),
         listener,
         says,
+        certificate,
     )
     try:
         with suppress(KeyboardInterrupt):

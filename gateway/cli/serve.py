@@ -7,7 +7,9 @@ import click
 from gateway.app import DataPlane
 from gateway.cli.listening import run_server
 from gateway.cli.options import config_option
+from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
+from gateway.secrets.certificates import kept_certificate
 from gateway.telemetry import configure_logging
 
 
@@ -18,5 +20,8 @@ def serve(config_file: Path) -> None:
     settings = load_settings(config_file)
     log = configure_logging(settings.log_level, buffered=True)
     assert log is not None
+    certificate = kept_certificate(settings, "data_plane", SystemClock())
     plane = DataPlane(settings, drain_log=log.drain)
-    run_server(plane.application(), settings, settings.data_plane, plane.say_started)
+    if certificate is not None:
+        plane.metrics.certificate_left("data_plane", certificate.left_s)
+    run_server(plane.application(), settings, settings.data_plane, plane.say_started, certificate)

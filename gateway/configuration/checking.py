@@ -16,7 +16,7 @@ from gateway.configuration.sections import (
     WINDOW_LEAST,
     SecretReference,
 )
-from gateway.configuration.settings import Settings
+from gateway.configuration.settings import Listener, Settings
 from gateway.errors import ConfigurationInvalid
 
 
@@ -53,6 +53,7 @@ def check(settings: Settings) -> None:
     for name, listener in (("data_plane", settings.data_plane), ("admin", settings.admin)):
         if not 0 <= listener.port <= 65535:  # noqa: PLR2004
             raise ConfigurationInvalid(source, f"{name}.port", "must be between 0 and 65535")
+        _check_tls(source, name, listener)
     _check_numbers(settings)
     if not re.fullmatch(r"[a-z0-9-]{1,32}", settings.audit.worker):
         reason = "must be 1 to 32 lower-case letters, digits or dashes"
@@ -75,6 +76,15 @@ def check(settings: Settings) -> None:
     _check_currencies(settings)
     _check_targets(settings)
     _check_retention(settings)
+
+
+def _check_tls(source: str, name: str, listener: Listener) -> None:
+    """A certificate and its key are named together, and nothing of TLS without them."""
+    pair = {each: getattr(listener, each) for each in ("tls_certificate_file", "tls_key_file")}
+    if any(pair.values()) or listener.tls_client_ca_file:
+        for missing in (each for each, file in pair.items() if not file):
+            reason = "is needed for TLS: a certificate and its key are two files"
+            raise ConfigurationInvalid(source, f"{name}.{missing}", reason)
 
 
 def check_database(settings: Settings, environment: Mapping[str, str]) -> None:

@@ -39,12 +39,30 @@ class Listener(Struct, frozen=True, forbid_unknown_fields=True):
 
     host: str = "127.0.0.1"
     port: int = 8080
+    tls_certificate_file: str = ""
+    """A chain in PEM, its own certificate first; with it the listener speaks TLS, and only TLS."""
+    tls_key_file: str = ""
+    tls_client_ca_file: str = ""
+    """Authorities in PEM: callers need a certificate of one of them, besides their keys."""
+
+    @property
+    def is_encrypted(self) -> bool:
+        return bool(self.tls_certificate_file)
 
     @property
     def url(self) -> str:
         """Where it is reached from this machine, without a slash at its end."""
         host = _ANYWHERE.get(self.host, self.host)
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        scheme = "https" if self.is_encrypted else "http"
+        return (
+            f"{scheme}://[{host}]:{self.port}" if ":" in host else f"{scheme}://{host}:{self.port}"
+        )
+
+
+class AdminListener(Listener, frozen=True, forbid_unknown_fields=True):
+    """Beside a data plane on the same machine, also where its table names no port."""
+
+    port: int = 8081
 
 
 class DatabaseSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -167,7 +185,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     source: str
     folder: str
     data_plane: Listener = Listener()
-    admin: Listener = Listener(port=8081)
+    admin: AdminListener = AdminListener()
     database: DatabaseSettings = DatabaseSettings()
     audit: AuditSettings = AuditSettings()
     secrets: SecretsSettings = SecretsSettings()

@@ -35,3 +35,5 @@ EXPIRED_FILES_S = 600.0
 CHECKUPS_S = 1.0
 CLOCK_S = 3600.0
 CLOCK_JUMPS_S = 0.5
+CERTIFICATES_S = 5.0
+"""How often a listener looks whether the files of its certificate were replaced."""

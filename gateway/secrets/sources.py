@@ -45,13 +45,17 @@ class EnvironmentSecret:
 
 
 class FileSecret:
-    """A regular file that group and others cannot touch; a closing line break is not part of it."""
+    """A regular file that group and others cannot touch; a closing line break is not part of it.
 
-    __slots__ = ("_key", "_path")
+    With `is_shared` its group may read it.
+    """
 
-    def __init__(self, path: Path, key: str = "") -> None:
+    __slots__ = ("_forbidden", "_key", "_path")
+
+    def __init__(self, path: Path, key: str = "", *, is_shared: bool = False) -> None:
         self._path = path
         self._key = key
+        self._forbidden = 0o037 if is_shared else 0o077
 
     def load(self) -> Secret[str]:
         try:
@@ -77,7 +81,7 @@ class FileSecret:
     def _check(self, status: os.stat_result) -> None:
         if not stat.S_ISREG(status.st_mode):
             raise self._invalid("is not a regular file")
-        if status.st_mode & 0o077:
+        if status.st_mode & self._forbidden:
             mode = stat.S_IMODE(status.st_mode)
             raise self._invalid(f"can be read by others (mode {mode:04o}); make it 0600")
         if status.st_uid not in (os.geteuid(), 0):

@@ -8,9 +8,10 @@ import pytest
 from gateway.api.morsels import LINES_MAX, WHOLE_BYTES, morsel_bytes
 from gateway.api.protocol import bounded_protocol
 from gateway.configuration.settings import Limits
-from tests.gateway.listening import listening
+from tests.gateway.listening import anyio_backend, connect, is_encrypted, listening, wire
 
 
+__all__ = ["anyio_backend", "is_encrypted", "wire"]
 pytestmark = pytest.mark.anyio
 
 HEAD = b"POST / HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n"
@@ -40,7 +41,7 @@ async def test_a_body_in_very_many_chunks_is_whole_and_the_next_request_is_read(
     many = b"".join(b"1\r\n%d\r\n" % (number % 10) for number in range(CHUNKS)) + b"0\r\n\r\n"
     few = b"5\r\nhello\r\n0\r\n\r\n"
     async with listening(_count, Limits()) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await connect(port)
         writer.write(HEAD + b"\r\n" + many + HEAD + CLOSING + b"\r\n" + few)
         answers = await reader.read()
         writer.close()
@@ -61,7 +62,7 @@ async def test_others_have_their_turn_between_the_morsels(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("gateway.api.protocol.BoundedProtocol._look_at", noted)
     async with listening(_count, Limits()) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await connect(port)
         writer.write(HEAD + CLOSING + b"\r\n")
         await asyncio.sleep(0.05)
         writer.write(b"1\r\n.\r\n" * CHUNKS + b"0\r\n\r\n")
@@ -80,7 +81,7 @@ async def _go_on_sending(writer: asyncio.StreamWriter) -> None:
 async def test_who_goes_on_sending_behind_a_refusal_is_cut_off() -> None:
     limits = Limits(body_bytes_max=100_000, body_receive_s=30.0)
     async with listening(_refuse, limits) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await connect(port)
         writer.write(HEAD + b"\r\n")
         assert (await reader.read(4096)).startswith(b"HTTP/1.1 401")
         with pytest.raises(ConnectionError):

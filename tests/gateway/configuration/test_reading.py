@@ -29,12 +29,19 @@ def test_an_empty_file_is_a_good_configuration() -> None:
     assert not settings.providers
 
 
+def test_the_admin_listener_keeps_its_port_where_its_table_names_none() -> None:
+    assert parse("[admin]\nhost = '0.0.0.0'").admin.port == 8081
+
+
 CURRENCY = "[currencies.EUR]\nper_usd = '{}'\nas_of = '{}'"
 WRONG: dict[str, tuple[str, str]] = {
     "data_plane = 5": ("data_plane", "Expected `object`"),
     "[data_plane]\nport = 'x'": ("data_plane.port", "Expected `int`"),
     "[data_plane]\nport = 70000": ("data_plane.port", "between 0 and 65535"),
     "[admin]\nport = -1": ("admin.port", "between 0 and 65535"),
+    "[data_plane]\ntls_key_file = 'k'": ("data_plane.tls_certificate_file", "needed for TLS"),
+    "[admin]\ntls_certificate_file = 'c'": ("admin.tls_key_file", "is needed for TLS"),
+    "[admin]\ntls_client_ca_file = 'a'": ("admin.tls_certificate_file", "needed for TLS"),
     "[data_plan]\nport = 1": ("data_plan", "unknown field"),
     "[data_plane]\nprot = 1": ("data_plane.prot", "`prot`; did you mean `port`?"),
     "[secrets.master_key]\nfiel = 'x'": ("secrets.master_key.fiel", "did you mean `file`?"),

@@ -1,0 +1,222 @@
+"""A listener's certificate: read and checked as a whole, and read anew when its files change.
+
+What is wrong with a new one leaves the one before in use: callers are better served by a
+certificate that ends soon than by none.
+"""
+
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from msgspec import Struct
+
+from gateway.clock import DAY_US, SECOND_US, WEEK_US, Clock
+from gateway.configuration.settings import Listener, Settings
+from gateway.errors import ConfigurationInvalid
+from gateway.secrets.sources import FileSecret
+from gateway.telemetry import Event, logger
+
+
+CHAIN_BYTES_MAX: Final = 1024 * 1024
+WARNED_SHARE: Final = 5
+"""Of a certificate's life its last so many-th part is told of, and never more than a week."""
+
+Section = Literal["data_plane", "admin"]
+"""The table of a listener in the settings."""
+SECTIONS: Final[tuple[Section, ...]] = ("data_plane", "admin")
+Seen = tuple[tuple[int, ...], ...]
+"""What the file system says of each file; another value where one was replaced."""
+
+
+class Certificate(Struct, frozen=True):
+    """What callers of a listener are shown, ready to be used."""
+
+    context: ssl.SSLContext
+    begins_us: int
+    ends_us: int
+
+    @property
+    def told_from_us(self) -> int:
+        """From when on somebody should be told that it ends.
+
+        Authorities whose certificates live for three months renew them a month before the end, and
+        those whose certificates live for a day some hours before.
+        """
+        return self.ends_us - min((self.ends_us - self.begins_us) // WARNED_SHARE, WEEK_US)
+
+
+def read_certificate(settings: Settings, section: Section, clock: Clock) -> Certificate | None:
+    """A listener's certificate; None where it speaks plain HTTP.
+
+    Raises:
+        ConfigurationInvalid: a file cannot be used; it names the file, the key and the reason.
+    """
+    listener: Listener = getattr(settings, section)
+    if not listener.is_encrypted:
+        return None
+    chain_file = settings.path(listener.tls_certificate_file)
+    key_file = settings.path(listener.tls_key_file)
+    chain_key, key_key = f"{section}.tls_certificate_file", f"{section}.tls_key_file"
+    leaf = _leaf(chain_file, chain_key)
+    _check_dates(leaf, clock.utc_us(), chain_file, chain_key)
+    _check_pair(leaf, key_file, key_key)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        # The key was opened above: nobody is asked for a passphrase here.
+        context.load_cert_chain(chain_file, key_file)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigurationInvalid(str(chain_file), chain_key, _reason(error)) from error
+    if listener.tls_client_ca_file:
+        authority = settings.path(listener.tls_client_ca_file)
+        try:
+            context.load_verify_locations(authority)
+        except (ssl.SSLError, OSError) as error:
+            key = f"{section}.tls_client_ca_file"
+            raise ConfigurationInvalid(str(authority), key, _reason(error)) from error
+        context.verify_mode = ssl.CERT_REQUIRED
+    return Certificate(context, _us(leaf.not_valid_before_utc), _us(leaf.not_valid_after_utc))
+
+
+class KeptCertificate:
+    """A listener's certificate, looked after while the listener runs."""
+
+    def __init__(self, settings: Settings, section: Section, clock: Clock) -> None:
+        """Read it.
+
+        Raises:
+            ConfigurationInvalid: as `read_certificate`, or the listener speaks plain HTTP.
+        """
+        self._settings, self._section, self._clock = settings, section, clock
+        self._files = _files(settings, section)
+        self._used = self._looked = self._refused = self._look()
+        found = read_certificate(settings, section, clock)
+        if found is None:
+            key = f"{section}.tls_certificate_file"
+            raise ConfigurationInvalid(settings.source, key, "names no file")
+        self._current = found
+        self._told_us = 0
+        self._log = logger()
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """For the next connection; those that are open keep theirs."""
+        return self._current.context
+
+    def left_s(self) -> float:
+        """Seconds until the certificate in use ends; below 0 where it has ended."""
+        return (self._current.ends_us - self._clock.utc_us()) / SECOND_US
+
+    async def tend(self) -> None:
+        """Take new files into use, and say in time that the ones in use end."""
+        self._follow()
+        self._tell_end()
+
+    def _follow(self) -> None:
+        seen = self._look()
+        is_settled, self._looked = seen == self._looked, seen
+        # Chain and key are replaced one after the other: what changed just now is left to the next
+        # look, or a pair that does not match yet would be told of.
+        if not is_settled or seen in (self._used, self._refused):
+            return
+        try:
+            found = read_certificate(self._settings, self._section, self._clock)
+        except ConfigurationInvalid as error:
+            self._refused = seen
+            said = {"component": self._section, "reason": str(error)}
+            self._log.warning(Event.CERTIFICATE_REFUSED, **said)
+            return
+        if found is not None:
+            self._current, self._used, self._refused, self._told_us = found, seen, seen, 0
+            said = {"component": self._section, "reason": f"good until {_day(found.ends_us)}"}
+            self._log.info(Event.CERTIFICATE_RENEWED, **said)
+
+    def _tell_end(self) -> None:
+        """Once a day, as soon as it is time."""
+        now_us = self._clock.utc_us()
+        if now_us < self._current.told_from_us or now_us - self._told_us < DAY_US:
+            return
+        self._told_us = now_us
+        verb = "ends" if self.left_s() > 0 else "has ended"
+        reason = f"{verb} at {_day(self._current.ends_us)}; its file holds no newer one"
+        self._log.warning(Event.CERTIFICATE_ENDS, component=self._section, reason=reason)
+
+    def _look(self) -> Seen:
+        return tuple(map(_seen, self._files))
+
+
+def kept_certificate(settings: Settings, section: Section, clock: Clock) -> KeptCertificate | None:
+    """A listener's certificate to be looked after; None where it speaks plain HTTP.
+
+    Raises:
+        ConfigurationInvalid: as `read_certificate`.
+    """
+    listener: Listener = getattr(settings, section)
+    return KeptCertificate(settings, section, clock) if listener.is_encrypted else None
+
+
+def _files(settings: Settings, section: Section) -> tuple[Path, ...]:
+    listener: Listener = getattr(settings, section)
+    named = (listener.tls_certificate_file, listener.tls_key_file, listener.tls_client_ca_file)
+    return tuple(settings.path(each) for each in named if each)
+
+
+def _seen(file: Path) -> tuple[int, ...]:
+    try:
+        # Links are followed: what Kubernetes and certbot replace is often a link.
+        status = file.stat()
+    except OSError:
+        return ()
+    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def _leaf(file: Path, key: str) -> x509.Certificate:
+    """The first of a chain, which is the listener's own."""
+    try:
+        with file.open("rb") as chain:
+            return x509.load_pem_x509_certificates(chain.read(CHAIN_BYTES_MAX))[0]
+    except OSError as error:
+        raise ConfigurationInvalid(str(file), key, _reason(error)) from error
+    except ValueError as error:
+        raise ConfigurationInvalid(str(file), key, "holds no certificate in PEM") from error
+
+
+def _check_dates(leaf: x509.Certificate, now_us: int, file: Path, key: str) -> None:
+    begins_us, ends_us = _us(leaf.not_valid_before_utc), _us(leaf.not_valid_after_utc)
+    if now_us >= ends_us:
+        raise ConfigurationInvalid(str(file), key, f"the certificate ended at {_day(ends_us)}")
+    if now_us < begins_us:
+        reason = f"the certificate is not good before {_day(begins_us)}"
+        raise ConfigurationInvalid(str(file), key, reason)
+
+
+def _check_pair(leaf: x509.Certificate, file: Path, key: str) -> None:
+    # A group may read it: so a secret volume gives it to a process that is not root.
+    text = FileSecret(file, key, is_shared=True).load().reveal()
+    try:
+        private = load_pem_private_key(text.encode(), None)
+    except TypeError as error:
+        raise ConfigurationInvalid(str(file), key, "is locked with a passphrase") from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise ConfigurationInvalid(str(file), key, "holds no private key in PEM") from error
+    if private.public_key() != leaf.public_key():
+        raise ConfigurationInvalid(str(file), key, "is not the key of the certificate")
+
+
+def _reason(error: OSError) -> str:
+    """`ssl.SSLError` is an `OSError` too, and names its reason in capitals."""
+    if isinstance(error, ssl.SSLError):
+        return f"cannot be used ({(error.reason or 'no PEM').replace('_', ' ').lower()})"
+    return f"cannot be read ({error.strerror})"
+
+
+def _us(moment: datetime) -> int:
+    return round(moment.timestamp()) * SECOND_US
+
+
+def _day(moment_us: int) -> str:
+    return datetime.fromtimestamp(moment_us / SECOND_US, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

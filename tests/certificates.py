@@ -1,0 +1,108 @@
+"""Certificates made at test time: an authority for each test, and what it vouches for."""
+
+import datetime as dt
+import ipaddress
+import ssl
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+from cryptography.x509.oid import NameOID
+from msgspec import Struct
+
+
+HOUR = dt.timedelta(hours=1)
+
+
+class Pair(Struct, frozen=True):
+    """The files of a certificate."""
+
+    chain: Path
+    key: Path
+
+    def settings(self, client_ca: Path | None = None) -> str:
+        """As lines of a listener's table."""
+        lines = f'tls_certificate_file = "{self.chain}"\ntls_key_file = "{self.key}"\n'
+        return lines + (f'tls_client_ca_file = "{client_ca}"\n' if client_ca else "")
+
+
+class Authority:
+    """It vouches for `127.0.0.1` and `localhost`."""
+
+    def __init__(self, folder: Path, name: str = "authority") -> None:
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self.file = folder / f"{name}.pem"
+        own = self._begun(self._name, self._key, HOUR * -1, HOUR * 24).add_extension(
+            x509.BasicConstraints(ca=True, path_length=None), critical=True
+        )
+        self.file.write_bytes(own.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
+
+    def trusting(self, caller: Pair | None = None) -> ssl.SSLContext:
+        """How a caller connects who trusts it, and shows a certificate of his own."""
+        context = ssl.create_default_context(cafile=self.file)
+        if caller is not None:
+            context.load_cert_chain(caller.chain, caller.key)
+        return context
+
+    def issue(
+        self,
+        name: str = "listener",
+        *,
+        begins: dt.timedelta = HOUR * -1,
+        ends: dt.timedelta = HOUR,
+        passphrase: str = "",
+    ) -> Pair:
+        """A new certificate and its key, in files of that name, in the place of older ones."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        hosts = [
+            x509.IPAddress(ipaddress.IPv4Address("127.0.0.1")),
+            x509.DNSName("localhost"),
+        ]
+        leaf = self._begun(subject, key, begins, ends).add_extension(
+            x509.SubjectAlternativeName(hosts), critical=False
+        )
+        locked = BestAvailableEncryption(passphrase.encode()) if passphrase else NoEncryption()
+        pair = Pair(self._folder / f"{name}.crt", self._folder / f"{name}.key")
+        _replace(pair.chain, leaf.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
+        _replace(pair.key, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked))
+        return pair
+
+    def _begun(
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePrivateKey,
+        begins: dt.timedelta,
+        ends: dt.timedelta,
+    ) -> x509.CertificateBuilder:
+        now = dt.datetime.now(dt.UTC)
+        own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now + begins)
+            .not_valid_after(now + ends)
+            .add_extension(own, critical=False)
+            .add_extension(authority, critical=False)
+        )
+
+
+def _replace(file: Path, content: bytes) -> None:
+    """As those who renew certificates do it: another file takes its place."""
+    new = file.with_suffix(f"{file.suffix}.new")
+    new.touch(mode=0o600)
+    new.write_bytes(content)
+    new.replace(file)
