@@ -40,6 +40,8 @@ from admin.sign_in.oidc import OpenIdClient
 from admin.sign_in.pages import Credentials, sign_in_routes
 from admin.sign_in.protection import (
     ALWAYS_ENCRYPTED,
+    IS_STRICT,
+    SPEAKS_TLS,
     add_security_headers,
     require_one_writing,
     require_own_origin,
@@ -139,6 +141,7 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
             await openid.close()
         await services.stop(application)
 
+    is_named_https = urlsplit(settings.admin_url).scheme == "https"
     rooms = [handler for room in ROOMS for handler in room(services)]
     application = Listening(
         route_handlers=[
@@ -166,7 +169,13 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
         openapi_config=None,
         logging_config=None,
         request_max_body_size=BODY_BYTES_MAX,
-        state=State({ALWAYS_ENCRYPTED: urlsplit(settings.admin_url).scheme == "https"}),
+        state=State(
+            {
+                ALWAYS_ENCRYPTED: is_named_https or settings.admin.is_encrypted,
+                SPEAKS_TLS: settings.admin.is_encrypted,
+                IS_STRICT: is_named_https and settings.admin.is_encrypted,
+            }
+        ),
     )
     require_declarations(application)
     return application

@@ -34,9 +34,18 @@ SECURITY_HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+STRICT_TRANSPORT: Final = "max-age=15768000"
+"""Half a year, and of no other names."""
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 ALWAYS_ENCRYPTED: Final = "always_encrypted"
 """In the application's state: that the settings say https, so that no cookie goes in plain."""
+SPEAKS_TLS: Final = "speaks_tls"
+"""In the application's state: that the listener has a certificate of its own."""
+IS_STRICT: Final = "is_strict"
+"""In the application's state: that browsers are told to come by https only.
+
+A proxy that ends TLS says it itself; and the listener's own address may be that of other programs.
+"""
 INTEGER_MAX: Final = 2**31 - 1
 _NUMBERS: Final = {"sequence": 2**63 - 1}
 """How large what an address numbers may be; all else is an INTEGER of the database."""
@@ -44,13 +53,15 @@ _NUL_WRITTEN: Final = (b"\x00", b"%00", b"\\u0000")
 """As it is, in a form and in JSON."""
 
 
-async def add_security_headers(message: Message, _: Scope) -> None:
+async def add_security_headers(message: Message, scope: Scope) -> None:
     """A hook that sees every message on its way out."""
     if message["type"] == "http.response.start":
         headers = MutableScopeHeaders.from_message(message)
         for name, value in SECURITY_HEADERS.items():
             if name != "cache-control" or name not in headers:
                 headers[name] = value
+        if scope["app"].state.get(IS_STRICT, False):
+            headers["strict-transport-security"] = STRICT_TRANSPORT
 
 
 def came_encrypted(connection: ASGIConnection[Any, Any, Any, Any]) -> bool:
@@ -86,6 +97,10 @@ async def require_own_origin(
     origin = headers.get("origin")
     if origin is not None and _host_of(origin) != headers.get("host", ""):
         raise PermissionDeniedException("sent from another origin")
+    speaks_tls = connection.app.state.get(SPEAKS_TLS, False)
+    if origin is not None and speaks_tls and not origin.startswith("https://"):
+        # Somebody between us may have written a page of the same name in clear.
+        raise PermissionDeniedException("sent from a page in clear")
     if headers.get("sec-fetch-site", "same-origin") != "same-origin":
         raise PermissionDeniedException("sent from another site")
 
