@@ -11,11 +11,13 @@ import threading
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import uvicorn
 from anyio import to_thread
+from msgspec import structs
 
+from gateway.api.encrypted import encrypted_protocol
 from gateway.api.protocol import bounded_protocol
 from gateway.app import DataPlane
 from gateway.audit.projecting.export import segment_rows
@@ -26,6 +28,7 @@ from gateway.configuration.settings import Settings
 from gateway.identity import Peppers
 from gateway.money.budgets import Limit
 from gateway.pacing import rhythm
+from gateway.secrets.certificates import kept_certificate
 from gateway.secrets.credentials import pepper
 from gateway.store.engine import open_database
 from gateway.store.identity.keys import KeyStore, NewKey, Place
@@ -186,7 +189,7 @@ class RunningGateway:
     @property
     def url(self) -> str:
         host, port = self._socket.getsockname()
-        return f"http://{host}:{port}"
+        return structs.replace(self.settings.data_plane, host=host, port=port).url
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -215,11 +218,14 @@ class RunningGateway:
         with brisk():
             self.plane = DataPlane(self.settings)
         self._socket.bind(("127.0.0.1", 0))
+        http: Any = bounded_protocol(self.settings.limits)
+        if certificate := kept_certificate(self.settings, "data_plane", SystemClock()):
+            http = encrypted_protocol(http, certificate)
         config = uvicorn.Config(
             self.plane.application(),
             interface="asgi3",
             loop="uvloop",
-            http=bounded_protocol(self.settings.limits),
+            http=http,
             lifespan="on",
             log_config=None,
             access_log=False,

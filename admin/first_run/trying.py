@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from admin.snippets import QUESTION, data_plane_url
 from gateway.configuration.settings import Settings
+from gateway.secrets.certificates import trusting
 from gateway.secrets.secret import Secret
 
 
@@ -53,8 +54,12 @@ async def ask(settings: Settings, key: Secret[str]) -> Answer:
     session = aiohttp.ClientSession(
         timeout=TIMEOUT, trust_env=False, cookie_jar=aiohttp.DummyCookieJar()
     )
+    # At its own address the listener is known by its certificate, at a public one by its name.
+    own = None if settings.data_plane_url else trusting(settings, "data_plane")
     try:
-        reply = await session.post(url, json=body, headers=headers, allow_redirects=False)
+        reply = await session.post(
+            url, json=body, headers=headers, allow_redirects=False, ssl=own or True
+        )
     except (aiohttp.ClientError, TimeoutError, OSError):
         await session.close()
         return Answer(0, "", _said(UNREACHABLE))

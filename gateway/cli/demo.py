@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Coroutine
 from importlib import resources
@@ -23,6 +24,7 @@ from gateway.cli.options import Refused, asynchronous
 from gateway.cli.setup import admin_address, setup_link
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
+from gateway.secrets.certificates import trusting
 from gateway.secrets.credentials import admin_token
 from gateway.store.identity.keys import NewKey, Place
 
@@ -156,20 +158,20 @@ def _address(base_url: str) -> tuple[str, int]:
 
 
 async def _all_ready(settings: Settings) -> None:
-    urls = [
-        f"{settings.providers['engine'].base_url}/health/ready",
-        f"{settings.data_plane.url}/health/ready",
-        f"{settings.admin.url}/health/ready",
-    ]
+    parts = {
+        settings.providers["engine"].base_url: None,
+        settings.data_plane.url: trusting(settings, "data_plane"),
+        settings.admin.url: trusting(settings, "admin"),
+    }
     async with asyncio.timeout(READY_WITHIN_S), aiohttp.ClientSession() as session:
-        for url in urls:
-            while not await _answers(session, url):
+        for url, tls in parts.items():
+            while not await _answers(session, f"{url}/health/ready", tls):
                 await asyncio.sleep(0.1)
 
 
-async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
+async def _answers(session: aiohttp.ClientSession, url: str, tls: ssl.SSLContext | None) -> bool:
     try:
-        async with session.get(url) as reply:
+        async with session.get(url, ssl=tls or True) as reply:
             return reply.ok
     except aiohttp.ClientError:
         return False
@@ -182,7 +184,11 @@ async def _first_key(settings: Settings) -> str:
         key = (await store.issue(new)).reveal()
     url = f"{settings.data_plane.url}/v1/models/{MODEL}"
     headers = {"x-api-key": key}
-    async with asyncio.timeout(READY_WITHIN_S), aiohttp.ClientSession(headers=headers) as session:
+    connector = aiohttp.TCPConnector(ssl=trusting(settings, "data_plane") or True)
+    async with (
+        asyncio.timeout(READY_WITHIN_S),
+        aiohttp.ClientSession(headers=headers, connector=connector) as session,
+    ):
         while not await _is_available(session, url):
             await asyncio.sleep(0.1)
     return key

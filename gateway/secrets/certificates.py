@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from msgspec import Struct
 
 from gateway.clock import DAY_US, SECOND_US, WEEK_US, Clock
@@ -147,6 +147,30 @@ class KeptCertificate:
 
     def _look(self) -> Seen:
         return tuple(map(_seen, self._files))
+
+
+def trusting(settings: Settings, section: Section) -> ssl.SSLContext | None:
+    """How our other processes on this machine reach a listener; None where it speaks plain HTTP.
+
+    They trust the very certificate in its file, whatever name they call it by, and no other one.
+
+    Raises:
+        ConfigurationInvalid: the file cannot be read.
+    """
+    listener: Listener = getattr(settings, section)
+    if not listener.is_encrypted:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cadata=_chain(settings, section))
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def _chain(settings: Settings, section: Section) -> bytes:
+    """The listener's own certificate in DER."""
+    listener: Listener = getattr(settings, section)
+    file = settings.path(listener.tls_certificate_file)
+    return _leaf(file, f"{section}.tls_certificate_file").public_bytes(Encoding.DER)
 
 
 def kept_certificate(settings: Settings, section: Section, clock: Clock) -> KeptCertificate | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import resource
 import signal
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.certificates import Authority
 from tests.cli.operator import Operator
 from tests.free_ports import free_port
 
@@ -106,6 +108,38 @@ async def test_who_reads_that_it_started_is_answered_at_the_address_it_says(
         await process.communicate()
 
     assert (said["event"], status) == ("process:started", 200)
+
+
+@pytest.mark.parametrize("command", [("serve",), ("admin", "serve")])
+async def test_with_a_certificate_a_listener_says_https_and_answers_who_trusts_it(
+    operator: Operator, command: tuple[str, ...]
+) -> None:
+    authority = Authority(operator.folder)
+    table = f"port = 0\n{authority.issue().settings()}"
+    operator.config_file.write_text(CONFIG.replace("port = {port}\n", table))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", *command, "--config", str(operator.config_file)),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    connector = aiohttp.TCPConnector(ssl=authority.trusting())
+    try:
+        assert process.stderr is not None
+        said = json.loads(await process.stderr.readline())
+        async with aiohttp.ClientSession(connector=connector) as http:
+            async with http.get(said["url"] + "/health/ready") as answer:
+                status, strict = answer.status, answer.headers.get("strict-transport-security")
+            async with http.get(said["url"] + "/metrics") as answer:
+                metrics = await answer.text()
+        process.send_signal(signal.SIGTERM)
+    finally:
+        _, errors = await process.communicate()
+
+    assert said["url"].startswith("https://127.0.0.1:")
+    assert (status, strict) == (200, None)
+    if command == ("serve",):
+        (left,) = re.findall(r'certificate_seconds_left{listener="data_plane"} (\S+)', metrics)
+        assert 0 < float(left) < 3600
+    assert [json.loads(line)["event"] for line in errors.splitlines()] == ["process:stopped"]
 
 
 @pytest.mark.parametrize("command", [("serve",), ("admin", "serve")])

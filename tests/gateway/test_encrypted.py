@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.settings import Limits
+from gateway.configuration.settings import Limits, Listener, Settings
+from gateway.secrets.certificates import trusting
 from tests.certificates import HOUR, Authority
 from tests.gateway.listening import kept, listening
 
@@ -150,6 +151,20 @@ async def test_who_does_not_agree_that_it_ended_is_let_go(
             come.write(await reader.read())
         assert b"https" in tls.read(65536) + tls.read(65536)  # Head and body.
         writer.close()
+
+
+async def test_our_own_processes_trust_the_very_certificate_and_no_other(
+    authority: Authority,
+) -> None:
+    pair, other = authority.issue(), authority.issue("other")
+    listener = Listener(tls_certificate_file=str(pair.chain), tls_key_file=str(pair.key))
+    tls = trusting(Settings(source="x.toml", folder="/", data_plane=listener), "data_plane")
+    assert tls is not None
+    async with listening(_scheme, Limits(), certificate=kept(pair)) as port:
+        assert b"https" in await _said(port, tls)
+    async with listening(_scheme, Limits(), certificate=kept(other)) as port:
+        assert await _said(port, tls) == b""
+    assert trusting(Settings(source="x.toml", folder="/"), "admin") is None
 
 
 async def test_only_who_has_a_certificate_of_the_authority_is_answered(
