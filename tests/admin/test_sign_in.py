@@ -19,6 +19,7 @@ from gateway.secrets.secret import Secret
 from gateway.store.identity.people import PeopleStore, Proved
 from gateway.store.identity.sessions import ABSOLUTE_S, IDLE_S
 from tests.admin.listener import Browser, Listener, browsing
+from tests.certificates import Authority
 
 
 pytestmark = pytest.mark.anyio
@@ -170,6 +171,35 @@ async def test_where_people_come_by_https_no_cookie_ever_goes_in_plain(
     for protocol in ("", "http", "https"):
         answer, _ = await browser.send("POST", "/sign-in", form, x_forwarded_proto=protocol)
         assert "secure" in _cookie(answer).lower(), protocol
+
+
+@pytest.mark.parametrize(
+    ("admin_url", "is_strict"),
+    [("https://admin.gatewright.example", True), ("", False)],
+    ids=["a public name", "its own address"],
+)
+async def test_a_listener_with_a_certificate_takes_no_form_from_a_page_in_clear(
+    listener: Listener, browser: Browser, admin_url: str, *, is_strict: bool
+) -> None:
+    pair = Authority(listener.folder).issue()
+    own = replace(
+        listener.settings.admin,
+        tls_certificate_file=str(pair.chain),
+        tls_key_file=str(pair.key),
+    )
+    settings = replace(listener.settings, admin_url=admin_url, admin=own)
+    state = build_application(settings, listener.clock).state
+    listener.application.state.update(state)
+
+    form = {"token": listener.token}
+    in_clear, _ = await browser.send("POST", "/sign-in", form)
+    encrypted, _ = await browser.send(
+        "POST", "/sign-in", form, origin=listener.url.replace("http:", "https:")
+    )
+
+    assert (in_clear.status, encrypted.status) == (403, 303)
+    assert "secure" in _cookie(encrypted).lower()
+    assert ("strict-transport-security" in encrypted.headers) == is_strict
 
 
 async def test_an_idle_session_ends(listener: Listener, browser: Browser) -> None:
