@@ -27,7 +27,13 @@ def loaded_us(contestant: Contestant, case: str, work: Path, seconds: float) -> 
     """Processor time of one request or chunk while there is load."""
     before_us = contestant.cpu_us()
     seen = put_load(
-        case, contestant.port, contestant.path, contestant.headers, work, seconds=seconds
+        case,
+        contestant.port,
+        contestant.path,
+        contestant.headers,
+        work,
+        seconds=seconds,
+        is_encrypted=contestant.is_encrypted,
     )
     units = seen.chunks if case == "stream" else seen.answers
     return (contestant.cpu_us() - before_us) / max(units, 1)
@@ -81,6 +87,7 @@ def main() -> None:
     parser.add_argument("checkouts", nargs="+", type=Path)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each round")
+    parser.add_argument("--tls", action="store_true", help="the first one over TLS as well")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gatewright-bench-") as folder:
         work = Path(folder)
@@ -90,6 +97,12 @@ def main() -> None:
                 for at, project in enumerate(options.checkouts)
             ]
             names = [str(project) for project in options.checkouts]
+            if options.tls:
+                first = options.checkouts[0].resolve()
+                plan = HERE / "gatewright.toml"
+                own = Contestant(plan, work / "tls", upstream, first, is_encrypted=True)
+                contestants.append(own)
+                names.append(f"{names[0]} over TLS")
             if shutil.which("nginx"):
                 contestants.append(Contestant(HERE / "nginx.toml", work / "nginx", upstream))
                 names.append("nginx")

@@ -7,6 +7,7 @@ chunks are complete and its terminal event is the last. Of bad ones it says what
 import argparse
 import asyncio
 import json
+import ssl
 import statistics
 import sys
 from collections import Counter
@@ -118,8 +119,17 @@ class Caller(asyncio.Protocol):
             self.answered.set_result(seen)
 
 
+def unverified() -> ssl.SSLContext:
+    """For a gateway of the benchmark, whose certificate was made for the occasion."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
 async def load(arguments: argparse.Namespace, body: bytes) -> Report:
     loop = asyncio.get_running_loop()
+    tls = unverified() if arguments.tls else None
     headers = json.loads(arguments.headers) | {"content-length": str(len(body))}
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     head = f"POST {arguments.path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{lines}"
@@ -127,7 +137,7 @@ async def load(arguments: argparse.Namespace, body: bytes) -> Report:
     callers: list[Caller] = []
     for _ in range(arguments.connections):
         made = await loop.create_connection(
-            lambda: Caller(request, arguments.chunks), "127.0.0.1", arguments.port
+            lambda: Caller(request, arguments.chunks), "127.0.0.1", arguments.port, ssl=tls
         )
         callers.append(made[1])
     start_s = perf_counter()
@@ -167,6 +177,7 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rate", type=float, default=0.0, help="requests a second; 0: closed loop")
     parser.add_argument("--chunks", type=int, default=0, help="chunks of a whole stream")
+    parser.add_argument("--tls", action="store_true", help="over TLS, to whomever")
     options = parser.parse_args()
     report = uvloop.run(load(options, Path(options.body).read_bytes()))
     sys.stdout.buffer.write(msgspec.json.encode(report))

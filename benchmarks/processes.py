@@ -47,8 +47,17 @@ def ask(
 class Contestant:
     """One gateway under test, from a file in the format of benchmarks/gatewright.toml."""
 
-    def __init__(self, file: Path, work: Path, upstream_port: int, project: Path = PROJECT) -> None:
-        """`project` is the checkout that is measured."""
+    def __init__(
+        self,
+        file: Path,
+        work: Path,
+        upstream_port: int,
+        project: Path = PROJECT,
+        *,
+        is_encrypted: bool = False,
+    ) -> None:
+        """`project` is the checkout that is measured; encrypted it has a certificate of its own."""
+        self.is_encrypted = is_encrypted
         self.name = file.stem
         self.plan: dict[str, Any] = tomllib.loads(file.read_text())
         self.port = free_port()
@@ -64,6 +73,22 @@ class Contestant:
         }
         self._process: subprocess.Popen[bytes] | None = None
 
+    def _certified(self) -> dict[str, str]:
+        """A certificate for the occasion, as the variables that name it."""
+        chain, key = self._work / "own.crt", self._work / "own.key"
+        made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+        made += ["-nodes", "-days", "2", "-subj", "/CN=127.0.0.1", "-out", str(chain)]
+        subprocess.run([*made, "-keyout", str(key)], check=True, capture_output=True)
+        prefix = "GATEWRIGHT_DATA_PLANE__TLS_"
+        return {f"{prefix}CERTIFICATE_FILE": str(chain), f"{prefix}KEY_FILE": str(key)}
+
+    def _ask(self, body: bytes) -> int:
+        """The status of one question; of an encrypted one only whether it listens."""
+        if not self.is_encrypted:
+            return ask(self.port, "POST", self.path, body, self.headers)[0]
+        with socket.create_connection(("127.0.0.1", self.port), 5):
+            return 200
+
     def start(self, body: bytes) -> float:
         """Prepare and start it; seconds from the start to the first 200."""
         self._work.mkdir(parents=True)
@@ -77,6 +102,8 @@ class Contestant:
             subprocess.run(
                 command, cwd=self._work, env=environment, check=True, stdout=subprocess.DEVNULL
             )
+        if self.is_encrypted:
+            environment |= self._certified()
         made = self._work / "headers.json"
         self.headers = json.loads(made.read_text()) if made.exists() else {}
         start_s = time.monotonic()
@@ -91,7 +118,7 @@ class Contestant:
             )
         while time.monotonic() - start_s < START_S and self._process.poll() is None:
             try:
-                if ask(self.port, "POST", self.path, body, self.headers)[0] == 200:
+                if self._ask(body) == 200:
                     return time.monotonic() - start_s
             except (OSError, http.client.HTTPException):
                 pass

@@ -65,6 +65,7 @@ def put_load(
     work: Path,
     *,
     seconds: float | None = None,
+    is_encrypted: bool = False,
 ) -> Report:
     """Run the load generator for one case, as long as that takes or so long; what it saw."""
     plan = CASES[case] if seconds is None else {**CASES[case], "seconds": seconds}
@@ -73,6 +74,7 @@ def put_load(
     options = [part for name, value in plan.items() for part in (f"--{name}", str(value))]
     command = [sys.executable, "-m", "benchmarks.load", "--port", str(port), "--path", path]
     command += ["--body", str(body_file), "--headers", json.dumps(headers), *options]
+    command += ["--tls"] if is_encrypted else []
     done = subprocess.run(pinned(command, 1), cwd=PROJECT, check=True, capture_output=True)
     return msgspec.json.decode(done.stdout, type=Report)
 

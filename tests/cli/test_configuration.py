@@ -77,6 +77,10 @@ def test_a_credential_that_only_a_worker_asks_for_is_not_said_to_be_missing(
         ),
         ("[policy]\nfile = 'none.toml'\n", "none.toml: No such file or directory"),
         ("[policy]\nfile = 'none.toml'\n", "gatewright.toml: policy.file: cannot be read: /"),
+        (
+            "[admin]\ntls_certificate_file = 'a.crt'\ntls_key_file = 'a.key'\n",
+            "a.crt: admin.tls_certificate_file: cannot be read (No such file or directory)",
+        ),
         ("source = 'x'\n", "source: is not a setting"),
         ("][", "not valid TOML"),
     ],
