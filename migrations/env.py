@@ -21,6 +21,7 @@ from gateway.store.schema.prices import price_files
 from gateway.store.schema.profiles import profile_hours
 from gateway.store.schema.rollup import rollup_cursors
 from gateway.store.schema.unusual_hours import unusual_hours
+from gateway.store.schema.version import schema_floor
 from gateway.store.workers import workers
 
 
@@ -41,6 +42,7 @@ tables = (
     regime_choices,
     reviews,
     rollup_cursors,
+    schema_floor,
     sink_deliveries,
     team_members,
     unusual_hours,

@@ -24,11 +24,13 @@ def database() -> None:
 @config_option
 @click.option("--revision", default="head", show_default=True, help="`base` takes everything down.")
 @click.option(
-    "--under-workers", is_flag=True, help="Go down although workers run, whose requests then fail."
+    "--under-workers",
+    is_flag=True,
+    help="Go on although workers run that need the schema as it is.",
 )
 @asynchronous
 async def migrate_schema(config_file: Path, revision: str, *, under_workers: bool) -> None:
-    """Migrate the schema, up or down; not down under workers that run."""
+    """Migrate the schema, up or down; not under workers that could not go on with it."""
     settings = load_settings(config_file)
     now_us = 0 if under_workers else SystemClock().utc_us()
     try:

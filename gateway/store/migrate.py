@@ -5,15 +5,27 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, delete, insert, inspect, text
+from sqlalchemy.exc import DBAPIError
 
 import migrations
+from gateway.errors import StartupRefused
 from gateway.store.engine import open_database
-from gateway.store.schema.version import current_schema, newest_schema, refuse_foreign, refuse_newer
-from gateway.store.workers import alive, workers
+from gateway.store.schema.version import (
+    current_schema,
+    newest_schema,
+    refuse_foreign,
+    refuse_newer,
+    schema_floor,
+)
+from gateway.store.workers import alive, alive_below, workers
 
 
 _LOCK = 0x6761_7465  # Any number, as long as every Gatewright process takes the same one.
+_LOCK_WAIT_S = 2
+"""Whoever asks for a table waits behind a migration that waits for it: so it does not for long."""
+_IN_USE = ("55P03", "40P01")
+"""SQLSTATEs of a lock that did not come in time, or never would have."""
 
 
 def alembic_config(connection: Connection | None = None) -> Config:
@@ -26,7 +38,7 @@ def alembic_config(connection: Connection | None = None) -> Config:
 
 
 class WorkersAlive(Exception):
-    """Workers that were heard of a moment ago need the schema that would be taken away."""
+    """Workers that were heard of a moment ago could not go on with the schema that would come."""
 
 
 async def migrate(url: str, revision: str = "head", *, now_us: int = 0) -> str:
@@ -35,14 +47,16 @@ async def migrate(url: str, revision: str = "head", *, now_us: int = 0) -> str:
     Args:
         url: of the database.
         revision: `head`, `base` or a version to go up or down to.
-        now_us: the time, where going down is refused while workers are alive.
+        now_us: the time, where going down is refused while workers are alive, and going up while
+            workers are whose program is older than the floor.
 
     Returns:
         The version it has afterwards.
 
     Raises:
-        StartupRefused: it is at a version that this program does not know, or another program's.
-        WorkersAlive: it would go down under them.
+        StartupRefused: it is at a version that this program does not know, or another program's;
+            or somebody holds a table that has to change.
+        WorkersAlive: it would go down under them, or too far up.
     """
     database = open_database(url, pooled=False, foreign_keys=False)
     try:
@@ -51,10 +65,23 @@ async def migrate(url: str, revision: str = "head", *, now_us: int = 0) -> str:
                 await connection.execute(
                     text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK}
                 )
-            await connection.run_sync(_move, revision, now_us)
+                await connection.execute(text(f"SET LOCAL lock_timeout = '{_LOCK_WAIT_S}s'"))
+            await connection.run_sync(_move_or_say, revision, now_us)
             return await connection.run_sync(current_schema)
     finally:
         await database.close()
+
+
+def _move_or_say(connection: Connection, revision: str, now_us: int) -> None:
+    try:
+        _move(connection, revision, now_us)
+    except DBAPIError as error:
+        if getattr(error.orig, "sqlstate", "") not in _IN_USE:
+            raise
+        raise StartupRefused(
+            f"a table that has to change is in use for more than {_LOCK_WAIT_S} seconds: nothing"
+            " was changed; run this again when less is going on"
+        ) from error
 
 
 def _move(connection: Connection, revision: str, now_us: int) -> None:
@@ -68,15 +95,30 @@ def _move(connection: Connection, revision: str, now_us: int) -> None:
     else:
         refuse_foreign(connection)
     known = [script.revision for script in scripts.walk_revisions("base", "heads")]
+    has_workers = bool(now_us) and inspect(connection).has_table(workers.name)
     wanted = scripts.get_current_head() if revision == "head" else revision
     if current and (wanted == "base" or known.index(str(wanted)) > known.index(current)):
-        if now_us and inspect(connection).has_table(workers.name):
-            _require_none_alive(connection, now_us)
+        _require_none(alive(connection, now_us) if has_workers else [])
         command.downgrade(config, revision)
     else:
+        floor = _floor(scripts, str(wanted))
+        _require_none(alive_below(connection, now_us, floor) if has_workers else [])
         command.upgrade(config, revision)
+    _state_floor(connection, _floor(scripts, current_schema(connection)))
 
 
-def _require_none_alive(connection: Connection, now_us: int) -> None:
-    if names := alive(connection, now_us):
-        raise WorkersAlive(", ".join(names))
+def _require_none(workers_alive: list[str]) -> None:
+    if workers_alive:
+        raise WorkersAlive(", ".join(workers_alive))
+
+
+def _floor(scripts: ScriptDirectory, revision: str) -> str:
+    """As a migration states it; one from before there were floors permits no older program."""
+    script = scripts.get_revision(revision) if revision else None
+    return str(getattr(script.module, "floor", revision)) if script else revision
+
+
+def _state_floor(connection: Connection, floor: str) -> None:
+    if inspect(connection).has_table(schema_floor.name):
+        connection.execute(delete(schema_floor))
+        connection.execute(insert(schema_floor), {"id": 1, "floor": floor})

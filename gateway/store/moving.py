@@ -31,10 +31,11 @@ from gateway.errors import StartupRefused
 from gateway.store.engine import Database
 from gateway.store.schema.audit import audit_records
 from gateway.store.schema.tables import revisions
-from gateway.store.schema.version import require_newest_schema
+from gateway.store.schema.version import require_newest_schema, schema_floor
 
 
-_VERSION: Final = "alembic_version"
+_OF_THE_SCHEMA: Final = ("alembic_version", schema_floor.name)
+"""What a migrated database says of its schema: each has its own."""
 _ROWS_AT_ONCE = 1_000
 _Row = tuple[Any, ...]
 
@@ -78,10 +79,10 @@ def _stopped(segments: Path) -> Iterator[None]:
 
 
 def _reflected(connection: Connection) -> list[Table]:
-    """Every table but that of the version, those before that others refer to."""
+    """Every table but those of the schema itself, those before that others refer to."""
     there = MetaData()
     there.reflect(connection)
-    return [table for table in there.sorted_tables if table.name != _VERSION]
+    return [table for table in there.sorted_tables if table.name not in _OF_THE_SCHEMA]
 
 
 async def _require_empty(connection: AsyncConnection, table: Table) -> None:

@@ -29,6 +29,7 @@ from gateway.oversight.workers import (
 )
 from gateway.store.engine import Database
 from gateway.store.schema.tables import metadata
+from gateway.store.schema.version import is_newer
 
 
 workers = Table(
@@ -52,6 +53,20 @@ def alive(connection: Connection, now_us: int) -> list[str]:
     since_us = now_us - round(LOST_AFTER_PERIODS * PERIOD_S * 1_000_000)
     query = select(workers.c.worker).where(workers.c.seen_us > since_us)
     return list(connection.execute(query.order_by(workers.c.worker)).scalars())
+
+
+def alive_below(connection: Connection, now_us: int, schema: str) -> list[str]:
+    """Those of `alive` whose program is older than a schema, or does not say which it knows."""
+    names = alive(connection, now_us)
+    query = select(workers).where(workers.c.worker.in_(names)).order_by(workers.c.worker)
+    reports = [
+        decoded(bytes(row.report), row.worker, row.seen_us) for row in connection.execute(query)
+    ]
+    return [
+        each.worker
+        for each in reports
+        if not each.schema.isdecimal() or is_newer(schema, each.schema)
+    ]
 
 
 class WorkerTable:

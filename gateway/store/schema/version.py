@@ -1,23 +1,44 @@
 """Which version the schema of a database has, and which one this program works with.
 
 Asked at every start, so it is asked without Alembic: a version is the number in front of a
-migration's file name, and a migrated database holds its own in Alembic's table of one row.
+migration's file name, and a migrated database holds its own in Alembic's table of one row. Beside
+it stands the floor: the oldest schema whose programs may run on this one (decision 0058).
 """
 
 from pathlib import Path
 
 from msgspec import Struct
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    Connection,
+    Integer,
+    String,
+    Table,
+    inspect,
+    select,
+    text,
+)
 
 import migrations
 from gateway.errors import StartupRefused
 from gateway.store.engine import Database
+from gateway.store.schema.tables import metadata
 
 
 _MIGRATE = "run `gatewright database migrate`"
 NO_SCHEMA = f"the database has no schema yet: {_MIGRATE}"
 _NAMED = 3
 """So many tables of another program are named."""
+
+schema_floor = Table(
+    "schema_floor",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("floor", String(32), nullable=False),
+    CheckConstraint("id = 1", name="one_row"),
+)
+"""One row, written by whoever migrates. Older programs read it: it never changes its form."""
 
 
 class Migration(Struct, frozen=True):
@@ -51,20 +72,43 @@ async def schema_of(database: Database) -> str:
 
 
 async def require_newest_schema(database: Database) -> None:
-    """Check that the schema fits this program.
+    """Check that the schema is this program's own, as whatever goes over everything needs it.
 
     Raises:
-        StartupRefused: it does not.
+        StartupRefused: it is not.
         NotReady: the database cannot be asked.
     """
+    await _require_schema(database, may_be_newer=False)
+
+
+async def require_permitted_schema(database: Database) -> str:
+    """Check that the schema is this program's own, or a newer one on which it may still run.
+
+    Returns:
+        What to say of a newer one; empty where it is this program's own.
+
+    Raises:
+        StartupRefused: it is neither.
+        NotReady: the database cannot be asked.
+    """
+    return await _require_schema(database, may_be_newer=True)
+
+
+async def _require_schema(database: Database, *, may_be_newer: bool) -> str:
     needed = newest_schema()
     async with database.reading() as connection:
         found = await connection.run_sync(current_schema)
         if found == needed:
-            return
+            return ""
         await connection.run_sync(refuse_foreign)
+        floor = await connection.run_sync(floor_of)
     if not found:
         raise StartupRefused(NO_SCHEMA)
+    if may_be_newer and floor and is_newer(found, needed):
+        newer = f"the database has schema {found}, which is newer than this program's {needed}"
+        if is_newer(floor, needed):
+            raise StartupRefused(f"{newer} and needs {floor} at least: upgrade this process")
+        return f"{newer} and permits it for now: upgrade this process"
     refuse_newer(found)
     problem = f"the database has schema {found}, this program needs {needed}"
     raise StartupRefused(f"{problem}: {_MIGRATE}")
@@ -92,6 +136,19 @@ def refuse_newer(found: str) -> None:
         raise StartupRefused(
             f"the database has schema {found}, which is newer than this program knows: upgrade it"
         )
+
+
+def is_newer(version: str, than: str) -> bool:
+    """Of two versions; what is no version of ours is not newer than any."""
+    return version.isdecimal() and than.isdecimal() and int(version) > int(than)
+
+
+def floor_of(connection: Connection) -> str:
+    """The oldest schema whose programs may run on this one; empty where that cannot be read."""
+    if not inspect(connection).has_table(schema_floor.name):
+        return ""
+    found = connection.scalars(select(schema_floor.c.floor)).all()
+    return found[0] if len(found) == 1 and found[0].isdecimal() else ""
 
 
 def current_schema(connection: Connection) -> str:
