@@ -49,7 +49,7 @@ from gateway.store.money.spending import SpendingReader
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.scheduler import Scheduler
 from gateway.store.right_keys import require_right_keys
-from gateway.store.schema.version import require_newest_schema
+from gateway.store.schema.version import require_permitted_schema
 from gateway.store.spare_secrets import Retirement, SpareSecretTable
 from gateway.store.traffic.figures import TrafficFigures
 from gateway.store.traffic.rollup import Rollup
@@ -102,7 +102,8 @@ class Services(Struct, frozen=True):
     shell: Shell
 
     async def start(self, _: Litestar) -> None:
-        await require_newest_schema(self.database)
+        if newer := await require_permitted_schema(self.database):
+            logger().warning(Event.SCHEMA_NEWER, component="admin", reason=newer)
         await require_right_keys(self.settings, self.database, self.clock)
         directory = self.settings.path(self.settings.audit.directory)
         await require_what_was_numbered(self.database, directory, self.log.worker)

@@ -65,7 +65,7 @@ from gateway.store.policies.guard import CanaryGuard
 from gateway.store.pool_drains import DrainKeeper, DrainTable
 from gateway.store.revisions import RevisionWatcher
 from gateway.store.right_keys import require_right_keys
-from gateway.store.schema.version import require_newest_schema
+from gateway.store.schema.version import require_permitted_schema
 from gateway.store.traffic.archive import DecisionArchive
 from gateway.store.workers import WorkerTable
 from gateway.telemetry import Event, logger
@@ -173,10 +173,11 @@ class DataPlane:
         """Open what must be open before the first request.
 
         Raises:
-            StartupRefused: the schema is old, a key is another than the database's own, or another
-                worker writes to the same audit folder.
+            StartupRefused: the schema does not fit, a key is another than the database's own, or
+                another worker writes to the same audit folder.
         """
-        await require_newest_schema(self._database)
+        if newer := await require_permitted_schema(self._database):
+            self._log.warning(Event.SCHEMA_NEWER, component="data_plane", reason=newer)
         await require_right_keys(self._settings, self._database, self._clock)
         await self._prices.start()
         with patience():

@@ -113,6 +113,7 @@ class Event(StrEnum):
     DRIFT_WATCH_FAILED = "profile:watch_failed"
     HOUR_UNUSUAL = "cost:hour_unusual"
     HOUR_WATCH_FAILED = "cost:hour_watch_failed"
+    SCHEMA_NEWER = "schema:newer"
     PROCESS_STARTED = "process:started"
     PROCESS_STOPPED = "process:stopped"
     SERVER_SAID = "server:said"

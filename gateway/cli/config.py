@@ -21,7 +21,7 @@ from gateway.secrets.credentials import admin_token, all_peppers, credential_pro
 from gateway.store.engine import open_database, parse_url
 from gateway.store.evidence.numbered_places import require_what_was_numbered
 from gateway.store.right_keys import look_at_keys
-from gateway.store.schema.version import NO_SCHEMA, require_newest_schema
+from gateway.store.schema.version import NO_SCHEMA, require_permitted_schema
 from gateway.worker.pricing import configured_targets, watched_prices
 
 
@@ -85,7 +85,8 @@ async def _check_database(settings: Settings) -> None:
         raise StartupRefused(NO_SCHEMA)
     database = open_database(settings.database_url, pooled=False)
     try:
-        await require_newest_schema(database)
+        if newer := await require_permitted_schema(database):
+            click.echo(f"schema: {newer}")
         await look_at_keys(settings, database, clock)
         await watched_prices(settings, lambda _: None, database, clock).start()
         directory = settings.path(settings.audit.directory)
