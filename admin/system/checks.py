@@ -35,7 +35,7 @@ from gateway.secrets.credentials import (
 from gateway.store.engine import Database
 from gateway.store.money.price_files import PriceFiles
 from gateway.store.right_keys import require_right_keys
-from gateway.store.schema.version import require_newest_schema
+from gateway.store.schema.version import require_permitted_schema
 
 
 Outcome = Literal["good", "warn", "refused"]
@@ -183,7 +183,9 @@ async def _keys(settings: Settings, database: Database) -> Check:
 async def _schema(database: Database) -> Check:
     name = "Schema of the database"
     try:
-        await require_newest_schema(database)
+        newer = await require_permitted_schema(database)
     except GatewrightError as error:
         return Check(name, "refused", error.message)
+    if newer:
+        return Check(name, "warn", newer)
     return Check(name, "good", "the one that this program needs")

@@ -115,6 +115,7 @@ _SHARED: Final[Sequence[tuple[str, Callable[[WorkerReport], str]]]] = (
     ("settings", lambda each: each.settings_digest),
     ("policies", lambda each: each.policies_digest),
     ("versions of the program", lambda each: each.version),
+    ("schemas that their programs know", lambda each: each.schema),
 )
 
 

@@ -35,7 +35,7 @@ class WorkerLine(Struct, frozen=True):
     """How long ago the database confirmed what it serves by; its word's own age counts, too."""
     revisions_behind: int
     differs: tuple[str, ...]
-    """What is not as on most workers: settings, policies, prices, snapshot or version."""
+    """What is not as on most workers: settings, policies, prices, snapshot, version or schema."""
 
 
 class WorkersPage(Struct, frozen=True):
@@ -121,6 +121,7 @@ _COMPARED: Final = {
     "prices_digest": "prices",
     "snapshot_digest": "snapshot",
     "version": "version",
+    "schema": "schema",
 }
 
 

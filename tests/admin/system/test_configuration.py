@@ -110,6 +110,22 @@ async def test_an_older_schema_would_refuse_the_start_and_says_what_to_run(
     assert "gatewright database migrate" in page
 
 
+async def test_a_newer_schema_that_permits_this_program_asks_for_its_upgrade_and_no_migration(
+    listener: Listener, browser: Browser
+) -> None:
+    await browser.sign_in()
+    async with listener.database() as database, database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    found = await told(browser)
+    _, page = await browser.send("GET", "/system/configuration")
+
+    (schema,) = [each for each in found["checks"] if each["name"] == "Schema of the database"]
+    assert (schema["outcome"], found["schema"]) == ("warn", "9999")
+    assert "upgrade this process" in page
+    assert "gatewright database migrate" not in page
+    assert "would refuse the next start" not in page
+
+
 async def test_nothing_secret_is_shown_and_of_sign_in_the_host_only(
     tmp_path: Path, sqlite_url: str
 ) -> None:

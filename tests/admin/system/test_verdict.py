@@ -64,6 +64,10 @@ def test_a_lost_worker_makes_it_bad_and_does_not_take_part_in_comparisons() -> N
         ({"prices_digest": "cc" * 16}, "Workers have different prices: w0 and w2 dddddddd; w1"),
         ({"version": "1.1"}, "Workers have different versions of the program: w0 and w2 1.0; w1"),
         ({"version": ""}, "w1 unknown."),
+        (
+            {"schema": "0069"},
+            "Workers have different schemas that their programs know: w0 and w2 unknown; w1 0069.",
+        ),
     ],
 )
 def test_what_differs_is_named_with_who_has_it(changes: dict[str, object], reason: str) -> None:

@@ -84,6 +84,25 @@ async def test_a_worker_with_other_prices_is_found_among_some_that_do_not_say_th
     assert "77777777" in alone
 
 
+async def test_during_an_upgrade_the_page_says_which_schema_each_worker_runs(
+    listener: Listener, browser: Browser
+) -> None:
+    at = await revision(listener)
+    before = seeding.worker(listener, "w2", revision=at, schema="0042")
+    well = (seeding.worker(listener, name, revision=at) for name in ("w0", "w1"))
+    await seeding.report(listener, *well, before)
+    await browser.sign_in()
+    async with listener.database() as database, database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    found = await told(browser)
+    _, page = await browser.send("GET", "/system")
+
+    assert [line["differs"] for line in found["lines"]] == [[], [], ["schema"]]
+    assert "w2 0042." in found["verdict"]["reasons"][0]
+    assert re.search(r"schema 0042\s*<span[^>]*>.*differs", page)
+    assert "newer than this program" in page
+
+
 async def test_a_worker_that_falls_silent_is_lost_and_the_page_says_since_when(
     listener: Listener, browser: Browser
 ) -> None:
