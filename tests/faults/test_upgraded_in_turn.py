@@ -254,6 +254,7 @@ async def test_workers_are_upgraded_one_after_the_other_and_no_request_fails(
             await balancer.serves()
             config = ("--config", str(first.config_file))
             migrated = await types(newer, "database", "migrate", *config)
+            checked = await types("", "config", "check", *config)
             await balancer.serves()
             await balancer.restart("w0", newer)
             await heard_of(database, "w0", NEW)
@@ -270,6 +271,7 @@ async def test_workers_are_upgraded_one_after_the_other_and_no_request_fails(
     assert balancer.failed == []
     newer_said = f"the database has schema {NEW}, which is newer than this program's {OLD}"
     permitted = f"{newer_said} and permits it for now: upgrade this process"
+    assert (checked[0], checked[1].split("\n")[0]) == (0, f"schema: {permitted}")
     assert (first.heard("schema:newer"), second.heard("schema:newer")) == ([permitted], [])
     assert verify_directory(settings.path(settings.audit.directory)).bad == ()
     assert min(records.values()) >= 2 * ANSWERS
