@@ -10,7 +10,7 @@ misbehave::
         assert upstream.requests[0].json["model"] == "gpt-6-sol"
 
 Replies to a model call take their form (whole or streamed, which dialect) from the request. Nothing
-here measures time: tests wait for `received`, `aborted` and `Answer.hold` instead.
+here measures time: tests wait for `called`, `aborted` and `Answer.hold` instead.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 import msgspec
 from msgspec import Struct
@@ -47,6 +47,7 @@ Fault = Literal[
 ]
 
 
+SILENCES: Final[frozenset[Fault]] = frozenset({"hang", "slow_headers", "mid_hang", "silent"})
 _ENDPOINTS = (
     *("/completions", "/messages", "/messages/count_tokens"),
     *("/responses", "/responses/input_tokens", "/embeddings", "/tokenize"),
@@ -156,10 +157,21 @@ class RecordingUpstream:
         self._next.clear()
         self.client_aborts = self.events_sent = 0
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the next request gets no whole answer before somebody says so, or never."""
+        answer = self._next[0] if self._next else self._standing
+        return answer.fault in SILENCES or answer.gap_s > 0 or answer.hold is not None
+
     async def received(self, count: int = 1) -> None:
         """Wait until so many requests have arrived in all."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self.requests) >= count)
+
+    async def called(self, count: int = 1) -> None:
+        """Wait until so many model calls have arrived; probes come when they like, and are none."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: len(self.calls) >= count)
 
     async def aborted(self, count: int = 1) -> None:
         """Wait until so many clients have left before their answer was complete."""

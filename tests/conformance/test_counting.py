@@ -171,7 +171,7 @@ async def test_rule_53_the_intent_is_durable_before_a_count_leaves(
     before = len(await gateway.records())
 
     asking = asyncio.create_task(count(caller, question()))
-    await counting.anthropic.received()
+    await counting.anthropic.called()
     stages = [record.stage for record in (await gateway.records())[before:]]
     hold.set()
 
@@ -294,7 +294,7 @@ async def test_rule_53_a_caller_who_leaves_cancels_the_count(
     before = len(await gateway.records())
 
     asking = asyncio.create_task(count(caller, question(SPARE_CLAUDE_TARGET)))
-    await counting.anthropic.received()
+    await counting.anthropic.called()
     asking.cancel()
     await counting.anthropic.aborted()
 

@@ -171,7 +171,7 @@ async def test_rule_53_the_intent_is_durable_before_a_response_to_count_leaves(
     before = len(await gateway.records())
 
     asking = asyncio.create_task(count(caller, question()))
-    await counting.openai.received()
+    await counting.openai.called()
     stages = [record.stage for record in (await gateway.records())[before:]]
     hold.set()
 

@@ -323,7 +323,7 @@ async def test_rule_63_a_plain_call_is_cancelled_upstream_when_its_caller_leaves
     hold = asyncio.Event()
     upstreams.anthropic.answer(Answer(hold=hold))
     asking = asyncio.create_task(caller.post("openai", ask("openai", model=CLAUDE_TARGET)))
-    await upstreams.anthropic.received()
+    await upstreams.anthropic.called()
     asking.cancel()
 
     await upstreams.anthropic.aborted()

@@ -8,6 +8,7 @@ import aiohttp
 import pytest
 
 from tests.faults.envelopes import Caller
+from tests.faults.patience import wait_for_answers
 from tests.running_gateway import RunningGateway, Upstreams
 from tests.upstreams import Answer
 
@@ -30,6 +31,7 @@ async def shared_gateway(
     url = f"sqlite+aiosqlite:///{folder / 'gateway.db'}"
     more = getattr(request.module, "SETTINGS", "")
     async with RunningGateway(folder, url, shared_upstreams, more=more) as running:
+        wait_for_answers(running, shared_upstreams)
         yield running
 
 

@@ -131,7 +131,7 @@ async def test_the_intent_is_on_disk_when_the_upstream_gets_the_request(
     before = len(await gateway.records())
 
     asking = asyncio.create_task(caller.post(style, ask(style, model=GPT_TARGET, stream=stream)))
-    await upstreams.openai.received()
+    await upstreams.openai.called()
     records = (await gateway.records())[before:]
     hold.set()
     reply = await asking
@@ -176,7 +176,7 @@ async def test_a_whole_answer_that_cannot_be_recorded_is_not_given(
     upstreams.openai.answer(Answer(hold=hold, text="not for you"))
 
     asking = asyncio.create_task(caller.post(style, ask(style, model=GPT_TARGET)))
-    await upstreams.openai.received()
+    await upstreams.openai.called()
     with audit_folder_gone(recovered):
         hold.set()
         reply = await asking

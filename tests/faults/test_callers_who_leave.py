@@ -107,7 +107,7 @@ async def test_leaving_before_the_answer_stops_the_upstream(
     raw = await Raw.connect(gateway)
 
     raw.send(caller, style, msgspec.json.encode(ask(style, model=target, stream=stream)))
-    await upstream.received()
+    await upstream.called()
     await raw.hang_up()
     async with asyncio.timeout(SOON_S):
         await upstream.aborted()

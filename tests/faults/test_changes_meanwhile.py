@@ -279,7 +279,7 @@ async def test_the_second_attempt_is_the_one_that_was_decided(
     asking = asyncio.ensure_future(
         ground.caller.post("openai", ask("openai", model="auto:fallback", max_tokens=50))
     )
-    await upstreams.anthropic.received()
+    await upstreams.anthropic.called()
 
     await CHANGES[change](ground)
     asked = len(upstreams.openai.calls)
@@ -299,7 +299,7 @@ async def test_a_hedge_that_has_not_begun_begins_as_it_was_decided(
     never = asyncio.Event()
     upstreams.anthropic.answer_once(Answer(hold=never))
     asking = asyncio.ensure_future(ground.caller.post("openai", ask("openai", model="auto:hedge")))
-    await upstreams.anthropic.received()
+    await upstreams.anthropic.called()
 
     await put_prices(ground.database, PRICES)
     await ground.publish(AFTER)

@@ -73,7 +73,7 @@ async def beside(
     answer = upstreams.openai.answer_to(None)  # type: ignore[arg-type]
     upstreams.openai.answer(Answer(body=answer.body, hold=may_answer))
     asking = asyncio.ensure_future(caller.post("openai", body))
-    await upstreams.openai.received()
+    await upstreams.openai.called()
     may_answer.set()
     served = -1  # The first one may be on its way before anything has arrived.
     while not asking.done():

@@ -20,6 +20,7 @@ from msgspec import Struct, structs
 from gateway.money.bills import Bill, charged
 from gateway.types import Attempt, AuditRecord, Usage
 from tests.faults.envelopes import Caller, Style, ask
+from tests.faults.patience import wait_for_answers
 from tests.faults.test_callers_who_leave import Raw
 from tests.faults.test_free_requests import streamed, whole
 from tests.gateway.providers.samples import make_target
@@ -110,6 +111,7 @@ async def costing(
     url = f"sqlite+aiosqlite:///{folder / 'gateway.db'}"
     async with RunningGateway(folder, url, shared_upstreams, more=more) as running:
         await running.limit("org:acme", LIMIT)
+        wait_for_answers(running, shared_upstreams)
         yield running
 
 
@@ -266,7 +268,7 @@ async def test_a_race_that_one_lost_by_a_refusal_costs_what_the_other_counted(
     asked.meets(CLAUDE_TARGET, structs.replace(MOMENTS["good"], answer=late))
     other = asked.meets(GPT_TARGET, MOMENTS[end])
     asking = asyncio.create_task(sent(asked, http, scoped["hedge"], "auto:hedge"))
-    await other.received()
+    await other.called()
     rooms = asked.gateway.plane._health._rooms
     while rooms[GPT_TARGET].under_way:
         await asyncio.sleep(0.01)  # Until the refusal is read: then nothing else can win.
@@ -332,7 +334,7 @@ async def test_a_caller_who_leaves_pays_what_had_left(
     caller = Caller(gateway, http, scoped["hedge"])
     body = ask(style, model=CLAUDE_TARGET, stream=asked.stream)
     raw.send(caller, style, msgspec.json.encode(body))
-    await upstream.received()
+    await upstream.called()
     await raw.hang_up()
     await upstream.aborted()
     async with asyncio.timeout(20):
