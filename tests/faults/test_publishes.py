@@ -15,7 +15,7 @@ from tests.policies.worlds import document
 from tests.running_gateway import CLAUDE_TARGET, ENGINE_TARGET, RunningGateway, Upstreams
 
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.either]
 
 PUBLISHES = 1_000
 CALLERS = 12
@@ -129,7 +129,6 @@ async def test_a_worker_cut_off_from_its_database_refuses_and_comes_back(
     http: aiohttp.ClientSession,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gateway.snapshot.STALE_AFTER_S", 3.0)
     async with own_gateway as gateway:
         key = await gateway.issue_key()
         caller = Caller(gateway, http, key)
@@ -140,6 +139,8 @@ async def test_a_worker_cut_off_from_its_database_refuses_and_comes_back(
 
         with monkeypatch.context() as cut:
             cut.setattr("gateway.store.revisions.RevisionWatcher._read", no_answer)
+            # Only meanwhile: a busy machine confirms nothing for as long by itself.
+            cut.setattr("gateway.snapshot.STALE_AFTER_S", 1.0)
             await until(caller, 503)
             refused = await caller.post("openai", ask("openai"))
             assert refused.tree["error"]["code"] == "not_ready"
