@@ -28,7 +28,7 @@ from tests.admin.test_access import PASSWORD
 from tests.admin.test_deeds import deeds
 
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.either]
 Claims = dict[str, Any]
 FORM = "application/x-www-form-urlencoded"
 

@@ -44,7 +44,7 @@ from tests.admin.test_long_lists import (
 )
 
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.either]
 SIZE = 40
 WRONG_KEYS = ("~", "x~y", "1~2~3~4~5", "9" * 30 + "~a", "-1~a", "٥~a", "%", "%zz~%7E")
 MANY_OF_TWO_STATES = MANY + 30

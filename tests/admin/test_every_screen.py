@@ -48,7 +48,7 @@ from tests.admin.profiling import profiles
 from tests.gateway.store.rows import filled
 
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(900)]
 
 WIDTHS = (1280, 820, 320)
 """The least is a window of 1280 that is zoomed in on four times: there nothing scrolls sideways."""

@@ -20,7 +20,7 @@ from tests.admin.openid_provider import CLIENT, SECRET, OpenIdProvider, Visit, f
 from tests.admin.test_deeds import deeds
 
 
-pytestmark = [pytest.mark.anyio, fetched]
+pytestmark = [pytest.mark.anyio, pytest.mark.either, fetched]
 World = tuple[Listener, OpenIdProvider]
 
 

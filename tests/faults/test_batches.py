@@ -28,7 +28,7 @@ from tests.running_gateway import RunningGateway, Upstreams
 from tests.upstreams import Answer
 
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(180)]
 UNHURRIED = """
 [inspection]
 deadline_s = 30.0

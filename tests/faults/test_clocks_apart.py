@@ -16,7 +16,7 @@ from tests.free_ports import free_port
 from tests.running_gateway import Upstreams
 
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(180)]
 OFF = """
 import gateway.clock
 own = gateway.clock.SystemClock.utc_us

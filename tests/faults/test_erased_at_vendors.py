@@ -24,7 +24,7 @@ from tests.running_gateway import CLAUDE_TARGET, GPT_TARGET, RunningGateway, Ups
 from tests.vendor_batches import VendorBatches
 
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(180)]
 NATIVE = "native_batches = true"
 MORE = """
 [inspection]

@@ -31,7 +31,7 @@ from tests.faults.test_native_batches import (
 from tests.running_gateway import GPT_TARGET, RunningGateway, Upstreams
 
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(180)]
 LIMIT = 100_000_000
 
 

@@ -34,7 +34,7 @@ from tests.running_gateway import BRISK_PROCESS, CLAUDE_TARGET, RunningGateway, 
 from tests.upstreams import Answer
 
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(240)]
 LOOKS_OFTEN = f"""{BRISK_PROCESS}
 gateway.pacing.rhythm.OPEN_INTENTS_S = 0.2
 import gateway.store.evidence.cut_off as cut_off

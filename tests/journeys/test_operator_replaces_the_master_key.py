@@ -21,7 +21,7 @@ from tests.faults.envelopes import Caller, ask
 from tests.running_gateway import CLAUDE_TARGET, RunningGateway, Upstreams
 
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.either]
 SECRETS = """
 [secrets]
 master_key = {{ file = "var/{present}.key" }}

@@ -16,7 +16,7 @@ from tests.faults.envelopes import Caller, ask
 from tests.running_gateway import RunningGateway, Upstreams
 
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.either]
 SETTINGS = {
     "first": 'pepper = { file = "var/first.key" }\npepper_version = 1\n',
     "next beside it": 'other_peppers = { 2 = { file = "var/second.key" } }\n',

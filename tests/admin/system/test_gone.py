@@ -29,7 +29,7 @@ from tests.gateway.audit.samples import record, running
 from tests.gateway.store.rows import filled
 
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.either]
 ON_POSTGRES = pytest.mark.parametrize("listener_url", ["postgresql"], indirect=True)
 """Where what is open can be ended: SQLite has no copy of what lay on a lost disk."""
 AT = "/system/gone"

@@ -34,7 +34,7 @@ from tests.running_gateway import BRISK_PROCESS
 from tests.upstreams import Answer, RecordingUpstream
 
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(240)]
 SLOW = """
 [data_plane]
 port = {port}
