@@ -56,7 +56,16 @@ class Operator:
         """Run a command on this operator's configuration."""
         return self.types(*arguments, "--config", self.config_file)
 
-    def starts(self, *arguments: str | Path, timeout_s: float = 60.0) -> Ended:
+    def is_refused(self, *arguments: str) -> Ended:
+        """Run a command on this operator's configuration that ends by itself.
+
+        What would serve changes the process it is in, and has one of its own.
+        """
+        if "serve" in arguments:
+            return self.starts(*arguments, "--config", self.config_file)
+        return self.config(*arguments)
+
+    def starts(self, *arguments: str | Path, timeout_s: float = 100.0) -> Ended:
         """Run a command as a process of its own."""
         done = subprocess.run(
             [sys.executable, "-m", "gateway", *map(str, arguments)],

@@ -53,7 +53,7 @@ def test_with_another_key_nothing_starts_and_one_line_says_why(
     assert operator.config(*ISSUE).status == 0
     file = operator.folder / "var" / name
     own = _replaced(file)
-    refused = operator.starts(*command, "--config", operator.config_file)
+    refused = operator.is_refused(*command)
     assert refused.status != 0
     (line,) = [each for each in refused.errors.splitlines() if "secrets." in each]
     assert f"{operator.config_file}: secrets.{setting}: {file} is key " in line

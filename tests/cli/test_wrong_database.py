@@ -65,7 +65,7 @@ def test_a_file_that_is_no_database_is_named_with_its_setting_and_left_alone(
     _file(operator).unlink()
     said = _text(_file(operator))
     before = hashlib.sha256(_file(operator).read_bytes()).digest()
-    refused = operator.starts(*command, "--config", operator.config_file)
+    refused = operator.is_refused(*command)
     assert refused.status == 2
     assert f"database.url: {_file(operator)}: {said}" in refused.errors
     assert hashlib.sha256(_file(operator).read_bytes()).digest() == before
@@ -103,7 +103,7 @@ def test_another_programs_file_is_left_as_it_is(
     file.unlink()
     _another_programs(file)
     before = hashlib.sha256(file.read_bytes()).digest()
-    assert operator.starts(*command, "--config", operator.config_file).status == 2
+    assert operator.is_refused(*command).status == 2
     assert hashlib.sha256(file.read_bytes()).digest() == before
 
 
