@@ -52,48 +52,43 @@ def test_the_process_answers_with_its_key_and_ends_cleanly_on_sigterm() -> None:
     assert "PII" not in output
 
 
-def test_a_running_generation_does_not_keep_the_process_alive() -> None:
-    with EngineProcess.started("--model", str(DEMO_MODEL)) as process:
-        body = {
-            "model": "gatewright-demo",
-            "messages": [{"role": "user", "content": "Hello"}],
-            "logit_bias": {"1": -100},
-            "stream": True,
-        }
-        connection = HTTPConnection("127.0.0.1", process.ready["port"], timeout=20)
-        connection.request("POST", "/v1/chat/completions", body=json.dumps(body))
-        response = connection.getresponse()
-        assert response.readline().startswith(b"data: ")
-        process.process.send_signal(signal.SIGTERM)
-        assert process.process.wait(timeout=20) == 0
-        response.close()
-        connection.close()
-
-
 def _running(process: EngineProcess) -> str:
     lines = httpx.get(f"{process.url}/metrics").text.splitlines()
     return next(line for line in lines if line.startswith("gatewright_engine_num_requests_running"))
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_who_is_still_waiting_when_the_process_ends_is_told_so(stream: bool) -> None:
+def test_who_still_waits_when_the_process_ends_is_told_so_and_holds_nothing_up() -> None:
+    """Whole, streamed, and a chat of which nothing is read after its first piece."""
     body = {"model": "gatewright-demo", "prompt": "Hello", "max_tokens": 2000, "ignore_eos": True}
-    with EngineProcess.started("--model", str(DEMO_MODEL)) as process:
-        with (
-            httpx.Client(base_url=process.url, timeout=60) as client,
-            ThreadPoolExecutor(1) as pool,
-        ):
-            waiting = pool.submit(client.post, "/v1/completions", json={**body, "stream": stream})
-            while " 1.0" not in _running(process):
-                assert not waiting.done()
-            process.process.send_signal(signal.SIGTERM)
-            response = waiting.result()
+    chat = {
+        "model": "gatewright-demo",
+        "messages": [{"role": "user", "content": "Hello"}],
+        "logit_bias": {"1": -100},
+        "stream": True,
+    }
+    with ExitStack() as stack:
+        process = stack.enter_context(EngineProcess.started("--model", str(DEMO_MODEL)))
+        client = stack.enter_context(httpx.Client(base_url=process.url, timeout=60))
+        pool = stack.enter_context(ThreadPoolExecutor(2))
+        connection = HTTPConnection("127.0.0.1", process.ready["port"], timeout=60)
+        stack.enter_context(closing(connection))
+        connection.request("POST", "/v1/chat/completions", body=json.dumps(chat))
+        assert stack.enter_context(connection.getresponse()).readline().startswith(b"data: ")
+        waiting = {
+            stream: pool.submit(client.post, "/v1/completions", json={**body, "stream": stream})
+            for stream in (False, True)
+        }
+        while " 3.0" not in _running(process):
+            assert not any(each.done() for each in waiting.values())
+        process.process.send_signal(signal.SIGTERM)
         _, errors = process.process.communicate(timeout=60)
-    answer = response.text
-    told = json.loads(answer.split("\n\n")[-2].removeprefix("data: ") if stream else answer)
-    assert told["error"]["code"] == "stopping"
-    assert response.status_code == (200 if stream else 503)
-    assert "[DONE]" not in answer
+        assert process.process.returncode == 0
+        for stream, each in waiting.items():
+            answer = each.result().text
+            last = answer.split("\n\n")[-2].removeprefix("data: ") if stream else answer
+            assert json.loads(last)["error"]["code"] == "stopping"
+            assert each.result().status_code == (200 if stream else 503)
+            assert "[DONE]" not in answer
     assert "Traceback" not in errors
 
 
@@ -178,8 +173,7 @@ def test_an_altered_model_is_refused_at_the_start(tmp_path: Path) -> None:
     line = json.loads(output)
     assert line["event"] == "engine.model_refused"
     assert "model.safetensors does not match its sha256" in line["reason"]
-    command = [sys.executable, "-m", "local_engine", "verify", "--model", str(tmp_path / "m")]
-    assert subprocess.run(command, capture_output=True, check=False).returncode == 2
+    assert main(["verify", "--model", str(tmp_path / "m")]) == 2
 
 
 def test_a_tokenizer_that_cannot_be_read_ends_the_process(tiny_model: Path) -> None:
@@ -316,10 +310,12 @@ def embedding_of(process: EngineProcess, text: str) -> list[float]:
     return found.data[0].embedding
 
 
-def test_two_ranks_serve_as_one_and_are_replaced_together() -> None:
+def test_two_ranks_serve_as_one_and_are_replaced_together(engine_process: EngineProcess) -> None:
     name = "gatewright-demo"
-    with EngineProcess.started("--model", str(DEMO_MODEL)) as alone:
-        answer, embedding = answer_of(alone, "x", name), embedding_of(alone, "a budget")
+    answer, embedding = (
+        answer_of(engine_process, "x", name),
+        embedding_of(engine_process, "a budget"),
+    )
     shared = ("--model", str(DEMO_MODEL), "--tensor-parallel", "2", "--host-kv-memory-mb", "1")
     with EngineProcess.started(*shared) as process:
         assert process.ready["device"] == "2 x cpu"

@@ -3,6 +3,7 @@
 bfloat16 is wrong there, silently, and is not tested without a GPU.
 """
 
+import os
 import subprocess
 import sys
 
@@ -10,17 +11,20 @@ import pytest
 
 
 CASES = ("attention", "norms", "turns", "products", "chosen", "draws", "drawing", "floors")
+EVERY_CUT = "GATEWRIGHT_TEST_EVERY_CUT"
+LONG = {EVERY_CUT: "1"} if os.environ.get(EVERY_CUT) else {}
+pytestmark = pytest.mark.timeout(300)
 
 
 def interpreted(*cases: str) -> set[str]:
     """Names of the cases that went through; one process, because importing is half of the time."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.local_engine.triton_cases", *cases],
-        env={"TRITON_INTERPRET": "1", "PATH": "", "PYTHONPATH": ":".join(sys.path)},
+        env={"TRITON_INTERPRET": "1", "PATH": "", "PYTHONPATH": ":".join(sys.path), **LONG},
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=None if LONG else 280,
     )
     sys.stderr.write(done.stderr)
     return set(done.stdout.split())

@@ -3,7 +3,9 @@
 Every kernel is compared with its torch reference in float64, for float32 and float16.
 """
 
+import os
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
@@ -238,6 +240,20 @@ CUTS: list[dict[str, Any]] = [
     {"min_p": 5e-324},
     {"top_k": 2, "top_p": 0.5, "min_p": 0.5},
 ]
+TEMPERATURES = (1e-6, 1.0, 2.0)
+EVERY_CUT = bool(os.environ.get("GATEWRIGHT_TEST_EVERY_CUT"))
+
+
+def edge_cases() -> Iterator[tuple[str, torch.Tensor, float, dict[str, Any]]]:
+    """Each cut of each edge at one temperature, in turn; at all of them in the long run.
+
+    A draw takes a tenth of a second in the interpreter.
+    """
+    for at, (name, row) in enumerate(EDGES.items()):
+        for turn, kept in enumerate(CUTS, at):
+            some = TEMPERATURES if EVERY_CUT else (TEMPERATURES[turn % 3],)
+            for temperature in some:
+                yield name, row, temperature, kept
 
 
 def floors() -> None:
@@ -252,13 +268,11 @@ def floors() -> None:
         expected = floors_reference(scores[places], *given)
         # Which scores stay is what counts: without a cut the lowest of them or none is as good.
         assert torch.equal(scores[places] >= found[:, None], scores[places] >= expected[:, None])
-    for name, row in EDGES.items():
-        for temperature in (1e-6, 1.0, 2.0):
-            for kept in CUTS:
-                params = SamplingParams(temperature=temperature, **kept)
-                token = int(TritonDrawing().draw(row[None], [Row(0, params, 5, 0)]))
-                expected_token = sample(row, params, _at(0), 5).token_id
-                assert token == expected_token, (name, temperature, kept, token, expected_token)
+    for name, row, temperature, kept in edge_cases():
+        params = SamplingParams(temperature=temperature, **kept)
+        token = int(TritonDrawing().draw(row[None], [Row(0, params, 5, 0)]))
+        expected_token = sample(row, params, _at(0), 5).token_id
+        assert token == expected_token, (name, temperature, kept, token, expected_token)
     mixed = (inverse, torch.zeros(rows) - 30, torch.arange(rows) * 5, torch.rand(rows))
     found = floors_triton(scores, places, *mixed)
     assert torch.equal(found, floors_reference(scores[places], *mixed))
