@@ -7,7 +7,8 @@ stopped, and dialogs that somebody's text opened.
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator
+import zlib
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -51,7 +52,10 @@ _FAULTS = """() => {
 }"""
 """Links in a sentence may be as high as its line; whatever else is pressed has 24 by 24 pixels."""
 VIEWS = (("light", 1280), ("dark", 820), ("light", 320))
-"""Every screen in every theme and width: `GATEWRIGHT_TEST_EVERY_VIEW=1` with test_every_screen."""
+"""What a room's own test looks at: one of them in the short run, drawn by the test's name and then
+in turn; all of them with GATEWRIGHT_TEST_EVERY_VIEW, as in `make faults`. All tests together have
+all of them, and the checks are the same in each.
+"""
 
 
 def require_chromium() -> str:
@@ -83,6 +87,7 @@ class Window:
         self.page = page
         self.base_url = base_url
         self.problems: list[str] = []
+        self._views_asked = 0
         page.on("console", self._said)
         page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
         page.on("dialog", lambda dialog: self.problems.append(f"dialog: {dialog.message}"))
@@ -112,11 +117,25 @@ class Window:
         await self.page.wait_for_load_state()
 
     async def views(self) -> AsyncIterator[tuple[str, int]]:
-        """Both themes and three widths, one after another; what is opened next is seen so."""
-        for theme, width in VIEWS:
-            await self.page.set_viewport_size({"width": width, "height": 900})
-            await self.page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+        """Both themes and three widths, or the next of them; what is opened next is seen so.
+
+        What is opened after all of them is seen in the last one of `VIEWS`.
+        """
+        for theme, width in self._next_views():
+            await self._seen_as(theme, width)
             yield theme, width
+        await self._seen_as(*VIEWS[-1])
+
+    def _next_views(self) -> Sequence[tuple[str, int]]:
+        if os.environ.get("GATEWRIGHT_TEST_EVERY_VIEW"):
+            return VIEWS
+        test = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
+        self._views_asked += 1
+        return (VIEWS[(zlib.crc32(test.encode()) + self._views_asked) % len(VIEWS)],)
+
+    async def _seen_as(self, theme: str, width: int) -> None:
+        await self.page.set_viewport_size({"width": width, "height": 900})
+        await self.page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
 
     async def faults(self) -> list[str]:
         """What is wrong with the page as it is laid out, of which axe says nothing."""
