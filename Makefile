@@ -17,7 +17,7 @@ SCRIPTS := admin/static/built/.stamp
 demo: install scripts ## engine, data plane and admin listener on this machine, with a key to try
 	$(BIN)/gatewright demo
 
-test: install scripts ## everything, on SQLite and on a real PostgreSQL; in three parts, side by side
+test: install scripts ## everything, on SQLite and on a real PostgreSQL; in four parts, side by side
 	$(BIN)/python -m tests.side_by_side
 
 check: install ## packages that fit each other, lint, format, types, import contracts
@@ -75,7 +75,7 @@ bench: install ## the load comparison, decisions, replicas; see benchmarks/READM
 
 faults: install ## what a caller sees for each upstream fault, the long races, kills and outages
 	$(BIN)/python -m benchmarks.run --faults
-	GATEWRIGHT_TEST_NEW_EXAMPLES=1 $(BIN)/python -m pytest -q tests/gateway tests/policies tests/classifiers tests/local_engine
+	GATEWRIGHT_TEST_NEW_EXAMPLES=1 $(BIN)/python -m pytest -q tests/gateway tests/policies tests/classifiers tests/conformance tests/local_engine
 	GATEWRIGHT_FAULT_CASES=10000 $(BIN)/python -m pytest -q --timeout 3600 tests/faults/test_hostile_streams.py tests/faults/test_policies_on_trial.py tests/faults/test_rubbish.py
 	GATEWRIGHT_FAULT_EVERY_ANSWER=1 $(BIN)/python -m pytest -q --timeout 3600 tests/faults/test_every_answer.py
 	GATEWRIGHT_TEST_WORLDS=100000 $(BIN)/python -m pytest -q --timeout 3600 tests/faults/test_worlds.py
@@ -84,7 +84,8 @@ faults: install ## what a caller sees for each upstream fault, the long races, k
 	GATEWRIGHT_FAULT_SIGKILLS=50 $(BIN)/python -m pytest -q tests/faults/test_kills.py
 	GATEWRIGHT_FAULT_DATABASES=sqlite,postgresql $(BIN)/python -m pytest -q tests/faults/test_erased_subject.py tests/faults/test_erased_batches.py tests/faults/test_erased_at_vendors.py
 	GATEWRIGHT_TEST_EVERY_DATABASE=1 $(BIN)/python -m pytest -q -m either tests
-	GATEWRIGHT_TEST_EVERY_VIEW=1 GATEWRIGHT_TEST_EVERY_ROLE=1 $(BIN)/python -m pytest -q tests/admin/test_every_screen.py tests/admin/test_foreign_ids.py
+	GATEWRIGHT_TEST_EVERY_VIEW=1 GATEWRIGHT_TEST_EVERY_ROLE=1 $(BIN)/python -m pytest -q $$(grep -l "seen.views()\|GATEWRIGHT_TEST_EVERY" -r --include="test_*.py" tests/admin)
+	GATEWRIGHT_TEST_EVERY_CUT=1 $(BIN)/python -m pytest -q --timeout 3600 tests/local_engine/test_triton.py
 	GATEWRIGHT_FAULT_OUTAGE_S=30 GATEWRIGHT_FAULT_KILLS=20 GATEWRIGHT_FAULT_MEASURED=400 $(BIN)/python -m pytest -q --show-capture=no tests/faults/test_database_faults.py
 
 format: install

@@ -1,9 +1,9 @@
-"""`python -m tests.side_by_side`: the whole suite as three processes, beside each other.
+"""`python -m tests.side_by_side`: the whole suite as four processes, beside each other.
 
-What drives browsers waits for pages, what tries faults waits for outages, and the rest computes:
-together they fill two cores. Each part makes its own servers and folders. The last one speaks as it
-goes, the others when they are done. What failed is asked once more, alone, where it was little:
-docs/decisions/0032.
+What drives browsers waits for pages, what tries faults waits for outages, what starts programs
+waits for them, and the rest computes: together they fill two cores, which three did to two thirds.
+Each part makes its own servers and folders. The last one speaks as it goes, the others when they
+are done. What failed is asked once more, alone, where it was little: docs/decisions/0032.
 """
 
 import json
@@ -24,12 +24,16 @@ ADMIN: Final = tuple(
         f"tests/admin/{place.name}"
         for place in (ROOT / "tests" / "admin").iterdir()
         if place.name.startswith("test_") or (place / "__init__.py").exists()
-        if place.name != "compliance"  # with that elsewhere all parts take about as long
+        if place.name not in {"compliance", "costs"}  # so all parts take about as long
     )
 )
 BESIDE: Final = (
-    (*ADMIN, "tests/journeys"),
-    ("tests/conformance", "tests/contracts", "tests/faults"),
+    ADMIN,
+    ("tests/faults",),
+    (
+        *("tests/cli", "tests/conformance", "tests/contracts"),
+        *("tests/journeys", "tests/local_engine"),
+    ),
 )
 REST: Final = ("tests", *(f"--ignore={folder}" for part in BESIDE for folder in part))
 """The last part is all that is not named above, also what comes new."""

@@ -53,6 +53,8 @@ NEVER_CLOSES = NEVER_ENDS_IN_A_LOOP.replace(
         await asyncio.Event().wait()""",
 )
 FAILS = "def test_it_fails(): assert False\n"
+LEAN = ("-p", "no:faker", "-p", "no:hypothesispytest")
+"""What these small tests do without is a third of each start."""
 PASSES = "def test_it_passes(): pass\n"
 ONCE = """
 from pathlib import Path
@@ -72,7 +74,7 @@ def status_of(monkeypatch: pytest.MonkeyPatch, folder: Path, beside: str, last: 
     monkeypatch.setattr(side_by_side, "BESIDE", ((str(folder / "beside"),),))
     monkeypatch.setattr(side_by_side, "REST", (str(folder / "last"),))
     monkeypatch.chdir(folder)
-    return side_by_side.main([])
+    return side_by_side.main([*LEAN])
 
 
 def test_what_passes_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
