@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 
-pytest_plugins = ["tests.databases", "tests.watched"]
+pytest_plugins = ["tests.databases", "tests.trust_store", "tests.watched"]
 
 # They start programs that `make agents` fetches, and want a network of their own.
 collect_ignore = ["agents"]
