@@ -24,6 +24,7 @@ from gateway.store.workers import alive, alive_below, workers
 _LOCK = 0x6761_7465  # Any number, as long as every Gatewright process takes the same one.
 _LOCK_WAIT_S = 2
 """Whoever asks for a table waits behind a migration that waits for it: so it does not for long."""
+_WAIT_FOR_LOCKS = "SELECT set_config('lock_timeout', :wait, true)"
 _IN_USE = ("55P03", "40P01")
 """SQLSTATEs of a lock that did not come in time, or never would have."""
 
@@ -65,7 +66,8 @@ async def migrate(url: str, revision: str = "head", *, now_us: int = 0) -> str:
                 await connection.execute(
                     text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK}
                 )
-                await connection.execute(text(f"SET LOCAL lock_timeout = '{_LOCK_WAIT_S}s'"))
+                wait = {"wait": f"{_LOCK_WAIT_S}s"}
+                await connection.execute(text(_WAIT_FOR_LOCKS), wait)
             await connection.run_sync(_move_or_say, revision, now_us)
             return await connection.run_sync(current_schema)
     finally:
