@@ -33,7 +33,14 @@ async def seen_of(answers: list[bytes]) -> dict[str, int]:
     async with server:
         port = server.sockets[0].getsockname()[1]
         options = argparse.Namespace(
-            headers="{}", path="/", connections=1, chunks=0, port=port, seconds=5.0, rate=0.0
+            headers="{}",
+            path="/",
+            connections=1,
+            chunks=0,
+            port=port,
+            seconds=5.0,
+            rate=0.0,
+            tls=False,
         )
         report = await load(options, b"{}")
     assert report.bad == sum(report.wrong.values())
