@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from cryptography import x509
 from msgspec import structs
 
 from gateway.clock import SystemClock
@@ -21,12 +20,13 @@ from gateway.errors import ConfigurationInvalid
 from gateway.ports import Provider
 from gateway.providers.egress.client import Egress
 from gateway.providers.egress.endpoint import parse_proxy
-from gateway.providers.egress.way_out import FileState, WayOut
+from gateway.providers.egress.way_out import WayOut
 from gateway.providers.http_provider import HttpProvider
 from gateway.providers.registry import build_provider
+from gateway.secrets.certificates import Pair
 from gateway.secrets.credentials import proxy_credential
 from gateway.secrets.secret import Secret
-from gateway.secrets.sources import FileSecret
+from gateway.secrets.sources import FileState, state_of
 from gateway.telemetry import Event, logger
 
 
@@ -35,8 +35,6 @@ PEM_BYTES_MAX: Final = 4 * 1024 * 1024
 _CERTIFICATE: Final = re.compile(
     r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----"
 )
-_MISMATCHES: Final = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH")
-_US_PER_S: Final = 1_000_000
 
 
 def make_way_out(settings: Settings, name: str) -> WayOut:
@@ -60,15 +58,7 @@ def states_of(settings: Settings, name: str) -> tuple[FileState, ...]:
     named = [provider.ca_file, provider.client_certificate, provider.client_key]
     if provider.proxy_credential is not None:
         named.append(provider.proxy_credential.file)
-    return tuple(_state(settings.path(each)) for each in named if each)
-
-
-def _state(path: Path) -> FileState:
-    try:
-        found = path.stat()
-    except OSError:
-        return str(path), 0, 0, 0
-    return str(path), found.st_mtime_ns, found.st_size, found.st_ino
+    return tuple(state_of(settings.path(each)) for each in named if each)
 
 
 def _check_whole(provider: ProviderSettings, section: str) -> None:
@@ -101,8 +91,17 @@ def _tls(settings: Settings, provider: ProviderSettings, section: str) -> ssl.SS
     else:
         tls = ssl.create_default_context()
     if provider.client_certificate:
-        _show(tls, settings, provider, section)
+        _pair(settings, provider, section).show_by(tls, SystemClock().utc_us())
     return tls
+
+
+def _pair(settings: Settings, provider: ProviderSettings, section: str) -> Pair:
+    return Pair(
+        settings.path(provider.client_certificate),
+        f"{section}.client_certificate",
+        settings.path(provider.client_key),
+        f"{section}.client_key",
+    )
 
 
 def _trusting(file: Path, key: str) -> ssl.SSLContext:
@@ -114,39 +113,6 @@ def _trusting(file: Path, key: str) -> ssl.SSLContext:
     except (ssl.SSLError, ValueError):
         pass  # Said of both: base64 of something else is no certificate either.
     raise ConfigurationInvalid(str(file), key, "is no PEM of certificates")
-
-
-def _show(
-    tls: ssl.SSLContext, settings: Settings, provider: ProviderSettings, section: str
-) -> None:
-    """Have a context show our certificate to whoever asks for one."""
-    file, key_file = settings.path(provider.client_certificate), settings.path(provider.client_key)
-    key = f"{section}.client_certificate"
-    text = _read(file, key)
-    try:
-        certificate = x509.load_pem_x509_certificate(text.encode())
-    except ValueError:
-        raise ConfigurationInvalid(str(file), key, "is no PEM of a certificate") from None
-    now_s = SystemClock().utc_us() / _US_PER_S
-    first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    if last.timestamp() < now_s:
-        raise ConfigurationInvalid(str(file), key, f"expired on {last:%Y-%m-%d %H:%M} UTC")
-    if first.timestamp() > now_s:
-        raise ConfigurationInvalid(str(file), key, f"begins on {first:%Y-%m-%d %H:%M} UTC only")
-    key = f"{section}.client_key"
-    # As every secret: a regular file that nobody else can read.
-    if "ENCRYPTED" in FileSecret(key_file, key).load().reveal():
-        raise ConfigurationInvalid(str(key_file), key, "is encrypted: nobody is there to open it")
-    try:
-        # A password, though of nobody, so that no library asks for one at a terminal.
-        tls.load_cert_chain(file, key_file, password="")
-    except ssl.SSLError as error:
-        is_another = error.reason in _MISMATCHES
-        reason = "does not fit client_certificate" if is_another else "is no PEM of a private key"
-        raise ConfigurationInvalid(str(key_file), key, reason) from None
-    except OSError as error:
-        reason = f"cannot be read ({error.strerror})"
-        raise ConfigurationInvalid(str(key_file), key, reason) from error
 
 
 def _read(file: Path, key: str) -> str:
@@ -177,6 +143,7 @@ class Renewal:
         self._egress = egress
         self._providers = providers
         self._swap = swap
+        self._looked: dict[str, tuple[FileState, ...]] = {}
         self._refused: dict[str, tuple[FileState, ...]] = {}
         self._log: Any = logger()
 
@@ -190,12 +157,15 @@ class Renewal:
 
     async def _look(self, name: str, used: WayOut) -> None:
         files = await asyncio.to_thread(states_of, self._settings, name)
-        if files == used.files:
+        is_settled, self._looked[name] = files == self._looked.get(name), files
+        # A certificate and its key are replaced one after the other: what changed just now is left
+        # to the next look, or a pair that does not match yet would be told of.
+        if files == used.files or not is_settled:
             return
         try:
             found = await asyncio.to_thread(make_way_out, self._settings, name)
         except ConfigurationInvalid as error:
-            # Tried again each time: a certificate and its key are seldom written in one moment.
+            # Tried again each time: what is wrong may be a date.
             if self._refused.get(name) != files:
                 self._refused[name] = files
                 reason = f"{error.key}: {error.reason}"

@@ -16,8 +16,9 @@ PARITY_S = 1.0
 CHECKPOINTS_S = 5.0
 """How often it is asked whether a checkpoint is due; when, `audit.checkpoint_period_s` says."""
 PRICES_S = 5.0
-CERTIFICATES_S = 10.0
-"""How soon a renewed certificate of a provider is noticed, or its proxy's credential."""
+CERTIFICATES_S = 5.0
+"""How often files of certificates are looked at, a listener's and providers'; new ones are used
+once they have rested for a look."""
 ANSWERS_S = 600.0
 FLOODS_S = 10.0
 """How often it is asked whether refusals are left out of which a record may be written."""
@@ -35,5 +36,3 @@ EXPIRED_FILES_S = 600.0
 CHECKUPS_S = 1.0
 CLOCK_S = 3600.0
 CLOCK_JUMPS_S = 0.5
-CERTIFICATES_S = 5.0
-"""How often a listener looks whether the files of its certificate were replaced."""

@@ -1,6 +1,6 @@
-"""A listener's certificate: read and checked as a whole, and read anew when its files change.
+"""Certificates of ours with their keys: checked as a whole, and a listener's kept up to date.
 
-What is wrong with a new one leaves the one before in use: callers are better served by a
+What is wrong with a listener's new one leaves the one before in use: callers are better served by a
 certificate that ends soon than by none.
 """
 
@@ -17,7 +17,7 @@ from msgspec import Struct
 from gateway.clock import DAY_US, SECOND_US, WEEK_US, Clock
 from gateway.configuration.settings import Listener, Settings
 from gateway.errors import ConfigurationInvalid
-from gateway.secrets.sources import FileSecret
+from gateway.secrets.sources import FileSecret, FileState, state_of
 from gateway.telemetry import Event, logger
 
 
@@ -31,8 +31,35 @@ WARNED_SHARE: Final = 5
 Section = Literal["data_plane", "admin"]
 """The table of a listener in the settings."""
 SECTIONS: Final[tuple[Section, ...]] = ("data_plane", "admin")
-Seen = tuple[tuple[int, ...], ...]
-"""What the file system says of each file; another value where one was replaced."""
+
+
+class Pair(Struct, frozen=True):
+    """Where a certificate, with its chain, and its key stand, and the settings that name them."""
+
+    chain_file: Path
+    chain_key: str
+    key_file: Path
+    key_key: str
+    is_shared: bool = False
+    """Whether a group may read the key: so a secret volume gives it to who is not root."""
+
+    def show_by(self, context: ssl.SSLContext, now_us: int) -> "x509.Certificate":
+        """Have a context show it; the certificate itself, without its chain.
+
+        Raises:
+            ConfigurationInvalid: a file cannot be used; it names the file, the key and the reason.
+        """
+        leaf = _leaf(self.chain_file, self.chain_key)
+        _check_dates(leaf, now_us, self.chain_file, self.chain_key)
+        _check_key(leaf, self)
+        try:
+            # The key was opened above: nobody is asked for a passphrase here.
+            context.load_cert_chain(self.chain_file, self.key_file)
+        except (ssl.SSLError, OSError) as error:
+            raise ConfigurationInvalid(
+                str(self.chain_file), self.chain_key, _reason(error)
+            ) from error
+        return leaf
 
 
 class Certificate(Struct, frozen=True):
@@ -61,19 +88,16 @@ def read_certificate(settings: Settings, section: Section, clock: Clock) -> Cert
     listener: Listener = getattr(settings, section)
     if not listener.is_encrypted:
         return None
-    chain_file = settings.path(listener.tls_certificate_file)
-    key_file = settings.path(listener.tls_key_file)
-    chain_key, key_key = f"{section}.tls_certificate_file", f"{section}.tls_key_file"
-    leaf = _leaf(chain_file, chain_key)
-    _check_dates(leaf, clock.utc_us(), chain_file, chain_key)
-    _check_pair(leaf, key_file, key_key)
+    pair = Pair(
+        settings.path(listener.tls_certificate_file),
+        f"{section}.tls_certificate_file",
+        settings.path(listener.tls_key_file),
+        f"{section}.tls_key_file",
+        is_shared=True,
+    )
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.set_alpn_protocols(["http/1.1"])
-    try:
-        # The key was opened above: nobody is asked for a passphrase here.
-        context.load_cert_chain(chain_file, key_file)
-    except (ssl.SSLError, OSError) as error:
-        raise ConfigurationInvalid(str(chain_file), chain_key, _reason(error)) from error
+    leaf = pair.show_by(context, clock.utc_us())
     if listener.tls_client_ca_file:
         authority = settings.path(listener.tls_client_ca_file)
         try:
@@ -148,8 +172,8 @@ class KeptCertificate:
         reason = f"{verb} at {_day(self._current.ends_us)}; its file holds no newer one"
         self._log.warning(Event.CERTIFICATE_ENDS, component=self._section, reason=reason)
 
-    def _look(self) -> Seen:
-        return tuple(map(_seen, self._files))
+    def _look(self) -> tuple[FileState, ...]:
+        return tuple(map(state_of, self._files))
 
 
 def trusting(settings: Settings, section: Section) -> ssl.SSLContext | None:
@@ -192,18 +216,9 @@ def _files(settings: Settings, section: Section) -> tuple[Path, ...]:
     return tuple(settings.path(each) for each in named if each)
 
 
-def _seen(file: Path) -> tuple[int, ...]:
-    try:
-        # Links are followed: what Kubernetes and certbot replace is often a link.
-        status = file.stat()
-    except OSError:
-        return ()
-    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
-
-
 def _leaf(file: Path, key: str) -> "x509.Certificate":
     """The first of a chain, which is the listener's own."""
-    # Loaded only for who speaks TLS: 15 modules and 0.6 MiB of a worker.
+    # Loaded only for who has a certificate: 15 modules and 0.6 MiB of a worker.
     reader: Any = import_module("cryptography.x509")
     try:
         with file.open("rb") as chain:
@@ -226,9 +241,9 @@ def _check_dates(leaf: "x509.Certificate", now_us: int, file: Path, key: str) ->
         raise ConfigurationInvalid(str(file), key, reason)
 
 
-def _check_pair(leaf: "x509.Certificate", file: Path, key: str) -> None:
-    # A group may read it: so a secret volume gives it to a process that is not root.
-    text = FileSecret(file, key, is_shared=True).load().reveal()
+def _check_key(leaf: "x509.Certificate", pair: Pair) -> None:
+    file, key = pair.key_file, pair.key_key
+    text = FileSecret(file, key, is_shared=pair.is_shared).load().reveal()
     try:
         private = load_pem_private_key(text.encode(), None)
     except TypeError as error:

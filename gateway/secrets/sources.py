@@ -44,6 +44,10 @@ class EnvironmentSecret:
         return Secret(value)
 
 
+FileState = tuple[int, ...]
+"""Device, inode, time of change in nanoseconds and size in bytes; empty where there is no file."""
+
+
 class FileSecret:
     """A regular file that group and others cannot touch; a closing line break is not part of it.
 
@@ -89,6 +93,16 @@ class FileSecret:
 
     def _invalid(self, reason: str) -> ConfigurationInvalid:
         return ConfigurationInvalid(str(self._path), self._key, reason)
+
+
+def state_of(file: Path) -> FileState:
+    """What the file system says of a file, so that one that was replaced can be told."""
+    try:
+        # Links are followed: what Kubernetes and certbot replace is often a link.
+        status = file.stat()
+    except OSError:
+        return ()
+    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def _without_ending(text: str) -> str:

@@ -9,10 +9,7 @@ import ssl
 from msgspec import Struct
 
 from gateway.secrets.secret import Secret
-
-
-FileState = tuple[str, int, int, int]
-"""A file's path, time of change in nanoseconds, size in bytes and inode; zeros for none."""
+from gateway.secrets.sources import FileState
 
 
 class Proxy(Struct, frozen=True):

@@ -96,22 +96,22 @@ def test_words_around_certificates_and_several_of_them_are_read(tmp_path: Path) 
 
 def of_another(folder: Path, house: Authority) -> str:
     house.issue().key.replace(folder / "our.key")
-    return "our.key: providers.p.client_key: does not fit client_certificate"
+    return "our.key: providers.p.client_key: is not the key of the certificate"
 
 
 def expired(folder: Path, house: Authority) -> str:
     house.issue(hours=(-2, -1)).certificate.replace(folder / "our.crt")
-    return "our.crt: providers.p.client_certificate: expired on "
+    return "our.crt: providers.p.client_certificate: the certificate ended at "
 
 
 def to_come(folder: Path, house: Authority) -> str:
     house.issue(hours=(1, 2)).certificate.replace(folder / "our.crt")
-    return "our.crt: providers.p.client_certificate: begins on "
+    return "our.crt: providers.p.client_certificate: the certificate is not good before "
 
 
 def no_certificate(folder: Path, _: Authority) -> str:
     (folder / "our.crt").write_text("nothing")
-    return "our.crt: providers.p.client_certificate: is no PEM of a certificate"
+    return "our.crt: providers.p.client_certificate: holds no certificate in PEM"
 
 
 def no_certificate_file(folder: Path, _: Authority) -> str:
@@ -126,7 +126,7 @@ def no_key_file(folder: Path, _: Authority) -> str:
 
 def no_key(folder: Path, _: Authority) -> str:
     (folder / "our.key").write_text("nothing")
-    return "our.key: providers.p.client_key: is no PEM of a private key"
+    return "our.key: providers.p.client_key: holds no private key in PEM"
 
 
 def readable_key(folder: Path, _: Authority) -> str:
@@ -140,7 +140,7 @@ def encrypted_key(folder: Path, _: Authority) -> str:
     form = serialization.PrivateFormat.PKCS8
     raw = key.private_bytes(serialization.Encoding.PEM, form, closed)
     (folder / "our.key").write_bytes(raw)
-    return "our.key: providers.p.client_key: is encrypted"
+    return "our.key: providers.p.client_key: is locked with a passphrase"
 
 
 @pytest.mark.parametrize(
@@ -213,6 +213,11 @@ class World:
         )
         self.renewal = Renewal(settings, self.egress, self.providers, self.rotation.swap)
 
+    async def look_twice(self) -> None:
+        """What changed is taken once it has rested for a look."""
+        await self.renewal.perform()
+        await self.renewal.perform()
+
     def publish(self) -> None:
         self.published += 1
 
@@ -250,8 +255,18 @@ async def world(
     await running.close()
 
 
+@pytest.fixture
+def told(world: World, monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+    """The warnings of what was looked at."""
+    said: list[tuple[object, ...]] = []
+    monkeypatch.setattr(
+        world.renewal._log, "warning", lambda *words, **fields: said.append((*words, fields))
+    )
+    return said
+
+
 async def test_a_renewed_certificate_is_shown_without_a_restart(
-    world: World, house: Authority, upstream: RecordingUpstream
+    world: World, house: Authority, upstream: RecordingUpstream, told: list[tuple[object, ...]]
 ) -> None:
     assert await world.says() == ""
     first = world.providers["p"]
@@ -262,10 +277,11 @@ async def test_a_renewed_certificate_is_shown_without_a_restart(
     issued.certificate.replace(world.folder / "our.crt")
     await world.renewal.perform()  # the key is not there yet
     assert world.providers["p"] is first
+    assert told == []
     assert await world.says() == ""
 
     issued.key.replace(world.folder / "our.key")
-    await world.renewal.perform()
+    await world.look_twice()
     assert world.providers["p"] is not first
     assert world.published == 1
     assert await world.says() == ""
@@ -278,19 +294,15 @@ async def test_who_is_not_trusted_any_more_is_not_called_any_more(
     """Not even by a connection that was kept from before."""
     assert await world.says() == ""
     Authority(world.folder, "elsewhere").file.replace(house.file)
-    await world.renewal.perform()
+    await world.look_twice()
 
     assert await world.says() != ""
     assert len(upstream.requests) == 1
 
 
 async def test_files_that_went_bad_leave_the_former_in_use_and_are_told_once(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, told: list[tuple[object, ...]]
 ) -> None:
-    told: list[tuple[object, ...]] = []
-    monkeypatch.setattr(
-        world.renewal._log, "warning", lambda *said, **fields: told.append((*said, fields))
-    )
     (world.folder / "our.key").chmod(0o644)
     os.utime(world.folder / "our.key", (1, 1))
     for _ in range(3):
@@ -316,7 +328,7 @@ async def test_a_rotated_credential_goes_by_the_same_way_out_and_the_other_way_r
     issued = house.issue()
     issued.key.replace(world.folder / "our.key")
     issued.certificate.replace(world.folder / "our.crt")
-    await world.renewal.perform()
+    await world.look_twice()
     assert await world.says() == ""
     said = [request.headers["authorization"] for request in upstream.requests]
     assert said == [f"Bearer {later}"] * 2
@@ -387,7 +399,7 @@ async def test_members_of_a_pool_are_renewed_in_it(tmp_path: Path, house: Author
         issued = house.issue()
         issued.key.replace(tmp_path / "our.key")
         issued.certificate.replace(tmp_path / "our.crt")
-        await world.renewal.perform()
+        await world.look_twice()
         assert await group.probe() == ""
         reply = await group.open(make_call())
         assert await reply.read()
