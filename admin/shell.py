@@ -16,6 +16,7 @@ from admin.access import COOKIE, csrf_of, session_of
 from admin.preferences import Preferences, preferences_of
 from admin.rail import Line, places_of, rail_of
 from admin.screens import Screens
+from admin.sign_in.protection import came_encrypted
 from admin.undo import Undo, offered
 from gateway.actors import NOBODYS
 from gateway.clock import Clock
@@ -117,6 +118,7 @@ class Shell:
                     path="/",
                     httponly=True,
                     samesite="strict",
+                    secure=came_encrypted(request),
                 )
             )
         return answer

@@ -16,6 +16,7 @@ from admin.interrupted import is_own_path
 from admin.preferences import COOKIE, LOCALES, THEMES, Preferences, cookie_of, is_zone
 from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER
+from admin.sign_in.protection import came_encrypted
 from gateway.errors import RequestInvalid
 
 
@@ -55,6 +56,7 @@ def viewing_routes(services: Services) -> list[Any]:
 
     @post("/viewing", opt=OWN, status_code=SEE_OTHER)
     async def set_viewing(
+        request: Request[Any, Any, Any],
         data: Annotated[Ways, Body(media_type=RequestEncodingType.URL_ENCODED)],
     ) -> Redirect:
         theme = next((known for known in THEMES if known == data.theme), None)
@@ -74,6 +76,7 @@ def viewing_routes(services: Services) -> list[Any]:
                 max_age=KEPT_FOR_S,
                 httponly=True,
                 samesite="strict",
+                secure=came_encrypted(request),
             )
         )
         return answer

@@ -72,6 +72,7 @@ function timesOf(zone) {
   const language = document.body.dataset.locale || undefined;
   const form = (options) => new Intl.DateTimeFormat(language, { timeZone: zone, ...options });
   const hour = form({ hour: "numeric", minute: "2-digit" });
+  const second = form({ hour: "numeric", minute: "2-digit", second: "2-digit" });
   const [day, year] = [form({ month: "short", day: "numeric" }), form({ year: "numeric" })];
   return (chart, splits, axis, space, step) => {
     let [lastDay, lastYear] = ["", ""];
@@ -79,7 +80,7 @@ function timesOf(zone) {
       const at = new Date(seconds * 1000);
       const [theDay, theYear] = [day.format(at), year.format(at)];
       const isNewYear = theYear !== lastYear;
-      const lines = step < 86400 ? [hour.format(at), ...(theDay === lastDay ? [] : [theDay])] : [theDay, ...(isNewYear ? [theYear] : [])];
+      const lines = step < 86400 ? [(step < 60 ? second : hour).format(at), ...(theDay === lastDay ? [] : [theDay])] : [theDay, ...(isNewYear ? [theYear] : [])];
       [lastDay, lastYear] = [theDay, theYear];
       return lines.join("\n");
     });

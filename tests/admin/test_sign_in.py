@@ -1,5 +1,6 @@
 """Nobody sees a page without a session; a session comes from the token and ends by itself."""
 
+import ast
 import re
 import secrets
 from http.cookies import SimpleCookie
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from admin.access import COOKIE
 from admin.app import BODY_BYTES_MAX, build_application
+from admin.shell import ORGANISATION_COOKIE
 from admin.sign_in.pages import Brake
 from admin.sign_in.protection import ALWAYS_ENCRYPTED, SAFE_METHODS, SECURITY_HEADERS
 from admin.sign_in.token_sessions import TokenSessions
@@ -23,6 +25,8 @@ from tests.certificates import Authority
 
 
 pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).resolve().parents[2]
 
 PUBLIC = {
     ("GET", "/sign-in"),
@@ -171,6 +175,29 @@ async def test_where_people_come_by_https_no_cookie_ever_goes_in_plain(
     for protocol in ("", "http", "https"):
         answer, _ = await browser.send("POST", "/sign-in", form, x_forwarded_proto=protocol)
         assert "secure" in _cookie(answer).lower(), protocol
+
+
+async def test_every_cookie_of_a_page_is_kept_off_plain_connections(
+    listener: Listener, browser: Browser
+) -> None:
+    await listener.issue_key("a first one")
+    await browser.sign_in()
+    listener.application.state[ALWAYS_ENCRYPTED] = True
+    # What cookies there are is read from the sources: some are set on a way of their own.
+    made = [
+        call
+        for file in (ROOT / "admin").rglob("*.py")
+        for call in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "Cookie"
+    ]
+    said = [
+        {each.arg: ast.unparse(each.value) for each in call.keywords}.get("secure") for call in made
+    ]
+    page, _ = await browser.send("GET", "/")
+
+    assert said == ["came_encrypted(request)"] * 4
+    assert ORGANISATION_COOKIE in _cookie(page)
+    assert "secure" in _cookie(page).lower()
 
 
 @pytest.mark.parametrize(
