@@ -4,6 +4,7 @@ import ast
 import configparser
 import re
 import sysconfig
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -145,6 +146,21 @@ def test_everything_is_caught_only_at_the_named_borders() -> None:
 
     assert broad.keys() - BORDERS == set(), broad
     assert broad.keys() & BORDERS == BORDERS, "a border that catches nothing broad is no border"
+
+
+def test_no_constant_of_a_module_is_given_twice() -> None:
+    """The later one holds for both who wrote them: two changes that were merged may do that."""
+    twice = []
+    for file in sources():
+        named = Counter(
+            target.id
+            for each in parsed(file).body
+            if isinstance(each, ast.Assign | ast.AnnAssign) and each.value is not None
+            for target in (each.targets if isinstance(each, ast.Assign) else [each.target])
+            if isinstance(target, ast.Name) and target.id.isupper()
+        )
+        twice += [f"{name_of(file)}: {name}" for name, count in named.items() if count > 1]
+    assert twice == []
 
 
 def test_nothing_is_evaluated_unpickled_or_run_in_a_shell() -> None:
