@@ -1,6 +1,7 @@
 """What a worker gathers of itself: each thing from its part, also while one has nothing to say."""
 
 import pytest
+from msgspec import structs
 
 from gateway.clock import StoppedClock
 from gateway.configuration.settings import Settings
@@ -14,7 +15,7 @@ from gateway.routing.board import TargetBoard
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.engine import open_database
 from gateway.store.workers import WorkerTable
-from gateway.worker.presence import Parts, Presence, added_up
+from gateway.worker.presence import Parts, Presence, added_up, prices_digest
 from tests.gateway.providers.samples import make_target
 from tests.policies.worlds import document
 
@@ -59,6 +60,17 @@ class Worker:
 @pytest.fixture
 def worker(sqlite_url: str) -> Worker:
     return Worker(sqlite_url)
+
+
+def test_prices_that_have_changed_are_told_by_the_next_report(worker: Worker) -> None:
+    before = worker.presence.gathered().prices_digest
+    assert worker.presence.gathered().prices_digest == before
+
+    target = make_target("one")
+    dearer = structs.replace(target.price, output_microusd_per_mtok=7)
+    dear = {"one": structs.replace(target, price=dearer)}
+    worker.snapshots.publish_board(TargetBoard(dear, {}))
+    assert worker.presence.gathered().prices_digest == prices_digest(dear) != before
 
 
 def test_only_a_revision_that_is_another_one_wakes_the_report(worker: Worker) -> None:
