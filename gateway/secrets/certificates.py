@@ -96,6 +96,8 @@ def read_certificate(settings: Settings, section: Section, clock: Clock) -> Cert
         is_shared=True,
     )
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    # Distributions build Python with whatever their OpenSSL allows.
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     leaf = pair.show_by(context, clock.utc_us())
     if listener.tls_client_ca_file:

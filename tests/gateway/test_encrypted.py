@@ -70,7 +70,9 @@ async def test_who_offers_another_protocol_gets_this_one_and_an_old_tls_gets_non
     older.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
     older.maximum_version = ssl.TLSVersion.TLSv1_1
     older.set_ciphers("ALL:@SECLEVEL=0")
-    async with listening(_scheme, Limits(), certificate=kept(authority.issue())) as port:
+    certificate = kept(authority.issue())
+    assert certificate.context.minimum_version == ssl.TLSVersion.TLSv1_2  # not what the system says
+    async with listening(_scheme, Limits(), certificate=certificate) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=newer)
         chosen = writer.get_extra_info("ssl_object")
         writer.close()
