@@ -25,6 +25,7 @@ from gateway.metrics import Metrics
 from gateway.providers.registry import KINDS
 from gateway.telemetry import LOG_KEYS, Event
 from gateway.worker.pricing import configured_targets
+from local_engine.serve.metrics import CertificateMetrics
 from local_engine.serve.metrics import Metrics as EngineMetrics
 from policies.checking.check import check
 from policies.language.functions import FUNCTIONS
@@ -163,6 +164,7 @@ def test_every_event_log_key_and_metric_stands_in_operations() -> None:
     metrics, events = rows(f"{OPERATIONS}/metrics.md"), rows(f"{OPERATIONS}/events.md")
     text = page(f"{OPERATIONS}/events.md")
     families = [*Metrics().registry.collect(), *EngineMetrics({})._registry.collect()]
+    families += CertificateMetrics(float)._registry.collect()
     names = [
         f"{family.name}_total" if family.type == "counter" else family.name for family in families
     ]

@@ -1,6 +1,7 @@
 """What `serve` and `verify` may be told, and what that means."""
 
 import argparse
+import ipaddress
 import os
 import re
 import sys
@@ -10,8 +11,8 @@ from pathlib import Path
 from local_engine.model.errors import ModelRefused
 from local_engine.model.manifest import public_key_of, verify_directory
 from local_engine.serve.api.app import DEFAULT_MAX_BODY_BYTES
-from local_engine.serve.options import ServeOptions, WorkerOptions
-from local_engine.serve.server import EXIT_MODEL_REFUSED, serve
+from local_engine.serve.options import CertificateFiles, ServeOptions, WorkerOptions
+from local_engine.serve.server import EXIT_REFUSED, serve
 
 
 _DESCRIPTION = "check, pull, bench and train-demo are commands too, each with a --help of its own"
@@ -19,8 +20,13 @@ _DESCRIPTION = "check, pull, bench and train-demo are commands too, each with a 
 
 def main(arguments: list[str]) -> int:
     """Serve or verify; returns the exit status."""
-    options = _parser().parse_args(arguments)
-    return _verify(options) if options.command == "verify" else serve(_serve_options(options))
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command == "verify":
+        return _verify(options)
+    if reason := _unsafe(options):
+        parser.error(reason)
+    return serve(_serve_options(options))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -37,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     serving.add_argument("--served-name", help="model id in the API; default: the model's own name")
     _add_worker_options(serving)
     serving.add_argument("--max-body-bytes", type=_whole(1), default=DEFAULT_MAX_BODY_BYTES)
-    serving.add_argument("--api-key-env", help="variable that holds the bearer key clients need")
+    _add_callers_options(serving)
     verifying = commands.add_parser("verify", help="check a model directory, print its digest")
     verifying.add_argument("--model", type=Path, required=True)
     for each in (serving, verifying):
@@ -48,6 +54,43 @@ def _parser() -> argparse.ArgumentParser:
             help="Ed25519 in hex: only signed models load",
         )
     return parser
+
+
+def _add_callers_options(serving: argparse.ArgumentParser) -> None:
+    serving.add_argument("--api-key-env", help="variable that holds the bearer key clients need")
+    serving.add_argument(
+        "--without-key",
+        action="store_true",
+        help="answer everybody who reaches it, also beyond this machine",
+    )
+    serving.add_argument("--tls-certificate-file", type=Path, help="with its chain, in PEM")
+    serving.add_argument("--tls-key-file", type=Path, help="in PEM, with mode 0600 or 0640")
+    serving.add_argument(
+        "--tls-client-ca-file", type=Path, help="only callers with a certificate of its own"
+    )
+
+
+def _unsafe(options: argparse.Namespace) -> str:
+    """Why a listener is refused; empty where it is not."""
+    certificate, key = options.tls_certificate_file, options.tls_key_file
+    if (certificate is None) != (key is None):
+        return "--tls-certificate-file and --tls-key-file go together"
+    if options.tls_client_ca_file is not None and certificate is None:
+        return "--tls-client-ca-file needs --tls-certificate-file and --tls-key-file"
+    is_checked = options.api_key_env is not None or options.tls_client_ca_file is not None
+    if is_checked or options.without_key or _is_loopback(options.host):
+        return ""
+    return (
+        f"--host {options.host} lets other machines ask and stop it: "
+        "name --api-key-env or --tls-client-ca-file, or say --without-key"
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _add_worker_options(serving: argparse.ArgumentParser) -> None:
@@ -159,6 +202,17 @@ def _serve_options(options: argparse.Namespace) -> ServeOptions:
         served_name=options.served_name,
         max_body_bytes=options.max_body_bytes,
         api_key=_key_from(options.api_key_env),
+        certificate=_certificate_files(options),
+    )
+
+
+def _certificate_files(options: argparse.Namespace) -> CertificateFiles | None:
+    if options.tls_certificate_file is None:
+        return None
+    return CertificateFiles(
+        certificate=options.tls_certificate_file,
+        key=options.tls_key_file,
+        client_ca=options.tls_client_ca_file,
     )
 
 
@@ -169,7 +223,7 @@ def _key_from(variable: str | None) -> str | None:
     key = os.getenv(variable, "")
     if not key:
         sys.stderr.write(f"the environment variable {variable} is not set\n")
-        sys.exit(EXIT_MODEL_REFUSED)
+        sys.exit(EXIT_REFUSED)
     return key
 
 
@@ -179,6 +233,6 @@ def _verify(options: argparse.Namespace) -> int:
         digest = verify_directory(options.model, key)
     except ModelRefused as error:
         sys.stderr.write(f"{error}\n")
-        return EXIT_MODEL_REFUSED
+        return EXIT_REFUSED
     sys.stdout.write(f"{digest}\n")
     return 0

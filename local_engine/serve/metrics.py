@@ -1,6 +1,6 @@
 """What the engine process counts, in Prometheus text form."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
@@ -109,3 +109,18 @@ class Metrics:
             "device_bytes": stats.device_bytes,
             "device_free_bytes": stats.device_free_bytes,
         }
+
+
+class CertificateMetrics:
+    """What is counted of the listener's certificate, whether or not a worker is there."""
+
+    def __init__(self, left_s: Callable[[], float]) -> None:
+        self._registry = CollectorRegistry()
+        Gauge(
+            "gatewright_engine_certificate_seconds_left",
+            "Until the certificate that the listener shows ends, below 0 when it has.",
+            registry=self._registry,
+        ).set_function(left_s)
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)

@@ -58,6 +58,20 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateFiles:
+    """The certificate with its chain, its key, and who signs those of callers."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+    """With it, callers without a certificate of that authority's are turned away."""
+
+    @property
+    def all(self) -> tuple[Path, ...]:
+        return tuple(each for each in (self.certificate, self.key, self.client_ca) if each)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
     """What the HTTP side needs; the rest is the worker's."""
 
@@ -67,6 +81,8 @@ class ServeOptions:
     served_name: str | None = None
     max_body_bytes: int = 4 << 20
     api_key: str | None = None
+    certificate: CertificateFiles | None = None
+    """Without it the listener speaks plain HTTP."""
 
     @property
     def directory(self) -> Path:

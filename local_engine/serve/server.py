@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 
@@ -17,6 +17,7 @@ import uvloop
 
 from local_engine.serve.api.app import EngineApp
 from local_engine.serve.clock import monotonic_s
+from local_engine.serve.encryption import CertificateRefused, Encryption
 from local_engine.serve.engine import Engine
 from local_engine.serve.link import WorkerRefused
 from local_engine.serve.log import log_event
@@ -24,7 +25,7 @@ from local_engine.serve.options import ServeOptions
 from local_engine.serve.supervisor import WORKER_ENDS_WITHIN_S, Supervisor
 
 
-EXIT_MODEL_REFUSED, EXIT_NO_LISTENER = 2, 3
+EXIT_REFUSED, EXIT_NO_LISTENER = 2, 3
 _GRACE_S = 1
 # After a signal: the grace, the worker's own bound, and a second for the rest.
 _END_WITHIN_S = _GRACE_S + WORKER_ENDS_WITHIN_S + 1
@@ -51,6 +52,11 @@ class _Server(uvicorn.Server):
 
 def serve(options: ServeOptions) -> int:
     """Run until stopped; returns the exit status."""
+    try:
+        encryption = Encryption(options.certificate) if options.certificate else None
+    except CertificateRefused as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_REFUSED
     place = (options.host, options.port)
     try:
         listener = socket.create_server(place, backlog=256)
@@ -59,15 +65,39 @@ def serve(options: ServeOptions) -> int:
         sys.stderr.write(f"cannot listen on {options.host}:{options.port}: {why}\n")
         return EXIT_NO_LISTENER
     with listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(options, listener))
+        return runner.run(_serve(options, listener, encryption))
 
 
-async def _serve(options: ServeOptions, listener: socket.socket) -> int:
+async def _serve(
+    options: ServeOptions, listener: socket.socket, encryption: Encryption | None
+) -> int:
     # Prompts are read on as many threads as can run: more of them only hold up the loop.
     readers = ThreadPoolExecutor(max(2, min(32, os.cpu_count() or 2)), "prompt")
     asyncio.get_running_loop().set_default_executor(readers)
-    app = EngineApp(api_key=options.api_key, max_body_bytes=options.max_body_bytes)
-    config = uvicorn.Config(
+    app = EngineApp(
+        api_key=options.api_key,
+        max_body_bytes=options.max_body_bytes,
+        more_metrics=encryption.metrics if encryption else bytes,
+    )
+    server = _Server(_configured(app, encryption))
+    announce = _Announcement(app, options, listener)
+    supervisor = Supervisor(options.worker, announce)
+    supervising = asyncio.create_task(supervisor.run())
+    supervising.add_done_callback(functools.partial(_exit_with, server))
+    async with _looked_after(encryption):
+        await server.serve(sockets=[listener])
+    await supervisor.stop()
+    await asyncio.wait({supervising})
+    try:
+        await supervising
+    except WorkerRefused:
+        return EXIT_REFUSED
+    log_event("engine.stopped")
+    return 0
+
+
+def _configured(app: EngineApp, encryption: Encryption | None) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         http="httptools",
         ws="none",
@@ -76,21 +106,20 @@ async def _serve(options: ServeOptions, listener: socket.socket) -> int:
         server_header=False,
         log_level="error",
         timeout_graceful_shutdown=_GRACE_S,
+        ssl_context_factory=(lambda *_: encryption.context) if encryption else None,
     )
-    server = _Server(config)
-    announce = _Announcement(app, options, listener)
-    supervisor = Supervisor(options.worker, announce)
-    supervising = asyncio.create_task(supervisor.run())
-    supervising.add_done_callback(functools.partial(_exit_with, server))
-    await server.serve(sockets=[listener])
-    await supervisor.stop()
-    await asyncio.wait({supervising})
+
+
+@contextlib.asynccontextmanager
+async def _looked_after(encryption: Encryption | None) -> AsyncIterator[None]:
+    if encryption is None:
+        yield
+        return
+    looking = asyncio.create_task(encryption.look_after())
     try:
-        await supervising
-    except WorkerRefused:
-        return EXIT_MODEL_REFUSED
-    log_event("engine.stopped")
-    return 0
+        yield
+    finally:
+        looking.cancel()
 
 
 def _end_now() -> None:
@@ -111,6 +140,7 @@ class _Announcement:
         self._app = app
         self._options = options
         self._address = listener.getsockname()[:2]
+        self._scheme = "https" if options.certificate else "http"
         self._started_s = monotonic_s()
 
     def __call__(self, engine: Engine | None) -> None:
@@ -125,6 +155,7 @@ class _Announcement:
             "engine.ready",
             model=name,
             digest=engine.digest,
+            scheme=self._scheme,
             host=host,
             port=port,
             pid=os.getpid(),

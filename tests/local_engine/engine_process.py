@@ -17,7 +17,7 @@ class EngineProcess:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.ready['port']}"
+        return f"{self.ready['scheme']}://127.0.0.1:{self.ready['port']}"
 
     @classmethod
     @contextmanager

@@ -21,8 +21,9 @@ from local_engine.inspect_model import main as inspect_model
 from local_engine.model.errors import ModelRefused
 from local_engine.model.manifest import MANIFEST_NAME
 from local_engine.runner.model_runner import choose_device
+from local_engine.serve import command_line
 from local_engine.serve.compute.sharing import dtype_of
-from local_engine.serve.options import WorkerOptions
+from local_engine.serve.options import ServeOptions, WorkerOptions
 from tests.local_engine.engine_process import EngineProcess, spawn
 from tests.local_engine.models import DEMO_MODEL
 
@@ -203,6 +204,13 @@ def test_a_missing_key_variable_ends_the_start_instead_of_opening_the_door() -> 
         (["--device", "tpu"], "auto, cpu or cuda is expected"),
         (["--overlap", "maybe"], "invalid choice: 'maybe'"),
         (["--model-public-key", "zz"], "64 digits"),
+        (["--tls-key-file", "k"], "--tls-certificate-file and --tls-key-file go together"),
+        (["--tls-certificate-file", "c"], "--tls-certificate-file and --tls-key-file go together"),
+        (["--tls-client-ca-file", "a"], "--tls-client-ca-file needs --tls-certificate-file"),
+        *(
+            (["--host", host], f"--host {host} lets other machines ask and stop it")
+            for host in ("0.0.0", "::", "10.0.0.1", "engine.example", "")
+        ),
     ],
 )
 def test_an_option_that_means_nothing_is_refused_in_one_line(
@@ -213,6 +221,40 @@ def test_an_option_that_means_nothing_is_refused_in_one_line(
     said = capsys.readouterr()
     assert (ended.value.code, said.out) == (2, "")
     assert reason in said.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--host", "10.0.0.1", "--without-key"],
+        ["--host", "10.0.0.1", "--api-key-env", "DOOR"],
+        *(["--host", host] for host in ("127.0.0.1", "127.8.0.1", "::1", "localhost")),
+    ],
+)
+def test_a_listener_is_open_where_somebody_says_so_or_nobody_else_reaches_it(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[ServeOptions] = []
+
+    def serve(options: ServeOptions) -> int:
+        begun.append(options)
+        return 0
+
+    monkeypatch.setenv("DOOR", "open sesame")
+    monkeypatch.setattr(command_line, "serve", serve)
+
+    assert main(["serve", "--model", str(DEMO_MODEL), *arguments]) == 0
+    assert [options.host for options in begun] == [arguments[1]]
+
+
+def test_a_certificate_that_cannot_be_used_ends_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = ["--tls-certificate-file", str(tmp_path / "c"), "--tls-key-file", str(tmp_path / "k")]
+
+    assert main(["serve", "--model", str(DEMO_MODEL), "--port", "0", *files]) == 2
+    said = f"{tmp_path / 'c'}: cannot be read (No such file or directory)\n"
+    assert capsys.readouterr() == ("", said)
 
 
 def test_an_installation_without_torch_says_what_the_engine_needs() -> None:

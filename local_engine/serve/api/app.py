@@ -65,10 +65,16 @@ class EngineApp:
     """Serves one model; before `attach` it is alive but not ready."""
 
     def __init__(
-        self, *, api_key: str | None = None, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
+        self,
+        *,
+        api_key: str | None = None,
+        max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+        more_metrics: Callable[[], bytes] = bytes,
     ) -> None:
+        """`more_metrics` says what others count than the engine, in Prometheus text form."""
         self._api_key = api_key
         self._max_body_bytes = max_body_bytes
+        self._more_metrics = more_metrics
         self._served: ServedModel | None = None
         self._is_draining = False
         self._routes: dict[tuple[str, str], _Handler] = {
@@ -239,5 +245,5 @@ class EngineApp:
 
     async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         engine = self._model().engine
-        text = engine.metrics.render(engine.stats())
+        text = engine.metrics.render(engine.stats()) + self._more_metrics()
         await send_body(send, 200, text, content_type=b"text/plain; version=0.0.4; charset=utf-8")

@@ -1,0 +1,256 @@
+"""The engine's own TLS: who is shown what, and what happens while files are replaced."""
+
+import asyncio
+import datetime as dt
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from local_engine.serve.clock import unix_time_s
+from local_engine.serve.encryption import CertificateRefused, Encryption
+from local_engine.serve.options import CertificateFiles
+from tests.certificates import HOUR, Authority, Pair
+
+
+pytestmark = pytest.mark.anyio
+
+
+def files_of(pair: Pair, client_ca: Path | None = None) -> CertificateFiles:
+    return CertificateFiles(certificate=pair.chain, key=pair.key, client_ca=client_ca)
+
+
+def serial_in(file: Path) -> int:
+    return x509.load_pem_x509_certificate(file.read_bytes()).serial_number
+
+
+@asynccontextmanager
+async def listening(encryption: Encryption) -> AsyncIterator[int]:
+    """A port where each connection gets its own words back."""
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while words := await reader.readline():
+                writer.write(words)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=encryption.context)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+class Connection:
+    """One of a caller's, over which words are sent now and then."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @property
+    def serial(self) -> int:
+        """Of the certificate that was shown."""
+        shown = self._writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        return x509.load_der_x509_certificate(shown).serial_number
+
+    async def says(self, words: bytes) -> bytes:
+        self._writer.write(words + b"\n")
+        return (await self._reader.readline()).rstrip()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+async def connected(port: int, trusting: ssl.SSLContext) -> Connection:
+    return Connection(*await asyncio.open_connection("127.0.0.1", port, ssl=trusting))
+
+
+async def is_let_in(port: int, trusting: ssl.SSLContext) -> bool:
+    """With TLS 1.3 a client hears only afterwards that its certificate was not wanted."""
+    try:
+        connection = await connected(port, trusting)
+        answer = await connection.says(b"hello")
+    except ssl.SSLError:
+        return False
+    connection.close()
+    return answer == b"hello"
+
+
+def events(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
+
+
+async def test_new_connections_get_the_newest_certificate_and_open_ones_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue()
+    encryption = Encryption(files_of(pair))
+    async with listening(encryption) as port:
+        former = serial_in(pair.chain)
+        before = await connected(port, authority.trusting())
+        authority.issue()
+        encryption.look()
+        assert (await connected(port, authority.trusting())).serial == former  # Not at rest yet.
+        encryption.look()
+        for _ in range(2):
+            encryption.look()
+        after = await connected(port, authority.trusting())
+
+        assert before.serial == former
+        assert after.serial == serial_in(pair.chain) != former
+        assert (await before.says(b"still here"), await after.says(b"me too")) == (
+            b"still here",
+            b"me too",
+        )
+        before.close()
+        after.close()
+    assert events(capsys) == ["engine.certificate_renewed"]
+
+
+async def test_files_that_do_not_fit_together_leave_the_pair_before_in_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue()
+    encryption = Encryption(files_of(pair))
+    async with listening(encryption) as port:
+        former = serial_in(pair.chain)
+        authority.issue("another").chain.replace(pair.chain)
+        for _ in range(4):
+            encryption.look()
+        assert (await connected(port, authority.trusting())).serial == former
+        assert events(capsys) == ["engine.certificate_refused"]  # Once, not at every look.
+
+        (tmp_path / "another.key").replace(pair.key)
+        for _ in range(2):
+            encryption.look()
+        assert (await connected(port, authority.trusting())).serial == serial_in(pair.chain)
+    assert events(capsys) == ["engine.certificate_renewed"]
+
+
+async def test_callers_are_those_of_the_authority_in_the_file_as_it_is_now(tmp_path: Path) -> None:
+    authority, former, present = (Authority(tmp_path, name) for name in ("house", "old", "new"))
+    client_ca = tmp_path / "callers.pem"
+    client_ca.write_bytes(former.file.read_bytes())
+    encryption = Encryption(files_of(authority.issue(), client_ca))
+    of_former = authority.trusting(former.issue("former"))
+    of_present = authority.trusting(present.issue("present"))
+    async with listening(encryption) as port:
+        assert await is_let_in(port, of_former)
+        assert not await is_let_in(port, of_present)
+        assert not await is_let_in(port, authority.trusting())
+
+        client_ca.write_bytes(present.file.read_bytes())
+        for _ in range(2):
+            encryption.look()
+        assert await is_let_in(port, of_present)
+        assert not await is_let_in(port, of_former)
+        assert not await is_let_in(port, authority.trusting())
+
+
+def test_versions_of_tls_before_1_2_are_turned_away(tmp_path: Path) -> None:
+    encryption = Encryption(files_of(Authority(tmp_path).issue()))
+    assert encryption.context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def test_an_end_that_comes_near_is_told_of_once_a_day(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 30 days, the last six."""
+    pair = Authority(tmp_path).issue(begins=dt.timedelta(0), ends=dt.timedelta(days=30))
+    encryption = Encryption(files_of(pair))
+    begun_s = unix_time_s()
+    told: list[int] = []
+    for hour in range(0, 31 * 24, 3):
+        now_s = begun_s + hour * 3600
+        monkeypatch.setattr(f"{Encryption.__module__}.unix_time_s", lambda now_s=now_s: now_s)
+        encryption.look()
+        told += [hour for event in events(capsys) if event == "engine.certificate_ends"]
+    assert told == [24 * day for day in range(24, 31)]
+    assert encryption.left_s() < 0
+    assert b"gatewright_engine_certificate_seconds_left -" in encryption.metrics()
+
+
+def another_key(folder: Path, authority: Authority, pair: Pair) -> str:
+    authority.issue("another").key.replace(pair.key)
+    return f"listener.crt: is no certificate for {pair.key} (key values mismatch)"
+
+
+def no_certificate(folder: Path, authority: Authority, pair: Pair) -> str:
+    pair.chain.write_text("nothing")
+    return "listener.crt: holds no certificate in PEM"
+
+
+def no_key(folder: Path, authority: Authority, pair: Pair) -> str:
+    pair.key.write_text("nothing")
+    return "listener.crt: is no certificate for "
+
+
+def missing_certificate(folder: Path, authority: Authority, pair: Pair) -> str:
+    pair.chain.unlink()
+    return "listener.crt: cannot be read (No such file or directory)"
+
+
+def missing_key(folder: Path, authority: Authority, pair: Pair) -> str:
+    pair.key.unlink()
+    return "listener.key: cannot be read (No such file or directory)"
+
+
+def readable_key(folder: Path, authority: Authority, pair: Pair) -> str:
+    pair.key.chmod(0o644)
+    return "listener.key: can be read by others (mode 0644)"
+
+
+def folder_for_a_key(folder: Path, authority: Authority, pair: Pair) -> str:
+    pair.key.unlink()
+    pair.key.mkdir(mode=0o700)
+    return "listener.key: is not a regular file"
+
+
+def locked_key(folder: Path, authority: Authority, pair: Pair) -> str:
+    authority.issue(passphrase=folder.name)
+    return "listener.key: is locked with a passphrase"
+
+
+def expired(folder: Path, authority: Authority, pair: Pair) -> str:
+    authority.issue(begins=HOUR * -2, ends=HOUR * -1)
+    return "listener.crt: holds a certificate that has ended or has not begun"
+
+
+def to_come(folder: Path, authority: Authority, pair: Pair) -> str:
+    authority.issue(begins=HOUR, ends=HOUR * 2)
+    return "listener.crt: holds a certificate that has ended or has not begun"
+
+
+def no_authority(folder: Path, authority: Authority, pair: Pair) -> str:
+    (folder / "callers.pem").write_text("nothing")
+    return "callers.pem: holds no certificate in PEM"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        *(another_key, no_certificate, no_key, missing_certificate, missing_key, readable_key),
+        *(folder_for_a_key, locked_key, expired, to_come, no_authority),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_by_name(
+    broken: Callable[[Path, Authority, Pair], str], tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue()
+    (tmp_path / "callers.pem").write_bytes(authority.file.read_bytes())
+    reason = broken(tmp_path, authority, pair)
+    with pytest.raises(CertificateRefused) as refused:
+        Encryption(files_of(pair, tmp_path / "callers.pem"))
+    assert reason in str(refused.value)
+
+
+def test_a_key_that_a_group_may_read_is_that_of_a_secret_volume(tmp_path: Path) -> None:
+    pair = Authority(tmp_path).issue()
+    pair.key.chmod(0o640)
+    assert Encryption(files_of(pair)).left_s() > 0
