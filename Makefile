@@ -77,7 +77,7 @@ faults: install ## what a caller sees for each upstream fault, the long races, k
 	$(BIN)/python -m benchmarks.run --faults
 	GATEWRIGHT_TEST_NEW_EXAMPLES=1 $(BIN)/python -m pytest -q tests/gateway tests/policies tests/classifiers tests/conformance tests/local_engine
 	GATEWRIGHT_FAULT_CASES=10000 $(BIN)/python -m pytest -q --timeout 3600 tests/faults/test_hostile_streams.py tests/faults/test_policies_on_trial.py tests/faults/test_rubbish.py
-	GATEWRIGHT_FAULT_EVERY_ANSWER=1 $(BIN)/python -m pytest -q --timeout 3600 tests/faults/test_every_answer.py
+	GATEWRIGHT_FAULT_EVERY_ANSWER=1 GATEWRIGHT_FAULT_EVERY_PLACE=1 $(BIN)/python -m pytest -q --timeout 3600 tests/faults/test_every_answer.py tests/faults/test_every_place.py
 	GATEWRIGHT_TEST_WORLDS=100000 $(BIN)/python -m pytest -q --timeout 3600 tests/faults/test_worlds.py
 	GATEWRIGHT_FAULT_SEEDS=100 GATEWRIGHT_FAULT_WORKERS=4 $(BIN)/python -m pytest -q -s tests/faults/test_overspending.py
 	GATEWRIGHT_FAULT_ERRORS=EIO,ENOSPC,EINTR $(BIN)/python -m pytest -q -s tests/faults/test_failing_calls.py

@@ -185,11 +185,13 @@ def test_a_tokenizer_that_cannot_be_read_ends_the_process(tiny_model: Path) -> N
     assert "engine.ready" not in output
 
 
-def test_a_missing_key_variable_ends_the_start_instead_of_opening_the_door() -> None:
-    process = spawn("--model", str(DEMO_MODEL), "--api-key-env", "NO_SUCH_VARIABLE")
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert errors == "the environment variable NO_SUCH_VARIABLE is not set\n"
+def test_a_missing_key_variable_ends_the_start_instead_of_opening_the_door(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "--model", str(DEMO_MODEL), "--api-key-env", "NO_SUCH_VARIABLE"])
+    said = "the environment variable NO_SUCH_VARIABLE is not set\n"
+    assert (ended.value.code, capsys.readouterr().err) == (2, said)
 
 
 @pytest.mark.parametrize(
