@@ -34,7 +34,7 @@ class Pair(Struct, frozen=True):
 
 
 class Authority:
-    """It vouches for `127.0.0.1` and `localhost`."""
+    """`file` is what somebody trusts who trusts it."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         self._folder = folder
@@ -57,6 +57,7 @@ class Authority:
         self,
         name: str = "listener",
         *,
+        hosts: tuple[str, ...] = ("127.0.0.1", "localhost"),
         begins: dt.timedelta = HOUR * -1,
         ends: dt.timedelta = HOUR,
         passphrase: str = "",
@@ -64,18 +65,23 @@ class Authority:
         """A new certificate and its key, in files of that name, in the place of older ones."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        hosts = [
-            x509.IPAddress(ipaddress.IPv4Address("127.0.0.1")),
-            x509.DNSName("localhost"),
-        ]
-        leaf = self._begun(subject, key, begins, ends).add_extension(
-            x509.SubjectAlternativeName(hosts), critical=False
-        )
+        names = x509.SubjectAlternativeName(list(map(_general, hosts)))
+        leaf = self._begun(subject, key, begins, ends).add_extension(names, critical=False)
         locked = BestAvailableEncryption(passphrase.encode()) if passphrase else NoEncryption()
         pair = Pair(self._folder / f"{name}.crt", self._folder / f"{name}.key")
         _replace(pair.chain, leaf.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
         _replace(pair.key, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked))
         return pair
+
+    def server(self, *hosts: str, wants_from: "Authority | None" = None) -> ssl.SSLContext:
+        """TLS of a server with these names, which may want a certificate of an authority's."""
+        issued = self.issue("server", hosts=hosts)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(issued.chain, issued.key)
+        if wants_from is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(wants_from.file)
+        return context
 
     def _begun(
         self,
@@ -98,6 +104,13 @@ class Authority:
             .add_extension(own, critical=False)
             .add_extension(authority, critical=False)
         )
+
+
+def _general(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def _replace(file: Path, content: bytes) -> None:

@@ -11,7 +11,7 @@ import pytest
 from gateway.clock import SystemClock
 from gateway.store.checkups import CheckupTable
 from gateway.store.engine import open_database
-from tests.authorities import Authority
+from tests.certificates import Authority
 from tests.faults.envelopes import Caller, Style, ask
 from tests.forward_proxy import ForwardProxy
 from tests.running_gateway import CLAUDE_TARGET, GPT_TARGET, RunningGateway, Upstreams
@@ -44,7 +44,7 @@ async def test_two_vendors_by_a_proxy_with_a_renewed_credential(
     async with ForwardProxy() as proxy, upstreams:
         proxy.authorization = written(tmp_path / "proxy.secret", first)
         managed = (
-            f"ca_file = '{house.file.name}'\nclient_certificate = '{shown.certificate.name}'\n"
+            f"ca_file = '{house.file.name}'\nclient_certificate = '{shown.chain.name}'\n"
             f"client_key = '{shown.key.name}'\nproxy = '{proxy.url}'\n"
             "proxy_credential = { file = 'proxy.secret' }\n"
         )

@@ -24,7 +24,7 @@ from gateway.providers.engine import EngineProvider
 from gateway.providers.http_provider import HttpProvider
 from gateway.providers.registry import model_hosts, parcel_service
 from gateway.store.engine import open_database
-from tests.authorities import Authority
+from tests.certificates import HOUR, Authority
 from tests.forward_proxy import ForwardProxy
 from tests.gateway.providers.samples import HOME, make_call
 from tests.upstreams import RecordingUpstream
@@ -56,7 +56,7 @@ MUTUAL = f"{SHOWN}client_certificate = 'our.crt'\nclient_key = 'our.key'\n"
 @pytest.fixture
 def house(tmp_path: Path) -> Authority:
     issued = (authority := Authority(tmp_path)).issue()
-    issued.certificate.rename(tmp_path / "our.crt")
+    issued.chain.rename(tmp_path / "our.crt")
     issued.key.rename(tmp_path / "our.key")
     return authority
 
@@ -100,12 +100,12 @@ def of_another(folder: Path, house: Authority) -> str:
 
 
 def expired(folder: Path, house: Authority) -> str:
-    house.issue(hours=(-2, -1)).certificate.replace(folder / "our.crt")
+    house.issue(begins=HOUR * -2, ends=HOUR * -1).chain.replace(folder / "our.crt")
     return "our.crt: providers.p.client_certificate: the certificate ended at "
 
 
 def to_come(folder: Path, house: Authority) -> str:
-    house.issue(hours=(1, 2)).certificate.replace(folder / "our.crt")
+    house.issue(begins=HOUR, ends=HOUR * 2).chain.replace(folder / "our.crt")
     return "our.crt: providers.p.client_certificate: the certificate is not good before "
 
 
@@ -176,7 +176,7 @@ PROXIED = f"{SHOWN}proxy = 'http://127.0.0.1:3128'\n"
         (f"{PROXIED}proxy_credential = {{ file = 'odd' }}", "proxy_credential", "user:password"),
         (PROXIED.replace("https:", "http:", 1), "base_url", "is plain http"),
         ("kind = 'scripted'\nproxy = 'http://127.0.0.1:3128'", "proxy", "of kind scripted"),
-        ("kind = 'pool'\nmembers = []\nca_file = 'house.ca.pem'", "ca_file", "of kind pool"),
+        ("kind = 'pool'\nmembers = []\nca_file = 'authority.pem'", "ca_file", "of kind pool"),
     ],
 )
 @pytest.mark.usefixtures("house")
@@ -274,7 +274,7 @@ async def test_a_renewed_certificate_is_shown_without_a_restart(
     assert world.providers["p"] is first
 
     issued = house.issue()
-    issued.certificate.replace(world.folder / "our.crt")
+    issued.chain.replace(world.folder / "our.crt")
     await world.renewal.perform()  # the key is not there yet
     assert world.providers["p"] is first
     assert told == []
@@ -327,7 +327,7 @@ async def test_a_rotated_credential_goes_by_the_same_way_out_and_the_other_way_r
 
     issued = house.issue()
     issued.key.replace(world.folder / "our.key")
-    issued.certificate.replace(world.folder / "our.crt")
+    issued.chain.replace(world.folder / "our.crt")
     await world.look_twice()
     assert await world.says() == ""
     said = [request.headers["authorization"] for request in upstream.requests]
@@ -398,7 +398,7 @@ async def test_members_of_a_pool_are_renewed_in_it(tmp_path: Path, house: Author
 
         issued = house.issue()
         issued.key.replace(tmp_path / "our.key")
-        issued.certificate.replace(tmp_path / "our.crt")
+        issued.chain.replace(tmp_path / "our.crt")
         await world.look_twice()
         assert await group.probe() == ""
         reply = await group.open(make_call())

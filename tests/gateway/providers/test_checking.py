@@ -22,7 +22,7 @@ from gateway.providers.egress.resolver import GuardedResolver
 from gateway.providers.egress.way_out import WayOut
 from gateway.providers.registry import build_provider
 from gateway.types import Target
-from tests.authorities import Authority
+from tests.certificates import Authority
 from tests.forward_proxy import ForwardProxy
 from tests.gateway.providers.egress.test_tls import certificate
 from tests.gateway.providers.samples import HOME, PRICE, make_secret, make_target
@@ -305,7 +305,7 @@ async def test_a_provider_without_a_network_is_only_called() -> None:
 
 
 def through(proxy: ForwardProxy, authority: Authority) -> WayOut:
-    return WayOut(parse_proxy("fake", proxy.url, None), authority.client())
+    return WayOut(parse_proxy("fake", proxy.url, None), authority.trusting())
 
 
 async def test_behind_a_proxy_the_steps_are_the_proxys_name_and_what_its_tunnel_leads_to(
@@ -378,9 +378,9 @@ async def test_a_server_that_wants_our_certificate_is_not_taken_for_one_without_
     tls = house.server("127.0.0.1", wants_from=house)
     tls.maximum_version = ssl.TLSVersion.TLSv1_2
     async with RecordingUpstream(tls=tls) as upstream:
-        found, _ = await result_of(upstream.url, way_out=WayOut(tls=house.client()))
+        found, _ = await result_of(upstream.url, way_out=WayOut(tls=house.trusting()))
         assert codes(found)[1] == ("bad", "broken")
 
-        shown = WayOut(tls=house.client(house.issue()))
+        shown = WayOut(tls=house.trusting(house.issue()))
         good, _ = await result_of(upstream.url, way_out=shown)
         assert good.verdict == "good"

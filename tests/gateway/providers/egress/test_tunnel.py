@@ -22,7 +22,7 @@ from gateway.providers.egress.resolver import GuardedResolver
 from gateway.providers.egress.tunnel import ProxyFault, examine
 from gateway.providers.egress.way_out import WayOut
 from gateway.secrets.secret import Secret
-from tests.authorities import Authority
+from tests.certificates import Authority
 from tests.forward_proxy import ForwardProxy
 from tests.gateway.providers.samples import HOME, make_call, make_secret
 from tests.upstreams import Answer, RecordingUpstream
@@ -58,7 +58,7 @@ class Scene:
             "fake",
             base_url or f"https://{NAME}:{self.upstream.port}",
             HOME,
-            way_out=WayOut(proxy, self.authority.client()),
+            way_out=WayOut(proxy, self.authority.trusting()),
         )
         headers = {"authorization": "Bearer of-the-upstream"}
         return self.egress.route(
@@ -227,7 +227,7 @@ async def test_proxies_of_the_environment_are_not_read(
         monkeypatch.setenv(name, scene.proxy.url)
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    egress = Egress(tls=scene.authority.client())
+    egress = Egress(tls=scene.authority.trusting())
     endpoint = parse_endpoint("fake", scene.upstream.url, HOME)
     reply = await egress.open(egress.route(endpoint, "/v1/messages", {}), make_call())
     assert b"Hello" in await reply.read()
@@ -246,7 +246,7 @@ async def test_a_proxys_name_is_looked_up_here_and_its_address_is_checked(scene:
 
     scene.egress = Egress(resolver=GuardedResolver(look_up))
     proxy = parse_proxy("fake", f"http://Proxy.Example:{scene.proxy.port}", None)
-    way_out = WayOut(proxy, scene.authority.client())
+    way_out = WayOut(proxy, scene.authority.trusting())
     url = f"https://{NAME}:{scene.upstream.port}"
     endpoint = parse_endpoint("fake", url, HOME, way_out=way_out)
     route = scene.egress.route(endpoint, "/v1/messages", {})

@@ -12,7 +12,7 @@ from gateway.providers.egress.endpoint import parse_endpoint, parse_proxy
 from gateway.providers.egress.pool import Pool
 from gateway.providers.egress.resolver import GuardedResolver
 from gateway.providers.egress.way_out import WayOut
-from tests.authorities import Authority
+from tests.certificates import Authority
 from tests.forward_proxy import ForwardProxy
 from tests.gateway.providers.samples import HOME, make_call
 from tests.upstreams import RecordingUpstream
@@ -40,7 +40,7 @@ async def upstream(house: Authority) -> AsyncIterator[RecordingUpstream]:
 @pytest.fixture
 async def egress(house: Authority) -> AsyncIterator[Egress]:
     """It trusts the house where a provider has no trust of its own."""
-    made = Egress(tls=house.client())
+    made = Egress(tls=house.trusting())
     yield made
     await made.close()
 
@@ -69,13 +69,13 @@ async def test_no_connection_is_shared_with_another_way_out(
         shown = house.issue()
         ways_out = [
             None,
-            WayOut(tls=house.client()),
-            WayOut(tls=house.client()),  # alike, and somebody else's
-            WayOut(tls=house.client(shown)),
+            WayOut(tls=house.trusting()),
+            WayOut(tls=house.trusting()),  # alike, and somebody else's
+            WayOut(tls=house.trusting(shown)),
             WayOut(parse_proxy("a", proxy.url, None)),
             WayOut(parse_proxy("a", proxy.url, None)),
             WayOut(parse_proxy("a", other_proxy.url, None)),
-            WayOut(parse_proxy("a", other_proxy.url, None), house.client(shown)),
+            WayOut(parse_proxy("a", other_proxy.url, None), house.trusting(shown)),
         ]
         routes = [way_of(egress, upstream, way_out) for way_out in ways_out]
         for route in [*routes, *routes, *reversed(routes)]:
@@ -92,8 +92,8 @@ async def test_what_one_provider_trusts_no_other_does(
 ) -> None:
     """Also not while a connection to the very same place is kept."""
     elsewhere = Authority(tmp_path, "elsewhere")
-    trusting = way_of(egress, upstream, WayOut(tls=house.client()))
-    doubting = way_of(egress, upstream, WayOut(tls=elsewhere.client()))
+    trusting = way_of(egress, upstream, WayOut(tls=house.trusting()))
+    doubting = way_of(egress, upstream, WayOut(tls=elsewhere.trusting()))
     assert b"Hello" in await call(egress, trusting)
     with pytest.raises(UpstreamUnreachable):
         await call(egress, doubting)
@@ -108,9 +108,9 @@ async def test_an_upstream_that_wants_our_certificate_gets_it_and_nobody_else(
     ours = Authority(tmp_path, "ours")
     tls = house.server("127.0.0.1", wants_from=ours)
     async with RecordingUpstream(tls=tls) as upstream:
-        egress = Egress(tls=house.client())
-        known = way_of(egress, upstream, WayOut(tls=house.client(ours.issue())))
-        stranger = way_of(egress, upstream, WayOut(tls=house.client(house.issue())))
+        egress = Egress(tls=house.trusting())
+        known = way_of(egress, upstream, WayOut(tls=house.trusting(ours.issue())))
+        stranger = way_of(egress, upstream, WayOut(tls=house.trusting(house.issue())))
         nobody = way_of(egress, upstream, None)
         assert b"Hello" in await call(egress, known)
         for route in (stranger, nobody):
@@ -130,10 +130,10 @@ async def test_our_certificate_is_shown_through_a_tunnel_too(
     async with RecordingUpstream(tls=tls) as upstream, ForwardProxy() as proxy:
         egress = Egress()
         proxied = parse_proxy("fake", proxy.url, None)
-        known = WayOut(proxied, house.client(ours.issue()))
+        known = WayOut(proxied, house.trusting(ours.issue()))
         assert b"Hello" in await call(egress, way_of(egress, upstream, known))
         with pytest.raises(UpstreamUnreachable):
-            await call(egress, way_of(egress, upstream, WayOut(proxied, house.client())))
+            await call(egress, way_of(egress, upstream, WayOut(proxied, house.trusting())))
         await egress.close()
 
         assert len(upstream.requests) == 1
@@ -148,7 +148,7 @@ async def test_places_of_former_ways_out_are_not_kept_once_they_are_empty(
     kept = pool.origin(straight, straight.place)
     await kept.wait_for_turn()
     for _ in range(50):
-        renewed = parse_endpoint("a", url, HOME, way_out=WayOut(tls=house.client()))
+        renewed = parse_endpoint("a", url, HOME, way_out=WayOut(tls=house.trusting()))
         pool.origin(renewed, renewed.place)
 
     assert len(pool._origins) == 2
