@@ -20,12 +20,11 @@ _DESCRIPTION = "check, pull, bench and train-demo are commands too, each with a 
 
 def main(arguments: list[str]) -> int:
     """Serve or verify; returns the exit status."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    options = _parser().parse_args(arguments)
     if options.command == "verify":
         return _verify(options)
     if reason := _unsafe(options):
-        parser.error(reason)
+        options.refuse(reason)
     return serve(_serve_options(options))
 
 
@@ -35,6 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     serving = commands.add_parser(
         "serve", prog="gatewright engine serve", help="serve a model over an OpenAI-compatible API"
     )
+    serving.set_defaults(refuse=serving.error)
     serving.add_argument("--model", type=Path, required=True, help="model directory")
     serving.add_argument("--host", default="127.0.0.1")
     serving.add_argument(
