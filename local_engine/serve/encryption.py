@@ -1,18 +1,20 @@
 """TLS of the engine's listener: a certificate from files, and newer ones without a restart.
 
 The gateway's listeners have theirs in `gateway.api.encrypted`; the engine stands alone, and is
-asked by gateways, not by everybody: it leaves TLS and its deadlines to the event loop.
+asked by gateways, not by everybody: its connections are not counted before hands are shaken.
 """
 
 import asyncio
 import os
 import ssl
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from cryptography import x509
+from uvloop.loop import SSLProtocol  # type: ignore[attr-defined]
 
 from local_engine.serve.clock import unix_time_s
 from local_engine.serve.log import log_event
@@ -21,6 +23,9 @@ from local_engine.serve.options import CertificateFiles
 
 
 _LOOK_S: Final = 5.0
+_HANDSHAKE_S: Final = 10.0
+_LINGER_S: Final = 2.0
+"""How long the other side may take to say that it saw the end."""
 _DAY_S: Final = 86_400
 _WEEK_S: Final = 7 * _DAY_S
 _WARNED_SHARE: Final = 5
@@ -59,11 +64,29 @@ class Encryption:
         self._used = self._looked = self._refused = _look(files)
         self._newest = _read(files)
         self._told_s = 0
-        self.context = self._newest.context
-        """For the listener: it hands each connection to the newest one."""
-        # Called for every greeting, also where it names no host.
-        self.context.sni_callback = self._take_newest
         self._figures = CertificateMetrics(self.left_s)
+
+    def over(self, http: type[asyncio.Protocol]) -> Callable[..., asyncio.BufferedProtocol]:
+        """What uvicorn makes for each connection: HTTP over the newest certificate.
+
+        A context of its own knows no session of the one before it. Where one context is handed on
+        to the next, a session that was begun with a certificate of an authority that is gone goes
+        on without anybody looking at it (decision 0062).
+        """
+
+        def made(**parts: Any) -> asyncio.BufferedProtocol:
+            tls: asyncio.BufferedProtocol = SSLProtocol(
+                asyncio.get_running_loop(),
+                http(**parts),
+                self._newest.context,
+                None,
+                server_side=True,
+                ssl_handshake_timeout=_HANDSHAKE_S,
+                ssl_shutdown_timeout=_LINGER_S,
+            )
+            return tls
+
+        return made
 
     def left_s(self) -> float:
         """Seconds until the certificate in use ends; below 0 where it has ended."""
@@ -103,9 +126,6 @@ class Encryption:
             return
         self._newest, self._used, self._refused, self._told_s = found, seen, seen, 0
         log_event("engine.certificate_renewed", left_s=self.left_s())
-
-    def _take_newest(self, tls: Any, _name: str | None, _context: ssl.SSLContext) -> None:
-        tls.context = self._newest.context
 
 
 def _look(files: CertificateFiles) -> _Seen:

@@ -14,6 +14,7 @@ from types import FrameType
 
 import uvicorn
 import uvloop
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from local_engine.serve.api.app import EngineApp
 from local_engine.serve.clock import monotonic_s
@@ -99,14 +100,13 @@ async def _serve(
 def _configured(app: EngineApp, encryption: Encryption | None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=encryption.over(HttpToolsProtocol) if encryption else HttpToolsProtocol,  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         access_log=False,
         server_header=False,
         log_level="error",
         timeout_graceful_shutdown=_GRACE_S,
-        ssl_context_factory=(lambda *_: encryption.context) if encryption else None,
     )
 
 

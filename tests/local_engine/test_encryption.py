@@ -3,10 +3,12 @@
 import asyncio
 import datetime as dt
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
 from cryptography import x509
@@ -28,20 +30,17 @@ def serial_in(file: Path) -> int:
     return x509.load_pem_x509_certificate(file.read_bytes()).serial_number
 
 
-@asynccontextmanager
-async def listening(encryption: Encryption) -> AsyncIterator[int]:
-    """A port where each connection gets its own words back."""
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    """The engine's own event loop."""
+    return "asyncio", {"use_uvloop": True}
 
-    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while words := await reader.readline():
-                writer.write(words)
-        finally:
-            writer.close()
 
-    server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=encryption.context)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
+class Echo(asyncio.Protocol):
+    """Each connection gets its own words back."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.data_received = cast(asyncio.Transport, transport).write  # type: ignore[method-assign]
 
 
 class Connection:
@@ -60,23 +59,43 @@ class Connection:
         self._writer.write(words + b"\n")
         return (await self._reader.readline()).rstrip()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._writer.close()
+        with suppress(ssl.SSLError, ConnectionError):
+            await self._writer.wait_closed()
 
 
-async def connected(port: int, trusting: ssl.SSLContext) -> Connection:
-    return Connection(*await asyncio.open_connection("127.0.0.1", port, ssl=trusting))
+class Door:
+    """A listener that says what it hears, and those who came in."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.callers: list[Connection] = []
+
+    async def let_in(self, trusting: ssl.SSLContext) -> Connection:
+        streams = await asyncio.open_connection("127.0.0.1", self.port, ssl=trusting)
+        self.callers.append(Connection(*streams))
+        return self.callers[-1]
+
+    async def is_open(self, trusting: ssl.SSLContext) -> bool:
+        """With TLS 1.3 a client hears only afterwards that its certificate was not wanted."""
+        try:
+            return await (await self.let_in(trusting)).says(b"hello") == b"hello"
+        except (ssl.SSLError, ConnectionError):
+            return False
 
 
-async def is_let_in(port: int, trusting: ssl.SSLContext) -> bool:
-    """With TLS 1.3 a client hears only afterwards that its certificate was not wanted."""
+@asynccontextmanager
+async def listening(encryption: Encryption) -> AsyncIterator[Door]:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(encryption.over(Echo), "127.0.0.1", 0)
+    door = Door(server.sockets[0].getsockname()[1])
     try:
-        connection = await connected(port, trusting)
-        answer = await connection.says(b"hello")
-    except ssl.SSLError:
-        return False
-    connection.close()
-    return answer == b"hello"
+        yield door
+    finally:
+        server.close()
+        for caller in door.callers:
+            await caller.close()
 
 
 def events(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -89,16 +108,16 @@ async def test_new_connections_get_the_newest_certificate_and_open_ones_go_on(
     authority = Authority(tmp_path)
     pair = authority.issue()
     encryption = Encryption(files_of(pair))
-    async with listening(encryption) as port:
+    async with listening(encryption) as door:
         former = serial_in(pair.chain)
-        before = await connected(port, authority.trusting())
+        before = await door.let_in(authority.trusting())
         authority.issue()
         encryption.look()
-        assert (await connected(port, authority.trusting())).serial == former  # Not at rest yet.
+        assert (await door.let_in(authority.trusting())).serial == former  # Not at rest yet.
         encryption.look()
         for _ in range(2):
             encryption.look()
-        after = await connected(port, authority.trusting())
+        after = await door.let_in(authority.trusting())
 
         assert before.serial == former
         assert after.serial == serial_in(pair.chain) != former
@@ -106,8 +125,6 @@ async def test_new_connections_get_the_newest_certificate_and_open_ones_go_on(
             b"still here",
             b"me too",
         )
-        before.close()
-        after.close()
     assert events(capsys) == ["engine.certificate_renewed"]
 
 
@@ -117,18 +134,18 @@ async def test_files_that_do_not_fit_together_leave_the_pair_before_in_use(
     authority = Authority(tmp_path)
     pair = authority.issue()
     encryption = Encryption(files_of(pair))
-    async with listening(encryption) as port:
+    async with listening(encryption) as door:
         former = serial_in(pair.chain)
         authority.issue("another").chain.replace(pair.chain)
         for _ in range(4):
             encryption.look()
-        assert (await connected(port, authority.trusting())).serial == former
+        assert (await door.let_in(authority.trusting())).serial == former
         assert events(capsys) == ["engine.certificate_refused"]  # Once, not at every look.
 
         (tmp_path / "another.key").replace(pair.key)
         for _ in range(2):
             encryption.look()
-        assert (await connected(port, authority.trusting())).serial == serial_in(pair.chain)
+        assert (await door.let_in(authority.trusting())).serial == serial_in(pair.chain)
     assert events(capsys) == ["engine.certificate_renewed"]
 
 
@@ -139,22 +156,31 @@ async def test_callers_are_those_of_the_authority_in_the_file_as_it_is_now(tmp_p
     encryption = Encryption(files_of(authority.issue(), client_ca))
     of_former = authority.trusting(former.issue("former"))
     of_present = authority.trusting(present.issue("present"))
-    async with listening(encryption) as port:
-        assert await is_let_in(port, of_former)
-        assert not await is_let_in(port, of_present)
-        assert not await is_let_in(port, authority.trusting())
+    async with listening(encryption) as door:
+        assert await door.is_open(of_former)
+        assert not await door.is_open(of_present)
+        assert not await door.is_open(authority.trusting())
 
         client_ca.write_bytes(present.file.read_bytes())
         for _ in range(2):
             encryption.look()
-        assert await is_let_in(port, of_present)
-        assert not await is_let_in(port, of_former)
-        assert not await is_let_in(port, authority.trusting())
+        assert await door.is_open(of_present)
+        assert not await door.is_open(of_former)
+        assert not await door.is_open(authority.trusting())
 
 
-def test_versions_of_tls_before_1_2_are_turned_away(tmp_path: Path) -> None:
-    encryption = Encryption(files_of(Authority(tmp_path).issue()))
-    assert encryption.context.minimum_version == ssl.TLSVersion.TLSv1_2
+@pytest.mark.filterwarnings("ignore:.*TLSv?1_1.* is deprecated:DeprecationWarning")
+async def test_versions_of_tls_before_1_2_are_turned_away(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    encryption = Encryption(files_of(authority.issue()))
+    older = authority.trusting()
+    older.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    older.maximum_version = ssl.TLSVersion.TLSv1_1
+    older.set_ciphers("ALL:@SECLEVEL=0")
+    async with listening(encryption) as door:
+        assert await door.is_open(authority.trusting())
+        assert not await door.is_open(older)
+    assert encryption._newest.context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 def test_an_end_that_comes_near_is_told_of_once_a_day(
@@ -254,3 +280,34 @@ def test_a_key_that_a_group_may_read_is_that_of_a_secret_volume(tmp_path: Path) 
     pair = Authority(tmp_path).issue()
     pair.key.chmod(0o640)
     assert Encryption(files_of(pair)).left_s() > 0
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_session_from_before_lets_nobody_in_whose_authority_is_gone(
+    version: ssl.TLSVersion, tmp_path: Path
+) -> None:
+    authority, former, present = (Authority(tmp_path, name) for name in ("house", "old", "new"))
+    client_ca = tmp_path / "callers.pem"
+    client_ca.write_bytes(former.file.read_bytes())
+    encryption = Encryption(files_of(authority.issue(), client_ca))
+    caller = authority.trusting(former.issue("former"))
+    caller.maximum_version = version
+
+    def says_hello(session: ssl.SSLSession | None) -> tuple[bytes, ssl.SSLSession | None]:
+        with (
+            socket.create_connection(("127.0.0.1", door.port), timeout=5) as plain,
+            caller.wrap_socket(plain, server_hostname="127.0.0.1", session=session) as tls,
+        ):
+            tls.sendall(b"hello\n")
+            return tls.recv(16), tls.session
+
+    async with listening(encryption) as door:
+        said, session = await asyncio.to_thread(says_hello, None)
+        assert (said, session is not None) == (b"hello\n", True)
+        client_ca.write_bytes(present.file.read_bytes())
+        for _ in range(2):
+            encryption.look()
+        answer = b""
+        with suppress(ssl.SSLError, ConnectionError):
+            answer, _ = await asyncio.to_thread(says_hello, session)
+        assert answer == b""
