@@ -5,6 +5,7 @@ That every bound of the protocol holds over TLS as in clear is tried where each 
 
 import asyncio
 import logging
+import socket
 import ssl
 from contextlib import suppress
 from pathlib import Path
@@ -210,3 +211,34 @@ async def test_new_connections_get_the_new_certificate_and_old_ones_go_on(
 
 def _serial(writer: asyncio.StreamWriter) -> int:
     return int(writer.get_extra_info("peercert")["serialNumber"], 16)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_session_from_before_lets_nobody_in_whose_authority_is_gone(
+    authority: Authority, version: ssl.TLSVersion, tmp_path: Path
+) -> None:
+    former, present = Authority(tmp_path, "former"), Authority(tmp_path, "present")
+    callers = tmp_path / "callers.pem"
+    callers.write_bytes(former.file.read_bytes())
+    certificate = kept(authority.issue(), callers)
+    tls = authority.trusting(former.issue("caller"))
+    tls.maximum_version = version
+
+    def said(session: ssl.SSLSession | None) -> tuple[bytes, ssl.SSLSession | None]:
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=5) as plain,
+            tls.wrap_socket(plain, server_hostname="127.0.0.1", session=session) as caller,
+        ):
+            caller.sendall(GOOD)
+            return caller.recv(512), caller.session
+
+    async with listening(_scheme, Limits(), certificate=certificate) as port:
+        answer, session = await asyncio.to_thread(said, None)
+        assert (answer.startswith(b"HTTP/1.1 200"), session is not None) == (True, True)
+        callers.write_bytes(present.file.read_bytes())
+        for _ in range(2):
+            await certificate.tend()
+        answer = b""
+        with suppress(ssl.SSLError, ConnectionError):
+            answer, _ = await asyncio.to_thread(said, session)
+        assert answer == b""
