@@ -19,15 +19,18 @@ import warnings
 import zlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import asyncpg
 import pytest
 from sqlalchemy.engine import URL, make_url
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from gateway.store import engine
 from gateway.store.migrate import migrate
+from tests.compiled_statements import CompiledStatements
 from tests.emptied_postgres import Fresh
 
 
@@ -199,6 +202,16 @@ def _unsynced_sqlite() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "_prepare_sqlite", _unsynced)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_once() -> Iterator[None]:
+    """What a statement looks like does not depend on who opened the database."""
+    options = {"compiled_cache": CompiledStatements()}
+    opening = partial(create_async_engine, execution_options=options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "create_async_engine", opening)
         yield
 
 

@@ -1,0 +1,35 @@
+"""Statements that were compiled once in a run, for all databases that its tests open.
+
+An engine keeps what it compiled to itself, and almost every test opens engines of its own: a
+twentieth of what an admin room's test took was compiling the same statements anew.
+"""
+
+from collections.abc import Hashable
+from typing import Any, Final, cast
+
+from sqlalchemy.engine import Dialect
+from sqlalchemy.util import LRUCache
+
+
+STATEMENTS_MAX: Final = 5_000
+"""More than are ours: what a test makes up by hundreds should not push them out."""
+
+
+class CompiledStatements(LRUCache[Hashable, Any]):
+    """Handed to engines as their `compiled_cache`; two databases of a kind share what is in it."""
+
+    def __init__(self) -> None:
+        super().__init__(STATEMENTS_MAX)
+
+    def get(self, key: Hashable, default: Any = None) -> Any:
+        return super().get(_shared(key), default)
+
+    def __setitem__(self, key: Hashable, compiled: Any) -> None:
+        super().__setitem__(_shared(key), compiled)
+
+
+def _shared(key: Hashable) -> Hashable:
+    """SQLAlchemy's key, which begins with the dialect of one engine: here any of its kind."""
+    dialect, *statement = cast("tuple[Any, ...]", key)
+    assert isinstance(dialect, Dialect)
+    return (type(dialect), dialect.server_version_info, *statement)
