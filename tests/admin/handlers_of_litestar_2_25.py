@@ -1,23 +1,28 @@
 """What Litestar 2.25 works out about the admin handlers, worked out once for all of a run.
 
 It takes the place of private parts of Litestar: only `handlers_known` imports it, and only beside
-the version that it was written for. A listener is built for each of some 600 tests, and its 350
+the version that it was written for. A listener is built for each of some 1,500 tests, and its 360
 handlers are the same each time but for what they close over. Four fifths of that time went into
-reading their annotations anew, and into going over all routes after each one. Nothing that a
-request meets is another than in product.
+reading their annotations anew, and into going over all routes after each one; and half of the rest
+into making ready what no request of that test comes for, so that waits for the first that does.
+Nothing that a request meets is another than in product.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from inspect import CO_COROUTINE
-from types import FunctionType, GenericAlias, UnionType
-from typing import Any
+from threading import RLock
+from types import CellType, FunctionType, GenericAlias, UnionType
+from typing import Any, cast
 from unittest.mock import patch
 
+import litestar._asgi.routing_trie.mapping as trie
 import litestar.handlers.http_handlers.base
 import litestar.utils.sync
 from litestar import Litestar, Router
 from litestar._asgi.asgi_router import ASGIRouter
+from litestar._asgi.routing_trie.types import ASGIHandlerTuple
 from litestar._kwargs import KwargsModel
 from litestar._signature import SignatureModel
 from litestar.handlers import HTTPRouteHandler
@@ -28,31 +33,41 @@ from litestar.utils.signature import ParsedSignature
 
 _READ = ParsedSignature.from_fn
 _MODELLED = SignatureModel.create
-_REGISTERED = HTTPRouteHandler.on_registration
+_BUILD_TRIE = ASGIRouter.construct_routing_trie
 _EXPECTED = KwargsModel.create_for_signature_model
 _ASYNC = litestar.utils.sync.is_async_callable
+_OPTIONS = HTTPRoute.create_options_handler
+_IN_TRIE = trie.configure_node
 _signatures: dict[tuple[Any, ...], ParsedSignature] = {}
 _models: dict[tuple[Any, ...], type[SignatureModel]] = {}
 _expected_of: dict[tuple[Any, ...], KwargsModel] = {}
 _held: dict[int, object] = {}
 """What is known by its identity below: as long as it is held, nothing else can have that."""
+_options_handlers: list[HTTPRouteHandler] = []
+"""One that belongs to no route; all others are copies of it."""
+_replacing = RLock()
+"""One test's thread may build a listener while the one before still answers its first request."""
 
 
 def built(build: Callable[[], Litestar]) -> Litestar:
     """What `build` gives, sooner."""
     with _quickly():
         application = build()
-    application.asgi_router.construct_routing_trie()
+        with patch.object(ASGIRouter, "construct_routing_trie", _BUILD_TRIE):
+            application.asgi_router.construct_routing_trie()
     return application
 
 
 @contextmanager
 def _quickly() -> Iterator[None]:
     with (
+        _replacing,
         patch.object(ParsedSignature, "from_fn", _signature),
         patch.object(SignatureModel, "create", _model),
         patch.object(KwargsModel, "create_for_signature_model", _expected),
-        patch.object(HTTPRouteHandler, "on_registration", _registering_once()),
+        patch.object(Litestar, "register", _register),
+        patch.object(HTTPRoute, "create_options_handler", _options_handler),
+        patch.object(trie, "configure_node", _put_into_trie),
         patch.object(ParameterKwarg, "__hash__", _hash),
         patch.object(litestar.utils.sync, "is_async_callable", _is_async),
         patch.object(litestar.handlers.http_handlers.base, "is_async_callable", _is_async),
@@ -119,16 +134,56 @@ def _expected(
     return _expected_of[key]
 
 
-def _registering_once() -> Callable[[HTTPRouteHandler, Litestar], None]:
-    """Litestar does it again for all handlers of a path with each that comes to it."""
-    done: dict[int, HTTPRouteHandler] = {}
+class _Ready(dict[Any, Any]):
+    """A route's handlers by method, made ready when the first request comes for one of them."""
 
-    def register(handler: HTTPRouteHandler, app: Litestar) -> None:
-        if id(handler) not in done:
-            done[id(handler)] = handler
-            _REGISTERED(handler, app)
+    def __init__(self, application: Litestar, route: HTTPRoute) -> None:
+        self._application = application
+        self._route = route
 
-    return register
+    def __missing__(self, method: str) -> Any:
+        with _quickly():
+            for handler in self._route.route_handlers:
+                handler.on_registration(self._application)
+            self._route.create_handler_map()  # It fills this.
+        return dict(self)[method]
+
+
+def _register(application: Litestar, value: Any) -> None:
+    for route in Router.register(application, value):
+        assert isinstance(route, HTTPRoute)
+        route.route_handler_map = _Ready(application, route)
+
+
+def _put_into_trie(app: Litestar, route: Any, node: Any) -> None:
+    """With nothing before a handler; where something stands there, as Litestar does it."""
+    handlers = route.route_handlers
+    before = (app.csrf_config, app.compression_config, app.allowed_hosts, app.middleware)
+    if any(before) or any(handler.middleware or handler.cache for handler in handlers):
+        assert route.route_handler_map["OPTIONS"]  # Now they are ready.
+    if route.route_handler_map:
+        _IN_TRIE(app, route, node)
+        return
+    node.path_template = route.path_format
+    parameters = tuple(route.path_parameters.values())
+    for handler in handlers:
+        for method in handler.http_methods:
+            node.asgi_handlers[method] = ASGIHandlerTuple(route.handle, handler)
+            node.path_parameters[method] = parameters
+
+
+def _options_handler(route: HTTPRoute, path: str) -> HTTPRouteHandler:
+    """Litestar's own function, which closes over nothing but the route."""
+    if not _options_handlers:
+        _options_handlers.append(_OPTIONS(cast("HTTPRoute", None), path))
+    handler = copy(_options_handlers[0])
+    told: Any = handler.fn
+    assert told.__code__.co_freevars == ("self",)
+    says = FunctionType(told.__code__, told.__globals__, told.__name__, None, (CellType(route),))
+    says.__annotations__ = told.__annotations__
+    says.__qualname__ = told.__qualname__
+    handler.paths = {path}
+    return handler(says)
 
 
 def _hash(parameter: ParameterKwarg) -> int:
