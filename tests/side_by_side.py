@@ -2,8 +2,10 @@
 
 What drives browsers waits for pages, what tries faults waits for outages, what starts programs
 waits for them, and the rest computes: together they fill two cores, which three did to two thirds.
-Each part makes its own servers and folders. The last one speaks as it goes, the others when they
-are done. What failed is asked once more, alone, where it was little: docs/decisions/0032.
+Each part makes its own servers and folders, and at its end takes files that all parts share:
+without them the last one stood alone for minutes. The part that is named last speaks as it goes,
+the others when they are done. What failed is asked once more, alone, where it was little:
+docs/decisions/0032.
 """
 
 import json
@@ -37,6 +39,8 @@ BESIDE: Final = (
 )
 REST: Final = ("tests", *(f"--ignore={folder}" for part in BESIDE for folder in part))
 """The last part is all that is not named above, also what comes new."""
+SHARED: Final = ("tests/gateway/store", "tests/gateway/batching", "tests/gateway/worker")
+"""Of the last part: each part takes files of these when it is done with all others."""
 ASKED_AGAIN_MAX: Final = 3
 """More failures than that have a reason in common, and the second answer would say nothing."""
 FAILED: Final = 1
@@ -52,7 +56,7 @@ SETTING: Final = {
 """Some 150 processes import the gateway; where an image forbids it to be kept as it was compiled,
 each of them compiles it anew. And pytest finds its plugin, wherever it is started."""
 STUCK: Final = (
-    *("-p", "tests.watched"),
+    *("-p", "tests.watched", "-p", "tests.shared_files"),
     f"--override-ini=faulthandler_timeout={STUCK_S}",
     "--override-ini=faulthandler_exit_on_timeout=true",
 )
@@ -64,16 +68,19 @@ def main(more: list[str]) -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         caches = [folder / str(number) for number in range(len(BESIDE) + 1)]
-        remembering = [f"--override-ini=cache_dir={cache}" for cache in caches]
+        claims = folder / "claims"
+        claims.mkdir()
+        sharing = [f"--claims={claims}", *(f"--shared={each}" for each in SHARED)]
+        remembering = [[f"--override-ini=cache_dir={cache}", *sharing] for cache in caches]
         running = []
         for part, cache in zip(BESIDE, remembering, strict=False):
             said = stack.enter_context(tempfile.TemporaryFile())
-            command = [*pytest, cache, *part]
+            command = [*pytest, *cache, *part, *SHARED]
             process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=SETTING)
             stack.callback(process.kill)
             running.append((process, said))
         begun_s = time.monotonic()
-        last = subprocess.Popen([*pytest, remembering[-1], *REST], env=SETTING)
+        last = subprocess.Popen([*pytest, *remembering[-1], *REST], env=SETTING)
         stack.callback(last.kill)
         statuses = [ended(last, begun_s)]
         for process, said in running:

@@ -64,13 +64,30 @@ def test_it_fails_once():
         seen.touch()
         assert False
 """
+WAITS_FOR = """
+import time
+from pathlib import Path
+def test_it_ends_when_so_many_have_begun():
+    shared = Path(__file__).parent.parent
+    (shared / Path(__file__).stem).touch(exist_ok=False)
+    while len(list(shared.glob("test_*"))) < {}:
+        time.sleep(0.01)
+"""
 
 
-def status_of(monkeypatch: pytest.MonkeyPatch, folder: Path, beside: str, last: str) -> int:
-    """What a run of two small parts comes to."""
+def status_of(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, beside: str, last: str, *shared: str
+) -> int:
+    """What a run of two small parts comes to, with files that both share."""
     for name, text in (("beside", beside), ("last", last)):
         (folder / name).mkdir()
         (folder / name / f"test_{name}.py").write_text(text, encoding="utf-8")
+    for number, text in enumerate(shared):  # two in each folder
+        place = folder / "last" / "shared" / str(number // 2) / f"test_shared_{number}.py"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+    places = (str(folder / "last" / "shared"),) if shared else ()
+    monkeypatch.setattr(side_by_side, "SHARED", places)
     monkeypatch.setattr(side_by_side, "BESIDE", ((str(folder / "beside"),),))
     monkeypatch.setattr(side_by_side, "REST", (str(folder / "last"),))
     monkeypatch.chdir(folder)
@@ -87,6 +104,25 @@ def test_what_fails_twice_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 def test_what_failed_once_is_asked_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert status_of(monkeypatch, tmp_path, ONCE, PASSES) == 0
+
+
+def test_what_is_shared_is_tested_once_by_whichever_part_is_free(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two parts have to take one each, and who ends first the third; the longest goes first."""
+    in_order = [WAITS_FOR.format(count) + "#" * (9 - at) for at, count in enumerate((2, 3, 0))]
+
+    assert status_of(monkeypatch, tmp_path, PASSES, PASSES, *in_order) == 0
+    begun = sorted(each.name for each in (tmp_path / "last" / "shared").glob("test_*"))
+    assert begun == ["test_shared_0", "test_shared_1", "test_shared_2"]
+
+
+@pytest.mark.parametrize("shared", [FAILS, ONCE])
+def test_what_is_shared_is_asked_again_as_all_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shared: str
+) -> None:
+    status = status_of(monkeypatch, tmp_path, PASSES, PASSES, shared)
+    assert status == (side_by_side.FAILED if shared == FAILS else 0)
 
 
 @pytest.mark.parametrize("endless", [NEVER_ENDS_IN_A_LOOP, NEVER_BEGINS, NEVER_CLOSES])
