@@ -21,6 +21,7 @@ from classifiers.pii.findings import Finding, without_overlaps
 from classifiers.pii.gate import Gate, options, trigger_of
 from classifiers.pii.normalise import View, normalise
 from classifiers.pii.own_forms import without_own_forms
+from classifiers.pii.passwords import PASSWORDS
 from classifiers.pii.patterns import PATTERNS
 from classifiers.pii.readings import readings
 from classifiers.pii.rules import Rule
@@ -43,7 +44,7 @@ _LONG_RUN = 13
 _LETTERS = ascii_letters
 _WORD_CHARS = frozenset(ascii_letters + digits)
 
-_RULES: tuple[Rule, ...] = (*PATTERNS, *SECRETS)
+_RULES: tuple[Rule, ...] = (*PATTERNS, *SECRETS, *PASSWORDS)
 # What the gate's hits stand for, set by set.
 _NUMBERS, _KEYS = "numbers", "private keys"
 Source = Rule | Disguise | str

@@ -11,7 +11,7 @@ import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from classifiers.pii import detect, gate, patterns, secrets
+from classifiers.pii import detect, gate, passwords, patterns, secrets
 from classifiers.pii.detect import find
 from classifiers.pii.findings import Finding
 from classifiers.pii.labels import LABELS, DataClass, data_class_of
@@ -247,14 +247,14 @@ def test_the_gate_opens_wherever_a_rule_would_match(parts: list[str], seed: int)
     rng = random.Random(seed)
     values = [value for _, value in key_samples(rng)] + [make(rng) for _, make in GENERATED]
     data = "".join([*parts, *rng.sample(values, 3)]).encode("ascii", "replace")
-    for rule in (*patterns.PATTERNS, *secrets.SECRETS):
+    for rule in (*patterns.PATTERNS, *secrets.SECRETS, *passwords.PASSWORDS):
         if re2.compile(rule.regex.encode(), gate.options()).search(data):
             trigger = re2.compile(gate.trigger_of(rule).encode(), gate.options())
             assert trigger.search(data), rule.name
 
 
 def test_every_label_of_a_rule_is_described_and_unknown_labels_are_most_sensitive() -> None:
-    for rule in (*patterns.PATTERNS, *secrets.SECRETS):
+    for rule in (*patterns.PATTERNS, *secrets.SECRETS, *passwords.PASSWORDS):
         assert rule.label in LABELS
     assert data_class_of("SOMETHING_NEW") is DataClass.S4
 

@@ -1,0 +1,49 @@
+"""Pattern table of passwords: in addresses, in configuration and in prose."""
+
+# ruff: noqa: PLR2004 - the numbers here are those of the heuristics, explained where they stand.
+
+from classifiers.pii.rules import Rule
+from classifiers.pii.secrets import is_placeholder, is_template
+
+
+def password_value(text: str) -> bool:
+    """A password in prose or configuration: mixed kinds of characters, no expression."""
+    if is_template(text) or any(mark in text for mark in ("(", "[", "->", "::", "//")):
+        return False
+    kinds = (
+        any(map(str.islower, text)),
+        any(map(str.isupper, text)),
+        any(map(str.isdigit, text)),
+        any(char in "!@#$%^&*~+?" for char in text),
+    )
+    return len(text) >= 6 and sum(kinds) >= 2 and (kinds[2] or kinds[3]) and len(set(text)) > 4
+
+
+def url_password(text: str) -> bool:
+    plain = text.lower()
+    return plain not in {"password", "pass", "pw", "secret", "pwd", "user"} and not is_placeholder(
+        text
+    )
+
+
+PASSWORDS: tuple[Rule, ...] = (
+    Rule(
+        "PASSWORD",
+        "url",
+        r"\b[A-Za-z][A-Za-z0-9+.\-]{1,20}://[^\s:/@\"'\x1f]{0,64}:([^\s/\"'\x1f]{2,128})@",
+        0.95,
+        url_password,
+        gate=r"://[^\s:/@\"'\x1f]{0,64}:[^\s/\"'\x1f]{1,128}@",
+    ),
+    Rule(
+        "PASSWORD",
+        "keyword",
+        r"(?i)(?:pass(?:word|wd|phrase|code)|pwd|kennwort|passwort|\bpw)"
+        r"(?:[\w.\-]{0,16}[\"'`]?\s?(?:[:=\x1f]|=>|:=|(?: is| was)? ))\s?"
+        r"[\"'`]?([^\s\"'`\x1f,;<>]{6,64})",
+        0.8,
+        password_value,
+        gate=r"(?i)(?:pass(?:word|wd|phrase|code)|pwd|kennwort|passwort|\bpw)"
+        r"[\"'`]?[\w.\-\"'`]{0,16}[\s:=\x1f]",
+    ),
+)
