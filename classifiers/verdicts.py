@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct, structs
 
 from classifiers.adjoining import torn_values
+from classifiers.pii.columns import open_heading
 from classifiers.pii.detect import Scan
 from classifiers.pii.findings import Finding
 from classifiers.pii.labels import DataClass, data_class_of
@@ -72,22 +73,29 @@ def _in_chunks(text: str, scanner: Scanner, expired: Callable[[], bool]) -> Scan
     """Scan a long text in pieces that overlap: nothing is lost at a cut, and time can be told.
 
     A private key is longer than the overlap: one that is open at a cut is read again from its head.
+    The headings of a table that goes on are read again before its next rows.
     """
     found: list[Finding] = []
     complete = True
+    heading = ""
     start, length, end = 0, CHUNK_LENGTH, 0
     while end < len(text):
         if expired():
             return Scan(tuple(found), complete=False, late=True)
         end = start + length
-        scanned = scanner.scan(text[start:end], expired)
+        piece = heading + text[start:end]
+        scanned = scanner.scan(piece, expired)
+        shift = start - len(heading)
         for f in scanned.findings:
-            _add(found, Finding(start + f.start, start + f.end, f.label, f.score, f.detector))
+            if shift + f.end > start:
+                place = max(start, shift + f.start), shift + f.end
+                _add(found, Finding(*place, f.label, f.score, f.detector))
         if scanned.late:
             return Scan(tuple(found), complete=False, late=True)
         complete = complete and scanned.complete
         overlap = _overlap(text, end) if end < len(text) else 0
         complete = complete and overlap < OVERLAP_MAX
+        heading = open_heading(normalise(piece).text) if end < len(text) else ""
         last = found[-1] if found else None
         is_open = last is not None and last.label == _KEY and last.end == end
         if last is not None and is_open and (last.start > start or length == CHUNK_LENGTH):

@@ -11,7 +11,7 @@ from typing import Final
 import re2
 from msgspec import Struct
 
-from classifiers.pii import encodings
+from classifiers.pii import columns, encodings
 from classifiers.pii.decoded import Change, Decoded
 from classifiers.pii.findings import Finding
 from classifiers.pii.gate import options
@@ -26,7 +26,8 @@ SCATTERED: Final = "scattered"
 MARKUP: Final = "markup"
 SPELLED: Final = "spelled"
 BARS: Final = "bars"
-_READ_INSIDE: Final = frozenset({SCATTERED, MARKUP, SPELLED, BARS})
+COLUMNS: Final = "columns"
+_READ_INSIDE: Final = frozenset({SCATTERED, MARKUP, SPELLED, BARS, COLUMNS})
 
 
 def _nothing_more(decoded: Decoded) -> list[Finding]:  # noqa: ARG001 - the shape of `also`.
@@ -220,6 +221,7 @@ DISGUISES: Final = (
     # The ASCII view of a text has no NUL: `detect` looks for these itself.
     Disguise(TAGS, r"\x00", _tags, hides_words=True),
     Disguise(MARKUP, r"(?i)[0-9](?:</?[a-z]|<!--)", _markup),
+    Disguise(COLUMNS, columns.TRIGGER, columns.columns, on_ascii=True),
     Disguise(SCATTERED, TRIGGER, scattered, on_ascii=True, needs_digits=True, least=0.5),
     Disguise(
         "at-dot",

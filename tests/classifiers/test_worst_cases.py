@@ -49,6 +49,10 @@ UNITS: dict[str, str] = {
     "lines of base64": "QUJDREVGR0hJSktMTU5P\n",
     "tag characters": "\U000e0034",
     "accents": "4\u0301",
+    "headings": "ssn,x\n",
+    "headings of open quotes": "'ssn,\"x\n",
+    "headings far apart": "ssn,x\n\n1,2\n",
+    "rows of quotes": "insert into t (ssn, x) values ('', ''",
 }
 
 

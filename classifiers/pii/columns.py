@@ -1,0 +1,176 @@
+"""Tables: what the heading of a column says of the values below it.
+
+A rule that needs a word in front of a value finds none in a table: the word stands once, lines
+above. Here each value of such a column is read as if its heading stood right before it. Tables are
+lines with bars, tabs, semicolons or commas, as spreadsheets, databases and models write them, and
+SQL that inserts rows.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import re2
+
+from classifiers.pii.decoded import CUT, Change
+from classifiers.pii.gate import options
+from classifiers.units import SEAM
+
+
+_WORDS: Final = (
+    r"passport|reisepass|pasaporte|passeport|pass(?:word|wd|phrase|code)|pwd|kennwort|passwort|ssn"
+    r"|social[ _\-]?security|itin|nhs|\bsin\b|date[ _\-]?of[ _\-]?birth|birth[ _\-]?(?:date|day)"
+    r"|\bdob|geburtsdatum|a(?:adh|dh)aa?r|national[ _\-]?id|tax[ _\-]?(?:payer[ _\-]?)?id|\bcpf\b"
+    r"|\bpesel\b|\bbsn\b|\bnif\b|\bdni\b|account[ _\-]?n|\bacct|konto|medical[ _\-]?record|\bmrn\b"
+    r"|patient[ _\-]?(?:id|n)|driv(?:er|ing)[ _'s\-]{0,4}licen[cs]e|routing|secret|api[ _\-]?key"
+    r"|credit[ _\-]?card|card[ _\-]?n"
+)
+"""What a heading may say that makes something of a value that nothing else proves."""
+_MARKS: Final = "|\t;,"
+_HEAD: Final = r"[\w .\-\"'`*()#/]*"
+TRIGGER: Final = (
+    rf"(?i)(?:{_WORDS}){_HEAD}[{_MARKS}]|[{_MARKS}]{_HEAD}(?:{_WORDS}){_HEAD}\r?\n"
+    rf"|insert\s+into\s+[^()]*\([^()]*(?:{_WORDS})[^()]*\)\s*values"
+)
+_HEADING = re2.compile(f"(?i){_WORDS}".encode(), options())
+_INSERTED = re2.compile(
+    rb"(?i)\binsert\s{1,9}into\s{1,9}[^()]{1,120}\(([^()]*)\)\s{0,20}values", options()
+)
+_ROW = re.compile(r"\s{0,20},?\s{0,20}\(((?:'[^']*'|[^()'])*+)\)")
+_LONGEST_HEADING: Final = 40
+_MOST_WORDS: Final = 5
+_BREAK = re.compile(rf"[\n{SEAM}{CUT}]")
+_END = re.compile(rf"\n[ \t\r]*\n|[{SEAM}{CUT}]")
+"""Where a table ends: at an empty line, and with the text that it stands in."""
+_VALUE = re.compile(r"[0-9]{3}")
+"""No heading has so many digits in a row."""
+_FRAME: Final = " \t\r\"'`*"
+_COLUMNS_MAX: Final = 200
+_MOST_INSERTED: Final = 24
+"""Enough for "social security number"; tables of small cells stay in what may be decoded."""
+
+Cell = tuple[int, int]
+"""Where it stands in the text."""
+
+
+def columns(text: str) -> Iterator[Change]:
+    """`text` is ASCII. Nothing is taken away: each change puts a heading in front of a value."""
+    data = text.encode("ascii")
+    yield from sorted({*_of_lines(text, data), *_of_rows(text, data)})
+
+
+def _of_lines(text: str, data: bytes) -> Iterator[Change]:
+    reached = 0
+    for word in _HEADING.finditer(data):
+        if word.start() < reached:
+            continue
+        start, reached = _line_around(text, *word.span())
+        mark = _mark_of(text[start:reached])
+        heads = _cells(text, start, reached, mark)
+        named = _named(text, heads)
+        if not named:
+            continue
+        over = _END.search(text, reached)
+        stop = len(text) if over is None else over.start()
+        while reached < stop:
+            start, end = reached + 1, text.find("\n", reached + 1, stop)
+            reached = stop if end < 0 else end
+            cells = _cells(text, start, reached, mark)
+            if len(cells) == len(heads):
+                yield from _put_before(text, cells, named)
+
+
+def open_heading(text: str) -> str:
+    """The line of headings whose table goes on where an ASCII text was cut; "" where none does.
+
+    Whoever reads a long text in pieces puts it before the next one.
+    """
+    reached = 0
+    for word in _HEADING.finditer(text.encode("ascii")):
+        if word.start() < reached:
+            continue
+        start, reached = _line_around(text, *word.span())
+        if _named(text, _cells(text, start, reached, _mark_of(text[start:reached]))):
+            over = _END.search(text, reached)
+            if over is None:
+                return f"{text[start:reached]}\n"
+            reached = over.start()
+    return ""
+
+
+def _of_rows(text: str, data: bytes) -> Iterator[Change]:
+    for inserted in _INSERTED.finditer(data):
+        heads = _cells(text, inserted.start(1), inserted.end(1), ",")
+        named = _named(text, heads)
+        at = inserted.end()
+        while named and (row := _ROW.match(text, at)) is not None:
+            cells = _cells(text, row.start(1), row.end(1), ",")
+            if len(cells) == len(heads):
+                yield from _put_before(text, cells, named)
+            at = row.end()
+
+
+def _line_around(text: str, start: int, end: int) -> Cell:
+    """A line, which begins and ends with what was one text as well."""
+    line = text.rfind("\n", 0, start) + 1
+    before = max(line, *(text.rfind(each, line, start) + 1 for each in (SEAM, CUT)))
+    behind = _BREAK.search(text, end)
+    return before, len(text) if behind is None else behind.start()
+
+
+def _mark_of(line: str) -> str:
+    return max(_MARKS, key=line.count)
+
+
+def _cells(text: str, start: int, end: int, mark: str) -> list[Cell]:
+    """The cells of a row, between whose quotes a mark is none; what is too wide has none."""
+    cells: list[Cell] = []
+    begin = at = start
+    is_quoted = '"' in text[start:end] or "'" in text[start:end]
+    while len(cells) < _COLUMNS_MAX:
+        if is_quoted and text[at : at + 1] in {'"', "'"} and not text[begin:at].strip():
+            at = _closing(text, at, end)
+        stop = text.find(mark, at, end)
+        if stop < 0:
+            cells.append((begin, end))
+            return cells
+        cells.append((begin, stop))
+        begin = at = stop + 1
+        while is_quoted and at < end and text[at] == " ":
+            at += 1
+    return []
+
+
+def _closing(text: str, at: int, end: int) -> int:
+    """Behind the quote that closes the one at a place; that place where none does."""
+    quote = text[at]
+    close = text.find(quote, at + 1, end)
+    while close >= 0 and text[close + 1 : close + 2] == quote:
+        close = text.find(quote, close + 2, end)
+    return at if close < 0 else close + 1
+
+
+def _named(text: str, heads: Sequence[Cell]) -> dict[int, str]:
+    """Which columns have a heading that says something, and the word in it; none without a table.
+
+    Headings are short and hold no numbers: a sentence with a comma in it is no table.
+    """
+    if len(heads) < 2:  # noqa: PLR2004 - a table has two columns.
+        return {}
+    named: dict[int, str] = {}
+    for at, (start, end) in enumerate(heads):
+        head = text[start:end].strip(_FRAME)
+        if len(head) > _LONGEST_HEADING or len(head.split()) > _MOST_WORDS or _VALUE.search(head):
+            return {}
+        if (word := _HEADING.search(head.encode("ascii"))) is not None:
+            named[at] = head[word.start() :][:_MOST_INSERTED]
+    return named
+
+
+def _put_before(text: str, cells: Sequence[Cell], named: dict[int, str]) -> Iterator[Change]:
+    for at, word in named.items():
+        start, end = cells[at]
+        value = text[start:end]
+        start += len(value) - len(value.lstrip(_FRAME))
+        if start < end:
+            yield start, start, f"{word}: "
