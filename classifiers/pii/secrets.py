@@ -50,7 +50,7 @@ _PREFIXED_GATE = (
     r"|tk-us-|s-s4t2|FLWPUBK|API-[A-Z0-9]|oy2[a-z0-9]|k\.eyJ|v1\.0-[a-f0-9]|atlasv1|CFPAT|lin_oauth_"
     r"|pat-(?:na|eu)[0-9]|sb[pst]_[A-Za-z0-9_\-]|r8_[A-Za-z0-9]|gsk_|xai-[A-Za-z0-9]|nvapi-|tvly-|AQVN"
     r"|t1\.[A-Z0-9a-z_\-]{5}|sl\.[A-Za-z0-9_\-]|sm_[a-z]at_|[0-9]:AA|-us[0-9]|AC[a-f0-9]|\.[A-Za-z0-9_\-]{6}\."
-    r"|[0-9]{6}-[A-Za-z]|1//0|(?:live|test)_[a-z]{0,3}_?[a-f0-9]|eyJrIjoi)"
+    r"|[0-9]{6}-[A-Za-z0-9]|1//0|(?:live|test)_[a-z]{0,3}_?[a-f0-9]|eyJrIjoi)"
 )
 _TEMPLATE_MARKS = (
     "your", "xxxx", "example", "placeholder", "changeme", "redacted", "****", "....", "<", "${",

@@ -123,6 +123,13 @@ def test_keys_and_passwords_built_at_random_are_found(seed: int) -> None:
         assert found & {label, "SECRET"}, (label, seed)
 
 
+@pytest.mark.parametrize("first", ["a", "Z", "7"])
+def test_a_key_behind_the_number_of_its_owner_is_found_whatever_it_begins_with(first: str) -> None:
+    rng = random.Random(4)
+    key = f"1{samples.digits(rng, 15)}-{first}{samples.token(rng, 27, string.ascii_lowercase)}"
+    assert [finding.label for finding in find(f"we use {key} for it")] == ["SECRET"]
+
+
 def test_a_private_key_block_is_one_finding_even_when_torn() -> None:
     rng = random.Random(5)
     body = "\n".join(samples.token(rng, 64) for _ in range(8))
