@@ -71,10 +71,18 @@ _TAGS = re.compile(
 )
 
 
+_STRESSED = re.compile(r"(\*\*|__|`)([0-9](?:[0-9 .\-]{0,24}[0-9])?)\1")
+
+
 def _markup(text: str) -> Iterator[Change]:
-    """Tags within a line, that nobody sees."""
-    for match in _INLINE.finditer(text):
-        yield match.start(), match.end(), " " if match[0][1:3].lower() == "br" else ""
+    """Tags within a line, that nobody sees, and marks of Markdown around a part of a number."""
+    found: list[Change] = [
+        (match.start(), match.end(), " " if match[0][1:3].lower() == "br" else "")
+        for match in _INLINE.finditer(text)
+    ]
+    for match in _STRESSED.finditer(text):
+        found += ((match.start(), match.start(2), ""), (match.end(2), match.end(), ""))
+    yield from sorted(found)
 
 
 def _tags(text: str) -> Iterator[Change]:
@@ -220,7 +228,11 @@ DISGUISES: Final = (
     Disguise("codes", encodings.CODES, encodings.codes, hides_words=True, needs_digits=True),
     # The ASCII view of a text has no NUL: `detect` looks for these itself.
     Disguise(TAGS, r"\x00", _tags, hides_words=True),
-    Disguise(MARKUP, r"(?i)[0-9](?:</?[a-z]|<!--)", _markup),
+    Disguise(
+        MARKUP,
+        r"(?i)[0-9](?:</?[a-z]|<!--)|[0-9](?:\*\*|__|`)[ .\-]?[0-9]|[0-9][ .\-]?(?:\*\*|__|`)[0-9]",
+        _markup,
+    ),
     Disguise(COLUMNS, columns.TRIGGER, columns.columns, on_ascii=True),
     Disguise(SCATTERED, TRIGGER, scattered, on_ascii=True, needs_digits=True, least=0.5),
     Disguise(

@@ -74,7 +74,10 @@ _CODES = re.compile(r"(?<![0-9.])(?:[0-9]{2,3}(?:,\s{0,12}|[ ])){9,4096}[0-9]{2,
 _NUMBERS = re.compile("[0-9]+")
 CODES: Final = r"(?:[0-9]{2,3}(?:,\s{0,12}|[ ])){9}"
 _QUOTED = re.compile(r"(?:=[0-9A-F]{2}){1,4096}|=\r?\n")
-QUOTED: Final = r"=[2-7C-F][0-9A-F]=|[0-9A-Za-z]=\r?\n|=3[AD][0-9]"
+QUOTED: Final = (
+    r"=[2-7C-F][0-9A-F]=|[0-9A-Za-z]=\r?\n|=3[AD][0-9]|=20[A-Za-z]+[.,:;]?=20[A-Za-z0-9]"
+)
+"""An address may have one blank in front of a number; a word between two is mail's."""
 _COMPRESSED: Final = (b"\x1f\x8b", b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")
 """How gzip and zlib begin."""
 _BOTH_HEADS: Final = 47

@@ -63,6 +63,10 @@ _PHONE_WORDS = (
 )  # fmt: skip
 _PHONE_WORDS_AFTER = ("office", "mobile", "phone", "fax", "home", "cell", "work")
 _CARD_WORDS = ("card", "credit", "debit", "visa", "mastercard", "amex", "karte", "carte", "tarjeta")
+_SSN_WORDS = (
+    *("ssn", "social security", "social_security", "social-security", "socialsecurity"),
+    *("social sec", "soc sec", "soc. sec", "ss#", "ss no", "social:", "social #"),
+)
 _SIN_WORDS = (" sin ", "\x1fsin\x1f", "sin:", "sin=", "social insurance")
 _TAX_WORDS = (
     "tax id",
@@ -107,7 +111,7 @@ RULES: tuple[NumberRule, ...] = (
         frozenset({9}),
         0.0,
         0.9,
-        ("ssn", "social security", "social_security"),
+        _SSN_WORDS,
         validators.us_ssn,
         frozenset({(3, 2, 4)}),
         0.8,

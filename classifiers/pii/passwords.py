@@ -6,6 +6,13 @@ from classifiers.pii.rules import Rule
 from classifiers.pii.secrets import is_placeholder, is_template
 
 
+_NAMED = (
+    r"(?:pass(?:word|wd|phrase|code)|pwd|kennwort|passwort|\bpw|mot de passe|contrase[n?]a"
+    r"|\b(?:db|user|root|admin|smtp|mail|mysql|ftp|ldap|ssh|login)[_\-]?pass\b)"
+)
+"""What a password is called; of Spanish the plain letters are read."""
+
+
 def password_value(text: str) -> bool:
     """A password in prose or configuration: mixed kinds of characters, no expression."""
     if is_template(text) or any(mark in text for mark in ("(", "[", "->", "::", "//")):
@@ -38,12 +45,38 @@ PASSWORDS: tuple[Rule, ...] = (
     Rule(
         "PASSWORD",
         "keyword",
-        r"(?i)(?:pass(?:word|wd|phrase|code)|pwd|kennwort|passwort|\bpw)"
-        r"(?:[\w.\-]{0,16}[\"'`]?\s?(?:[:=\x1f]|=>|:=|(?: is| was)? ))\s?"
-        r"[\"'`]?([^\s\"'`\x1f,;<>]{6,64})",
+        rf"(?i){_NAMED}"
+        r"(?:[\w.\-]{0,16}[\"'`*]{0,3}\s?(?:[:=|\x1f]|=>|:=|(?: is| was| ist| est| es)? ))"
+        r"[*\s]{0,3}[\"'`]?([^\s\"'`\x1f,;<>]{6,64})",
         0.8,
         password_value,
-        gate=r"(?i)(?:pass(?:word|wd|phrase|code)|pwd|kennwort|passwort|\bpw)"
-        r"[\"'`]?[\w.\-\"'`]{0,16}[\s:=\x1f]",
+        gate=rf"(?i){_NAMED}[\"'`*]*[\w.\-\"'`*]*[\s:=|\x1f]",
+    ),
+    Rule(
+        "PASSWORD",
+        "tag",
+        rf"(?i)<[\w:.\-]{{0,24}}{_NAMED}[\w.\-]{{0,16}}(?:\s[^<>]{{0,60}})?>\s?([^\s<>]{{6,64}})",
+        0.8,
+        password_value,
+        gate=rf"(?i)<[\w:.\-]*{_NAMED}[\w.\-]*(?:\s[^<>]*)?>",
+    ),
+    Rule(
+        "PASSWORD",
+        "field",
+        rf"(?i){_NAMED}[\"']?\s(?:[a-z]{{1,12}}=[\"']?[\w.\-]{{0,24}}[\"']?\s){{0,2}}"
+        r"value=[\"']([^\s\"'<>]{6,64})",
+        0.8,
+        password_value,
+        gate=rf"(?i){_NAMED}[\"']?\s[^<>]*value=",
+    ),
+    Rule(
+        "PASSWORD",
+        "command",
+        r"(?i)(?:\bidentified\s(?:with\s\w{1,40}\s)?by\s[\"']"
+        r"|\b(?:mysql|mysqldump|mysqladmin|mariadb)\s[^\n|]{0,80}\s-p[\"']?"
+        r"|\bcurl\s[^\n|]{0,80}\s(?:-u|--user)[ =][\"']?[\w.@\-]{1,64}:)([^\s\"']{6,64})",
+        0.8,
+        password_value,
+        gate=r"(?i)\b(?:identified|mysql|mysqldump|mysqladmin|mariadb|curl)\s",
     ),
 )

@@ -12,7 +12,7 @@ from classifiers.pii.rules import Rule
 # What may stand between a keyword and its value: "passport no. is: '", `"passport_no": "`, …
 # \x1f is the seam between a JSON key and its value in the joined text of a request.
 _FILLER = (
-    r"(?:[ \t:=#\"'\x1f._\-(]|no\b|nos?\.|num(?:ber)?|nr|id\b|is\b|was\b|card|details|code"
+    r"(?:[ \t:=#\"'\x1f._\-(>|*`]|no\b|nos?\.|num(?:ber)?|nr|id\b|is\b|was\b|card|details|code"
     r"|for|verification|purposes|of|the|my|value)"
 )
 _FILL = _FILLER + "{1,10}"
@@ -74,6 +74,11 @@ def _labelled(words: str, value: str) -> str:
     return rf"(?i)(?:{words}){_FILL}({value})(?:[^A-Za-z0-9]|$)"
 
 
+def _apart(value: str) -> str:
+    """A value with no letter or digit beside it: names of files have underscores there."""
+    return rf"(?:^|[^A-Za-z0-9])({value})(?:[^A-Za-z0-9]|$)"
+
+
 # A blank inside a value is followed by a digit or two letters and a digit, never by a word.
 _REST = r"(?:[\-./]?[A-Z0-9]| [A-Z]{0,2}[0-9])"
 _VALUE = rf"[A-Z]{{0,6}}[ _\-]?[0-9]{_REST}{{3,19}}"
@@ -122,7 +127,7 @@ PATTERNS: tuple[Rule, ...] = (
     Rule(
         "IN_PAN",
         "pan",
-        r"\b[A-Za-z]{5}[0-9]{4}[A-Za-z]\b",
+        _apart(r"[A-Za-z]{5}[0-9]{4}[A-Za-z]"),
         0.85,
         validators.pan,
         context=("pan", "tax", "permanent"),
@@ -130,14 +135,14 @@ PATTERNS: tuple[Rule, ...] = (
     Rule(
         "IN_PAN",
         "pan-labelled",
-        r"(?i)\bpan\b" + _FILL + r"([A-Z]{5}[0-9A-Z]{4,8}[A-Z])\b",
+        r"(?i)(?:\b|_)pan" + _FILL + r"([A-Z]{5}(?:[0-9A-Z]{4,8}|[ \-][0-9]{4}[ \-])[A-Z])\b",
         0.6,
         _has_digits(2),
     ),
     Rule(
         "IN_GSTIN",
         "gstin",
-        r"\b[0-9]{2}[A-Z]{5}[0-9]{4}[A-Z][0-9A-Z]Z[0-9A-Z]\b",
+        _apart(r"(?i:[0-9]{2}[A-Z]{5}[0-9]{4}[A-Z][0-9A-Z]Z[0-9A-Z])"),
         0.95,
         validators.gstin,
     ),
@@ -167,9 +172,9 @@ PATTERNS: tuple[Rule, ...] = (
     Rule(
         "UK_NINO",
         "nino",
-        r"(?i)\b[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z][ .\-]?(?:[0-9][ .\-]?){6}[A-D]\b",
+        _apart(r"(?i:[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z][ .\-]?(?:[0-9][ .\-]?){6}[A-D])"),
         0.85,
-        gate=r"(?i)\b[A-Z]{2}[ .\-]?(?:[0-9][ .\-]?){6}[A-D]\b",
+        gate=_apart(r"(?i:[A-Z]{2}[ .\-]?(?:[0-9][ .\-]?){6}[A-D])"),
     ),
     Rule(
         "VEHICLE_REG",
@@ -210,6 +215,14 @@ PATTERNS: tuple[Rule, ...] = (
         _labelled("passport|reisepass|pasaporte|passeport", _VALUE),
         0.8,
         _has_digits(5),
+    ),
+    Rule(
+        "PASSPORT",
+        "machine-readable",
+        # The line of a passport or a card that machines read: number, nation, birth, end.
+        r"(?:^|[^A-Z0-9<])([A-Z0-9<]{9}[0-9][A-Z<]{3}[0-9]{7}[MFX<][0-9]{7}[A-Z0-9<]{0,16})",
+        0.95,
+        validators.machine_readable,
     ),
     Rule(
         "DRIVER_LICENSE",
@@ -269,8 +282,9 @@ PATTERNS: tuple[Rule, ...] = (
     Rule(
         "DOB",
         "birth",
-        r"(?i)(?:\bborn|\bdob|birth[ _]?(?:day|date)|date[ _]of[ _]birth|geburtsdatum|geboren)"
-        rf"(?:[ \t:=\"'\x1f,(]|on|is|was|am){{1,8}}({_DATE})\b",
+        r"(?i)(?:\bborn|(?:\b|_)dob|birth[ _\-]?(?:day|date)|date[ _\-]?of[ _\-]?birth"
+        r"|geburtsdatum|geboren)"
+        rf"(?:[ \t:=\"'\x1f,(>|*`_]|on|is|was|am){{1,8}}({_DATE})(?:\b|T|_)",
         0.8,
     ),
     Rule(

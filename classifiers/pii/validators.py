@@ -188,6 +188,22 @@ def gstin(text: str) -> bool:
     return _BASE36[(36 - total % 36) % 36] == upper[14]
 
 
+def machine_readable(text: str) -> bool:
+    """The second line of a travel document (ICAO 9303): three parts with a check digit each."""
+    return all(
+        _travel_check(text[start:end]) == text[end : end + 1] for start, end in _TRAVEL_PARTS
+    )
+
+
+_TRAVEL_PARTS = ((0, 9), (13, 19), (21, 27))
+_TRAVEL_WEIGHTS = (7, 3, 1)
+
+
+def _travel_check(part: str) -> str:
+    values = (0 if char == "<" else _BASE36.index(char) for char in part)
+    return str(sum(v * _TRAVEL_WEIGHTS[at % 3] for at, v in enumerate(values)) % 10)
+
+
 def bitcoin(text: str) -> bool:
     """Base58Check of a legacy address: version byte, hash, four bytes of double SHA-256."""
     number = 0

@@ -1,0 +1,124 @@
+"""Identifiers and passwords as programs, models and file names write them."""
+
+import quopri
+import random
+from collections.abc import Iterable
+
+import pytest
+
+from classifiers.inspection import inspect
+from classifiers.pii.detect import find
+from tests.classifiers import samples
+
+
+RANDOM = random.Random(12)
+CARD = samples.with_luhn("4" + samples.digits(RANDOM, 14))
+SSN = samples.ssn(RANDOM)
+BARE_SSN = SSN.replace("-", "")
+PAN = f"ABCPE{samples.digits(RANDOM, 4)}F"
+GSTIN = samples.gstin(RANDOM)
+PASSWORD = f"Tr0ub{samples.digits(RANDOM, 3)}or"
+PASSPORT = "C01X00T47"
+NINO = "AB123456C"
+BORN = "1984-03-07"
+
+
+def travel_digit(part: str) -> str:
+    """As the standard for travel documents says it: weights of seven, three and one."""
+    alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    values = [0 if char == "<" else alphabet.index(char) for char in part]
+    weights = [7, 3, 1] * len(part)
+    return str(sum(a * b for a, b in zip(values, weights, strict=False)) % 10)
+
+
+def travel_line(number: str, born: str, ends: str) -> str:
+    parts = ((number, "D<<"), (born, "F"), (ends, "<" * 14))
+    return "".join(f"{part}{travel_digit(part)}{behind}" for part, behind in parts) + "<4"
+
+
+LINE = travel_line(PASSPORT, "640812", "270228")
+WRITTEN = {
+    "IN_PAN": [
+        f"PAN_{PAN}.pdf",
+        f"scans/x_{PAN}_2.png",
+        f"my pan {PAN[:5]} {PAN[5:9]} {PAN[9]}",
+        f"PAN: {PAN[:5]}-{PAN[5:9]}-{PAN[9]}",
+    ],
+    "IN_GSTIN": [f"gst_{GSTIN}.xlsx", f"my gstin is {GSTIN.lower()}"],
+    "UK_NINO": [f"nino_{NINO}.pdf", f"{NINO}_scan.jpg"],
+    "PASSPORT": [
+        f"<person><passportNumber>{PASSPORT}</passportNumber></person>",
+        f"| Passport | {PASSPORT} |",
+        f"- **Passport number:** {PASSPORT}",
+        f"Passport: `{PASSPORT}`",
+        f"P<D<<MUSTERMANN<<ERIKA<<<<<<<<<<<<<<<<<<<<<<<<\n{LINE}",
+    ],
+    "DOB": [
+        f'{{"birthdate": "{BORN}T00:00:00Z"}}',
+        f"<dateOfBirth>{BORN}</dateOfBirth>",
+        f"my_dob_{BORN}.pdf",
+        f"**Date of birth:** {BORN}",
+        f"| DOB | {BORN} |",
+        f"date-of-birth: {BORN}",
+    ],
+    "US_SSN": [
+        f'{{"socialSecurityNumber": "{BARE_SSN}"}}',
+        f'{{"social-security-number": "{BARE_SSN}"}}',
+        f"SS# {BARE_SSN}",
+        f"Social: {BARE_SSN}",
+        f"SSN {SSN[:7]}**{SSN[7:]}**",
+        f"SSN **{SSN[:3]}**-{SSN[4:]}",
+        quopri.encodestring(f"my ssn is {SSN}".encode(), quotetabs=True).decode(),
+    ],
+    "CREDIT_CARD": [
+        f"{CARD[:4]} {CARD[4:8]} {CARD[8:12]} **{CARD[12:]}**",
+        f"{CARD[:6]}__{CARD[6:12]}__{CARD[12:]}",
+        f"{CARD[:12]}`{CARD[12:]}`",
+    ],
+    "PASSWORD": [
+        f"<user><name>bob</name><password>{PASSWORD}</password></user>",
+        f'<db:adminPassword xml:space="x">{PASSWORD}</db:adminPassword>',
+        f'<input type="password" name="password" value="{PASSWORD}">',
+        f"CREATE USER bob IDENTIFIED BY '{PASSWORD}';",
+        f"ALTER USER bob IDENTIFIED WITH mysql_native_password BY '{PASSWORD}';",
+        f"curl -s -u bob:{PASSWORD} https://api.corp.io/v1",
+        f"mysql -h db -u root -p{PASSWORD} shop",
+        f'{{"dbPass": "{PASSWORD}"}}',
+        f"SMTP_PASS={PASSWORD}",
+        f"**Password:** {PASSWORD}",
+        f"- **Password**: `{PASSWORD}`",
+        f"| Password | {PASSWORD} |",
+        f"mein Passwort ist {PASSWORD}",
+        f"mon mot de passe est {PASSWORD}",
+        f"mi contrase\u00f1a es {PASSWORD}",
+    ],
+}
+
+
+def each_of(written: dict[str, list[str]]) -> Iterable[tuple[str, str]]:
+    return [(label, text) for label, texts in written.items() for text in texts]
+
+
+@pytest.mark.parametrize(("label", "text"), each_of(WRITTEN))
+def test_a_value_is_found_as_it_is_written(label: str, text: str) -> None:
+    request = {"messages": [{"role": "user", "content": f"Look at this:\n{text}\nThank you."}]}
+    assert inspect(request).counts.get(label) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "4111 **** **** 1111 and 411111******1111",
+        "2**31 - 1 is 2147483647, 10**12 and x[3**5:7**9]",
+        "a password > 8 characters, or if len(password) >min_length_8",
+        '<label for="password">Choose12</label> <input name="password" value="">',
+        "mysql -h db -u root -p shop1; mysql --print-defaults1; curl -u $USER:$TOKEN https://x.io",
+        "identified by the number 12345 in table 4",
+        "the tests pass: build_12 ok, first_pass = Run2x",
+        "https://shop.io/?q=20123&size=20px&page=2045",
+        f"{LINE[:9]}{(int(LINE[9]) + 1) % 10}{LINE[10:]}",
+        "date of birth_date: unknown",
+    ],
+)
+def test_what_only_looks_alike_is_left_alone(text: str) -> None:
+    assert find(text) == ()
