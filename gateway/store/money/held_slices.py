@@ -25,6 +25,8 @@ class HeldSlices:
         """What `by_key` says for whole paths of accounts; emptied when it changes."""
         self.templates: dict[BudgetKey, Limit] = {}
         """Limits of each end user, by `user:ORG/*`."""
+        self.debtors: set[BudgetKey] = set()
+        """Budgets of which more was leased or spent than there is: their limit was lowered."""
         self.others: set[BudgetKey] = set()
         """End users beyond the number that there may be: they share one budget."""
 
@@ -58,6 +60,24 @@ class HeldSlices:
                 changed.append(known)
         self.look_again()
         return changed
+
+    def note_debt(self, part: HeldSlice) -> None:
+        """Remember whether too much of a budget is leased, as was just heard."""
+        if part.left < 0:
+            self.debtors.add(part.limit.key)
+        else:
+            self.debtors.discard(part.limit.key)
+
+    def pay_back(self) -> None:
+        """What is free of a budget in debt goes back before anybody reserves it once more."""
+        for key in tuple(self.debtors):
+            part = self.by_key.get(key)
+            if part is None or part.left >= 0:
+                self.debtors.discard(key)
+            elif (paid := min(part.free, -part.left)) > 0:
+                part.amount -= paid
+                part.left += paid
+                part.is_stale = True  # The database hears of it with the next report.
 
     def look_again(self) -> None:
         """Remember nothing of paths, nor of who shares a budget."""

@@ -19,7 +19,6 @@ from gateway.money.budgets import (
     ReservationBook,
     exhausted,
     others_of,
-    settlement,
     template_of,
 )
 from gateway.store.money.held_slices import HeldSlices
@@ -126,7 +125,9 @@ class LeasedLedger:
     def settle(self, reservation: Reservation, cost_microusd: int) -> Settlement:
         if self.book.close(reservation, cost_microusd):
             self._hurry.set()  # The other workers must hear of an overrun soon.
-        return settlement(reservation, cost_microusd)
+        if self._held.debtors:
+            self._held.pay_back()
+        return Settlement(reservation.reservation_id, reservation.amount_microusd, cost_microusd)
 
     def release(self, reservation: Reservation) -> Settlement:
         return self.settle(reservation, 0)
@@ -321,8 +322,11 @@ class LeasedLedger:
             else:
                 part.booked = claim.spent_microusd
             part.hear(grant, until_s)
+            self._held.note_debt(part)
             if claim.is_last:
                 part.end()
+        if self._held.debtors:
+            self._held.pay_back()
 
     def _idle(self, part: HeldSlice) -> int:
         return part.free - self._awaited.get(part.account, 0)
