@@ -10,6 +10,7 @@ from gateway.batching.parked_reservations import ParkedReservations
 from gateway.batching.steps import Steps
 from gateway.clock import SECOND_US, Clock
 from gateway.errors import NotReady
+from gateway.secrets.content_keys import KeyClosed
 from gateway.store.batching.parcel_rows import Loose, ParcelRow, TermOver
 from gateway.store.batching.parcels import ParcelStore
 from gateway.telemetry import Event, logger
@@ -20,6 +21,8 @@ GATHER_S = 300.0
 PARCEL_BYTES_MAX = 16 * 1024 * 1024
 PARCELS_MAX = 4
 """That one worker moves at once."""
+CLOSED_REST_S = 60.0
+"""How often it is looked whether the key of a batch opens again."""
 
 
 class ParcelShare(Struct, frozen=True):
@@ -96,7 +99,15 @@ class ParcelRunner:
     async def _lead(self, row: ParcelRow) -> None:
         """The next step of one parcel, as long as this worker is the one that takes it."""
         try:
-            await self._journeys.advance(row)
+            await self._advance(row)
         except TermOver:
             # This worker was away for longer than its lease: whoever took over goes on.
             self._log.warning(Event.BATCH_TAKEN_OVER, batch=row.batch_id, count=row.lines)
+
+    async def _advance(self, row: ParcelRow) -> None:
+        try:
+            await self._journeys.advance(row)
+        except KeyClosed:
+            # Whoever read the batch's row has said so, once; the parcel stays for the right key.
+            due_us = self._clock.utc_us() + round(CLOSED_REST_S * SECOND_US)
+            await self._store.note(row.parcel_id, row.term, due_us=due_us)

@@ -43,13 +43,16 @@ class Steps:
     def __init__(self, wake: asyncio.Event) -> None:
         self._wake = wake
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._resting: set[str] = set()
+        """Of those, what crashed a moment ago."""
         self._log: Any = logger()
 
     def __contains__(self, name: str) -> bool:
         return name in self._tasks
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        """How many are under way; what only rests keeps nothing else from beginning."""
+        return len(self._tasks) - len(self._resting)
 
     def begin(self, name: str, batch_id: str, work: Coroutine[Any, Any, None]) -> None:
         """Do it beside everything else; `batch_id` is whose it is."""
@@ -62,14 +65,16 @@ class Steps:
         done = [(name, task) for name, task in self._tasks.items() if task.done()]
         for name, _ in done:
             del self._tasks[name]
+            self._resting.discard(name)
         return [(name, self._has_crashed(task)) for name, task in done]
 
     def tidy(self) -> None:
-        """Forget what is done; what crashed holds its place for a while: it is tried again."""
+        """Forget what is done; what crashed keeps its name for a while, and is then tried again."""
         batches = {name: task.get_name() for name, task in self._tasks.items()}
         for name, has_crashed in self.reap():
             if has_crashed:
                 self.begin(name, batches[name], asyncio.sleep(CRASHED_REST_S))
+                self._resting.add(name)
 
     def break_off(self, name: str, why: str) -> None:
         """Of one, if it is not done."""

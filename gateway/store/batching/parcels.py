@@ -24,7 +24,8 @@ from gateway.store.schema.parcels import parcels, parked_lines, vendor_copies
 from gateway.store.speech import insert_into
 
 
-READ_AT_ONCE = 50
+CRASHED_REST_US = 5_000_000
+"""When a parcel is due again whose step never said so."""
 _LINES = parked_lines.c
 
 
@@ -146,13 +147,20 @@ class ParcelStore:
         return [parcel_row(row) for row in rows]
 
     async def take(self, parcel_id: str, holder: str) -> ParcelRow | None:
-        """A parcel that this worker now leads, as it is now; None where somebody else does."""
+        """A parcel that this worker now leads, as it is now; None where somebody else does.
+
+        It is due again behind others: each step says when the next one is, unless it crashes.
+        """
         now_us = self._clock.utc_us()
         mine = update(parcels).where(
             parcels.c.id == parcel_id,
             or_(parcels.c.tender == holder, parcels.c.tended_until_us <= now_us),
         )
-        values = {"tender": holder, "tended_until_us": tended_until_us(now_us)}
+        values = {
+            "tender": holder,
+            "tended_until_us": tended_until_us(now_us),
+            "due_us": now_us + CRASHED_REST_US,
+        }
         taken = mine.values(**values, term=parcels.c.term + 1).returning(*ROW)
         async with self._database.writing() as connection:
             row = (await connection.execute(taken)).mappings().one_or_none()
@@ -190,12 +198,14 @@ class ParcelStore:
             TermOver: somebody else sends it, or has.
         """
         mine = of_term(parcel_id, term).where(parcels.c.is_erased == 0)
-        until_us = tended_until_us(self._clock.utc_us())
+        now_us = self._clock.utc_us()
+        until_us = tended_until_us(now_us)
         values = {"state": "submitting", "tries": 0, "lines": lines, "due_us": due_us}
         async with self._database.writing() as connection:
             sent = await connection.execute(mine.values(**values, tended_until_us=until_us))
             if not sent.rowcount:
-                await change(connection, parcel_id, term, due_us=parcels.c.due_us)
+                # Without those lines it goes at once.
+                await change(connection, parcel_id, term, due_us=now_us)
             return bool(sent.rowcount)
 
     async def found_late(self, row: ParcelRow, vendor_id: str) -> bool:

@@ -12,6 +12,7 @@ from gateway.batching.parcel_runner import GATHER_S
 from gateway.errors import AuditUnavailable, LeaseOver, NotReady
 from gateway.money.budgets import Limit
 from gateway.store.batching.parcel_rows import TEND_US
+from gateway.store.batching.parcels import CRASHED_REST_US
 from gateway.store.engine import open_database
 from gateway.store.money.late_bookings import LateCost
 from gateway.store.schema.batches import batch_lines
@@ -218,6 +219,7 @@ async def test_what_is_booked_by_who_could_not_write_it_is_not_booked_by_who_can
     await first.runner.tend()
     assert [type(each) for each in await first.failures()] == [AuditUnavailable]
     lot.audit.failing = False
+    await lot.wait(CRASHED_REST_US / 1e6)
     await first.step()
     await lot.wait(SETTLING_S)
     before(first.waiting, "begin_ending", partial(looked_at_by, lot, first, second))
