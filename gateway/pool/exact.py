@@ -85,8 +85,12 @@ class ExactMirror:
     async def run(self) -> None:
         """Follow it; ends only when it is cancelled. While it does not say, it is guessed at."""
         while True:
+            epoch = self._epoch
             try:
-                await self._take(await self.teller.cache_news(self._epoch, self._next))
+                report = await self.teller.cache_news(epoch, self._next)
+                # What it tells on top of something that was given up meanwhile says too little.
+                if report.is_whole or self._epoch == epoch:
+                    await self._take(report)
             except UpstreamFailed:
                 self.clear()
                 self._index.follow(self._member, "approximate")

@@ -57,6 +57,7 @@ class Following:
             if each.tells_cache
         }
         self._index = index
+        self._listeners: dict[str, EventListener] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._learning: asyncio.Task[None] | None = None
 
@@ -67,6 +68,7 @@ class Following:
         for name, publisher in self._publishers.items():
             mirror = self._mirrors[name]
             listener = EventListener(name, *publisher.event_addresses, self._index, mirror)
+            self._listeners[name] = listener
             self._tasks.append(asyncio.create_task(listener.run(), name=f"events of {name}"))
         for name, exact in self._exact.items():
             self._tasks.append(asyncio.create_task(exact.run(), name=f"cache of {name}"))
@@ -79,9 +81,14 @@ class Following:
             exact.teller = publisher
 
     def lost(self, member: str) -> None:
-        """It went down: its cache is empty when it comes back."""
+        """It went down: its cache is empty when it comes back, unless it was only out of reach.
+
+        So from there on it is asked for all that it holds, or for what it still tells of that.
+        """
         if mirror := self._mirrors.get(member):
             mirror.clear()
+        if listener := self._listeners.get(member):
+            listener.lost()
         if exact := self._exact.get(member):
             exact.clear()
 

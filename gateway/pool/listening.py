@@ -63,6 +63,10 @@ class EventListener:
         finally:
             context.destroy(linger=0)
 
+    def lost(self) -> None:
+        """What was heard before counts no more: the next batch is not taken for what follows it."""
+        self._next = None
+
     async def _hear(self, context: Any, number: int, payload: bytes) -> None:
         has_restarted = number <= self._last
         self._last = number

@@ -244,6 +244,21 @@ async def test_a_member_that_went_down_holds_nothing_and_junk_is_not_believed(
     await pool.provider.close()
 
 
+async def test_a_member_that_was_out_of_reach_for_a_moment_tells_again_what_it_holds(
+    cache: Cache,
+) -> None:
+    pool = await listening(cache)
+    token_ids = await taught(pool, cache)
+    names = list(range(len(token_ids) // BLOCK_TOKENS))
+    await cache.publish(stored(token_ids, names, salt="salt of acme"))
+    await until_depth(pool, BLOCKS)
+    pool.provider.following.lost("a")
+    assert depth_of(pool) == 0
+    await cache.publish(stored([1] * BLOCK_TOKENS, [8_888], salt="salt of acme"))
+    await until_depth(pool, BLOCKS)
+    await pool.provider.close()
+
+
 async def test_an_engine_that_does_not_cut_prompts_costs_nothing(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:

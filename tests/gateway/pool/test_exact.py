@@ -158,6 +158,34 @@ async def test_what_an_engine_says_is_taken_over_and_silence_ends_it() -> None:
     await pool.provider.close()
 
 
+async def test_a_member_that_was_away_for_a_moment_is_asked_for_all_of_its_cache_again() -> None:
+    """Its answer to what was asked before then comes on top of what is not known any more."""
+    host = Teller("a")
+    pool = Pool(host)
+    prefixes = pool.provider.router.prefixes
+    pool.provider.following.start()
+    long = b'{"messages":["' + b"x" * 2_100 + b'"]}'
+    prompt = pool.prompt(long, make_call().tenant)
+    whole = news(*((1, n) for n in range(1, 17)))
+
+    def depth() -> int:
+        return prefixes.depths(prompt.blocks, 10_000.0)[0]
+
+    await host.reports.put(CacheReport("e1", 16, is_whole=True, news=whole))
+    await until(lambda: prefixes.precision("a") == "exact")
+    reply = await pool.provider.open(with_body(long))
+    await reply.close()
+    await until(lambda: depth() == 4)
+    pool.provider.following.lost("a")
+    assert depth() == 0
+    await host.reports.put(CacheReport("e1", 17, is_whole=False, news=news((1, 99))))
+    await until(lambda: len(host.asked) == 3)
+    assert host.asked == [("", 0), ("e1", 16), ("", 0)]
+    await host.reports.put(CacheReport("e1", 17, is_whole=True, news=whole))
+    await until(lambda: depth() == 4)
+    await pool.provider.close()
+
+
 async def test_others_have_their_turns_while_much_news_of_a_cache_is_noted() -> None:
     count = 5 * NEWS_AT_ONCE
     news = b"".join(b"\x01" + at.to_bytes(8) for at in range(count))
