@@ -80,6 +80,7 @@ class PoolProvider:
         self._log = logger()
         self._served: dict[str, Sequence[ServedModel]] = {}
         self._down: dict[str, str] = {}
+        self._differing: frozenset[str] = frozenset()
         self._observed = Observations()
         self.following = Following(self._hosts, self.router.prefixes)
         self._figures_s = float("-inf")
@@ -314,9 +315,13 @@ class PoolProvider:
         best: dict[str, str] = {}
         for (model_id, digest), _ in sorted(votes.items(), key=lambda item: (item[1], item[0])):
             best[model_id] = digest
+        differing = set()
         for member in self.router.members:
             served = self._served.get(member.name, ()) if member.is_up else ()
             if any(model.digest != best.get(model.id, model.digest) for model in served):
+                differing.add(member.name)
                 member.down()
                 self._down[member.name] = DIFFERS
-                self._log.warning(Event.MEMBER_DIFFERS, provider=self.name, reason=member.name)
+        for name in sorted(differing - self._differing):  # Once, and not twice a second.
+            self._log.warning(Event.MEMBER_DIFFERS, provider=self.name, reason=name)
+        self._differing = frozenset(differing)

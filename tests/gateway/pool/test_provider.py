@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.clock import StoppedClock
 from gateway.errors import (
@@ -186,6 +187,19 @@ async def test_members_with_other_weights_than_most_get_nothing() -> None:
         host.probe_verdict = "it is not ready"
     assert await pool.provider.probe() == "it is not ready"
     assert list(await pool.provider.list_models()) == []
+
+
+async def test_that_a_member_has_other_weights_is_said_once() -> None:
+    pool = Pool(Host("a"), Host("b", digest="d2"), Host("c"))
+    with capture_logs() as lines:
+        for _ in range(3):
+            await pool.provider.probe()
+        pool.hosts["b"].models = pool.hosts["a"].models
+        await pool.provider.probe()
+        pool.hosts["b"].models = (EngineModel("fake-model", "d3"),)
+        await pool.provider.probe()
+    told = [each["reason"] for each in lines if each["event"] == "pool:member_differs"]
+    assert told == ["b", "b"], "once for each time that it came to differ"
 
 
 async def test_a_member_that_is_down_is_told_by_what_it_has_now_not_by_what_it_served() -> None:
