@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -112,41 +113,45 @@ class ParcelPost:
     ) -> AsyncIterator[VendorResult]:
         """A download's lines, of which those that were refused may say what we are known by.
 
+        A line that cannot be read is left out and costs no other; who misses it reads again.
+
         Raises:
-            UpstreamFailed: also where it is cut.
+            UpstreamFailed: also where it is cut, or none of its lines can be read.
         """
         route = self._make_route(path, {})
         reply = await self._egress.fetch(route, deadline_s, RESULT_BYTES_MAX)
         try:
             if reply.status // 100 != 2:  # noqa: PLR2004
                 raise _refusal(reply)
-            count = 0
+            count = unread = 0
             async for line in json_lines(reply.chunks(), RESULT_LINE_BYTES_MAX):
                 count += 1
                 if not count % LINES_AT_ONCE:
                     await asyncio.sleep(0)
                 result = await _result(read, line)
                 if result is None:
+                    unread += 1
                     continue
                 if result.kind == "refused":
                     result = structs.replace(result, body=reply.without_proof(result.body))
                 yield result
+            if count and unread == count:
+                raise UpstreamMalformed("the upstream's batch service gave no results to read")
         finally:
             await reply.close()
 
 
 async def _result(read: Callable[[bytes], VendorResult], line: bytes) -> VendorResult | None:
-    """What a line says; nothing where it holds more than any answer does, as where it is too long.
+    """What a line says; nothing where it is no result, or holds more than any answer does.
 
     A long one is counted and read beside the loop, one after the other.
     """
-    if len(line) <= SHORT_BYTES_MAX:
-        return read(line)
-    try:
+    with suppress(UpstreamMalformed):
+        if len(line) <= SHORT_BYTES_MAX:
+            return read(line)
         await asyncio.to_thread(weighed, line)
-    except UpstreamMalformed:
-        return None
-    return await asyncio.to_thread(read, line)
+        return await asyncio.to_thread(read, line)
+    return None
 
 
 _GONE = frozenset({404, 410})

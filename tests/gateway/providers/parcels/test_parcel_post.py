@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -10,9 +10,11 @@ import pytest
 
 from gateway.admission.answer_bounds import SHORT_BYTES_MAX, VALUES_MAX
 from gateway.errors import UpstreamMalformed
-from gateway.parcels import VendorResult
+from gateway.parcels import ParcelService, VendorBatch, VendorResult
 from gateway.providers.egress.client import Egress
 from gateway.providers.egress.endpoint import parse_endpoint
+from gateway.providers.parcels.anthropic import AnthropicParcels
+from gateway.providers.parcels.openai import OpenAIParcels
 from gateway.providers.parcels.post import ANSWER_BYTES_MAX, LINES_AT_ONCE, ParcelPost
 from tests.gateway.providers.samples import HOME
 from tests.upstreams import RecordingUpstream
@@ -40,11 +42,12 @@ class Reader:
 
 @asynccontextmanager
 async def posting(said: bytes) -> AsyncIterator[ParcelPost]:
+    """To a vendor that says the same wherever it is asked."""
     egress = Egress()
     async with RecordingUpstream() as upstream:
         upstream.texts[PATH] = said.decode()
         endpoint = parse_endpoint("raw", upstream.url, HOME)
-        yield ParcelPost(egress, lambda path, more: egress.route(endpoint, path, more))
+        yield ParcelPost(egress, lambda _, more: egress.route(endpoint, PATH, more))
         await egress.close()
 
 
@@ -76,6 +79,44 @@ async def test_others_have_their_turns_between_very_many_lines() -> None:
         await taking
     assert len(reader.read) == 10_000
     assert most <= LINES_AT_ONCE
+
+
+def openai_line(number: int) -> bytes:
+    answer = {"status_code": 200, "body": {"id": f"a-{number}"}}
+    return msgspec.json.encode({"custom_id": f"p-{number}", "response": answer, "error": None})
+
+
+def anthropic_line(number: int) -> bytes:
+    result = {"type": "succeeded", "message": {"id": f"a-{number}"}}
+    return msgspec.json.encode({"custom_id": f"p-{number}", "result": result})
+
+
+SERVICES: dict[str, tuple[Callable[[ParcelPost], ParcelService], Callable[[int], bytes]]] = {
+    "openai": (OpenAIParcels, openai_line),
+    "anthropic": (AnthropicParcels, anthropic_line),
+}
+ENDED = VendorBatch("b-1", "ended", ("f-1",))
+NO_RESULTS = (b"<html>", b'{"custom_id": null}', b'{"custom_id":"p-9","res')
+
+
+@pytest.mark.parametrize("vendor", SERVICES)
+@pytest.mark.parametrize("odd", NO_RESULTS)
+async def test_a_line_that_is_no_result_costs_no_other(vendor: str, odd: bytes) -> None:
+    make, line_of = SERVICES[vendor]
+    lines = [line_of(1), odd, line_of(2), odd]
+    async with posting(b"\n".join(lines)) as post:
+        results = make(post).results(ENDED, WAIT_S)
+        assert [each.custom_id async for each in results] == ["p-1", "p-2"]
+
+
+@pytest.mark.parametrize("vendor", SERVICES)
+async def test_a_download_of_which_nothing_can_be_read_is_none(vendor: str) -> None:
+    """A page of something on the way says of no line that the vendor never had it."""
+    make, _ = SERVICES[vendor]
+    async with posting(b"\n".join(NO_RESULTS)) as post:
+        results = make(post).results(ENDED, WAIT_S)
+        with pytest.raises(UpstreamMalformed):
+            [each async for each in results]
 
 
 @pytest.mark.parametrize("said", [b"[%b]" % KEYS, b'"%b"' % (b"a" * ANSWER_BYTES_MAX)])
