@@ -81,8 +81,10 @@ class CanaryGuard:
         rule = self._trials.on_harm(trial)
         action: Action = "stop" if rule == "halt" else "withdraw"
         try:
-            # Only a canary: an approved version that somebody stopped meanwhile is left alone.
-            await self._policies.act(trial.level, trial.number, action, ACTOR, reason=reason)
+            # Only a canary: what somebody stopped meanwhile, or made a shadow of, is left alone.
+            await self._policies.act(
+                trial.level, trial.number, action, ACTOR, reason=reason, canary=trial.number
+            )
         except RequestInvalid:
             return  # Another worker, or a person, was faster.
         event = Event.CANARY_HALTED if rule == "halt" else Event.CANARY_WITHDRAWN

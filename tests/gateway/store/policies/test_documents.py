@@ -244,6 +244,32 @@ async def test_a_harmful_canary_is_withdrawn_by_the_first_worker_that_sees_it(
     assert snapshots.policies.document_for(asker).digest == OLD.digest
 
 
+async def test_a_guard_that_was_paused_ends_nothing_but_a_canary(database: Database) -> None:
+    """Its snapshot is of before: by then the version was stopped, and decides in the shadow."""
+    store = PolicyStore(database, StoppedClock())
+    await store.act("", await approved(store, policy=OLD), "publish", "Bob")
+    number = await approved(store)
+    await store.act("", number, "canary", "Bob", percent=100.0)
+    snapshots = SnapshotKeeper(PolicySet(OLD), TargetBoard({}, {}), lambda: 0.0)
+    snapshots.publish(KeyTable(1, {}), await store.levels())
+    asker = Principal("k", "", "acme", "lab", "x", (), None, accounts_of("acme", "lab", "x", "k"))
+    assert snapshots.policies.document_for(asker).digest == NEW.digest
+    log, trials = MemoryAuditLog(), Trials()
+    await log.start()
+    guard = watching(trials, store, snapshots, log)
+    await guard.tend()
+    for _ in range(20):
+        trials.count(NEW.digest, failed=True, refused=False, duration_us=1, cost_microusd=1)
+    await store.act("", number, "stop", "Cleo")
+    await store.act("", number, "shadow", "Cleo")
+
+    await guard.tend()
+
+    assert (await store.version("", number)).state == "shadow"
+    assert (await store.history(""))[-1].actor == "Cleo"
+    assert log.records == []
+
+
 async def test_what_the_guard_did_while_the_log_was_away_is_recorded_when_it_is_back(
     database: Database,
 ) -> None:
