@@ -15,7 +15,7 @@ import msgspec
 from msgspec import structs
 
 from gateway.admission.bounds import check_values
-from gateway.clock import DAY_US, Clock
+from gateway.clock import DAY_US, Clock, UnhurriedClock
 from gateway.configuration.sections import ResponsesSettings
 from gateway.configuration.settings import Limits
 from gateway.continuing.kept_answers import AnswerStore, KeptAnswer
@@ -67,7 +67,7 @@ class Threads:
         random_hex: Callable[[int], str] = secrets.token_hex,
     ) -> None:
         self._store = store
-        self._clock = clock
+        self._clock, self._unhurried = clock, UnhurriedClock(clock)
         self._keep_us = settings.keep_days * DAY_US
         self._body_bytes_max = limits.body_bytes_max
         self._values_max = limits.keys_max
@@ -183,7 +183,7 @@ class Threads:
 
     async def tidy(self) -> None:
         """Forget what has expired, and what is more than a project may keep; raises NotReady."""
-        await self._store.forget_expired(self._clock.utc_us())
+        await self._store.forget_expired(self._unhurried.utc_us())
         for project in [*self._kept_bytes]:
             seen = self._kept_bytes[project]
             count = await self._store.forget_beyond(project, self._project_bytes_max)

@@ -33,7 +33,7 @@ from gateway.batches import (
     Project,
     Told,
 )
-from gateway.clock import Clock
+from gateway.clock import Clock, UnhurriedClock
 from gateway.secrets.content_keys import ContentKey, KeyClosed, fresh_key, lost_key, opened_key
 from gateway.secrets.envelope import MasterKey
 from gateway.store.batching.leads import FINISHED, RECEIVING, TAKEN_IN, leading
@@ -66,7 +66,7 @@ class BatchStore:
     ) -> None:
         self._database = database
         self._master = master
-        self._clock = clock
+        self._clock, self._unhurried = clock, UnhurriedClock(clock)
         self._random_hex = random_hex
         self._named: set[str] = set()
         self._log: Any = logger()
@@ -235,7 +235,7 @@ class BatchStore:
     async def forget_expired(self) -> int:
         """How many were forgotten, with those whose lines never all came."""
         is_over = and_(
-            batches.c.keep_until_us <= self._clock.utc_us(),
+            batches.c.keep_until_us <= self._unhurried.utc_us(),
             batches.c.state.not_in(ACTIVE),
             or_(batches.c.state == RECEIVING, not_(is_held(batches))),
         )

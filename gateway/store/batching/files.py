@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.batches import ID_BYTES, FilePurpose, KeptFile, PageOf, Project
-from gateway.clock import Clock
+from gateway.clock import Clock, UnhurriedClock
 from gateway.errors import NotReady
 from gateway.secrets.content_keys import ContentKey, KeyClosed, fresh_key, opened_key
 from gateway.secrets.envelope import MasterKey
@@ -163,7 +163,7 @@ class FileStore:
     ) -> None:
         self._database = database
         self._master = master
-        self._clock = clock
+        self._clock, self._unhurried = clock, UnhurriedClock(clock)
         self._random_hex = random_hex
 
     def new_id(self) -> str:
@@ -264,7 +264,7 @@ class FileStore:
     async def forget_expired(self) -> int:
         """How many were forgotten, with those that never became whole."""
         is_over = and_(
-            kept_files.c.expires_us <= self._clock.utc_us(),
+            kept_files.c.expires_us <= self._unhurried.utc_us(),
             not_(and_(kept_files.c.is_whole, is_held(kept_files))),
         )
         return await delete_over(self._database, kept_files, is_over, _FORGOTTEN_AT_ONCE)

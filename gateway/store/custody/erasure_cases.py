@@ -17,6 +17,7 @@ from sqlalchemy import ColumnElement, RowMapping, Select, case, func, insert, se
 from gateway.actors import same_person
 from gateway.clock import DAY_US, HOUR_US, Clock
 from gateway.store.batching.vendor_copies import VendorCopies, VendorCopy
+from gateway.store.claims import is_unclaimed
 from gateway.store.custody.erasure_attempts import ErasureAttempts
 from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.engine import Database
@@ -294,8 +295,7 @@ class ErasureCases(ErasureCaseReader):
             (_C.id == case.id)
             & (_C.state == "open")
             & (_C.asked_by == case.asked_by)
-            # What was claimed long after now was claimed by a clock that was set back since.
-            & ((_C.claimed_us <= now_us - CLAIM_US) | (_C.claimed_us >= now_us + CLAIM_US))
+            & is_unclaimed(_C.claimed_us, now_us, CLAIM_US)
         )
         async with self._database.writing() as connection:
             change = update(erasure_cases).where(as_seen, *also)

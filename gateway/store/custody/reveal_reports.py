@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, func, select, update
 
 from gateway.clock import SECOND_US, Clock
 from gateway.money.alerting import AT_ONCE, CLAIM_US
+from gateway.store.claims import is_unclaimed
 from gateway.store.custody.orders import REVEAL_MINUTES_MAX
 from gateway.store.engine import Database
 from gateway.store.schema.custody import reveal_reports
@@ -114,7 +115,7 @@ class RevealReports:
         this = _is(week.organisation, week.since_us)
         late = (
             update(reveal_reports)
-            .where(this, _T.made_us == 0, _T.claimed_us <= now_us - CLAIM_US)
+            .where(this, _T.made_us == 0, is_unclaimed(_T.claimed_us, now_us, CLAIM_US))
             .values(claimed_us=now_us)
         )
         # By a clock that was ahead, before the week was over: it is made anew.
@@ -139,7 +140,7 @@ class RevealReports:
         """See `gateway.money.alerting.Alerts`: reports that nobody sends, claimed for a minute."""
         now_us = self._clock.utc_us()
         late = (_T.made_us > now_us - SENT_US) & (_T.sent_us == 0)
-        late &= _T.claimed_us <= now_us - CLAIM_US
+        late &= is_unclaimed(_T.claimed_us, now_us, CLAIM_US)
         query = select(reveal_reports).where(late).order_by(_T.since_us).limit(AT_ONCE)
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()

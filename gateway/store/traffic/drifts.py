@@ -17,6 +17,7 @@ from gateway.drift.judging import Verdict
 from gateway.drift.profiles import Kind
 from gateway.errors import RequestInvalid
 from gateway.money.alerting import AT_ONCE, CLAIM_US
+from gateway.store.claims import is_unclaimed
 from gateway.store.engine import Database
 from gateway.store.schema.profiles import drifts
 
@@ -159,7 +160,8 @@ class DriftTable:
     async def due(self) -> list[Drift]:
         """Drifts that no web hook was told of; see `gateway.money.alerting.Alerts`."""
         now_us = self._clock.utc_us()
-        untold = (_D.state == "open") & (_D.told_us == 0) & (_D.claimed_us <= now_us - CLAIM_US)
+        is_free = is_unclaimed(_D.claimed_us, now_us, CLAIM_US)
+        untold = (_D.state == "open") & (_D.told_us == 0) & is_free
         found = await self._found(select(drifts).where(untold).order_by(_D.found_us).limit(AT_ONCE))
         return [each for each in found if await self._claimed(each, now_us)]
 

@@ -1,5 +1,7 @@
 """Profiles of hours: gathered once from a bounded sample of the records, and read back to compare.
 
+An hour is over when its time has passed, and not when a clock was set past its end.
+
 However much traffic there is, an hour of an organisation costs reading so many records at most:
 they are drawn from its numbers, by a rule that every worker knows, and shares need no more.
 """
@@ -11,13 +13,14 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, delete, func, insert, or_, select, update
 
 from gateway.audit.entries import decode_entry
 from gateway.audit.projecting.projection import SequencedRecord
-from gateway.clock import DAY_US, HOUR_US, Clock
+from gateway.clock import DAY_US, HOUR_US, Clock, UnhurriedClock
 from gateway.drift.judging import DAYS
 from gateway.drift.profiles import Kind, Profile, profiled
+from gateway.store.claims import is_unclaimed
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.schema.audit import audit_records, audit_sequences
@@ -54,14 +57,16 @@ class ProfileHours:
     def __init__(self, database: Database, sink: DatabaseAuditSink, clock: Clock) -> None:
         self._database = database
         self._sink = sink
-        self._clock = clock
+        self._clock = UnhurriedClock(clock)
         self._run = random.SystemRandom().randbytes(16).hex()
 
     async def due(self, count_max: int) -> list[str]:
         """Organisations with an hour that is over and not profiled, which nobody is at."""
         now_us = self._clock.utc_us()
         name = audit_sequences.c.organisation
-        is_free = (_C.next_us <= now_us - HOUR_US - LATE_US) & (_C.until_us <= now_us)
+        # An hour that is not over was begun by a clock that was ahead.
+        is_next = (_C.next_us <= now_us - HOUR_US - LATE_US) | (_C.next_us > now_us + HOUR_US)
+        is_free = is_next & _is_unclaimed(now_us)
         query = (
             select(name)
             .join(profile_cursors, _C.organisation == name, isouter=True)
@@ -93,7 +98,7 @@ class ProfileHours:
                 )
             mine = (
                 update(profile_cursors)
-                .where(_C.organisation == organisation, _C.until_us <= now_us)
+                .where(_C.organisation == organisation, _is_unclaimed(now_us))
                 .values(holder=self._run, until_us=now_us + _CLAIM_US)
                 .returning(_C.next_us)
             )
@@ -103,17 +108,18 @@ class ProfileHours:
         # What is older than any reference is of no use to anybody.
         start_us = max(int(found), newest_us - DAYS * DAY_US - DAY_US)
         if start_us > newest_us:
-            await self.give_back(organisation)
+            is_ahead = start_us > now_us + HOUR_US
+            await self.give_back(organisation, newest_us + HOUR_US if is_ahead else start_us)
             return None
         return Hour(organisation, start_us, start_us == newest_us)
 
-    async def give_back(self, organisation: str) -> None:
-        """Let others go on."""
+    async def give_back(self, organisation: str, next_us: int) -> None:
+        """Let others go on, with that hour."""
         change = update(profile_cursors).where(
             _C.organisation == organisation, _C.holder == self._run
         )
         async with self._database.writing() as connection:
-            await connection.execute(change.values(until_us=0))
+            await connection.execute(change.values(next_us=next_us, until_us=0))
 
     async def gather(self, hour: Hour) -> bool:
         """Profile an hour that was claimed; whether nobody else did so meanwhile.
@@ -203,6 +209,10 @@ class ProfileHours:
 
     def _insert(self, table: Any) -> Any:
         return insert_into(self._database.kind, table)
+
+
+def _is_unclaimed(now_us: int) -> ColumnElement[bool]:
+    return is_unclaimed(_C.until_us, now_us + _CLAIM_US, _CLAIM_US)
 
 
 def _drawn(hour: Hour, first: int, last: int) -> list[int]:

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import Table, case, delete, exists, func, literal_column, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.clock import HOUR_US, Clock
+from gateway.clock import HOUR_US, Clock, UnhurriedClock
 from gateway.store.engine import Database
 from gateway.store.schema.audit import audit_awaited_records, audit_records, audit_sequences
 from gateway.store.schema.batches import batches
@@ -58,7 +58,7 @@ class Rollup:
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
-        self._clock = clock
+        self._unhurried = UnhurriedClock(clock)
 
     async def catch_up(self, batches_max: int | None = None) -> int:
         """Add up what is new, at most so many batches of it; how many records are left.
@@ -79,7 +79,7 @@ class Rollup:
         Raises:
             NotReady: the database does not answer.
         """
-        first_us = self._clock.utc_us() - HOURS_KEPT * HOUR_US
+        first_us = self._unhurried.utc_us() - HOURS_KEPT * HOUR_US
         async with self._database.writing() as connection:
             for table in _HOURS:
                 await connection.execute(delete(table).where(table.c.hour_us < first_us))

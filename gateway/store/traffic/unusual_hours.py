@@ -10,9 +10,10 @@ from msgspec import Struct
 from msgspec.structs import asdict
 from sqlalchemy import ColumnElement, FromClause, and_, delete, func, select, update
 
-from gateway.clock import HOUR_US, Clock
+from gateway.clock import HOUR_US, Clock, UnhurriedClock
 from gateway.drift.hours import Judged
 from gateway.money.alerting import AT_ONCE, CLAIM_US
+from gateway.store.claims import is_unclaimed
 from gateway.store.engine import Database
 from gateway.store.schema.rollup import rollup_cursors, traffic_hours
 from gateway.store.schema.tables import organisations, virtual_keys
@@ -134,7 +135,7 @@ class UnusualHours:
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
-        self._clock = clock
+        self._clock, self._unhurried = clock, UnhurriedClock(clock)
 
     async def put(
         self, organisation: str, hour_us: int, kind: HourKind, value: str, found: Judged
@@ -176,7 +177,7 @@ class UnusualHours:
         """Hours that no web hook was told of, each claimed for a minute."""
         now_us = self._clock.utc_us()
         is_fresh = _U.hour_us > now_us - HOUR_US - TOLD_US
-        untold = and_(_U.told_us == 0, _U.claimed_us <= now_us - CLAIM_US, is_fresh)
+        untold = and_(_U.told_us == 0, is_unclaimed(_U.claimed_us, now_us, CLAIM_US), is_fresh)
         found = await self._read(
             select(unusual_hours).where(untold).order_by(_U.hour_us).limit(AT_ONCE)
         )
@@ -189,7 +190,7 @@ class UnusualHours:
 
     async def tidy(self) -> None:
         """Forget what is older than a year and a bit."""
-        first_us = self._clock.utc_us() - KEPT_US
+        first_us = self._unhurried.utc_us() - KEPT_US
         async with self._database.writing() as connection:
             await connection.execute(delete(unusual_hours).where(_U.hour_us < first_us))
 
