@@ -3,7 +3,8 @@
 A worker keeps its board whenever it differs from the one before.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 import msgspec
 from sqlalchemy import insert, select
@@ -15,6 +16,7 @@ from policies.facts import TargetFacts
 
 
 Facts = tuple[TargetFacts, ...]
+_NAMED_AT_ONCE: Final = 500
 
 
 class TargetBoards:
@@ -38,6 +40,17 @@ class TargetBoards:
         async with self._database.reading() as connection:
             rows = (await connection.execute(select(target_boards))).all()
         return {digest: msgspec.json.decode(text, type=Facts) for digest, text, _ in rows}
+
+    async def named(self, digests: Collection[str]) -> Mapping[str, Facts]:
+        """Those of them that were kept; a few among very many, where policies order by speed."""
+        rows: list[tuple[str, str]] = []
+        columns, wanted = target_boards.c, sorted(set(digests))
+        async with self._database.reading() as connection:
+            for start in range(0, len(wanted), _NAMED_AT_ONCE):
+                some = wanted[start : start + _NAMED_AT_ONCE]
+                query = select(columns.digest, columns.targets).where(columns.digest.in_(some))
+                rows += [(digest, text) for digest, text in await connection.execute(query)]
+        return {digest: msgspec.json.decode(text, type=Facts) for digest, text in rows}
 
     async def newest(self) -> Facts:
         """The targets as a worker told them last; none while no worker ever did."""

@@ -66,21 +66,21 @@ class DecisionArchive:
         Bounded, where `recorded` reads all of a time: at most `most` answers and as many intents
         are looked at, so a request that was still open at the edge is left out.
         """
-        recaller = Recaller((await self._policies.boards.all()).get)
         query = AuditQuery(organisation=organisation, stage="outcome", since_us=since_us)
         outcomes = await self._sink.newest(query, most)
         query = AuditQuery(organisation=organisation, stage="intent", since_us=since_us)
         # Decoding is most of the work here, and anew at each look at a row's record.
         begun = [row.projected.record for row in await self._sink.newest(query, most)]
         intents = {record.request_id: record for record in begun}
+        ended = [row.projected.record for row in outcomes]
+        recaller = await self._recaller(*begun, *ended)
         found: list[Timed] = []
-        for row in outcomes:
-            outcome = row.projected.record
+        for outcome in ended:
             decided = outcome if outcome.facts is not None else intents.get(outcome.request_id)
             facts = None if decided is None else recaller.facts(decided)
             if decided is not None and facts is not None:
-                ended = None if decided is outcome else outcome
-                found.append(Timed(outcome.utc_us, _recorded(decided, facts, ended)))
+                how = None if decided is outcome else outcome
+                found.append(Timed(outcome.utc_us, _recorded(decided, facts, how)))
         return found
 
     async def facts_of(
@@ -92,7 +92,7 @@ class DecisionArchive:
             if not row.projected.raw_json:
                 continue
             record = decode_entry(row.projected.raw_json).record
-            facts = Recaller((await self._policies.boards.all()).get).facts(record)
+            facts = (await self._recaller(record)).facts(record)
             if facts is not None:
                 return record, facts
         return None
@@ -123,9 +123,14 @@ class DecisionArchive:
         """
         if record.facts is None:
             return None
-        facts = Recaller((await self._policies.boards.all()).get).facts(record)
+        facts = (await self._recaller(record)).facts(record)
         document = await self._policies.document(record.policy_digest)
         return explain(document, facts) if facts is not None and document is not None else None
+
+    async def _recaller(self, *records: AuditRecord) -> Recaller:
+        """With the boards under which these were decided, of all that were ever kept."""
+        named = {record.facts.board for record in records if record.facts is not None}
+        return Recaller((await self._policies.boards.named(named)).get)
 
 
 def _recorded(decided: AuditRecord, facts: Facts, outcome: AuditRecord | None) -> Recorded:
