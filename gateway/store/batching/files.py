@@ -29,7 +29,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.batches import ID_BYTES, FilePurpose, KeptFile, PageOf, Project
 from gateway.clock import Clock, UnhurriedClock
 from gateway.errors import NotReady
-from gateway.secrets.content_keys import ContentKey, KeyClosed, fresh_key, opened_key
+from gateway.secrets.content_keys import (
+    ContentDamaged,
+    ContentKey,
+    KeyClosed,
+    fresh_key,
+    opened_key,
+)
 from gateway.secrets.envelope import MasterKey
 from gateway.store.engine import Database
 from gateway.store.expired import delete_over
@@ -227,28 +233,44 @@ class FileStore:
         """The content, part by part.
 
         Raises:
-            NotReady: it ends before its end.
-            ContentDamaged: a part of it does not open any more.
+            NotReady: it was deleted, or written anew, since it was found.
+            ContentDamaged: a part of it is lost, or does not open any more.
         """
-        query = select(kept_files.c.wrapped_key).where(kept_files.c.id == file.file_id)
-        async with self._database.reading() as connection:
-            wrapped = (await connection.execute(query)).scalar_one_or_none()
+        wrapped = await self._wrapped_key(file)
         read_bytes = number = 0
         while wrapped is not None and read_bytes < file.size_bytes:
-            part = select(kept_file_parts.c.sealed).where(
-                kept_file_parts.c.file_id == file.file_id, kept_file_parts.c.number == number
-            )
-            async with self._database.reading() as connection:
-                sealed = (await connection.execute(part)).scalar_one_or_none()
-            if sealed is None:
+            try:
+                piece = await self._part(file, wrapped, number)
+            except ContentDamaged:
+                if await self._wrapped_key(file) == wrapped:
+                    raise
                 break
-            key = opened_key(self._master, wrapped, *about_file(file.project, file.file_id))
-            piece = key.open(sealed, "part", number)
             read_bytes += len(piece)
             number += 1
             yield piece
         if read_bytes < file.size_bytes:
-            raise NotReady("the file was deleted while it was read")
+            raise NotReady("the file was deleted while it was read, or written anew")
+
+    async def _wrapped_key(self, file: KeptFile) -> bytes | None:
+        """Of a file that is as it was when it was found."""
+        columns = kept_files.c
+        query = select(columns.wrapped_key).where(
+            columns.id == file.file_id, columns.size_bytes == file.size_bytes
+        )
+        async with self._database.reading() as connection:
+            found = (await connection.execute(query)).scalar_one_or_none()
+        return bytes(found) if found is not None else None
+
+    async def _part(self, file: KeptFile, wrapped: bytes, number: int) -> bytes:
+        part = select(kept_file_parts.c.sealed).where(
+            kept_file_parts.c.file_id == file.file_id, kept_file_parts.c.number == number
+        )
+        async with self._database.reading() as connection:
+            sealed = (await connection.execute(part)).scalar_one_or_none()
+        if sealed is None:
+            raise ContentDamaged("a part of a kept file is lost")
+        key = opened_key(self._master, wrapped, *about_file(file.project, file.file_id))
+        return key.open(sealed, "part", number)
 
     async def forget(self, project: Project, file_id: str) -> bool:
         """Whether there was one; while a hold is in force it is hidden, and not destroyed."""

@@ -75,6 +75,19 @@ async def test_every_other_line_stays_as_it_was(shelf: Shelf, gone: set[int]) ->
     assert await shelf.rows() == (1, -(-len(left) // PART_BYTES))
 
 
+async def test_who_reads_it_meanwhile_is_not_told_that_it_is_damaged(shelf: Shelf) -> None:
+    """A batch that is just made of it would fail for good."""
+    file = await shelf.kept(b"".join(LINES))
+    reading = shelf.files.content(file)
+    await anext(reading)
+    assert await shelf.rewriter.without(file, {7}, LENGTH_MAX)
+    with pytest.raises(NotReady, match="written anew") as told:
+        await anext(reading)
+    assert type(told.value) is NotReady
+    with pytest.raises(NotReady, match="written anew"):
+        await anext(shelf.files.content(file))
+
+
 async def test_a_line_that_is_longer_than_any_goes_or_stays_as_a_whole(shelf: Shelf) -> None:
     long = b"x" * (2 * PART_BYTES) + b"\n"
     file = await shelf.kept(b"a\n" + long + b"b")

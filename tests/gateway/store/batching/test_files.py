@@ -4,10 +4,11 @@ import secrets
 from collections.abc import AsyncIterator
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import delete, select, update
 
 from gateway.batches import KeptFile, PageOf, Project
 from gateway.errors import NotReady
+from gateway.secrets.content_keys import ContentDamaged
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.batching.files import (
@@ -120,6 +121,17 @@ async def test_a_part_that_was_swapped_or_changed_does_not_open(
         await connection.execute(swap.values(sealed=sealed))
 
     with pytest.raises(NotReady, match="changed or moved"):
+        await content_of(files, file)
+
+
+async def test_a_part_that_is_lost_is_damage_and_no_deletion(
+    files: FileStore, database: Database
+) -> None:
+    """What is told to come again would be read for ever."""
+    file = await kept(files, MARK * (2 * PART_BYTES // len(MARK)))
+    async with database.writing() as connection:
+        await connection.execute(delete(kept_file_parts).where(kept_file_parts.c.number == 1))
+    with pytest.raises(ContentDamaged):
         await content_of(files, file)
 
 
