@@ -24,7 +24,7 @@ from gateway.batches import (
 )
 from gateway.clock import SECOND_US, Clock
 from gateway.configuration.settings import Limits
-from gateway.dialects.openai_batches import read_lines, result_line
+from gateway.dialects.openai_batches import BYTE_ORDER_MARK, read_lines, result_line
 from gateway.secrets.content_keys import ContentDamaged, ContentKey, KeyClosed
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import FileStore, FileWriter
@@ -130,7 +130,7 @@ class BatchChores:
                 reason = f"The line is longer than {limits.batch_line_bytes_max} bytes."
                 flaws.append(Flaw("line_too_long", reason, number))
                 continue
-            if not raw.strip():
+            if _is_blank(number, raw):
                 continue
             count += 1
             if count > limits.batch_lines_max:
@@ -174,6 +174,11 @@ class BatchChores:
         keep_us = min(self._keep_us, batch.told.output_keep_s * SECOND_US or self._keep_us)
         expires_us = self._clock.utc_us() + keep_us
         return (await writer.finish(f"{batch.batch_id}_{what}.jsonl", expires_us)).file_id
+
+
+def _is_blank(number: int, raw: bytes) -> bool:
+    """Whether nothing stands in a line; the first may begin with a mark that is nothing, too."""
+    return not (raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw).strip()
 
 
 async def split_lines(

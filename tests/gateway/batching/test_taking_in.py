@@ -107,10 +107,13 @@ async def test_lines_keep_their_numbers_and_bodies_and_may_be_taken_in_again(
     assert await kept(worker, batch) == expected
 
 
+MARK = b"\xef\xbb\xbf"
 LONG = wire("long", text="x" * 200)
 BAD = [
     ([], [("empty_file", None)]),
     ([b"", b" "], [("empty_file", None)]),
+    ([MARK + b"\r", b"\r"], [("empty_file", None)]),
+    ([MARK, wire("a"), MARK], [("invalid_json_line", 3)]),
     ([wire("a"), wire("b"), wire("a")], [("duplicate_custom_id", 3)]),
     ([wire("a"), wire("a"), wire("b"), wire("b")], [*(("duplicate_custom_id", n) for n in (2, 4))]),
     ([wire("a"), LONG], [("line_too_long", 2)]),
