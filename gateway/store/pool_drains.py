@@ -11,6 +11,7 @@ from gateway.clock import Clock
 from gateway.store.engine import Database
 from gateway.store.revisions import bump
 from gateway.store.schema.tables import metadata
+from gateway.store.speech import insert_into
 
 
 pool_drains = Table(
@@ -48,9 +49,12 @@ class DrainTable:
     async def drain(self, member: str, actor: str, reason: str = "") -> Drain:
         """Nothing new goes there from now on; ordered again, the newer order stands."""
         order = Drain(member, actor[:200], reason, self._clock.utc_us())
+        row = asdict(order)
+        ordered = insert_into(self._database.kind, pool_drains).values(row)
         async with self._database.writing() as connection:
-            await connection.execute(delete(pool_drains).where(pool_drains.c.member == member))
-            await connection.execute(pool_drains.insert(), asdict(order))
+            await connection.execute(
+                ordered.on_conflict_do_update(index_elements=["member"], set_=row)
+            )
             await bump(connection)
         return order
 

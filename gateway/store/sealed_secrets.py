@@ -14,6 +14,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import Struct
 from sqlalchemy import RowMapping, delete, select, union_all
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
@@ -84,13 +85,22 @@ class SealedSecretTable(SealedSecretNames):
         text = value.reveal().encode()
         if not text or len(text) > SECRET_MAX_BYTES:
             raise RequestInvalid("a secret is neither empty nor huge", parameter="value")
+        try:
+            return await self._seal(name, value, set_by, expected)
+        except IntegrityError:
+            # Somebody else sealed the first one in the same moment: now there is one to be seen.
+            return await self._seal(name, value, set_by, expected)
+
+    async def _seal(self, name: str, value: Secret[str], set_by: str, expected: int | None) -> int:
         async with self._database.writing() as connection:
             query = select(sealed_secrets.c.version).where(sealed_secrets.c.name == name)
             found = (await connection.execute(query.with_for_update())).scalar_one_or_none()
             _check_version(expected, found)
             version = await newest_version(connection, name) + 1
             row = sealed_row(self._master, self._clock, name, version, value, set_by)
-            await connection.execute(delete(sealed_secrets).where(sealed_secrets.c.name == name))
+            if found is not None:  # Otherwise it might be another's, which nobody has seen.
+                gone = delete(sealed_secrets).where(sealed_secrets.c.name == name)
+                await connection.execute(gone)
             await connection.execute(sealed_secrets.insert(), row)
             await bump(connection)
         return version

@@ -7,11 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
-from sqlalchemy import insert, select
+from sqlalchemy import select
 
 from gateway.clock import Clock
 from gateway.store.engine import Database
 from gateway.store.schema.policies import target_boards
+from gateway.store.speech import insert_into
 from policies.facts import TargetFacts
 
 
@@ -29,11 +30,11 @@ class TargetBoards:
     async def keep(self, digest: str, targets: Sequence[TargetFacts]) -> None:
         """Keep what policy knew of the targets."""
         text = msgspec.json.encode(targets, order="deterministic").decode()
+        row = {"digest": digest, "targets": text, "created_us": self._clock.utc_us()}
+        new = insert_into(self._database.kind, target_boards).values(row)
         async with self._database.writing() as connection:
-            known = select(target_boards.c.digest).where(target_boards.c.digest == digest)
-            if (await connection.execute(known)).first() is None:
-                row = {"digest": digest, "targets": text, "created_us": self._clock.utc_us()}
-                await connection.execute(insert(target_boards), row)
+            # All workers see the same engine come and go, and keep the same board for it.
+            await connection.execute(new.on_conflict_do_nothing())
 
     async def all(self) -> Mapping[str, Facts]:
         """Every board that was kept."""

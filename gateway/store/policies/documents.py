@@ -37,6 +37,7 @@ from gateway.store.schema.policies import (
     policy_texts,
     policy_versions,
 )
+from gateway.store.speech import insert_into
 from policies.document import canonical_json
 from policies.program import PolicyDocument
 from policies.text.loading import load_document
@@ -273,16 +274,15 @@ class PolicyStore:
 
     async def _keep(self, connection: AsyncConnection, document: PolicyDocument) -> None:
         self._documents[document.digest] = document
-        digest = policy_documents.c.digest
-        known = select(digest).where(digest == document.digest)
-        if (await connection.execute(known)).first() is None:
-            row = {
-                "digest": document.digest,
-                "name": document.name,
-                "body": canonical_json(document.body).decode(),
-                "created_us": self._clock.utc_us(),
-            }
-            await connection.execute(insert(policy_documents), row)
+        row = {
+            "digest": document.digest,
+            "name": document.name,
+            "body": canonical_json(document.body).decode(),
+            "created_us": self._clock.utc_us(),
+        }
+        new = insert_into(self._database.kind, policy_documents).values(row)
+        # Workers that start together keep the same one at the same moment.
+        await connection.execute(new.on_conflict_do_nothing())
 
     @staticmethod
     async def _keep_text(connection: AsyncConnection, level: str, number: int, text: str) -> None:

@@ -11,11 +11,17 @@ from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.identity import Peppers
 from gateway.money.budgets import Limit
 from gateway.money.rates import RATE_MAX, RateLimit
+from gateway.secrets.envelope import MasterKey
+from gateway.secrets.secret import Secret
 from gateway.store.engine import Database, open_database
 from gateway.store.identity.keys import KeyStore, Place
 from gateway.store.identity.views import ViewStore
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.rate_limits import RateLimitTable, rate_mark
+from gateway.store.policies.documents import PolicyStore
+from gateway.store.pool_drains import DrainTable
+from gateway.store.sealed_secrets import SealedSecretTable
+from tests.policies.worlds import document
 
 
 pytestmark = pytest.mark.anyio
@@ -59,6 +65,40 @@ async def test_the_later_of_the_first_rates_of_an_account_holds_whole(database: 
     for number in (-1, RATE_MAX + 1, 2**70):
         with pytest.raises(RequestInvalid):
             await table.set(RateLimit("org:acme", tokens_per_minute=number))
+
+
+async def test_workers_that_start_together_keep_what_they_all_know(database: Database) -> None:
+    stores = [PolicyStore(database, StoppedClock()) for _ in AMOUNTS]
+    for number in range(3):
+        kept = document({"name": f"policy {number}", "no_cache": True})
+        await asyncio.gather(*(each.keep(kept) for each in stores))
+        found = await PolicyStore(database, StoppedClock()).document(kept.digest)
+        assert found is not None
+        assert found.digest == kept.digest
+        await asyncio.gather(*(each.boards.keep(f"board {number}", ()) for each in stores))
+    assert sorted(await stores[0].boards.all()) == ["board 0", "board 1", "board 2"]
+
+
+async def test_a_member_is_drained_by_the_later_of_two_who_order_it(database: Database) -> None:
+    table = DrainTable(database, StoppedClock())
+    for member in ("one", "other"):
+        done = await asyncio.gather(*(table.drain(member, f"p{each}") for each in AMOUNTS))
+        assert next(each for each in await table.all() if each.member == member) in done
+
+
+async def test_of_those_who_seal_the_first_version_of_a_secret_one_does(
+    database: Database,
+) -> None:
+    sealed = SealedSecretTable(database, MasterKey(Secret(secrets.token_bytes(32))), StoppedClock())
+    for name in ("one", "other"):
+        ways = (sealed.seal(name, Secret(f"v{each}"), "Ann", expected=0) for each in AMOUNTS)
+        done = await asyncio.gather(*ways, return_exceptions=True)
+        assert sorted(type(each).__name__ for each in done) == [
+            "ChangedMeanwhile",
+            "ChangedMeanwhile",
+            "int",
+        ]
+        assert (await sealed.open(name)).reveal() == f"v{AMOUNTS[done.index(1)]}"
 
 
 async def test_of_those_who_saw_one_limit_of_an_account_one_changes_it(database: Database) -> None:
