@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, structs
 
+from gateway.dialects.openai_batches import BYTE_ORDER_MARK
 from gateway.money.budgets import end_user_reference, end_user_subject
 
 
@@ -62,9 +63,10 @@ def named_by_body(raw: bytes) -> str:
 
 
 def named_by_line(raw: bytes) -> str:
-    """Likewise of a line of a batch's file."""
+    """Likewise of a line of a batch's file, whose first may begin with a mark."""
     try:
-        return end_user_reference(structs.asdict(_LINE.decode(raw).body))
+        line = _LINE.decode(raw.removeprefix(BYTE_ORDER_MARK))
+        return end_user_reference(structs.asdict(line.body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
 

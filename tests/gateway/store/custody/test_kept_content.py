@@ -17,6 +17,7 @@ from gateway.clock import StoppedClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.continuing.kept_answers import KeptAnswer
+from gateway.dialects.openai_batches import BYTE_ORDER_MARK
 from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.secrets.content_keys import KeyClosed
@@ -201,6 +202,17 @@ async def test_a_file_goes_on_without_the_lines_under_a_new_key(archive: Archive
     file = await archive.files.find(PROJECT, file_id)
     assert file is not None
     assert (file.name, file.size_bytes) == ("a.jsonl", len(rest))
+
+
+async def test_the_first_line_of_a_file_with_a_mark_before_it_is_found_too(
+    archive: Archive,
+) -> None:
+    """A batch is made of such a file: whom its first line names is no less in it."""
+    await archive.file(BYTE_ORDER_MARK + line("ann") + line("bob"))
+    found = await archive.kept.find("acme", archive.subject("ann"))
+    assert (found.numbers.file_lines, found.numbers.unnamed_lines) == (1, 0)
+    await archive.kept.destroy(found, "acme")
+    assert await archive.content() == [line("bob")]
 
 
 async def test_results_follow_the_lines_that_they_answer(archive: Archive) -> None:
