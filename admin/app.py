@@ -11,6 +11,7 @@ from litestar import HttpMethod, Litestar
 from litestar.datastructures import State
 from litestar.enums import ScopeType
 from litestar.types import Message, Send
+from prometheus_client import CollectorRegistry
 
 from admin.access import AccessGuard, SignInRequired, keep_form, require_declarations
 from admin.api import api_routes
@@ -32,6 +33,7 @@ from admin.models.prices import price_routes
 from admin.models.provider import provider_routes
 from admin.openapi import openapi_routes
 from admin.overview.pages import overview_routes
+from admin.overview.probes import probe_routes
 from admin.people.routes import people_routes
 from admin.policy_room.routes import policy_routes
 from admin.services import Services, open_services
@@ -124,8 +126,12 @@ def _naming_head(send: Send) -> Send:
     return say
 
 
-def build_application(settings: Settings, clock: Clock | None = None) -> Litestar:
+def build_application(
+    settings: Settings, clock: Clock | None = None, registry: CollectorRegistry | None = None
+) -> Litestar:
     """Wire the admin listener; it shares a database with the data plane and nothing else.
+
+    `registry` holds what `/metrics` says of this process.
 
     Raises:
         StartupRefused: a handler does not say who may use it, or a secret is missing or a default.
@@ -148,6 +154,7 @@ def build_application(settings: Settings, clock: Clock | None = None) -> Litesta
             *services.statics.routes(),
             *sign_in_routes(services, credentials, tokens, openid),
             *(back_channel_routes(services, openid) if openid is not None else ()),
+            *probe_routes(registry or CollectorRegistry()),
             *rooms,
             *openapi_routes(rooms),
         ],

@@ -5,6 +5,7 @@ with a lock for each number, cost ten times as much and are left to what is coun
 counts and whoever collects belong to the same event loop.
 """
 
+import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -105,6 +106,60 @@ class Totals(Collector):
         yield _durations(rows)
 
 
+LeftS = Callable[[], float | None]
+"""Seconds that something is still good, below 0 where it has ended; None where it is not there."""
+
+
+class CertificateSeries:
+    """How long certificates, authorities and lists of revoked ones are still good.
+
+    Asked when somebody collects: what is renewed meanwhile needs no word to anybody.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"gatewright_{name}_seconds_left", text, labels, registry=registry)
+
+        self._shown = gauge(
+            "certificate", "Until the certificate that the listener shows ends.", "listener"
+        )
+        self._authorities = gauge(
+            "client_ca", "Until the next authority of the listener's callers ends.", "listener"
+        )
+        self._lists = gauge(
+            "client_crl",
+            "Until a list of revoked certificates of the listener's callers is out of date.",
+            "listener",
+        )
+        self._of_providers = gauge(
+            "provider_certificate",
+            "Until the next certificate in a file of a provider's settings ends.",
+            *("provider", "setting"),
+        )
+
+    def listener(self, name: str, shown: LeftS, authorities: LeftS, lists: LeftS) -> None:
+        """Whom to ask of a listener; it has a series for what is there now."""
+        for gauge, left_s in (
+            (self._shown, shown),
+            (self._authorities, authorities),
+            (self._lists, lists),
+        ):
+            if left_s() is not None:
+                gauge.labels(name).set_function(_number(left_s))
+
+    def provider(self, name: str, setting: str, left_s: LeftS) -> None:
+        """Whom to ask of the file that a provider's setting names."""
+        self._of_providers.labels(name, setting).set_function(_number(left_s))
+
+
+def _number(left_s: LeftS) -> Callable[[], float]:
+    def asked() -> float:
+        found = left_s()
+        return math.nan if found is None else found
+
+    return asked
+
+
 class Metrics:
     """All series of one worker."""
 
@@ -148,11 +203,7 @@ class Metrics:
         self._drifts = self._gauge(
             "gatewright_drifts_open", "Profiles that drift, of all organisations, by kind.", "kind"
         )
-        self._certificate_left = self._gauge(
-            "gatewright_certificate_seconds_left",
-            "Until the certificate that the listener shows ends.",
-            "listener",
-        )
+        self.certificates = CertificateSeries(self.registry)
         self._batch_oldest = self._gauge(
             "gatewright_batch_oldest_waiting_seconds",
             "Age of the oldest batch with a line that waits.",
@@ -191,10 +242,6 @@ class Metrics:
     def drifts_open(self, kind: str, count: int) -> None:
         """How many profiles of that kind drift now."""
         self._drifts.labels(kind).set(count)
-
-    def certificate_left(self, listener: str, left_s: Callable[[], float]) -> None:
-        """Whom to ask how long that listener's certificate is still good."""
-        self._certificate_left.labels(listener).set_function(left_s)
 
     def count_line(self, state: str) -> None:
         """A line of a batch that this worker has sent and ended."""

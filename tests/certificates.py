@@ -21,30 +21,53 @@ from msgspec import Struct
 HOUR = dt.timedelta(hours=1)
 
 
+class Hours:
+    """The wall clock, some hours on."""
+
+    def __init__(self) -> None:
+        self.later_us = 0
+
+    def utc_us(self) -> int:
+        return round(dt.datetime.now(dt.UTC).timestamp() * 1e6) + self.later_us
+
+    def monotonic_s(self) -> float:
+        return self.later_us / 1e6
+
+
 class Pair(Struct, frozen=True):
     """The files of a certificate."""
 
     chain: Path
     key: Path
 
-    def settings(self, client_ca: Path | None = None) -> str:
+    def settings(self, client_ca: Path | None = None, client_crl: Path | None = None) -> str:
         """As lines of a listener's table."""
         lines = f'tls_certificate_file = "{self.chain}"\ntls_key_file = "{self.key}"\n'
-        return lines + (f'tls_client_ca_file = "{client_ca}"\n' if client_ca else "")
+        if client_ca:
+            lines += f'tls_client_ca_file = "{client_ca}"\n'
+        return lines + (f'tls_client_crl_file = "{client_crl}"\n' if client_crl else "")
 
 
 class Authority:
     """`file` is what somebody trusts who trusts it."""
 
-    def __init__(self, folder: Path, name: str = "authority") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str = "authority",
+        *,
+        ends: dt.timedelta = HOUR * 24,
+        below: "Authority | None" = None,
+    ) -> None:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self.file = folder / f"{name}.pem"
-        own = self._begun(self._name, self._key, HOUR * -1, HOUR * 24).add_extension(
+        above = below or self
+        own = above._begun(self._name, self._key, HOUR * -1, ends).add_extension(
             x509.BasicConstraints(ca=True, path_length=None), critical=True
         )
-        self.file.write_bytes(own.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
+        self.file.write_bytes(own.sign(above._key, hashes.SHA256()).public_bytes(Encoding.PEM))
 
     def trusting(self, caller: Pair | None = None) -> ssl.SSLContext:
         """How a caller connects who trusts it, and shows a certificate of his own."""
@@ -72,6 +95,32 @@ class Authority:
         _replace(pair.chain, leaf.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
         _replace(pair.key, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked))
         return pair
+
+    def revoke(
+        self,
+        *files: Path,
+        made: dt.timedelta = HOUR * -1,
+        ends: dt.timedelta = HOUR,
+        signed_by: "Authority | None" = None,
+    ) -> bytes:
+        """A list of those of its certificates that it takes back, in PEM."""
+        now = dt.datetime.now(dt.UTC)
+        built = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(self._name)
+            .last_update(now + made)
+            .next_update(now + ends)
+        )
+        for file in files:
+            revoked = x509.load_pem_x509_certificates(file.read_bytes())[0]
+            built = built.add_revoked_certificate(
+                x509.RevokedCertificateBuilder()
+                .serial_number(revoked.serial_number)
+                .revocation_date(now + made)
+                .build()
+            )
+        key = (signed_by or self)._key
+        return built.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
     def server(self, *hosts: str, wants_from: "Authority | None" = None) -> ssl.SSLContext:
         """TLS of a server with these names, which may want a certificate of an authority's."""

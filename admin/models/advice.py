@@ -91,6 +91,10 @@ _CONNECTION: Final[Mapping[Code, Advice]] = {
         "It must be valid today, of this name, and of an authority that is trusted: the machine's, "
         "or those of ca_file, where a company's own belongs.",
     ),
+    "ends_soon": Advice(
+        "Connected, but a certificate in a file of its settings ends soon, or has ended.",
+        "Replace the file that is named here before that day; no restart is needed.",
+    ),
     "not_tls": Advice(
         "What answers there does not speak TLS.",
         "Look at the port; a server without TLS needs http in base_url and allow_plain_http.",

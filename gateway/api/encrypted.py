@@ -155,6 +155,15 @@ class Encrypted(asyncio.Transport):
         return self._tls.get_write_buffer_size() + self._wire.transport.get_write_buffer_size()
 
 
+def end_connections(state: ServerState) -> None:
+    """All of a listener's: those that rest at once, those in use behind the answer they wait for.
+
+    Who may still come connects anew, by the newest context.
+    """
+    for connection in tuple(state.connections):
+        connection.shutdown()
+
+
 def encrypted_protocol(inner: type[BoundedProtocol], certificate: KeptCertificate) -> type[Wire]:
     """The protocol class of a listener that speaks TLS."""
     return type("ConfiguredWire", (Wire,), {"inner": inner, "certificate": certificate})

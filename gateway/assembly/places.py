@@ -15,6 +15,7 @@ from gateway.clock import Clock
 from gateway.configuration.sections import SecretReference
 from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
+from gateway.metrics import CertificateSeries
 from gateway.money.alerting import Alerting
 from gateway.money.rates import LocalRates, Rates
 from gateway.ports import ModelHost, Provider
@@ -263,6 +264,8 @@ def make_renewal(
     egress: Egress,
     providers: Mapping[str, Provider],
     swap: Callable[[str, Provider], None],
+    clock: Clock,
+    series: CertificateSeries,
 ) -> Callable[[], Awaitable[object]] | None:
     """Takes over renewed certificates of providers; None where none has files of its own."""
     ways_out = [
@@ -270,7 +273,8 @@ def make_renewal(
     ]
     if not any(each is not None and each.files for each in ways_out):
         return None
-    made = import_module("gateway.assembly.ways_out").Renewal(settings, egress, providers, swap)
+    renewal = import_module("gateway.assembly.ways_out").Renewal
+    made = renewal(settings, egress, providers, swap, clock, series)
     perform: Callable[[], Awaitable[object]] = made.perform
     return perform
 

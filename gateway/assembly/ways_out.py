@@ -6,35 +6,38 @@ installations never need. What is renewed on disk is taken over while requests a
 
 import asyncio
 import base64
-import re
 import ssl
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from msgspec import structs
 
-from gateway.clock import SystemClock
+from gateway.clock import Clock, SystemClock
 from gateway.configuration.settings import ProviderSettings, Settings
 from gateway.errors import ConfigurationInvalid
+from gateway.metrics import CertificateSeries
 from gateway.ports import Provider
 from gateway.providers.egress.client import Egress
 from gateway.providers.egress.endpoint import parse_proxy
 from gateway.providers.egress.way_out import WayOut
 from gateway.providers.http_provider import HttpProvider
 from gateway.providers.registry import build_provider
+from gateway.secrets.bundles import (
+    BUNDLE_BYTES_MAX,
+    certificates_in,
+    parsed,
+    read_text,
+    term_of,
+)
 from gateway.secrets.certificates import Pair
 from gateway.secrets.credentials import proxy_credential
 from gateway.secrets.secret import Secret
 from gateway.secrets.sources import FileState, state_of
+from gateway.secrets.validity import EndTeller, Term, next_end
 from gateway.telemetry import Event, logger
-
-
-PEM_BYTES_MAX: Final = 4 * 1024 * 1024
-"""A system's whole bundle of authorities is a tenth of it."""
-_CERTIFICATE: Final = re.compile(
-    r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----"
-)
 
 
 def make_way_out(settings: Settings, name: str) -> WayOut:
@@ -49,7 +52,8 @@ def make_way_out(settings: Settings, name: str) -> WayOut:
     proxy = None
     if provider.proxy:
         proxy = parse_proxy(name, provider.proxy, _authorization(settings, name))
-    return WayOut(proxy, _tls(settings, provider, section), files)
+    tls, terms = _tls(settings, provider, section)
+    return WayOut(proxy, tls, files, terms)
 
 
 def states_of(settings: Settings, name: str) -> tuple[FileState, ...]:
@@ -82,17 +86,22 @@ def _authorization(settings: Settings, name: str) -> Secret[str] | None:
     return Secret(f"Basic {base64.b64encode(text.encode()).decode()}")
 
 
-def _tls(settings: Settings, provider: ProviderSettings, section: str) -> ssl.SSLContext | None:
-    """None where neither authorities nor a certificate are named."""
+def _tls(
+    settings: Settings, provider: ProviderSettings, section: str
+) -> tuple[ssl.SSLContext | None, dict[str, tuple[Term, ...]]]:
+    """None where neither authorities nor a certificate are named; and until when each is good."""
     if not provider.ca_file and not provider.client_certificate:
-        return None
+        return None, {}
+    terms: dict[str, tuple[Term, ...]] = {}
     if provider.ca_file:
-        tls = _trusting(settings.path(provider.ca_file), f"{section}.ca_file")
+        tls, authorities = _trusting(settings.path(provider.ca_file), f"{section}.ca_file")
+        terms["ca_file"] = tuple(map(term_of, parsed(authorities)))
     else:
         tls = ssl.create_default_context()
     if provider.client_certificate:
-        _pair(settings, provider, section).show_by(tls, SystemClock().utc_us())
-    return tls
+        shown = _pair(settings, provider, section).show_by(tls, SystemClock().utc_us())
+        terms["client_certificate"] = (term_of(shown),)
+    return tls, terms
 
 
 def _pair(settings: Settings, provider: ProviderSettings, section: str) -> Pair:
@@ -104,28 +113,13 @@ def _pair(settings: Settings, provider: ProviderSettings, section: str) -> Pair:
     )
 
 
-def _trusting(file: Path, key: str) -> ssl.SSLContext:
-    """A context that believes the authorities of a file, and nobody else."""
-    found = _CERTIFICATE.findall(_read(file, key))
-    try:
+def _trusting(file: Path, key: str) -> tuple[ssl.SSLContext, tuple[bytes, ...]]:
+    """A context that believes the authorities of a file, and nobody else; and these, in DER."""
+    found = certificates_in(read_text(file, key, BUNDLE_BYTES_MAX))
+    with suppress(ssl.SSLError):  # Base64 of something else is no certificate either.
         if found:
-            return ssl.create_default_context(cadata=b"".join(map(ssl.PEM_cert_to_DER_cert, found)))
-    except (ssl.SSLError, ValueError):
-        pass  # Said of both: base64 of something else is no certificate either.
+            return ssl.create_default_context(cadata=b"".join(found)), found
     raise ConfigurationInvalid(str(file), key, "is no PEM of certificates")
-
-
-def _read(file: Path, key: str) -> str:
-    try:
-        with file.open("rb") as opened:
-            raw = opened.read(PEM_BYTES_MAX + 1)
-    except OSError as error:
-        reason = f"cannot be read ({error.strerror})"
-        raise ConfigurationInvalid(str(file), key, reason) from error
-    if len(raw) > PEM_BYTES_MAX:
-        raise ConfigurationInvalid(str(file), key, f"is larger than {PEM_BYTES_MAX} bytes")
-    # Around the certificates may stand words of any kind.
-    return raw.decode("ascii", "replace")
 
 
 class Renewal:
@@ -137,6 +131,8 @@ class Renewal:
         egress: Egress,
         providers: Mapping[str, Provider],
         swap: Callable[[str, Provider], None],
+        clock: Clock,
+        series: CertificateSeries,
     ) -> None:
         """`providers` are those of this moment; `swap` puts another adapter in one's place."""
         self._settings = settings
@@ -146,14 +142,35 @@ class Renewal:
         self._looked: dict[str, tuple[FileState, ...]] = {}
         self._refused: dict[str, tuple[FileState, ...]] = {}
         self._log: Any = logger()
+        self._clock = clock
+        self._ends = EndTeller()
+        for name in settings.providers:
+            for file in self._terms(name):
+                series.provider(name, file, partial(self._left_s, name, file))
 
     async def perform(self) -> None:
-        """Look at the files of every provider once."""
+        """Look at the files of every provider once, and say in time that one ends."""
         for name in self._settings.providers:
-            provider = self._providers.get(name)
-            way_out = provider.config.way_out if isinstance(provider, HttpProvider) else None
+            way_out = self._way_out(name)
             if way_out is not None and way_out.files:
                 await self._look(name, way_out)
+            for file, terms in self._terms(name).items():
+                if line := self._ends.line(f"{name} {file}", terms, self._clock.utc_us()):
+                    said = {"provider": name, "reason": f"{file} {line}"}
+                    self._log.warning(Event.CERTIFICATES_END, **said)
+
+    def _way_out(self, name: str) -> WayOut | None:
+        provider = self._providers.get(name)
+        return provider.config.way_out if isinstance(provider, HttpProvider) else None
+
+    def _terms(self, name: str) -> Mapping[str, tuple[Term, ...]]:
+        way_out = self._way_out(name)
+        return {} if way_out is None else way_out.terms
+
+    def _left_s(self, name: str, file: str) -> float | None:
+        now_us = self._clock.utc_us()
+        found = next_end(self._terms(name).get(file, ()), now_us)
+        return None if found is None else found.left_s(now_us)
 
     async def _look(self, name: str, used: WayOut) -> None:
         files = await asyncio.to_thread(states_of, self._settings, name)

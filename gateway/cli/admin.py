@@ -5,6 +5,7 @@ from importlib import import_module
 from pathlib import Path
 
 import click
+from prometheus_client import CollectorRegistry
 
 from gateway.cli.groups import Commands
 from gateway.cli.listening import run_server
@@ -12,6 +13,7 @@ from gateway.cli.options import config_option
 from gateway.cli.setup import print_setup_link, setup_link_command
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
+from gateway.metrics import CertificateSeries
 from gateway.secrets.certificates import kept_certificate
 from gateway.telemetry import Event, configure_logging, logger
 
@@ -41,7 +43,10 @@ def admin_serve(config_file: Path, *, says_link: bool) -> None:
         # To a terminal only: what is written to a file or a collector is read by others.
         print_setup_link(settings)
     # The admin package lies above the gateway: it is named here and imported when asked for.
-    application = import_module("admin.app").build_application(settings)
+    registry = CollectorRegistry()
+    if certificate is not None:
+        certificate.counted_in(CertificateSeries(registry))
+    application = import_module("admin.app").build_application(settings, registry=registry)
     run_server(application, settings, settings.admin, _say_started, certificate)
 
 

@@ -1,6 +1,7 @@
 """`gatewright config …`: check a configuration without starting anything."""
 
 import asyncio
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -16,8 +17,11 @@ from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.errors import StartupRefused
 from gateway.inspection.inspector import make_inspector
+from gateway.ports import Provider
+from gateway.providers.http_provider import HttpProvider
 from gateway.secrets.certificates import SECTIONS, read_certificate
 from gateway.secrets.credentials import admin_token, all_peppers, credential_problem
+from gateway.secrets.validity import Term, day, next_end
 from gateway.store.engine import open_database, parse_url
 from gateway.store.evidence.numbered_places import require_what_was_numbered
 from gateway.store.right_keys import look_at_keys
@@ -47,10 +51,9 @@ def check_config(config_file: Path, *, offline: bool) -> None:
     """
     settings = load_settings(config_file)
     # What needs no key comes first, so that it is found before the keys are made.
-    make_providers(settings, make_egress(settings), SystemClock().monotonic_s)
+    providers = make_providers(settings, make_egress(settings), SystemClock().monotonic_s)
     policy = load_policy(settings)
-    for section in SECTIONS:
-        read_certificate(settings, section, SystemClock())
+    ends = [*_ends_of_listeners(settings), *_ends_of_providers(providers)]
     _check_parts(settings, offline=offline)
     if not offline:
         asyncio.run(_check_database(settings))
@@ -60,6 +63,38 @@ def check_config(config_file: Path, *, offline: bool) -> None:
         problem = credential_problem(settings, target.provider)
         state = f"unavailable: {problem}" if problem else "configured"
         click.echo(f"{target.name}: {target.tier}, {target.jurisdiction}, {state}")
+    for key, terms in ends:
+        if said := _until(terms):
+            click.echo(f"{key}: {said}")
+
+
+def _ends_of_listeners(settings: Settings) -> Iterator[tuple[str, tuple[Term, ...]]]:
+    """By the settings that name their files, until when certificates and lists are good."""
+    for section in SECTIONS:
+        if found := read_certificate(settings, section, SystemClock()):
+            yield f"{section}.tls_certificate_file", (found.term,)
+            yield f"{section}.tls_client_ca_file", found.authorities
+            yield f"{section}.tls_client_crl_file", found.lists
+
+
+def _ends_of_providers(
+    providers: Mapping[str, Provider],
+) -> Iterator[tuple[str, tuple[Term, ...]]]:
+    for name, provider in providers.items():
+        way_out = provider.config.way_out if isinstance(provider, HttpProvider) else None
+        for setting, terms in (way_out.terms if way_out else {}).items():
+            yield f"providers.{name}.{setting}", terms
+
+
+def _until(terms: tuple[Term, ...]) -> str:
+    """What is to be known of the next end; empty where there is none."""
+    now_us = SystemClock().utc_us()
+    term = next_end(terms, now_us)
+    if term is None:
+        return ""
+    if term.ends_us <= now_us:
+        return f"has ended at {day(term.ends_us)}: renew it"
+    return f"good until {day(term.ends_us)}{': renew it' * (term.told_from_us <= now_us)}"
 
 
 def _check_parts(settings: Settings, *, offline: bool) -> None:

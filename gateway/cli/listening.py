@@ -6,14 +6,17 @@ import logging
 import resource
 import socket
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import uvicorn
-from msgspec import structs
+from msgspec import Struct, structs
+from uvicorn.server import ServerState
 
-from gateway.api.encrypted import encrypted_protocol
+from gateway.api.encrypted import encrypted_protocol, end_connections
+from gateway.api.probes import Application, Message, Receive, Send, probe_config
 from gateway.api.protocol import bounded_protocol
 from gateway.cli.options import Refused
 from gateway.configuration.settings import Listener, Settings
@@ -32,12 +35,8 @@ _LOOKS_S = 0.2
 SERVERS_LOG = "uvicorn.error"
 """The name of its logger for everything, errors or not."""
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 SayStarted = Callable[[str], None]
 """Gets the address at which callers are answered from now on."""
-Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class _Watched:
@@ -72,6 +71,26 @@ class _Watched:
             raise
 
 
+class _ProbePort(Struct, frozen=True):
+    """A listener's second port, for probes alone."""
+
+    config: uvicorn.Config
+    sockets: tuple[socket.socket, ...]
+    state: ServerState
+    """Its connections are not callers': neither counted with them nor waited for at the end."""
+
+    async def open(self, app_state: dict[str, Any]) -> list[asyncio.Server]:
+        protocol: Any = self.config.http_protocol_class
+        make = partial(
+            protocol,
+            config=self.config,
+            server_state=self.state,
+            app_state=app_state,
+        )
+        loop = asyncio.get_running_loop()
+        return [await loop.create_server(make, sock=each) for each in self.sockets]
+
+
 class _Server(uvicorn.Server):
     """Says where it listens once it does: before that nobody is answered."""
 
@@ -81,9 +100,12 @@ class _Server(uvicorn.Server):
         listener: Listener,
         says: SayStarted,
         certificate: KeptCertificate | None,
+        probes: _ProbePort | None,
     ) -> None:
         super().__init__(config)
-        self._listener = listener
+        self._listener, self._probes = listener, probes
+        if certificate is not None:
+            certificate.when_fewer_may_come(partial(end_connections, self.server_state))
         self._says = says
         self._upkeep = Upkeep(
             (Duty("certificate", CERTIFICATES_S, certificate.tend, Event.UPKEEP_FAILED),)
@@ -106,12 +128,16 @@ class _Server(uvicorn.Server):
         finally:
             watching.cancel()
         self._upkeep.start()
+        if self._probes is not None:
+            self.servers += await self._probes.open(self.lifespan.state)
         # Port 0 takes a free one, which only the socket knows.
         port = sockets[0].getsockname()[1] if sockets else self._listener.port
         self._says(structs.replace(self._listener, port=port).url)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._upkeep.close()
+        if self._probes is not None:
+            end_connections(self._probes.state)
         await super().shutdown(sockets)
 
     async def _cancel_when_told(self, starting: asyncio.Task[Any]) -> None:
@@ -155,6 +181,13 @@ def bound_sockets(listener: Listener) -> list[socket.socket]:
     if not sockets:
         raise ListenerTaken(f"{place} cannot be listened on: the machine has no such addresses")
     return sockets
+
+
+def _probe_sockets(listener: Listener) -> tuple[socket.socket, ...]:
+    """None where probes have no port of their own; raises like `bound_sockets`."""
+    if not listener.probe_port:
+        return ()
+    return tuple(bound_sockets(Listener(host=listener.probe_host, port=listener.probe_port)))
 
 
 def _made(family: int, kind: int, protocol: int) -> socket.socket | None:
@@ -217,33 +250,17 @@ def run_server(
     """
     permit_files()
     sockets = bound_sockets(listener)
+    for_probes = _probe_sockets(listener)
     tune_interpreter()
     said = logging.getLogger(SERVERS_LOG)
     said.addHandler(ServerLines())
     said.propagate = False
     watched = _Watched(application)
-    plain = bounded_protocol(settings.limits)
-    protocol: Any = plain if certificate is None else encrypted_protocol(plain, certificate)
-    server = _Server(
-        uvicorn.Config(
-            watched,
-            host=listener.host,
-            port=listener.port,
-            interface="asgi3",
-            loop="uvloop",
-            http=protocol,
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=SHUTDOWN_S,
-            backlog=settings.limits.concurrent_requests_max,
-        ),
-        listener,
-        says,
-        certificate,
-    )
+    probes = None
+    if for_probes:
+        probes = _ProbePort(probe_config(watched, settings.limits), for_probes, ServerState())
+    config = _config(watched, settings, listener, certificate)
+    server = _Server(config, listener, says, certificate, probes)
     try:
         with suppress(KeyboardInterrupt):
             server.run(sockets)
@@ -251,3 +268,28 @@ def run_server(
         if watched.refusal is not None:
             raise watched.refusal from watched.refusal.__cause__
         raise
+
+
+def _config(
+    application: Application,
+    settings: Settings,
+    listener: Listener,
+    certificate: KeptCertificate | None,
+) -> uvicorn.Config:
+    plain = bounded_protocol(settings.limits)
+    protocol: Any = plain if certificate is None else encrypted_protocol(plain, certificate)
+    return uvicorn.Config(
+        application,
+        host=listener.host,
+        port=listener.port,
+        interface="asgi3",
+        loop="uvloop",
+        http=protocol,
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+        backlog=settings.limits.concurrent_requests_max,
+    )

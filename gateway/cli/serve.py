@@ -23,5 +23,5 @@ def serve(config_file: Path) -> None:
     certificate = kept_certificate(settings, "data_plane", SystemClock())
     plane = DataPlane(settings, drain_log=log.drain)
     if certificate is not None:
-        plane.metrics.certificate_left("data_plane", certificate.left_s)
+        certificate.counted_in(plane.metrics.certificates)
     run_server(plane.application(), settings, settings.data_plane, plane.say_started, certificate)

@@ -51,8 +51,7 @@ def check(settings: Settings) -> None:
     """What types cannot say."""
     source = settings.source
     for name, listener in (("data_plane", settings.data_plane), ("admin", settings.admin)):
-        if not 0 <= listener.port <= 65535:  # noqa: PLR2004
-            raise ConfigurationInvalid(source, f"{name}.port", "must be between 0 and 65535")
+        _check_ports(source, name, listener)
         _check_tls(source, name, listener)
     _check_numbers(settings)
     if not re.fullmatch(r"[a-z0-9-]{1,32}", settings.audit.worker):
@@ -78,6 +77,16 @@ def check(settings: Settings) -> None:
     _check_retention(settings)
 
 
+def _check_ports(source: str, name: str, listener: Listener) -> None:
+    for key in ("port", "probe_port"):
+        if not 0 <= getattr(listener, key) <= 65535:  # noqa: PLR2004
+            raise ConfigurationInvalid(source, f"{name}.{key}", "must be between 0 and 65535")
+    if listener.probe_port and listener.probe_port == listener.port:
+        # Two sockets of one process can be bound to it, and only one of them hears anything.
+        reason = "is the listener's own port: probes need another one"
+        raise ConfigurationInvalid(source, f"{name}.probe_port", reason)
+
+
 def _check_tls(source: str, name: str, listener: Listener) -> None:
     """A certificate and its key are named together, and nothing of TLS without them."""
     pair = {each: getattr(listener, each) for each in ("tls_certificate_file", "tls_key_file")}
@@ -85,6 +94,9 @@ def _check_tls(source: str, name: str, listener: Listener) -> None:
         for missing in (each for each, file in pair.items() if not file):
             reason = "is needed for TLS: a certificate and its key are two files"
             raise ConfigurationInvalid(source, f"{name}.{missing}", reason)
+    if listener.tls_client_crl_file and not listener.tls_client_ca_file:
+        reason = "means nothing without tls_client_ca_file: no certificate is asked for"
+        raise ConfigurationInvalid(source, f"{name}.tls_client_crl_file", reason)
 
 
 def check_database(settings: Settings, environment: Mapping[str, str]) -> None:

@@ -44,6 +44,11 @@ class Listener(Struct, frozen=True, forbid_unknown_fields=True):
     tls_key_file: str = ""
     tls_client_ca_file: str = ""
     """Authorities in PEM: callers need a certificate of one of them, besides their keys."""
+    tls_client_crl_file: str = ""
+    """Lists of revoked certificates in PEM, one of each of those authorities."""
+    probe_port: int = 0
+    """Where `/health` and `/metrics`, and nothing else, are served in clear; 0 for nowhere."""
+    probe_host: str = "127.0.0.1"
 
     @property
     def is_encrypted(self) -> bool:

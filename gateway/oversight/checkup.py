@@ -31,6 +31,7 @@ Code = Literal[
     "refused",
     "unreachable",
     "certificate",
+    "ends_soon",
     "not_tls",
     "tunnelled",
     "proxy_denied",

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from gateway.clock import Clock
 from gateway.errors import (
     GatewrightError,
     SovereigntyViolation,
@@ -28,7 +29,9 @@ from gateway.money.catalogue import cost
 from gateway.oversight.checkup import Checkup, Code, Step, StepName, Verdict, skipped
 from gateway.ports import Dialect, Provider, UpstreamCall
 from gateway.providers.egress.tunnel import PROXY_DENIED, ProxyFault
+from gateway.providers.egress.way_out import WayOut
 from gateway.providers.http_provider import HTTP_OK, HttpProvider
+from gateway.secrets.validity import day, next_end
 from gateway.types import Completion, DialectName, Target
 
 
@@ -54,12 +57,12 @@ class Checker:
         provider: Provider,
         target: Target | None,
         dialects: Mapping[DialectName, Dialect],
-        monotonic_s: Callable[[], float],
+        clock: Clock,
     ) -> None:
         self._provider = provider
         self._target = target
         self._dialects = dialects
-        self._monotonic_s = monotonic_s
+        self._clock = clock
         self._addresses: tuple[str, ...] = ()
         self._answer: Completion | None = None
 
@@ -76,9 +79,9 @@ class Checker:
             steps = skipped("inside", *_STEPS[:-1])
         takes["call"] = self._call
         for name, take in takes.items():
-            started_s = self._monotonic_s()
+            started_s = self._clock.monotonic_s()
             verdict, code, detail = await take()
-            took_us = round((self._monotonic_s() - started_s) * 1_000_000)
+            took_us = round((self._clock.monotonic_s() - started_s) * 1_000_000)
             steps += (Step(name, verdict, code, detail, took_us),)
             if verdict == "bad":
                 steps += skipped("not_tried", *_STEPS[len(steps) :])
@@ -132,6 +135,8 @@ class Checker:
             except (OSError, ssl.CertificateError) as error:
                 ending = _fault(error, f"{whose}{address}:{port}")
             else:
+                if soon := _ends_soon(endpoint.way_out, self._clock.utc_us()):
+                    return "unsure", "ends_soon", soon
                 if endpoint.proxy is not None:
                     return "good", "tunnelled", f"{whose}{address}:{port}"
                 return "good", "plain" if endpoint.scheme == "http" else "ok", address
@@ -210,6 +215,16 @@ def question(target: Target) -> bytes:
 
 def _asks_in(target: Target) -> DialectName:
     return "openai_embeddings" if target.purpose == "embedding" else "openai_chat"
+
+
+def _ends_soon(way_out: WayOut | None, now_us: int) -> str:
+    """Which files of a provider's own hold what ends soon, or has ended; empty for none."""
+    found = []
+    for setting, terms in (way_out.terms if way_out else {}).items():
+        term = next_end(terms, now_us)
+        if term is not None and term.told_from_us <= now_us:
+            found.append(f"{setting}: {day(term.ends_us)}")
+    return ", ".join(found)
 
 
 def _fault(error: OSError | ssl.CertificateError, where: str) -> Ending:

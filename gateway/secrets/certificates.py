@@ -4,8 +4,10 @@ What is wrong with a listener's new one leaves the one before in use: callers ar
 certificate that ends soon than by none.
 """
 
+import asyncio
 import ssl
-from datetime import UTC, datetime
+from collections.abc import Callable
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -14,10 +16,20 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from msgspec import Struct
 
-from gateway.clock import DAY_US, SECOND_US, WEEK_US, Clock
+from gateway.clock import Clock
 from gateway.configuration.settings import Listener, Settings
 from gateway.errors import ConfigurationInvalid
+from gateway.metrics import CertificateSeries
+from gateway.secrets.bundles import (
+    BUNDLE_BYTES_MAX,
+    certificates_in,
+    parsed,
+    read_text,
+    term_of,
+)
+from gateway.secrets.revocations import read_revocations
 from gateway.secrets.sources import FileSecret, FileState, state_of
+from gateway.secrets.validity import EndTeller, Term, day, next_end
 from gateway.telemetry import Event, logger
 
 
@@ -25,8 +37,6 @@ if TYPE_CHECKING:
     from cryptography import x509
 
 CHAIN_BYTES_MAX: Final = 1024 * 1024
-WARNED_SHARE: Final = 5
-"""Of a certificate's life its last so many-th part is told of, and never more than a week."""
 
 Section = Literal["data_plane", "admin"]
 """The table of a listener in the settings."""
@@ -63,20 +73,24 @@ class Pair(Struct, frozen=True):
 
 
 class Certificate(Struct, frozen=True):
-    """What callers of a listener are shown, ready to be used."""
+    """What callers of a listener are shown, and what is asked of them, ready to be used."""
 
     context: ssl.SSLContext
-    begins_us: int
-    ends_us: int
+    term: Term
+    authorities: tuple[Term, ...] = ()
+    """Of those whose certificates callers need."""
+    lists: tuple[Term, ...] = ()
+    """Of the lists in which callers' certificates are looked up."""
+    admits: bytes = b""
+    """A digest of whom it lets in: of the authorities, and of who is revoked."""
 
-    @property
-    def told_from_us(self) -> int:
-        """From when on somebody should be told that it ends.
 
-        Authorities whose certificates live for three months renew them a month before the end, and
-        those whose certificates live for a day some hours before.
-        """
-        return self.ends_us - min((self.ends_us - self.begins_us) // WARNED_SHARE, WEEK_US)
+class _Callers(Struct, frozen=True):
+    """Whose certificates callers need, and which of those are revoked."""
+
+    authorities: tuple[Term, ...]
+    lists: tuple[Term, ...]
+    digest: bytes
 
 
 def read_certificate(settings: Settings, section: Section, clock: Clock) -> Certificate | None:
@@ -99,16 +113,41 @@ def read_certificate(settings: Settings, section: Section, clock: Clock) -> Cert
     # Distributions build Python with whatever their OpenSSL allows.
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    leaf = pair.show_by(context, clock.utc_us())
-    if listener.tls_client_ca_file:
-        authority = settings.path(listener.tls_client_ca_file)
-        try:
-            context.load_verify_locations(authority)
-        except (ssl.SSLError, OSError) as error:
-            key = f"{section}.tls_client_ca_file"
-            raise ConfigurationInvalid(str(authority), key, _reason(error)) from error
-        context.verify_mode = ssl.CERT_REQUIRED
-    return Certificate(context, _us(leaf.not_valid_before_utc), _us(leaf.not_valid_after_utc))
+    now_us = clock.utc_us()
+    term = term_of(pair.show_by(context, now_us))
+    if not listener.tls_client_ca_file:
+        return Certificate(context, term)
+    callers = _ask_callers(context, settings, section, now_us)
+    return Certificate(context, term, callers.authorities, callers.lists, callers.digest)
+
+
+def _ask_callers(
+    context: ssl.SSLContext, settings: Settings, section: Section, now_us: int
+) -> _Callers:
+    """Have a context want a certificate of callers, and look it up where there is a list."""
+    listener: Listener = getattr(settings, section)
+    file, key = settings.path(listener.tls_client_ca_file), f"{section}.tls_client_ca_file"
+    _load_verify(context, file, key)
+    context.verify_mode = ssl.CERT_REQUIRED
+    text = read_text(file, key, BUNDLE_BYTES_MAX)
+    authorities = parsed(certificates_in(text))
+    terms, digest = tuple(map(term_of, authorities)), sha256(text.encode())
+    if not listener.tls_client_crl_file:
+        return _Callers(terms, (), digest.digest())
+    file, key = settings.path(listener.tls_client_crl_file), f"{section}.tls_client_crl_file"
+    revocations = read_revocations(file, key, authorities, now_us)
+    _load_verify(context, file, key)
+    # Of the whole chain: who was vouched for by a revoked authority is not let in either.
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
+    digest.update(revocations.digest)
+    return _Callers(terms, revocations.terms, digest.digest())
+
+
+def _load_verify(context: ssl.SSLContext, file: Path, key: str) -> None:
+    try:
+        context.load_verify_locations(file)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigurationInvalid(str(file), key, _reason(error)) from error
 
 
 class KeptCertificate:
@@ -128,7 +167,8 @@ class KeptCertificate:
             key = f"{section}.tls_certificate_file"
             raise ConfigurationInvalid(settings.source, key, "names no file")
         self._current = found
-        self._told_us = 0
+        self._ends = EndTeller()
+        self._shut_out: Callable[[], None] = _nobody
         self._log = logger()
 
     @property
@@ -138,44 +178,78 @@ class KeptCertificate:
 
     def left_s(self) -> float:
         """Seconds until the certificate in use ends; below 0 where it has ended."""
-        return (self._current.ends_us - self._clock.utc_us()) / SECOND_US
+        return self._current.term.left_s(self._clock.utc_us())
+
+    def counted_in(self, series: CertificateSeries) -> None:
+        """Have series ask it how long what is in use is still good."""
+        series.listener(
+            self._section,
+            self.left_s,
+            lambda: self._left_s(self._current.authorities),
+            lambda: self._left_s(self._current.lists),
+        )
+
+    def when_fewer_may_come(self, shut_out: Callable[[], None]) -> None:
+        """What to do when somebody may not be let in any more who may be connected."""
+        self._shut_out = shut_out
 
     async def tend(self) -> None:
         """Take new files into use, and say in time that the ones in use end."""
-        self._follow()
-        self._tell_end()
+        await self._follow()
+        self._tell_ends()
+        if any(each.ends_us <= self._clock.utc_us() for each in self._current.lists):
+            # New callers are refused by now: who was revoked since is known to nobody.
+            self._shut_out()
 
-    def _follow(self) -> None:
+    async def _follow(self) -> None:
         seen = self._look()
         is_settled, self._looked = seen == self._looked, seen
         # Chain and key are replaced one after the other: what changed just now is left to the next
         # look, or a pair that does not match yet would be told of.
-        if not is_settled or seen in (self._used, self._refused):
+        if not is_settled or seen == self._used:
             return
         try:
-            found = read_certificate(self._settings, self._section, self._clock)
+            # Beside the loop: a list may have megabytes.
+            found = await asyncio.to_thread(
+                read_certificate, self._settings, self._section, self._clock
+            )
         except ConfigurationInvalid as error:
-            self._refused = seen
-            said = {"component": self._section, "reason": str(error)}
-            self._log.warning(Event.CERTIFICATE_REFUSED, **said)
+            # Tried again each time: what is wrong may be a date.
+            if self._refused != seen:
+                self._refused = seen
+                said = {"component": self._section, "reason": str(error)}
+                self._log.warning(Event.CERTIFICATE_REFUSED, **said)
             return
         if found is not None:
-            self._current, self._used, self._refused, self._told_us = found, seen, seen, 0
-            said = {"component": self._section, "reason": f"good until {_day(found.ends_us)}"}
+            former, self._current = self._current, found
+            self._used = self._refused = seen
+            said = {"component": self._section, "reason": f"good until {day(found.term.ends_us)}"}
             self._log.info(Event.CERTIFICATE_RENEWED, **said)
+            if found.admits != former.admits:
+                self._shut_out()
 
-    def _tell_end(self) -> None:
-        """Once a day, as soon as it is time."""
+    def _tell_ends(self) -> None:
+        """Once a day, as soon as it is time, and at once when it is over."""
+        current, now_us = self._current, self._clock.utc_us()
+        for name, terms, event in (
+            ("", (current.term,), Event.CERTIFICATE_ENDS),
+            ("tls_client_ca_file ", current.authorities, Event.CERTIFICATE_ENDS),
+            ("tls_client_crl_file ", current.lists, Event.CERTIFICATE_LIST_ENDS),
+        ):
+            if line := self._ends.line(name, terms, now_us):
+                self._log.warning(event, component=self._section, reason=name + line)
+
+    def _left_s(self, terms: tuple[Term, ...]) -> float | None:
         now_us = self._clock.utc_us()
-        if now_us < self._current.told_from_us or now_us - self._told_us < DAY_US:
-            return
-        self._told_us = now_us
-        verb = "ends" if self.left_s() > 0 else "has ended"
-        reason = f"{verb} at {_day(self._current.ends_us)}; its file holds no newer one"
-        self._log.warning(Event.CERTIFICATE_ENDS, component=self._section, reason=reason)
+        found = next_end(terms, now_us)
+        return None if found is None else found.left_s(now_us)
 
     def _look(self) -> tuple[FileState, ...]:
         return tuple(map(state_of, self._files))
+
+
+def _nobody() -> None:
+    """No connection is open yet."""
 
 
 def trusting(settings: Settings, section: Section) -> ssl.SSLContext | None:
@@ -214,7 +288,12 @@ def kept_certificate(settings: Settings, section: Section, clock: Clock) -> Kept
 
 def _files(settings: Settings, section: Section) -> tuple[Path, ...]:
     listener: Listener = getattr(settings, section)
-    named = (listener.tls_certificate_file, listener.tls_key_file, listener.tls_client_ca_file)
+    named = (
+        listener.tls_certificate_file,
+        listener.tls_key_file,
+        listener.tls_client_ca_file,
+        listener.tls_client_crl_file,
+    )
     return tuple(settings.path(each) for each in named if each)
 
 
@@ -235,11 +314,11 @@ def _leaf(file: Path, key: str) -> "x509.Certificate":
 
 
 def _check_dates(leaf: "x509.Certificate", now_us: int, file: Path, key: str) -> None:
-    begins_us, ends_us = _us(leaf.not_valid_before_utc), _us(leaf.not_valid_after_utc)
-    if now_us >= ends_us:
-        raise ConfigurationInvalid(str(file), key, f"the certificate ended at {_day(ends_us)}")
-    if now_us < begins_us:
-        reason = f"the certificate is not good before {_day(begins_us)}"
+    term = term_of(leaf)
+    if now_us >= term.ends_us:
+        raise ConfigurationInvalid(str(file), key, f"the certificate ended at {day(term.ends_us)}")
+    if now_us < term.begins_us:
+        reason = f"the certificate is not good before {day(term.begins_us)}"
         raise ConfigurationInvalid(str(file), key, reason)
 
 
@@ -261,11 +340,3 @@ def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         return f"cannot be used ({(error.reason or 'no PEM').replace('_', ' ').lower()})"
     return f"cannot be read ({error.strerror})"
-
-
-def _us(moment: datetime) -> int:
-    return round(moment.timestamp()) * SECOND_US
-
-
-def _day(moment_us: int) -> str:
-    return datetime.fromtimestamp(moment_us / SECOND_US, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -113,7 +113,7 @@ class ConnectionTests:
             steps = skipped("unknown_here", "name", "connection", "credential", "call")
             found = Checkup(steps)
         else:
-            tester = Checker(provider, target, DIALECTS, self._clock.monotonic_s)
+            tester = Checker(provider, target, DIALECTS, self._clock)
             found = _marked(await tester.run(told), fingerprint)
         await self._end(order, found)
 

@@ -107,7 +107,14 @@ def _following(parts: Tended) -> tuple[Duty, ...]:
 
 
 def _renewing(parts: Tended) -> tuple[Duty, ...]:
-    renew = make_renewal(parts.settings, parts.egress, parts.providers, parts.rotation.swap)
+    renew = make_renewal(
+        parts.settings,
+        parts.egress,
+        parts.providers,
+        parts.rotation.swap,
+        parts.clock,
+        parts.metrics.certificates,
+    )
     if renew is None:
         return ()
     return (Duty("certificates", rhythm.CERTIFICATES_S, renew, Event.UPKEEP_FAILED),)

@@ -15,7 +15,7 @@ from tests.admin.test_access import ABSENT, FOREIGN, OWN, PASSWORD, person, worl
 
 pytestmark = pytest.mark.anyio
 PUBLIC = {
-    *("/health/ready", "/static/{digest:str}/{name:path}"),
+    *("/health/live", "/health/ready", "/metrics", "/static/{digest:str}/{name:path}"),
     *("/sign-in", "/setup", "/invitation"),
 }
 """What anybody may ask for who reaches the listener: whoever adds to it says so here."""

@@ -34,6 +34,10 @@ PUBLIC = {
     ("POST", "/sign-in"),
     ("GET", "/static/{digest:str}/{name:path}"),
     ("HEAD", "/static/{digest:str}/{name:path}"),
+    ("GET", "/health/live"),
+    ("HEAD", "/health/live"),
+    ("GET", "/metrics"),
+    ("HEAD", "/metrics"),
     ("GET", "/health/ready"),
     ("HEAD", "/health/ready"),
     # While nobody exists who could sign in, and only with the code that a terminal printed.

@@ -1,6 +1,7 @@
 """`gatewright config check` and what stops a start: the file, the key and the reason, in a line."""
 
 import base64
+import re
 import secrets
 import sqlite3
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.certificates import HOUR, Authority
 from tests.cli.operator import Operator
 
 
@@ -53,12 +55,39 @@ def test_a_credential_that_only_a_worker_asks_for_is_not_said_to_be_missing(
     assert "gpt-6.2-sol: mid, us, unavailable: no credential" in ended.output
 
 
+def test_until_when_each_certificate_and_list_is_good_is_said(operator: Operator) -> None:
+    own, teams = Authority(operator.folder), Authority(operator.folder, "teams")
+    short = own.issue("short", begins=HOUR * -9, ends=HOUR)
+    lists = operator.folder / "lists.pem"
+    lists.write_bytes(teams.revoke(made=HOUR * -1, ends=HOUR * 12))
+    operator.config_file.write_text(
+        f"[data_plane]\n{own.issue(ends=HOUR * 24).settings(teams.file, lists)}"
+        "[providers.p]\nkind = 'openai'\njurisdiction = 'us'\n"
+        f"ca_file = '{Authority(operator.folder, 'old', ends=HOUR / -2).file}'\n"
+        f"client_certificate = '{short.chain}'\nclient_key = '{short.key}'\n"
+    )
+    ended = operator.config("config", "check")
+
+    assert ended.status == 0
+    moment = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
+    for line in (
+        rf"data_plane\.tls_certificate_file: good until {moment}",
+        rf"data_plane\.tls_client_ca_file: good until {moment}",
+        rf"data_plane\.tls_client_crl_file: good until {moment}",
+        rf"providers\.p\.ca_file: has ended at {moment}: renew it",
+        rf"providers\.p\.client_certificate: good until {moment}: renew it",
+    ):
+        assert re.search(f"^{line}$", ended.output, re.MULTILINE), line
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("[data_plane]\nprot = 1\n", "prot"),
         ("[data_plane]\nport = '1'\n", "data_plane.port"),
         ("[data_plane]\nport = 70000\n", "data_plane.port: must be between 0 and 65535"),
+        ("[data_plane]\nport = 9\nprobe_port = 9\n", "probe_port: is the listener's own port"),
+        ("[admin]\nprobe_port = -1\n", "admin.probe_port: must be between 0 and 65535"),
         (
             "[audit]\ncheckpoint_period_s = 61.0\n",
             "audit.checkpoint_period_s: must be between 1 and 50: a log is signed each minute",

@@ -9,13 +9,14 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
 
-from gateway.api.encrypted import encrypted_protocol
+from gateway.api.encrypted import encrypted_protocol, end_connections
 from gateway.api.protocol import bounded_protocol
 from gateway.clock import SystemClock
 from gateway.configuration.settings import Limits, Listener, Settings
@@ -50,12 +51,18 @@ def wire(tmp_path: Path, *, is_encrypted: bool) -> Iterator[None]:
     _Over.certificate = _Over.trusting = None
 
 
-def kept(pair: Pair, client_ca: Path | None = None, clock: Any = None) -> KeptCertificate:
+def kept(
+    pair: Pair,
+    client_ca: Path | None = None,
+    clock: Any = None,
+    client_crl: Path | None = None,
+) -> KeptCertificate:
     """A data plane's certificate, as a listener has it."""
     listener = Listener(
         tls_certificate_file=str(pair.chain),
         tls_key_file=str(pair.key),
         tls_client_ca_file=str(client_ca or ""),
+        tls_client_crl_file=str(client_crl or ""),
     )
     settings = Settings(source="x.toml", folder="/", data_plane=listener)
     return KeptCertificate(settings, "data_plane", clock or SystemClock())
@@ -70,10 +77,12 @@ async def listening(
 ) -> AsyncIterator[int]:
     """Its port."""
     http: Any = bounded_protocol(limits, connections_max)
-    if found := certificate or _Over.certificate:
+    if (found := certificate or _Over.certificate) is not None:
         http = encrypted_protocol(http, found)
     config = uvicorn.Config(application, port=0, http=http, lifespan="off", log_config=None)
     server = uvicorn.Server(config)
+    if found is not None:
+        found.when_fewer_may_come(partial(end_connections, server.server_state))
     serving = asyncio.ensure_future(server.serve())
     while not server.started:
         await asyncio.sleep(0.01)

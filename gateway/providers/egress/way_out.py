@@ -5,11 +5,13 @@ system's authorities.
 """
 
 import ssl
+from collections.abc import Mapping
 
 from msgspec import Struct
 
 from gateway.secrets.secret import Secret
 from gateway.secrets.sources import FileState
+from gateway.secrets.validity import Term
 
 
 class Proxy(Struct, frozen=True):
@@ -33,6 +35,8 @@ class WayOut(Struct, frozen=True, eq=False):
     """None for the system's authorities and no certificate of ours."""
     files: tuple[FileState, ...] = ()
     """What it was made of, as that was just before it was read."""
+    terms: Mapping[str, tuple[Term, ...]] = {}
+    """Until when the certificates of each of its files are good, by the setting that names it."""
 
     def __post_init__(self) -> None:
         """Raises ValueError unless certificates and names are verified."""

@@ -17,6 +17,7 @@ from gateway.clock import SystemClock
 from gateway.configuration.reading import parse_settings
 from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid, UpstreamRefused
+from gateway.metrics import Metrics
 from gateway.pool.provider import PoolProvider
 from gateway.ports import Provider
 from gateway.providers.egress.client import Egress
@@ -24,7 +25,7 @@ from gateway.providers.engine import EngineProvider
 from gateway.providers.http_provider import HttpProvider
 from gateway.providers.registry import model_hosts, parcel_service
 from gateway.store.engine import open_database
-from tests.certificates import HOUR, Authority
+from tests.certificates import HOUR, Authority, Hours
 from tests.forward_proxy import ForwardProxy
 from tests.gateway.providers.samples import HOME, make_call
 from tests.upstreams import RecordingUpstream
@@ -211,7 +212,15 @@ class World:
             hosts=model_hosts(self.providers),
             publish=self.publish,
         )
-        self.renewal = Renewal(settings, self.egress, self.providers, self.rotation.swap)
+        self.clock, self.metrics = Hours(), Metrics()
+        self.renewal = Renewal(
+            settings,
+            self.egress,
+            self.providers,
+            self.rotation.swap,
+            self.clock,
+            self.metrics.certificates,
+        )
 
     async def look_twice(self) -> None:
         """What changed is taken once it has rested for a look."""
@@ -224,6 +233,13 @@ class World:
     async def says(self, name: str = "p") -> str:
         """What a probe says; empty where all is well."""
         return await self.providers[name].probe()
+
+    def left_s(self, setting: str) -> float:
+        """What the metric says of the file that a setting names."""
+        name, labels = "gatewright_provider_certificate_seconds_left", {"provider": "p"}
+        found = self.metrics.registry.get_sample_value(name, {**labels, "setting": setting})
+        assert found is not None
+        return found
 
     async def close(self) -> None:
         await self.egress.close()
@@ -338,7 +354,10 @@ def test_who_has_no_files_is_not_looked_after(tmp_path: Path) -> None:
     providers, egress = made(settings_of(tmp_path, PROXIED))
     settings = settings_of(tmp_path, PROXIED)
 
-    assert make_renewal(settings, egress, providers, lambda *_: None) is None
+    assert (
+        make_renewal(settings, egress, providers, lambda *_: None, Hours(), Metrics().certificates)
+        is None
+    )
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "openai_compatible", "engine"])
@@ -408,3 +427,31 @@ async def test_members_of_a_pool_are_renewed_in_it(tmp_path: Path, house: Author
         later = upstream.requests[before:]
         assert any(request.method == "POST" for request in later)
         assert all(request.connection > former for request in later)
+
+
+async def test_a_certificate_and_an_authority_are_told_of_before_they_end(
+    world: World, house: Authority, told: list[tuple[object, ...]]
+) -> None:
+    """The certificate ends in an hour, the authority in a day."""
+    await world.renewal.perform()
+    assert told == []
+    assert world.left_s("client_certificate") == pytest.approx(3600, abs=60)
+    assert world.left_s("ca_file") == pytest.approx(24 * 3600, abs=60)
+
+    for minutes in (50, 51, 70):
+        world.clock.later_us = minutes * 60 * 1_000_000
+        await world.renewal.perform()
+    assert [each[0] for each in told] == ["certificates:end"] * 2
+    said = [dict(each[1])["reason"].partition(" at ")[0] for each in told]  # type: ignore[call-overload]
+    assert said == ["client_certificate ends", "client_certificate has ended"]
+    assert world.left_s("client_certificate") < 0
+
+    issued = house.issue(ends=HOUR * 20)
+    issued.chain.replace(world.folder / "our.crt")
+    issued.key.replace(world.folder / "our.key")
+    await world.look_twice()
+    assert world.left_s("client_certificate") > 0
+    world.clock.later_us = 22 * 3600 * 1_000_000
+    await world.renewal.perform()
+    said = [dict(each[1])["reason"].partition(" at ")[0] for each in told[2:]]  # type: ignore[call-overload]
+    assert said == ["ca_file ends", "client_certificate has ended"]

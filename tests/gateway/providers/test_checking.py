@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from gateway.clock import SystemClock
+from gateway.clock import DAY_US, HOUR_US, SystemClock
 from gateway.dialects.registry import DIALECTS
 from gateway.oversight.checkup import Checkup
 from gateway.providers.checking import Checker, question
@@ -21,6 +21,7 @@ from gateway.providers.egress.reply import EgressLimits
 from gateway.providers.egress.resolver import GuardedResolver
 from gateway.providers.egress.way_out import WayOut
 from gateway.providers.registry import build_provider
+from gateway.secrets.validity import Term, day
 from gateway.types import Target
 from tests.certificates import Authority
 from tests.forward_proxy import ForwardProxy
@@ -63,7 +64,7 @@ async def result_of(
 
     try:
         provider = build_provider(config, opened)
-        tester = Checker(provider, target, DIALECTS, SystemClock().monotonic_s)
+        tester = Checker(provider, target, DIALECTS, SystemClock())
         return await tester.run(tell), told
     finally:
         await opened.close()
@@ -384,3 +385,22 @@ async def test_a_server_that_wants_our_certificate_is_not_taken_for_one_without_
         shown = WayOut(tls=house.trusting(house.issue()))
         good, _ = await result_of(upstream.url, way_out=shown)
         assert good.verdict == "good"
+
+
+async def test_what_ends_soon_is_said_while_it_still_works(tmp_path: Path) -> None:
+    house = Authority(tmp_path)
+    now_us = SystemClock().utc_us()
+    later = (Term(now_us - DAY_US, now_us + DAY_US),)
+    soon = (Term(now_us - 9 * HOUR_US, now_us + HOUR_US),)
+    tls = house.trusting(house.issue())
+    async with RecordingUpstream(tls=house.server("127.0.0.1")) as upstream:
+        good = {"ca_file": later, "client_certificate": later}
+        for terms, expected in (
+            (good, ("good", "ok")),
+            ({"ca_file": later, "client_certificate": soon}, ("unsure", "ends_soon")),
+        ):
+            found, _ = await result_of(upstream.url, way_out=WayOut(tls=tls, terms=terms))
+            assert codes(found)[1] == expected
+            assert codes(found)[2:] == [("good", "ok")] * 2
+            detail = found.steps[1].detail
+            assert (detail == f"client_certificate: {day(soon[0].ends_us)}") == (terms is not good)

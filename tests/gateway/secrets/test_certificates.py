@@ -6,31 +6,20 @@ from pathlib import Path
 
 import pytest
 import structlog.testing
+from prometheus_client import CollectorRegistry
 
 from gateway.clock import DAY_US
 from gateway.configuration.reading import parse_settings
 from gateway.errors import ConfigurationInvalid
+from gateway.metrics import CertificateSeries
 from gateway.secrets.certificates import KeptCertificate, kept_certificate, read_certificate
-from tests.certificates import HOUR, Authority, Pair
+from tests.certificates import HOUR, Authority, Hours, Pair
 
 
 pytestmark = pytest.mark.anyio
 
 DAY = dt.timedelta(days=1)
 Spoil = Callable[[Authority, Path], Pair]
-
-
-class Hours:
-    """The wall clock, some hours on."""
-
-    def __init__(self) -> None:
-        self.later_us = 0
-
-    def utc_us(self) -> int:
-        return round(dt.datetime.now(dt.UTC).timestamp() * 1e6) + self.later_us
-
-    def monotonic_s(self) -> float:
-        return self.later_us / 1e6
 
 
 @pytest.fixture
@@ -200,3 +189,70 @@ async def test_an_end_is_told_in_time_once_a_day_and_also_when_it_is_over(
     assert lines[0]["reason"].startswith("ends at ")
     assert lines[1]["reason"].startswith("has ended at ")
     assert kept.left_s() < 0
+
+
+async def test_a_short_life_is_told_of_again_as_soon_as_it_is_over(authority: Authority) -> None:
+    clock = Hours()
+    kept = _kept(authority.issue(begins=HOUR * 0, ends=DAY), clock)
+    with structlog.testing.capture_logs() as lines:
+        for hour in (20, 25, 26):
+            clock.later_us = hour * 3600 * 1_000_000
+            await kept.tend()
+
+    assert [line["reason"].partition(" at ")[0] for line in lines] == ["ends", "has ended"]
+
+
+async def test_what_is_good_only_later_is_taken_when_its_time_has_come(
+    authority: Authority,
+) -> None:
+    """An authority's clock may go before ours."""
+    clock, pair = Hours(), authority.issue()
+    kept = _kept(pair, clock)
+    first = kept.context
+    authority.issue(begins=HOUR / 4, ends=HOUR * 5)
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(3):
+            await kept.tend()
+        assert kept.context is first
+        clock.later_us = 1800 * 1_000_000
+        await kept.tend()
+
+    assert kept.context is not first
+    said = [line["event"] for line in lines]
+    assert said == ["certificate:refused", "certificate:renewed"]
+
+
+async def test_an_authority_of_callers_and_their_list_are_told_of_before_they_end(
+    authority: Authority, tmp_path: Path
+) -> None:
+    clock = Hours()
+    teams, next_teams = Authority(tmp_path, "teams"), Authority(tmp_path, "later", ends=DAY * 90)
+    callers, lists = tmp_path / "callers.pem", tmp_path / "lists.pem"
+    callers.write_bytes(next_teams.file.read_bytes() + teams.file.read_bytes())
+    lists.write_bytes(teams.revoke(ends=HOUR * 9) + next_teams.revoke(ends=HOUR * 19))
+    pair = authority.issue(ends=DAY * 90)
+    text = f"[admin]\n{pair.settings(callers, lists)}"
+    kept = kept_certificate(parse_settings(text, "x.toml", Path("/"), {}), "admin", clock)
+    assert kept is not None
+    registry = CollectorRegistry()
+    kept.counted_in(CertificateSeries(registry))
+    assert _left(registry, "client_ca") == pytest.approx(24 * 3600, abs=60)
+    assert _left(registry, "client_crl") == pytest.approx(9 * 3600, abs=60)
+    assert _left(registry, "certificate") == pytest.approx(90 * 24 * 3600, abs=60)
+    with structlog.testing.capture_logs() as lines:
+        for hour in (0, 8, 21):
+            clock.later_us = hour * 3600 * 1_000_000
+            await kept.tend()
+
+    assert [(line["event"], line["reason"].partition(" at ")[0]) for line in lines] == [
+        ("certificate:list_ends", "tls_client_crl_file ends"),
+        ("certificate:ends", "tls_client_ca_file ends"),
+        ("certificate:list_ends", "tls_client_crl_file has ended"),
+    ]
+    assert _left(registry, "client_crl") < 0
+
+
+def _left(registry: CollectorRegistry, what: str) -> float:
+    found = registry.get_sample_value(f"gatewright_{what}_seconds_left", {"listener": "admin"})
+    assert found is not None
+    return found

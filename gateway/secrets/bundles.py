@@ -1,0 +1,66 @@
+"""Files of several certificates in PEM, as authorities are kept in."""
+
+import re
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.errors import ConfigurationInvalid
+from gateway.secrets.validity import Term, microseconds
+
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+BUNDLE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""A system's whole bundle of authorities is a tenth of it."""
+_CERTIFICATE: Final = re.compile(
+    r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----"
+)
+
+
+def certificates_in(text: str) -> tuple[bytes, ...]:
+    """Certificates in DER; words of any kind may stand around them, what is none is left out."""
+    found = []
+    for each in _CERTIFICATE.findall(text):
+        with suppress(ValueError):
+            found.append(ssl.PEM_cert_to_DER_cert(each))
+    return tuple(found)
+
+
+def read_text(file: Path, key: str, bytes_max: int) -> str:
+    """A file that is not longer than it may be; what is not ASCII in it does not matter.
+
+    Raises:
+        ConfigurationInvalid: it cannot be read, or is longer.
+    """
+    try:
+        with file.open("rb") as opened:
+            raw = opened.read(bytes_max + 1)
+    except OSError as error:
+        reason = f"cannot be read ({error.strerror})"
+        raise ConfigurationInvalid(str(file), key, reason) from error
+    if len(raw) > bytes_max:
+        raise ConfigurationInvalid(str(file), key, f"is larger than {bytes_max} bytes")
+    return raw.decode("ascii", "replace")
+
+
+def parsed(bundle: Sequence[bytes]) -> "tuple[x509.Certificate, ...]":
+    """Those that can be looked into: OpenSSL believes some that are written in no proper DER."""
+    # Loaded only for who has certificates: 15 modules and 0.6 MiB of a worker.
+    reader: Any = import_module("cryptography.x509")
+    found = []
+    for each in bundle:
+        with suppress(ValueError):
+            found.append(reader.load_der_x509_certificate(each))
+    return tuple(found)
+
+
+def term_of(certificate: "x509.Certificate") -> Term:
+    return Term(
+        microseconds(certificate.not_valid_before_utc),
+        microseconds(certificate.not_valid_after_utc),
+    )

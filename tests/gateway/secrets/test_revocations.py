@@ -1,0 +1,82 @@
+"""Lists of revoked certificates: what is wrong with one is said before it shuts everybody out."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.configuration.reading import parse_settings
+from gateway.errors import ConfigurationInvalid
+from gateway.secrets.certificates import read_certificate
+from gateway.secrets.revocations import LISTS_BYTES_MAX
+from tests.certificates import HOUR, Authority, Hours
+
+
+Written = Callable[[Authority, Authority], bytes]
+
+
+def _read(folder: Path, teams: Authority, lists: Path) -> None:
+    own = Authority(folder)
+    text = f"[data_plane]\n{own.issue().settings(teams.file, lists)}"
+    assert read_certificate(parse_settings(text, "x.toml", Path("/"), {}), "data_plane", Hours())
+
+
+WRONG: dict[str, tuple[Written, str]] = {
+    "nothing": (lambda teams, _: b"", "must hold lists of revoked certificates"),
+    "an authority beside a list": (
+        lambda teams, other: teams.revoke() + other.file.read_bytes(),
+        "must hold lists of revoked certificates (X509 CRL) in PEM, and nothing else",
+    ),
+    "what is no list": (
+        lambda teams, _: b"-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n",
+        "is no PEM of lists of revoked certificates",
+    ),
+    "one out of date": (
+        lambda teams, _: teams.revoke(made=HOUR * -2, ends=HOUR * -1),
+        "the list of CN=teams was good until 2",
+    ),
+    "one to come": (
+        lambda teams, _: teams.revoke(made=HOUR, ends=HOUR * 2),
+        "the list of CN=teams is not good before 2",
+    ),
+    "another authority's": (lambda teams, other: other.revoke(), "holds no list of CN=teams"),
+    "one that somebody else signed": (
+        lambda teams, other: teams.revoke(signed_by=other),
+        "the list of CN=teams was not signed by the authority of that name",
+    ),
+    "too much": (lambda teams, _: b" " * (LISTS_BYTES_MAX + 1), "is larger than 16777216 bytes"),
+}
+
+
+@pytest.mark.parametrize(("written", "reason"), WRONG.values(), ids=WRONG)
+def test_a_list_that_cannot_be_used_is_refused_by_file_key_and_reason(
+    tmp_path: Path, written: Written, reason: str
+) -> None:
+    teams, other = Authority(tmp_path, "teams"), Authority(tmp_path, "other")
+    lists = tmp_path / "lists.pem"
+    lists.write_bytes(written(teams, other))
+    with pytest.raises(ConfigurationInvalid) as refused:
+        _read(tmp_path, teams, lists)
+
+    said = str(refused.value)
+    assert said.startswith(f"{lists}: data_plane.tls_client_crl_file: {reason}")
+    assert "\n" not in said
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationInvalid, match=r"tls_client_crl_file: cannot be read \(No"):
+        _read(tmp_path, Authority(tmp_path, "teams"), tmp_path / "none.pem")
+
+
+def test_lists_of_several_authorities_are_read(tmp_path: Path) -> None:
+    teams, other = Authority(tmp_path, "teams"), Authority(tmp_path, "other")
+    lists = tmp_path / "lists.pem"
+    lists.write_bytes(other.revoke() + teams.revoke(teams.issue("gone").chain))
+    _read(tmp_path, teams, lists)
+
+
+def test_a_list_without_authorities_means_nothing(tmp_path: Path) -> None:
+    pair = Authority(tmp_path).issue()
+    text = f"[admin]\n{pair.settings()}tls_client_crl_file = 'x.pem'\n"
+    with pytest.raises(ConfigurationInvalid, match="means nothing without tls_client_ca_file"):
+        parse_settings(text, "x.toml", Path("/"), {})
