@@ -22,7 +22,7 @@ from gateway.metrics import CertificateSeries
 from gateway.ports import Provider
 from gateway.providers.egress.client import Egress
 from gateway.providers.egress.endpoint import parse_proxy
-from gateway.providers.egress.way_out import WayOut
+from gateway.providers.egress.way_out import WayOut, verifying
 from gateway.providers.http_provider import HttpProvider
 from gateway.providers.registry import build_provider
 from gateway.secrets.bundles import (
@@ -97,7 +97,7 @@ def _tls(
         tls, authorities = _trusting(settings.path(provider.ca_file), f"{section}.ca_file")
         terms["ca_file"] = tuple(map(term_of, parsed(authorities)))
     else:
-        tls = ssl.create_default_context()
+        tls = verifying()
     if provider.client_certificate:
         shown = _pair(settings, provider, section).show_by(tls, SystemClock().utc_us())
         terms["client_certificate"] = (term_of(shown),)
@@ -118,7 +118,7 @@ def _trusting(file: Path, key: str) -> tuple[ssl.SSLContext, tuple[bytes, ...]]:
     found = certificates_in(read_text(file, key, BUNDLE_BYTES_MAX))
     with suppress(ssl.SSLError):  # Base64 of something else is no certificate either.
         if found:
-            return ssl.create_default_context(cadata=b"".join(found)), found
+            return verifying(b"".join(found)), found
     raise ConfigurationInvalid(str(file), key, "is no PEM of certificates")
 
 

@@ -28,6 +28,7 @@ from gateway.errors import (
 from gateway.money.catalogue import cost
 from gateway.oversight.checkup import Checkup, Code, Step, StepName, Verdict, skipped
 from gateway.ports import Dialect, Provider, UpstreamCall
+from gateway.providers.egress.pool import part_s
 from gateway.providers.egress.tunnel import PROXY_DENIED, ProxyFault
 from gateway.providers.egress.way_out import WayOut
 from gateway.providers.http_provider import HTTP_OK, HttpProvider
@@ -125,12 +126,13 @@ class Checker:
     async def _connection(self, provider: HttpProvider) -> Ending:
         """To the first address that lets one in, as the pool does; the last fault counts."""
         ending: Ending = ("bad", "unreachable", "")
-        each_s = provider.connect_timeout_s / max(len(self._addresses), 1)
+        end_s = self._clock.monotonic_s() + provider.connect_timeout_s
         endpoint = provider.endpoint
         whose, (_, port) = "proxy " if endpoint.proxy else "", endpoint.first_hop
-        for address in self._addresses:
+        for at, address in enumerate(self._addresses):
+            left_s = end_s - self._clock.monotonic_s()
             try:
-                async with asyncio.timeout(each_s):
+                async with asyncio.timeout(part_s(left_s, len(self._addresses) - at)):
                     await provider.reach(address)
             except (OSError, ssl.CertificateError) as error:
                 ending = _fault(error, f"{whose}{address}:{port}")

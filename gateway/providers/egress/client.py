@@ -20,7 +20,7 @@ from gateway.errors import (
 )
 from gateway.ports import UpstreamCall, unwatched
 from gateway.providers.egress.endpoint import Endpoint, Place
-from gateway.providers.egress.pool import Pool
+from gateway.providers.egress.pool import CLOSED, Pool
 from gateway.providers.egress.reply import EgressLimits, EgressReply
 from gateway.providers.egress.resolver import GuardedResolver
 from gateway.providers.egress.way_out import require_verifying
@@ -202,7 +202,7 @@ class Egress:
     def _started_pool(self) -> Pool:
         if self._pool is None:
             if self._is_closed:
-                raise UpstreamUnreachable("the gateway is shutting down")
+                raise UpstreamUnreachable(CLOSED)
             limits = self.limits
             self._pool = Pool(
                 self._resolver, self._tls, limits.connections_per_host_max, limits.keep_alive_s

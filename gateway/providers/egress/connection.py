@@ -17,6 +17,7 @@ from gateway.errors import UpstreamFailed, UpstreamMalformed, UpstreamTimeout
 from gateway.providers.egress.kept_headers import KEPT_HEADERS
 from gateway.providers.egress.pace import HASTY_BYTES, SLICE_BYTES, Pace
 from gateway.providers.egress.transport_faults import broken
+from gateway.providers.egress.unsent import unsent_bytes
 
 
 HEAD_BYTES_MAX = 64 * 1024
@@ -91,11 +92,7 @@ class Connection(asyncio.Protocol):
     def is_usable(self) -> bool:
         """Whether an exchange may begin; not behind a body that the upstream has not taken."""
         transport = self._transport
-        return (
-            self._failure is None
-            and not transport.is_closing()
-            and not transport.get_write_buffer_size()
-        )
+        return self._failure is None and not transport.is_closing() and not unsent_bytes(transport)
 
     def send(self, head: bytes, body: bytes) -> None:
         """Begin an exchange."""

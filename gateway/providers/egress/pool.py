@@ -17,10 +17,14 @@ from gateway.providers.egress.pace import Pace
 from gateway.providers.egress.resolver import GuardedResolver
 from gateway.providers.egress.transport_faults import unmade
 from gateway.providers.egress.tunnel import ProxyFault, open_tunnel
+from gateway.providers.egress.way_out import verifying
 
 
 NO_ANSWER = "the upstream did not answer in time"
 NO_CONNECTION = "the upstream could not be connected to in time"
+CLOSED = "the gateway is shutting down"
+TRIES_LEAST = 3
+"""An address gets a third of the time that is left: less would not reach far ones."""
 
 
 class Origin:
@@ -100,6 +104,7 @@ class Pool:
         self._keep_alive_s = keep_alive_s
         self._origins: dict[Place, Origin] = {}
         self._in_use: set[Connection] = set()
+        self._is_closed = False
 
     def origin(self, endpoint: Endpoint, place: Place) -> Origin:
         """The part of the pool for an endpoint; endpoints at one place share it.
@@ -157,6 +162,9 @@ class Pool:
                 try:
                     kept = None if fresh else origin.newest_idle()
                     connection = kept or await self._connect(origin.endpoint, connect_timeout_s)
+                    if self._is_closed:
+                        connection.cut()
+                        raise UpstreamUnreachable(CLOSED)
                 except BaseException:
                     origin.end_turn()
                     raise
@@ -177,12 +185,17 @@ class Pool:
         origin.end_turn()
 
     def close(self) -> None:
-        """Cut every connection; exchanges break."""
+        """Cut every connection; exchanges break, and those that wait for one have none."""
+        self._is_closed = True
         idle = [one for origin in self._origins.values() for one in origin.idle]
         for connection in [*self._in_use, *idle]:
             connection.cut()
         for origin in self._origins.values():
             origin.idle.clear()
+            for turn in origin.waiting:
+                if not turn.done():
+                    turn.set_exception(UpstreamUnreachable(CLOSED))
+            origin.waiting.clear()
 
     async def reach(self, endpoint: Endpoint, address: str) -> None:
         """Open a connection to one address, with TLS where there is to be, and cut it at once.
@@ -193,7 +206,7 @@ class Pool:
         (await self._connect_to(endpoint, address)).cut()
 
     async def _connect(self, endpoint: Endpoint, timeout_s: float) -> Connection:
-        """To the first address that answers; each has an equal part of the time.
+        """To the first address that answers in its part of the time (`part_s`).
 
         Its name is looked up in as much time again.
         """
@@ -205,9 +218,11 @@ class Pool:
             raise _unconnected(f"the {whose}'s name could not be looked up in time") from None
         failure: UpstreamUnreachable | UpstreamTimeout = unmade(fault)
         hop, port = "proxy " if endpoint.proxy else "", endpoint.first_hop[1]
-        for address in addresses:
+        end_s = self._loop.time() + timeout_s
+        for at, address in enumerate(addresses):
+            part = part_s(end_s - self._loop.time(), len(addresses) - at)
             try:
-                async with asyncio.timeout(timeout_s / len(addresses)):
+                async with asyncio.timeout(part):
                     return await self._connect_to(endpoint, address)
             except TimeoutError:
                 failure = _unconnected()
@@ -245,7 +260,7 @@ class Pool:
             return endpoint.way_out.tls
         if self._tls is None:
             # Loading the system's trust store takes milliseconds: once, and off the loop.
-            self._tls = await asyncio.to_thread(ssl.create_default_context)
+            self._tls = await asyncio.to_thread(verifying)
         return self._tls
 
     async def _addresses(self, endpoint: Endpoint) -> tuple[Sequence[str], str]:
@@ -265,6 +280,11 @@ class Pool:
         for origin in self._origins.values():
             if connection in origin.idle:
                 origin.idle.remove(connection)
+
+
+def part_s(left_s: float, addresses_left: int) -> float:
+    """How long the next of so many addresses may take: what one did not need is the others'."""
+    return max(left_s, 0.0) / min(addresses_left, TRIES_LEAST)
 
 
 def _unconnected(reason: str = NO_CONNECTION) -> UpstreamTimeout:

@@ -43,6 +43,18 @@ class WayOut(Struct, frozen=True, eq=False):
         require_verifying(self.tls)
 
 
+def verifying(authorities: bytes = b"") -> ssl.SSLContext:
+    """A context that believes these authorities, in DER, or else the system's, and nobody besides.
+
+    Raises:
+        ssl.SSLError: they are none.
+    """
+    tls = ssl.create_default_context(cadata=authorities or None)
+    # Distributions build Python with whatever their OpenSSL allows.
+    tls.minimum_version = ssl.TLSVersion.TLSv1_2
+    return tls
+
+
 def require_verifying(tls: ssl.SSLContext | None) -> None:
     """Raises ValueError where a context would believe anybody."""
     if tls is not None and (tls.verify_mode != ssl.CERT_REQUIRED or not tls.check_hostname):

@@ -3,6 +3,7 @@
 import base64
 import os
 import secrets
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -21,6 +22,9 @@ from gateway.metrics import Metrics
 from gateway.pool.provider import PoolProvider
 from gateway.ports import Provider
 from gateway.providers.egress.client import Egress
+from gateway.providers.egress.endpoint import parse_endpoint
+from gateway.providers.egress.pool import Pool
+from gateway.providers.egress.resolver import GuardedResolver
 from gateway.providers.engine import EngineProvider
 from gateway.providers.http_provider import HttpProvider
 from gateway.providers.registry import model_hosts, parcel_service
@@ -93,6 +97,20 @@ def test_words_around_certificates_and_several_of_them_are_read(tmp_path: Path) 
 
     way_out = providers["p"].config.way_out  # type: ignore[attr-defined]
     assert way_out.tls.cert_store_stats()["x509_ca"] == 2
+
+
+async def test_no_older_tls_is_spoken_than_to_callers(tmp_path: Path, house: Authority) -> None:
+    """Whatever the system's OpenSSL allows."""
+    own, ours = f"{SHOWN}ca_file = '{house.file.name}'", MUTUAL
+    for text in (own, ours):
+        providers, _ = made(settings_of(tmp_path, text))
+        way_out = providers["p"].config.way_out  # type: ignore[attr-defined]
+        assert way_out.tls.minimum_version == ssl.TLSVersion.TLSv1_2
+    endpoint = parse_endpoint("p", "https://127.0.0.1:1", HOME)
+    pool = Pool(GuardedResolver(), None, 1, 1.0)
+    tls = await pool._trust(endpoint)
+    assert tls is not None
+    assert tls.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 def of_another(folder: Path, house: Authority) -> str:

@@ -348,6 +348,9 @@ async def test_ends_of_chunks_that_come_by_themselves_are_no_headers() -> None:
         def get_write_buffer_size(self) -> int:
             return 0
 
+        def get_extra_info(self, name: str, default: object = None) -> object:
+            return default
+
         def writelines(self, list_of_data: object) -> None:
             """Sent."""
 

@@ -1,0 +1,26 @@
+"""What was written to an upstream and has not arrived there.
+
+Over TLS an event loop calls sent what it has encrypted, whether anybody takes it or not. What it
+holds then stands behind what the kernel holds, which can be asked.
+"""
+
+import asyncio
+import struct
+from fcntl import ioctl
+from termios import TIOCOUTQ
+from typing import Final
+
+
+_COUNT: Final = struct.Struct("i")
+
+
+def unsent_bytes(transport: asyncio.WriteTransport) -> int:
+    """0 where all is with the upstream; over TLS else a part of what is not."""
+    waiting = transport.get_write_buffer_size()
+    if waiting or transport.get_extra_info("sslcontext") is None:
+        return waiting
+    try:
+        held = ioctl(transport.get_extra_info("socket").fileno(), TIOCOUTQ, bytes(_COUNT.size))
+    except (OSError, AttributeError):
+        return 0  # It is closed already, or a system that does not tell.
+    return int(_COUNT.unpack(held)[0])
