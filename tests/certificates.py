@@ -102,6 +102,7 @@ class Authority:
         made: dt.timedelta = HOUR * -1,
         ends: dt.timedelta = HOUR,
         signed_by: "Authority | None" = None,
+        is_delta: bool = False,
     ) -> bytes:
         """A list of those of its certificates that it takes back, in PEM."""
         now = dt.datetime.now(dt.UTC)
@@ -111,6 +112,8 @@ class Authority:
             .last_update(now + made)
             .next_update(now + ends)
         )
+        if is_delta:
+            built = built.add_extension(x509.DeltaCRLIndicator(1), critical=True)
         for file in files:
             revoked = x509.load_pem_x509_certificates(file.read_bytes())[0]
             built = built.add_revoked_certificate(

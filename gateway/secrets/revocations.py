@@ -26,6 +26,8 @@ LISTS_BYTES_MAX: Final = 16 * 1024 * 1024
 """Some 400,000 revoked certificates."""
 _LIST: Final = re.compile(r"-----BEGIN X509 CRL-----[A-Za-z0-9+/=\s]+-----END X509 CRL-----")
 _BEGIN: Final = "-----BEGIN "
+_DELTA: Final = "2.5.29.27"
+"""The extension of lists that OpenSSL does not look into (RFC 5280, 5.2.4)."""
 
 
 class Revocations(Struct, frozen=True):
@@ -59,11 +61,11 @@ def read_revocations(
         lists: list[x509.CertificateRevocationList] = [
             reader.load_pem_x509_crl(each.encode()) for each in found
         ]
+        faults = [_fault(each, authorities, now_us) for each in lists]
     except ValueError as error:
         raise refused("is no PEM of lists of revoked certificates") from error
-    for each in lists:
-        if reason := _fault(each, authorities, now_us):
-            raise refused(reason)
+    if reason := next(filter(None, faults), ""):
+        raise refused(reason)
     issuers = {each.issuer for each in lists}
     for authority in authorities:
         if authority.subject not in issuers:
@@ -78,6 +80,8 @@ def _fault(
     whose = each.issuer.rfc4514_string()
     if each.next_update_utc is None:
         return f"the list of {whose} does not say until when it is good"
+    if any(extension.oid.dotted_string == _DELTA for extension in each.extensions):
+        return f"the list of {whose} holds only what changed since another one"
     term = _term(each)
     if now_us >= term.ends_us:
         return f"the list of {whose} was good until {day(term.ends_us)}"

@@ -1,5 +1,6 @@
 """Lists of revoked certificates: what is wrong with one is said before it shuts everybody out."""
 
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,25 @@ def _read(folder: Path, teams: Authority, lists: Path) -> None:
     own = Authority(folder)
     text = f"[data_plane]\n{own.issue().settings(teams.file, lists)}"
     assert read_certificate(parse_settings(text, "x.toml", Path("/"), {}), "data_plane", Hours())
+
+
+def _endless(pem: bytes) -> bytes:
+    """The same list without its nextUpdate, which no tool of ours leaves out."""
+    der = bytearray(ssl.PEM_cert_to_DER_cert(pem.decode().replace("X509 CRL", "CERTIFICATE")))
+    first = der.index(b"\x17\x0d")  # thisUpdate: a UTCTime of thirteen letters.
+    second = first + 15
+    assert der[second : second + 2] == b"\x17\x0d"
+    del der[second : second + 15]
+    outer = _content_at(der, 0)
+    for content in (outer, _content_at(der, outer)):
+        der[content - 1] -= 15
+    return ssl.DER_cert_to_PEM_cert(bytes(der)).replace("CERTIFICATE", "X509 CRL").encode()
+
+
+def _content_at(der: bytearray, tag: int) -> int:
+    """Where what a sequence holds begins; its length in one byte stands before that."""
+    assert der[tag] == 0x30
+    return tag + 2 + (der[tag + 1] & 0x7F if der[tag + 1] & 0x80 else 0)
 
 
 WRONG: dict[str, tuple[Written, str]] = {
@@ -43,6 +63,14 @@ WRONG: dict[str, tuple[Written, str]] = {
     "one that somebody else signed": (
         lambda teams, other: teams.revoke(signed_by=other),
         "the list of CN=teams was not signed by the authority of that name",
+    ),
+    "one that says no end": (
+        lambda teams, _: _endless(teams.revoke()),
+        "the list of CN=teams does not say until when it is good",
+    ),
+    "only a part": (
+        lambda teams, _: teams.revoke(is_delta=True),
+        "the list of CN=teams holds only what changed since another one",
     ),
     "too much": (lambda teams, _: b" " * (LISTS_BYTES_MAX + 1), "is larger than 16777216 bytes"),
 }
