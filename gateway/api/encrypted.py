@@ -57,6 +57,8 @@ class Wire(asyncio.BufferedProtocol):
         self._encrypted: asyncio.Transport | None = None
         self._is_full = self._is_ending = False
         self._lingering: asyncio.TimerHandle | None = None
+        self._outliving: asyncio.TimerHandle | None = None
+        """Runs to the end of the caller's certificate, where one was asked for."""
         self._tls: Any = SSLProtocol(
             self._loop,
             _Shaken(self),
@@ -88,14 +90,18 @@ class Wire(asyncio.BufferedProtocol):
         self._caller = self.inner(*self._parts)
         encrypted.set_protocol(self._caller)
         self._caller.connection_made(Encrypted(encrypted, self))
+        if shown := encrypted.get_extra_info("peercert"):
+            left_s = self.certificate.caller_left_s(shown["notAfter"])
+            self._outliving = self._loop.call_later(max(left_s, 0.0), self._caller.shutdown)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.discard(self)
         self.inner.crowd.leave(self)
         self._tls.connection_lost(exc)
         self._caller = self._encrypted = None
-        if self._lingering is not None:
-            self._lingering.cancel()
+        for timer in (self._lingering, self._outliving):
+            if timer is not None:
+                timer.cancel()
 
     def shutdown(self) -> None:
         """The server ends; nobody has asked for anything here yet."""

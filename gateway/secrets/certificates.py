@@ -16,7 +16,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from msgspec import Struct
 
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.configuration.settings import Listener, Settings
 from gateway.errors import ConfigurationInvalid
 from gateway.metrics import CertificateSeries
@@ -192,6 +192,10 @@ class KeptCertificate:
     def when_fewer_may_come(self, shut_out: Callable[[], None]) -> None:
         """What to do when somebody may not be let in any more who may be connected."""
         self._shut_out = shut_out
+
+    def caller_left_s(self, ends: str) -> float:
+        """Seconds until a caller's certificate ends, of its end as `ssl` writes it."""
+        return ssl.cert_time_to_seconds(ends) - self._clock.utc_us() / SECOND_US
 
     async def tend(self) -> None:
         """Take new files into use, and say in time that the ones in use end."""

@@ -205,6 +205,18 @@ async def test_a_connection_that_rests_ends_when_its_caller_may_not_come_any_mor
         writer.close()
 
 
+async def test_a_connection_ends_with_the_certificate_that_it_was_let_in_by(house: House) -> None:
+    """A caller who asks every minute would keep it for ever."""
+    pair, certificate = house.teams.issue("caller", ends=HOUR / 720), house.kept()
+    async with listening(Answering(), Limits(), certificate=certificate) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=house.caller(pair))
+        writer.write(GOOD)
+        await reader.readuntil(b"ok")
+        async with asyncio.timeout(20):
+            assert await reader.read() == b""
+        writer.close()
+
+
 async def test_a_request_under_way_gets_its_answer_and_its_connection_no_other_one(
     house: House,
 ) -> None:
