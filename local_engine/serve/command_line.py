@@ -11,10 +11,16 @@ from pathlib import Path
 from local_engine.model.errors import ModelRefused
 from local_engine.model.manifest import public_key_of, verify_directory
 from local_engine.serve.api.app import DEFAULT_MAX_BODY_BYTES
-from local_engine.serve.options import CertificateFiles, ServeOptions, WorkerOptions
+from local_engine.serve.options import (
+    CertificateFiles,
+    ConnectionBounds,
+    ServeOptions,
+    WorkerOptions,
+)
 from local_engine.serve.server import EXIT_REFUSED, serve
 
 
+_LONGEST_S = 86_400
 _DESCRIPTION = "check, pull, bench and train-demo are commands too, each with a --help of its own"
 
 
@@ -44,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_worker_options(serving)
     serving.add_argument("--max-body-bytes", type=_whole(1), default=DEFAULT_MAX_BODY_BYTES)
     _add_callers_options(serving)
+    _add_bounds_options(serving)
     verifying = commands.add_parser("verify", help="check a model directory, print its digest")
     verifying.add_argument("--model", type=Path, required=True)
     for each in (serving, verifying):
@@ -68,6 +75,24 @@ def _add_callers_options(serving: argparse.ArgumentParser) -> None:
     serving.add_argument(
         "--tls-client-ca-file", type=Path, help="only callers with a certificate of its own"
     )
+
+
+def _add_bounds_options(serving: argparse.ArgumentParser) -> None:
+    ours = ConnectionBounds()
+    serving.add_argument(
+        "--max-connections",
+        type=_whole(2, 1 << 20),
+        default=ours.connections_max,
+        help="at once; no more than three of four files that the process may open",
+    )
+    times = {
+        "--header-receive-s": (ours.header_receive_s, "for a request's head to arrive"),
+        "--body-receive-s": (ours.body_receive_s, "for its body"),
+        "--keep-alive-s": (ours.keep_alive_s, "between two requests of a connection"),
+        "--unread-s": (ours.unread_s, "for what lies ready of an answer to be taken"),
+    }
+    for name, (default_s, text) in times.items():
+        serving.add_argument(name, type=_seconds, default=default_s, help=text)
 
 
 def _unsafe(options: argparse.Namespace) -> str:
@@ -150,6 +175,12 @@ def _whole(least: int = 0, most: int = 1 << 31) -> Callable[[str], int]:
     return read
 
 
+def _seconds(text: str) -> float:
+    if not re.fullmatch(r"[0-9]{0,5}\.?[0-9]{1,3}", text) or not 0.0 < float(text) <= _LONGEST_S:
+        raise argparse.ArgumentTypeError(f"seconds are expected, above 0 and up to {_LONGEST_S}")
+    return float(text)
+
+
 def _share(text: str) -> float:
     if not re.fullmatch(r"[0-9]*\.?[0-9]+", text) or not 0.0 < float(text) <= 1.0:
         raise argparse.ArgumentTypeError("a part of one is expected, as in 0.5")
@@ -203,6 +234,13 @@ def _serve_options(options: argparse.Namespace) -> ServeOptions:
         max_body_bytes=options.max_body_bytes,
         api_key=_key_from(options.api_key_env),
         certificate=_certificate_files(options),
+        bounds=ConnectionBounds(
+            connections_max=options.max_connections,
+            header_receive_s=options.header_receive_s,
+            body_receive_s=options.body_receive_s,
+            keep_alive_s=options.keep_alive_s,
+            unread_s=options.unread_s,
+        ),
     )
 
 

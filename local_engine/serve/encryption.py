@@ -1,7 +1,6 @@
 """TLS of the engine's listener: a certificate from files, and newer ones without a restart.
 
-The gateway's listeners have theirs in `gateway.api.encrypted`; the engine stands alone, and is
-asked by gateways, not by everybody: its connections are not counted before hands are shaken.
+How a connection lives below TLS is in `connections.tls`.
 """
 
 import asyncio
@@ -14,18 +13,16 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from cryptography import x509
-from uvloop.loop import SSLProtocol  # type: ignore[attr-defined]
 
 from local_engine.serve.clock import unix_time_s
+from local_engine.serve.connections.crowd import Crowd
+from local_engine.serve.connections.tls import BelowTls
 from local_engine.serve.log import log_event
 from local_engine.serve.metrics import CertificateMetrics
 from local_engine.serve.options import CertificateFiles
 
 
 _LOOK_S: Final = 5.0
-_HANDSHAKE_S: Final = 10.0
-_LINGER_S: Final = 2.0
-"""How long the other side may take to say that it saw the end."""
 _DAY_S: Final = 86_400
 _WEEK_S: Final = 7 * _DAY_S
 _WARNED_SHARE: Final = 5
@@ -66,7 +63,9 @@ class Encryption:
         self._told_s = 0
         self._figures = CertificateMetrics(self.left_s)
 
-    def over(self, http: type[asyncio.Protocol]) -> Callable[..., asyncio.BufferedProtocol]:
+    def over(
+        self, http: Callable[..., asyncio.Protocol], crowd: Crowd, handshake_s: float
+    ) -> Callable[..., BelowTls]:
         """What uvicorn makes for each connection: HTTP over the newest certificate.
 
         A context of its own knows no session of the one before it. Where one context is handed on
@@ -74,17 +73,8 @@ class Encryption:
         on without anybody looking at it (decision 0062).
         """
 
-        def made(**parts: Any) -> asyncio.BufferedProtocol:
-            tls: asyncio.BufferedProtocol = SSLProtocol(
-                asyncio.get_running_loop(),
-                http(**parts),
-                self._newest.context,
-                None,
-                server_side=True,
-                ssl_handshake_timeout=_HANDSHAKE_S,
-                ssl_shutdown_timeout=_LINGER_S,
-            )
-            return tls
+        def made(**parts: Any) -> BelowTls:
+            return BelowTls(lambda: http(**parts), self._newest.context, crowd, handshake_s)
 
         return made
 

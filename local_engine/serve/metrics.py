@@ -111,6 +111,31 @@ class Metrics:
         }
 
 
+class ConnectionMetrics:
+    """What is counted of the listener's connections, whether or not a worker is there."""
+
+    def __init__(self, number: Callable[[], int], most: int) -> None:
+        self._registry = CollectorRegistry()
+        Gauge(
+            "gatewright_engine_connections", "Connections now.", registry=self._registry
+        ).set_function(number)
+        Gauge(
+            "gatewright_engine_connections_max", "Connections at once.", registry=self._registry
+        ).set(most)
+        self._ended = Counter(
+            "gatewright_engine_connections_ended",
+            "Connections that were ended for being too slow, or for others to have room.",
+            ["reason"],
+            registry=self._registry,
+        )
+
+    def count_end(self, reason: str) -> None:
+        self._ended.labels(reason).inc()
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)
+
+
 class CertificateMetrics:
     """What is counted of the listener's certificate, whether or not a worker is there."""
 

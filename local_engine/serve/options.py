@@ -8,6 +8,8 @@ import msgspec
 
 # Sequences and tokens of one step, where nobody says: a GPU's weights are read once for all.
 _ON_CPU, _ON_GPU = (64, 512), (256, 8192)
+_RESERVED_MAX = 32
+"""Connections that no request for a model takes, of a listener with many."""
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +74,30 @@ class CertificateFiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionBounds:
+    """What callers may take of the listener, known or not."""
+
+    connections_max: int = 1024
+    """At once; at least 2."""
+    header_receive_s: float = 10.0
+    """For a request's head to arrive; with TLS as much before it to shake hands."""
+    body_receive_s: float = 30.0
+    """For a request's body, from the end of its head."""
+    keep_alive_s: float = 75.0
+    """Between two requests of a connection."""
+    unread_s: float = 60.0
+    """For what lies ready of an answer to be taken."""
+
+    @property
+    def requests_max(self) -> int:
+        """Requests that may wait for a model at once.
+
+        The connections above are for those who ask how the engine is, or tell it to drain.
+        """
+        return self.connections_max - min(_RESERVED_MAX, max(1, self.connections_max // 4))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
     """What the HTTP side needs; the rest is the worker's."""
 
@@ -83,6 +109,7 @@ class ServeOptions:
     api_key: str | None = None
     certificate: CertificateFiles | None = None
     """Without it the listener speaks plain HTTP."""
+    bounds: ConnectionBounds = ConnectionBounds()
 
     @property
     def directory(self) -> Path:

@@ -10,30 +10,61 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import FrameType
+from typing import Any
 
 import uvicorn
 import uvloop
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from local_engine.serve.api.app import EngineApp
 from local_engine.serve.clock import monotonic_s
+from local_engine.serve.connections.crowd import Crowd, connections_permitted
+from local_engine.serve.connections.http import bounded_http
 from local_engine.serve.encryption import CertificateRefused, Encryption
 from local_engine.serve.engine import Engine
 from local_engine.serve.link import WorkerRefused
 from local_engine.serve.log import log_event
-from local_engine.serve.options import ServeOptions
+from local_engine.serve.options import ConnectionBounds, ServeOptions
 from local_engine.serve.supervisor import WORKER_ENDS_WITHIN_S, Supervisor
 
 
 EXIT_REFUSED, EXIT_NO_LISTENER = 2, 3
 _GRACE_S = 1
+_LAST_WORDS_S = 0.2
 # After a signal: the grace, the worker's own bound, and a second for the rest.
 _END_WITHIN_S = _GRACE_S + WORKER_ENDS_WITHIN_S + 1
 
 
-class _Server(uvicorn.Server):
-    """Ends with status 0 on SIGTERM and SIGINT instead of dying of the re-raised signal."""
+class Listener(uvicorn.Server):
+    """An application on bounded connections, over TLS where there is a certificate.
+
+    Ends with status 0 on SIGTERM and SIGINT instead of dying of the re-raised signal.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        bounds: ConnectionBounds,
+        crowd: Crowd,
+        max_body_bytes: int,
+        encryption: Encryption | None,
+    ) -> None:
+        http: Any = bounded_http(bounds, crowd, max_body_bytes)
+        if encryption is not None:
+            http = encryption.over(http, crowd, bounds.header_receive_s)
+        config = uvicorn.Config(
+            app,
+            http=http,
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            server_header=False,
+            log_level="error",
+            timeout_graceful_shutdown=_GRACE_S,
+        )
+        super().__init__(config)
+        self._crowd = crowd
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if not self.should_exit:
@@ -49,6 +80,18 @@ class _Server(uvicorn.Server):
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.handle_exit, number, None)
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._crowd.end_unheard()
+        await super().shutdown(sockets)
+
+    async def close(self) -> None:
+        """Let go of connections of which something is still awaited: no loop ends with them."""
+        if self.server_state.tasks:
+            # They were cancelled, and say so.
+            await asyncio.wait(self.server_state.tasks, timeout=_LAST_WORDS_S)
+        self._crowd.end_all()
+        await asyncio.sleep(0)
 
 
 def serve(options: ServeOptions) -> int:
@@ -75,12 +118,15 @@ async def _serve(
     # Prompts are read on as many threads as can run: more of them only hold up the loop.
     readers = ThreadPoolExecutor(max(2, min(32, os.cpu_count() or 2)), "prompt")
     asyncio.get_running_loop().set_default_executor(readers)
+    bounds = _permitted(options.bounds)
+    crowd = Crowd(bounds.connections_max)
     app = EngineApp(
         api_key=options.api_key,
         max_body_bytes=options.max_body_bytes,
-        more_metrics=encryption.metrics if encryption else bytes,
+        requests_max=bounds.requests_max,
+        more_metrics=lambda: crowd.metrics.render() + (encryption.metrics() if encryption else b""),
     )
-    server = _Server(_configured(app, encryption))
+    server = Listener(app, bounds, crowd, options.max_body_bytes, encryption)
     announce = _Announcement(app, options, listener)
     supervisor = Supervisor(options.worker, announce)
     supervising = asyncio.create_task(supervisor.run())
@@ -89,6 +135,7 @@ async def _serve(
         await server.serve(sockets=[listener])
     await supervisor.stop()
     await asyncio.wait({supervising})
+    await server.close()
     try:
         await supervising
     except WorkerRefused:
@@ -97,17 +144,8 @@ async def _serve(
     return 0
 
 
-def _configured(app: EngineApp, encryption: Encryption | None) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http=encryption.over(HttpToolsProtocol) if encryption else HttpToolsProtocol,  # type: ignore[arg-type]
-        ws="none",
-        lifespan="off",
-        access_log=False,
-        server_header=False,
-        log_level="error",
-        timeout_graceful_shutdown=_GRACE_S,
-    )
+def _permitted(bounds: ConnectionBounds) -> ConnectionBounds:
+    return replace(bounds, connections_max=connections_permitted(bounds.connections_max))
 
 
 @contextlib.asynccontextmanager

@@ -14,6 +14,7 @@ import pytest
 from cryptography import x509
 
 from local_engine.serve.clock import unix_time_s
+from local_engine.serve.connections.crowd import Crowd
 from local_engine.serve.encryption import CertificateRefused, Encryption
 from local_engine.serve.options import CertificateFiles
 from tests.certificates import HOUR, Authority, Pair
@@ -88,7 +89,7 @@ class Door:
 @asynccontextmanager
 async def listening(encryption: Encryption) -> AsyncIterator[Door]:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(encryption.over(Echo), "127.0.0.1", 0)
+    server = await loop.create_server(encryption.over(Echo, Crowd(64), 10.0), "127.0.0.1", 0)
     door = Door(server.sockets[0].getsockname()[1])
     try:
         yield door

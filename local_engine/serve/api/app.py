@@ -1,6 +1,7 @@
 """The engine's ASGI application: routes, access, readiness, and the edge where errors end."""
 
 import asyncio
+import functools
 import hmac
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -33,16 +34,19 @@ from local_engine.serve.api.http import (
     send_part,
     unless_client_gone,
 )
+from local_engine.serve.api.room import Room
 from local_engine.serve.api.texts import answer_detokenize, answer_embeddings, answer_tokenize
 from local_engine.serve.clock import unix_time_s
 from local_engine.serve.engine import Engine
 from local_engine.serve.log import log_event
+from local_engine.serve.options import ConnectionBounds
 from local_engine.text.output_parser import ToolFormat
 
 
 DEFAULT_MAX_BODY_BYTES = 4 << 20
 # What supervisors and scrapers may ask without a key; everything else shows the model's answers.
 _MODELS = "/v1/models/"
+_DRAIN = "/drain"
 _OPEN_PATHS = frozenset({"/health/live", "/health/ready", "/metrics"})
 _Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -69,14 +73,19 @@ class EngineApp:
         *,
         api_key: str | None = None,
         max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+        requests_max: int = ConnectionBounds().requests_max,
         more_metrics: Callable[[], bytes] = bytes,
     ) -> None:
-        """`more_metrics` says what others count than the engine, in Prometheus text form."""
+        """`requests_max` bounds those that wait for a body or a model.
+
+        `more_metrics` says what others count than the engine, in Prometheus text form.
+        """
         self._api_key = api_key
         self._max_body_bytes = max_body_bytes
         self._more_metrics = more_metrics
         self._served: ServedModel | None = None
         self._is_draining = False
+        self._room = Room(requests_max)
         self._routes: dict[tuple[str, str], _Handler] = {
             ("POST", "/v1/chat/completions"): self._chat,
             ("POST", "/v1/completions"): self._completions,
@@ -85,7 +94,7 @@ class EngineApp:
             ("POST", "/detokenize"): self._detokenize,
             ("POST", "/cache/events"): self._cache_events,
             ("POST", "/cache/chain"): self._cache_chain,
-            ("POST", "/drain"): self._drain,
+            ("POST", _DRAIN): self._drain,
             ("GET", "/v1/models"): self._models,
             ("GET", _MODELS): self._one_model,
             ("GET", "/health/live"): self._live,
@@ -149,7 +158,13 @@ class EngineApp:
             raise MethodNotAllowed("The method is not allowed here.", code="method_not_allowed")
         if path not in _OPEN_PATHS:
             self._check_key(scope)
-        return self._routes[method, path]
+        handler = self._routes[method, path]
+        is_at_once = method == "GET" or path == _DRAIN
+        return handler if is_at_once else functools.partial(self._in_room, handler)
+
+    async def _in_room(self, handler: _Handler, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._room:
+            await handler(scope, receive, send)
 
     def _check_key(self, scope: Scope) -> None:
         if self._api_key is None:

@@ -2,13 +2,15 @@
 
 ApiError
 ├── InvalidRequest        400  invalid_value, context_length_exceeded, unsupported_parameter,
-│                              invalid_grammar, …
+│                              invalid_grammar, invalid_http, …
 ├── Unauthorized          401  invalid_api_key
 ├── NotFound              404  model_not_found, unknown_url
 ├── MethodNotAllowed      405  method_not_allowed
+├── BodyTooLate           408  request_timeout
 ├── BodyTooLarge          413  request_too_large
 ├── EngineFailed          500  engine_failed
-└── Unavailable           503  queue_full, model_loading, worker_gone, draining, stopping
+└── Unavailable           503  queue_full, busy, model_loading, worker_gone,
+                               draining, stopping
 """
 
 import msgspec
@@ -57,6 +59,11 @@ class NotFound(ApiError):
 
 class MethodNotAllowed(ApiError):
     status = 405
+    type = "invalid_request_error"
+
+
+class BodyTooLate(ApiError):
+    status = 408
     type = "invalid_request_error"
 
 

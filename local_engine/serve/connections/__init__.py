@@ -1,0 +1,1 @@
+"""The listener's connections: how many there are, and how slowly each may go."""
