@@ -8,9 +8,11 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import product
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -200,7 +202,7 @@ def places(node: Any, way: Place = ()) -> Iterator[Place]:
         inside = node.items() if isinstance(node, dict) else enumerate(node)
         for key, value in inside:
             yield from places(value, (*way, key))
-    elif isinstance(node, str):
+    elif isinstance(node, str) and not node.startswith("data:"):
         yield way
 
 
@@ -218,8 +220,7 @@ def put(body: dict[str, Any], place: Place, text: str) -> dict[str, Any]:
     elif isinstance(there, list):
         there.append(text)
     else:
-        is_file = there.startswith("data:")
-        node[place[-1]] = there.partition(",")[0] + "," + b64(text) if is_file else text
+        node[place[-1]] = text
     return body
 
 
@@ -246,3 +247,17 @@ def test_a_number_in_any_place_and_any_disguise_is_found_or_refused() -> None:
 
     with closing(inspector), runner:
         is_found()
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/pdf", "image/png"])
+def test_a_file_counts_as_unread_whatever_is_found_in_it(kind: str) -> None:
+    with closing(Inspector(InspectionSettings(), load(), SystemClock())) as inspector:
+        for disguised, (label, value) in product(DISGUISES.values(), VALUES.items()):
+            data = f"data:{kind};base64,{b64(disguised(value))}"
+            part = {"type": "file", "file": {"file_data": data, "filename": "a.txt"}}
+            body = {"model": "auto", "messages": [{"role": "user", "content": [part]}]}
+            request = DIALECTS["openai_chat"].decode_request(msgspec.json.encode(body), "req_1")
+            seen = asyncio.run(inspector.inspect(request, ORG))
+            assert "opaque:document" in seen.incomplete_reasons
+            assert seen.data_class == "S4"
+            assert label in seen.findings or disguised is not DISGUISES["none"]
