@@ -18,8 +18,10 @@ FAILING_SHARE: Final = 0.5
 STRAINED_SHARE: Final = 0.05
 PERCENTILE: Final = 0.95
 NOT_THEIRS: Final = range(400, 500)
-"""Statuses that are the request's fault; too many requests (429) is a matter of the upstream."""
-TOO_MANY: Final = 429
+"""Statuses that are the request's fault, but for those of OURS_OR_THEIRS."""
+OURS_OR_THEIRS: Final = (401, 403, 407, 429)
+"""Our credential was refused, here or at a proxy, or there were too many requests: no request can
+mend that, and until somebody does, the upstream serves nobody."""
 GIVEN_UP: Final = {
     "hedged_away": "was given up: another target answered first",
     "cascaded_away": "was given up: too long to be judged, so a dearer target was asked",
@@ -103,7 +105,7 @@ def is_failure(attempt: Attempt) -> bool:
     """Whether an attempt's end is to be held against its upstream."""
     if not attempt.error or attempt.error in GIVEN_UP:
         return False
-    return attempt.status not in NOT_THEIRS or attempt.status == TOO_MANY
+    return attempt.status not in NOT_THEIRS or attempt.status in OURS_OR_THEIRS
 
 
 def _verdict(count: int, share: float) -> tuple[str, State]:

@@ -47,6 +47,12 @@ def test_the_word_follows_the_share_that_failed(failed: int, word: str) -> None:
 def test_what_a_caller_did_wrong_is_not_held_against_an_upstream() -> None:
     assert parts(outcome(1, bad("claude", 400)))["managed"].failed == 0
     assert parts(outcome(1, bad("claude", 429)))["managed"].failed == 1
+
+
+@pytest.mark.parametrize("status", [401, 403, 407])
+def test_a_provider_that_refuses_our_credential_is_failing(status: int) -> None:
+    found = parts(outcome(1, bad("claude", status)))["managed"]
+    assert (found.failed, found.word, found.state) == (1, "failing", "bad")
     assert parts(outcome(1, bad("claude", 0)))["managed"].failed == 1
     assert parts(outcome(1, bad("gone", 503)))["managed"].attempts == 0
 
