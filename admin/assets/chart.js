@@ -77,6 +77,7 @@ function timesOf(zone) {
   return (chart, splits, axis, space, step) => {
     let [lastDay, lastYear] = ["", ""];
     return splits.map((seconds) => {
+      if (!Number.isInteger(seconds)) return ""; // Between two seconds: it would say the first one again.
       const at = new Date(seconds * 1000);
       const [theDay, theYear] = [day.format(at), year.format(at)];
       const isNewYear = theYear !== lastYear;
@@ -88,6 +89,7 @@ function timesOf(zone) {
 }
 
 const ROOM_MIN = 64;
+const LAST_WORDS = 36; // Half of the longest time, which stands around the end of the axis.
 const roomFor = (chart, words) => Math.max(ROOM_MIN, 16 + 7 * Math.max(...(words ?? [""]).map((word) => word.length)));
 
 function draw(figure) {
@@ -102,7 +104,7 @@ function draw(figure) {
   // In the zone of all other times of the page, which may not be the browser's.
   const zone = document.body.dataset.zone;
   const chart = new uPlot(
-    { ...more, hooks, tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), zone), width: figure.clientWidth || 600, height: 180, series: [{}, ...series], axes: [{ ...axis, values: timesOf(zone), space: 72 }, { ...axis, values: wordsOf(figure.dataset.unit), size: roomFor }], legend: { live: false } },
+    { ...more, hooks, tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), zone), width: figure.clientWidth || 600, height: 180, padding: [null, LAST_WORDS, null, null], series: [{}, ...series], axes: [{ ...axis, values: timesOf(zone), space: 72 }, { ...axis, values: wordsOf(figure.dataset.unit), size: roomFor }], legend: { live: false } },
     data,
     plot,
   );

@@ -4,6 +4,7 @@ Deeds say what was there and what is ordered as plain values of any shape: an ob
 them, pairs such as roles with their organisations, or text that was cut to fit into its record.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -14,9 +15,11 @@ from msgspec import Struct
 AS_IT_WAS: Final = "as it was"
 NOTHING: Final = "none"
 _SHOWN_CHARS: Final = 160
+_DIGEST: Final = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}")
+"""A SHA-256 in a list: its beginning, as every other list has it; the record has it whole."""
 _APART: Final = frozenset({"organisation", "before", "after"})
 """Of a deed's detail: whose log it stands in, and what `changes_of` makes of the others."""
-_TOLD_FIRST: Final = ("request_id", "reason", "ticket")
+_TOLD_FIRST: Final = ("request_id", "level", "version", "percent", "reason", "ticket")
 """A list has room for few; that which somebody looks for comes first."""
 
 
@@ -49,12 +52,16 @@ def changes_of(detail: Mapping[str, str]) -> tuple[Change, ...]:
 
 def told_of(detail: Mapping[str, str]) -> tuple[Change, ...]:
     """What a list says of a deed: what it changed, or else what it was about and why."""
-    if changed := changes_of(detail):
-        return changed
-    told = {name: text for name, text in detail.items() if name not in _APART}
-    first = [name for name in _TOLD_FIRST if name in told]
+    changed = changes_of(detail)
+    if not changed:
+        told = {name: text for name, text in detail.items() if name not in _APART}
+        first = [name for name in _TOLD_FIRST if name in told]
+        changed = tuple(
+            Change(name, "", _cut(told[name])) for name in [*first, *sorted({*told} - {*first})]
+        )
     return tuple(
-        Change(name, "", _cut(told[name])) for name in [*first, *sorted({*told} - {*first})]
+        Change(each.name, *(_DIGEST.sub(r"\1…", text) for text in (each.before, each.after)))
+        for each in changed
     )
 
 

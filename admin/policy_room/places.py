@@ -42,7 +42,7 @@ def place_of(organisation: str, slug: str) -> Place:
     if slug == SLUG_ORGANISATION:
         return Place(slug, f"org:{organisation}", f"Organisation {organisation}", 1)
     if found := _WORKSPACE.fullmatch(slug):
-        return Place(slug, f"ws:{organisation}/{found[1]}", f"Workspace {found[1]}", 2)
+        return Place(slug, f"ws:{organisation}/{found[1]}", f"Team {found[1]}", 2)
     if found := _PROJECT.fullmatch(slug):
         name = f"proj:{organisation}/{found[1]}/{found[2]}"
         return Place(slug, name, f"Project {found[1]} / {found[2]}", 3)

@@ -34,6 +34,7 @@ from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.rollout.seen import Seen
 from gateway.rollout.versions import Action
+from gateway.store.policies.documents import PERCENT_MAX
 from gateway.store.policies.schedules import Schedule
 from policies.checking.difference import amendments
 
@@ -228,10 +229,16 @@ def _seen_in(form: dict[str, str], state: str) -> int | None:
 
 
 def _percent(form: dict[str, str]) -> float:
+    """A canary's share. A form that is wrong is told so before anything is on record as done."""
     try:
-        return float(form.get("percent", ""))
+        percent = float(form.get("percent", ""))
     except ValueError:
-        raise RequestInvalid("a share in percent", parameter="percent") from None
+        percent = 0.0
+    if not 0 < percent <= PERCENT_MAX:
+        raise RequestInvalid(
+            "A canary's share is more than 0 and at most 100 percent.", parameter="percent"
+        )
+    return percent
 
 
 async def submit_page(

@@ -52,6 +52,17 @@ def test_a_deed_that_changes_no_field_is_told_by_what_it_is_about() -> None:
     assert told_of(changed) == changes_of(changed) == (Change("a", "", "1"),)
     unchanged = {"before": '{"a":1}', "after": '{"a":1}', "ticket": "T"}
     assert told_of(unchanged) == (Change("ticket", "", "T"),)
+    version = "0123456789abcdef" * 4
+    rolled_out = {"approval": "a1", "percent": "50", "version": version, "level": "org:acme"}
+    assert told_of(rolled_out) == (
+        Change("level", "", "org:acme"),
+        Change("version", "", "0123456789ab…"),
+        Change("percent", "", "50"),
+        Change("approval", "", "a1"),
+    )
+    ordered = {"after": msgspec.json.encode({"version": version}).decode()}
+    assert told_of(ordered) == (Change("version", "", "0123456789ab…"),)
+    assert changes_of(ordered) == (Change("version", "", version),)
 
 
 def test_the_only_one_that_was_there_stands_beside_what_is_ordered() -> None:

@@ -117,6 +117,18 @@ async def test_a_next_version_is_tried_used_and_put_back_and_every_step_is_on_re
     ]
 
 
+async def test_a_version_that_failed_says_at_which_step_and_with_what(
+    listener: Listener, browser: Browser, upstream: RecordingUpstream
+) -> None:
+    await step(browser, "next", value=NEW, version="0")
+    upstream.models_status = 401
+    await step(browser, "test", provider="kept")
+    await work(listener)
+    said = await shown(browser)
+    assert "it failed" in said
+    assert "credential: HTTP 401" in said
+
+
 async def test_a_next_version_that_needs_a_proof_leads_back_to_its_page_and_keeps_no_secret(
     listener: Listener, browser: Browser
 ) -> None:

@@ -92,7 +92,7 @@ async def test_a_versions_page_compares_equal_hours_of_its_own_level(listener: L
     path = HOME.replace("organisation", "proj:research:chat")
     async with signed_in(listener, WRITER) as wanda:
         _, page = await wanda.send("GET", f"{path}/versions/1")
-        assert "No whole hour has passed under it" in plain(page)
+        assert "There is no whole hour of traffic under it" in plain(page)
     listener.clock.advance(4 * 3_600.0)
     later = chat | {"over_us": 3 * seeding.HOUR_US - 1}
     await listener.record(
