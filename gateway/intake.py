@@ -105,14 +105,17 @@ class Intake:
             await self._turns
             if request.thread is not None:
                 request = await self._threads.resume(arrival, principal, request)
+            reference = end_user_reference(request.tree)
+            if reference:
+                # Before anything is refused: who asks about a person finds the refusals too.
+                request = self._with_end_user(principal, request, reference)
             check_destinations(request, self._requests)
             check_bounds(request, self._limits)
             governing = arrival.snapshot.policies.governing(principal)
             governed = governing.document_for(principal)
             planning.check_model(request, arrival.snapshot.board, governed, principal.models)
             accounts = principal.accounts
-            if reference := end_user_reference(request.tree):
-                request = self._with_end_user(principal, request, reference)
+            if reference:
                 accounts = self._paying_accounts(principal, reference)
             permit = await self._rates.admit(accounts, _most_tokens(request))
             reads = governing.facts_read(governed)

@@ -261,6 +261,7 @@ def refusal(
         http_status=error.http_status,
         error=error.code,
         duration_us=duration_us,
+        subject=request.end_user if request else "",
         facts=facts,
         detail=arrival.detail,
     )
