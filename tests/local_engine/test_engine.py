@@ -167,6 +167,16 @@ async def test_before_the_model_is_there_the_engine_is_alive_but_not_ready() -> 
     assert int(chat.headers["retry-after"]) >= 1
 
 
+async def test_who_drains_an_engine_that_still_loads_need_not_come_back() -> None:
+    async with client_of(None) as client:
+        assert (await client.get("/metrics")).status_code == 200
+        drained = await client.post("/drain")
+        assert drained.status_code == 200
+        assert drained.json() == {"status": "draining", "running": 0, "waiting": 0}
+        ready = await client.get("/health/ready")
+    assert (ready.status_code, ready.json()["error"]["code"]) == (503, "draining")
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from http.client import HTTPConnection
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
@@ -210,7 +211,15 @@ def test_an_unknown_model_path_or_method_is_refused(
         client.chat.completions.create(model="other", messages=[{"role": "user", "content": "x"}])
     assert refusal.value.code == "model_not_found"
     assert http(engine_process, "GET", "/v1/nothing")[0] == 404
-    assert http(engine_process, "GET", "/v1/chat/completions")[0] == 405
+    for method, path, allowed in (
+        ("GET", "/v1/chat/completions", "POST"),
+        ("HEAD", "/v1/chat/completions", "POST"),
+        ("DELETE", "/health/live", "GET, HEAD"),
+    ):
+        refused = httpx.request(method, engine_process.url + path)
+        assert (refused.status_code, refused.headers["allow"]) == (405, allowed)
+    told = httpx.head(engine_process.url + "/health/live")
+    assert (told.status_code, told.content) == (200, b"")
 
 
 def test_malformed_and_oversized_bodies_are_refused(engine_process: EngineProcess) -> None:

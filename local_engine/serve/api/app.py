@@ -150,12 +150,14 @@ class EngineApp:
 
     def _handler(self, scope: Scope) -> _Handler:
         method, path = str(scope["method"]), str(scope["path"])
+        if method == "HEAD":
+            method = "GET"  # The server leaves the body out.
         if path.startswith(_MODELS):
             path = _MODELS  # A model's name may have slashes of its own.
         if path not in self._paths:
             raise NotFound("Unknown URL.", code="unknown_url")
         if (method, path) not in self._routes:
-            raise MethodNotAllowed("The method is not allowed here.", code="method_not_allowed")
+            raise MethodNotAllowed("POST" if ("POST", path) in self._routes else "GET, HEAD")
         if path not in _OPEN_PATHS:
             self._check_key(scope)
         handler = self._routes[method, path]
@@ -188,8 +190,11 @@ class EngineApp:
     async def _drain(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """From now on nothing new is begun; what runs goes on. Says how much of it is left."""
         self._is_draining = True
-        stats = self._model().engine.stats()
-        state = {"status": "draining", "running": stats.num_running, "waiting": stats.num_waiting}
+        running = waiting = 0  # While a model loads nothing has begun, and nothing will.
+        if self._served is not None:
+            stats = self._served.engine.stats()
+            running, waiting = stats.num_running, stats.num_waiting
+        state = {"status": "draining", "running": running, "waiting": waiting}
         await send_body(send, 200, msgspec.json.encode(state))
 
     async def _chat(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -259,6 +264,8 @@ class EngineApp:
         await send_body(send, 200, b'{"status":"ready"}')
 
     async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        engine = self._model().engine
-        text = engine.metrics.render(engine.stats()) + self._more_metrics()
+        text = self._more_metrics()  # Of the connections: also while no model is there.
+        if self._served is not None:
+            engine = self._served.engine
+            text = engine.metrics.render(engine.stats()) + text
         await send_body(send, 200, text, content_type=b"text/plain; version=0.0.4; charset=utf-8")

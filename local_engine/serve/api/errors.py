@@ -58,8 +58,14 @@ class NotFound(ApiError):
 
 
 class MethodNotAllowed(ApiError):
+    """Says which methods there are instead (RFC 9110 §15.5.6)."""
+
     status = 405
     type = "invalid_request_error"
+
+    def __init__(self, allowed: str) -> None:
+        super().__init__("The method is not allowed here.", code="method_not_allowed")
+        self.allowed = allowed
 
 
 class BodyTooLate(ApiError):

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any, TypeVar
 
-from local_engine.serve.api.errors import ApiError, BodyTooLarge
+from local_engine.serve.api.errors import ApiError, BodyTooLarge, MethodNotAllowed
 
 
 Scope = MutableMapping[str, Any]
@@ -75,6 +75,8 @@ async def send_error(send: Send, error: ApiError) -> None:
     headers: tuple[tuple[bytes, bytes], ...] = ()
     if error.retry_after_s is not None:
         headers = ((b"retry-after", str(error.retry_after_s).encode()),)
+    elif isinstance(error, MethodNotAllowed):
+        headers = ((b"allow", error.allowed.encode()),)
     await send_body(send, error.status, error.envelope(), headers=headers)
 
 
