@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from gateway.clock import DAY_US, Clock
 from gateway.money.alerting import AT_ONCE, CLAIM_US
 from gateway.money.budgets import BudgetKey, WindowKind, window_end_us
+from gateway.store.claims import is_unclaimed
 from gateway.store.engine import Database
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import Budget, roll
@@ -98,7 +99,7 @@ class AlertTable:
         query = select(budget_alerts).where(
             columns.sent_us.is_(None),
             columns.again_above_microusd.is_(None),
-            columns.claimed_us <= now_us - CLAIM_US,
+            is_unclaimed(columns.claimed_us, now_us, CLAIM_US),
             columns.limit_microusd > 0,
         )
         query = query.order_by(columns.account, columns.window_start_us, columns.percent)
@@ -190,7 +191,8 @@ def _is_due_again(row: Any, limit_microusd: int, now_us: int) -> bool:
     """Whether an alert that was claimed before is to be told."""
     if row.again_above_microusd is not None:
         return bool(limit_microusd > row.again_above_microusd)
-    return row.sent_us is None and bool(now_us - row.claimed_us >= CLAIM_US)
+    # Far ahead is a claim of a clock that was set back since, as in `gateway.store.claims`.
+    return row.sent_us is None and bool(abs(now_us - row.claimed_us) >= CLAIM_US)
 
 
 class BudgetAlerts:

@@ -104,6 +104,20 @@ async def test_a_day_that_was_used_up_before_midnight_is_told_after_it(house: Ho
     ]
 
 
+async def test_a_claim_of_a_clock_that_was_set_back_holds_no_alert_up(house: House) -> None:
+    """Who claimed it was stopped before anybody took it."""
+    await house.table.set_limit(Limit("org:acme", 1000, "day"))
+    await house.spend("org:acme", 600)
+    house.receiver.is_down = True
+    house.clock.advance(2 * 3600.0)
+    await house.worker().perform()
+    house.receiver.is_down = False
+    house.clock.advance(-2 * 3600.0)
+    await house.worker().perform()
+
+    assert house.shares == [50]
+
+
 async def test_a_share_of_a_window_long_over_is_told_to_nobody(house: House) -> None:
     """As where a web hook is set up for the first time."""
     await house.table.set_limit(Limit("org:acme", 1000, "day"))
