@@ -96,6 +96,20 @@ def test_every_module_says_what_it_is_for() -> None:
     assert silent == []
 
 
+def test_no_context_of_tls_leaves_its_least_version_to_the_system() -> None:
+    """Distributions build Python with whatever their OpenSSL allows."""
+    unsaid = []
+    for file in sources():
+        for node in ast.walk(parsed(file)):
+            if isinstance(node, ast.FunctionDef):
+                text = ast.unparse(node)
+                makes = "ssl.create_default_context(" in text or "ssl.SSLContext(" in text
+                if makes and "minimum_version = ssl.TLSVersion.TLSv1_2" not in text:
+                    unsaid.append(f"{name_of(file)}:{node.lineno} {node.name}")
+
+    assert unsaid == []
+
+
 def test_files_are_short_enough_to_be_read_in_one_sitting() -> None:
     tests = sorted(ROOT.joinpath("tests").rglob("*.py"))
     limits = [(file, FILE_LINES_MAX) for file in sources()]

@@ -268,6 +268,7 @@ def trusting(settings: Settings, section: Section) -> ssl.SSLContext | None:
     if not listener.is_encrypted:
         return None
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cadata=_chain(settings, section))
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context

@@ -8,7 +8,6 @@ import asyncio
 import ipaddress
 import os
 import socket
-import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ from gateway.oversight.exporting import Line, as_json_lines, as_spans, as_syslog
 from gateway.providers.egress.client import Egress
 from gateway.providers.egress.endpoint import Endpoint, parse_endpoint
 from gateway.providers.egress.resolver import GuardedResolver
+from gateway.providers.egress.way_out import verifying
 from gateway.providers.outlets.signing import Signer
 from gateway.providers.outlets.webhook import WebHook
 from gateway.secrets.secret import Secret
@@ -122,7 +122,7 @@ class SyslogSink:
         self._endpoint = _checked(name, parts.netloc, is_near=is_near)
         self._resolver = resolver or GuardedResolver()
         self._resolver.admit(self._endpoint)
-        self._tls = ssl.create_default_context() if parts.scheme == "tls" else None
+        self._tls = verifying() if parts.scheme == "tls" else None
         self._own_name = socket.gethostname() or "-"
         self.problem = ""
 
