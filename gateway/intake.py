@@ -21,7 +21,7 @@ from gateway.errors import ClientGone, ClosedByPolicy, GatewrightError
 from gateway.heads import refusal_headers
 from gateway.identity import Peppers, authenticate
 from gateway.inspection.inspector import Inspector
-from gateway.money.budgets import end_user_account, end_user_reference, end_user_subject
+from gateway.money.budgets import account_of_end_user, end_user_reference, end_user_subject
 from gateway.money.rates import NO_LIMITS, Permit, Rates
 from gateway.pacing.turns import Turns
 from gateway.passage import Arrival, Passage
@@ -105,8 +105,7 @@ class Intake:
             await self._turns
             if request.thread is not None:
                 request = await self._threads.resume(arrival, principal, request)
-            reference = end_user_reference(request.tree)
-            if reference:
+            if reference := end_user_reference(request.tree):
                 # Before anything is refused: who asks about a person finds the refusals too.
                 request = self._with_end_user(principal, request, reference)
             check_destinations(request, self._requests)
@@ -114,9 +113,7 @@ class Intake:
             governing = arrival.snapshot.policies.governing(principal)
             governed = governing.document_for(principal)
             planning.check_model(request, arrival.snapshot.board, governed, principal.models)
-            accounts = principal.accounts
-            if reference:
-                accounts = self._paying_accounts(principal, reference)
+            accounts = self._paying_accounts(principal, request.end_user)
             permit = await self._rates.admit(accounts, _most_tokens(request))
             reads = governing.facts_read(governed)
             inspection = at_least(
@@ -262,15 +259,14 @@ class Intake:
         subject = end_user_subject(principal.organisation, name, self._peppers.keyed)
         return structs.replace(request, end_user=subject)
 
-    def _paying_accounts(self, principal: Principal, reference: str) -> tuple[str, ...]:
-        """Whose money it is where an end user is named: the key's levels, perhaps his own too."""
-        if not (
+    def _paying_accounts(self, principal: Principal, end_user: str) -> tuple[str, ...]:
+        """Whose money it is: the key's levels, and perhaps those of an end user who is named."""
+        if not end_user or not (
             self._ledger.limits_end_users(principal.organisation)
             or principal.organisation in self._rates.tells_end_users_apart
         ):
             return principal.accounts
-        account = end_user_account(principal.organisation, reference, self._peppers.keyed)
-        return (*principal.accounts, account)
+        return (*principal.accounts, account_of_end_user(principal.organisation, end_user))
 
 
 def _most_tokens(request: ChatRequest) -> int:

@@ -120,13 +120,8 @@ def end_user_reference(tree: Mapping[str, object]) -> str:
     return ""
 
 
-def end_user_account(organisation: str, reference: str, digest: Callable[[str], bytes]) -> str:
-    """The account of an end user, under a name that does not say who it is."""
-    return account_of_end_user(organisation, end_user_subject(organisation, reference, digest))
-
-
 def account_of_end_user(organisation: str, subject: str) -> str:
-    """The account of an end user whom a record names."""
+    """The account of an end user, under the name that records have, which says not who it is."""
     return f"{USER_PREFIX}{organisation}/{subject}"
 
 

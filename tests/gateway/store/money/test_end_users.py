@@ -11,7 +11,7 @@ from gateway.identity import Peppers
 from gateway.money.budgets import (
     Limit,
     MemoryLedger,
-    end_user_account,
+    account_of_end_user,
     end_user_reference,
     end_user_subject,
 )
@@ -294,8 +294,12 @@ def test_a_request_names_its_end_user_in_the_fields_of_either_vendor(
 
 
 def test_an_account_of_an_end_user_does_not_show_who_that_is() -> None:
-    account = end_user_account("acme", "ann@example.org", lambda text: text.encode()[::-1])
-    other = end_user_account("other", "ann@example.org", lambda text: text.encode()[::-1])
+    account, other = (
+        account_of_end_user(
+            name, end_user_subject(name, "ann@example.org", lambda text: text.encode()[::-1])
+        )
+        for name in ("acme", "other")
+    )
 
     assert account.startswith("user:acme/")
     assert "ann" not in account
