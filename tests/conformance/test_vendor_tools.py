@@ -49,6 +49,8 @@ async def ask(gateway: RunningGateway, key: str, model: str, **fields: Any) -> M
             "tools": [SPAWN, SEARCH],
         }
         answer = await client.responses.with_raw_response.create(model=model, **(asked | fields))
+        # To its end: the outcome of a stream is on record before that, and not before it begins.
+        await answer.http_response.aread()
         return dict(answer.headers)
 
 
