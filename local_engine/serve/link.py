@@ -134,7 +134,8 @@ class WorkerLink:
         await self.closed()
 
     def _send(self, message: object) -> None:
-        if self.is_alive:
+        # Its end may be seen by the transport a turn before it is by who reads.
+        if self.is_alive and not self._writer.is_closing():
             self._writer.write(encode(message))
 
     async def _read(self) -> None:
