@@ -74,7 +74,7 @@ def _decision_lines(decision: Decision) -> Iterator[str]:
     yield f"constraints matched: {', '.join(decision.matched_constraints) or 'none'}"
     yield f"preference: {decision.matched_preference or 'none'}"
     if decision.cascade_above_percent is not None:
-        yield f"one tier up when it fails more likely than: {decision.cascade_above_percent:g} %"
+        yield f"one tier up when it fails more likely than: {decision.cascade_above_percent:g}%"
     if decision.hedge_after_ms is not None:
         yield f"hedged after: {decision.hedge_after_ms} ms"
     for name, value in _obligations(decision):

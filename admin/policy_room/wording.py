@@ -28,7 +28,7 @@ def defaults_in_words(defaults: Defaults) -> tuple[str, ...]:
     if defaults.cache_s:
         parts.append(f"the same answer again for {defaults.cache_s} s")
     if defaults.cache_like_percent:
-        parts.append(f"also to questions as near as {defaults.cache_like_percent:g} %")
+        parts.append(f"also to questions as near as {defaults.cache_like_percent:g}%")
     parts.append(
         "a closed model is replaced" if closed == "substitute" else "a closed model is refused"
     )
@@ -67,13 +67,13 @@ def _of_preference(rule: Preference) -> Iterator[str]:
     if rule.weights:
         yield "shares " + ", ".join(f"{name} {share}" for name, share in rule.weights.items())
     if rule.canary is not None:
-        yield f"{rule.canary.percent:g} % to {rule.canary.target}"
+        yield f"{rule.canary.percent:g}% to {rule.canary.target}"
     if rule.sticky != "key":
         yield f"sticky by {rule.sticky}"
     if rule.hedge_after_ms is not None:
         yield f"asks a second target after {rule.hedge_after_ms} ms"
     if rule.cascade_above_percent is not None:
-        yield f"one tier up above {rule.cascade_above_percent:g} % doubt"
+        yield f"one tier up above {rule.cascade_above_percent:g}% doubt"
     if rule.stay_warm:
         yield "stays where the prompt is cached"
     yield from _of_the_cache(rule)
@@ -83,4 +83,4 @@ def _of_the_cache(rule: Preference) -> Iterator[str]:
     if rule.cache_s is not None:
         yield f"the same answer again for {rule.cache_s} s" if rule.cache_s else "answers afresh"
     if rule.cache_like_percent is not None:
-        yield f"also to questions as near as {rule.cache_like_percent:g} %"
+        yield f"also to questions as near as {rule.cache_like_percent:g}%"

@@ -65,7 +65,7 @@ FIELDS: Final = (
     Field("refusals_excess", "more refusals than beside it", "share", 0.001, 1.0),
     Field("checks_excess", "more answers failing a check than beside it", "share", 0.001, 1.0),
     Field("latency_ratio", "mean time, against that beside it", "times", 1.0, 100.0),
-    Field("p95_ms_max", "time of 95 % of the answers", "ms", 1, 3_600_000),
+    Field("p95_ms_max", "time of 95% of the answers", "ms", 1, 3_600_000),
     Field("cost_ratio", "mean cost, against that beside it", "times", 1.0, 100.0),
     Field("cost_microusd_max", "mean cost of an answer", "microusd", 1, 1_000_000_000),
 )
@@ -107,7 +107,7 @@ def amount(field: Field, value: float | None) -> str:
         return "no limit"
     match field.unit:
         case "share":
-            return f"{100 * value:g} points" if "excess" in field.name else f"{100 * value:g} %"
+            return f"{100 * value:g} points" if "excess" in field.name else f"{100 * value:g}%"
         case "times":
             return f"{value:g} times"
         case "ms":

@@ -54,7 +54,7 @@ class Shift(Struct, frozen=True):
     z: float
     is_drift: bool
     said: str
-    """What moved most: `prompts over 8,000 tokens: 31 % instead of 4 %`."""
+    """What moved most: `prompts over 8,000 tokens: 31% instead of 4%`."""
 
 
 class Verdict(Struct, frozen=True):
@@ -262,4 +262,4 @@ def moved(
 
 def _percent(share: float) -> str:
     share = min(max(share, 0.0), 1.0)
-    return f"{100 * share:.1f} %" if 0 < share < 0.1 else f"{100 * share:.0f} %"  # noqa: PLR2004
+    return f"{100 * share:.1f}%" if 0 < share < 0.1 else f"{100 * share:.0f}%"  # noqa: PLR2004

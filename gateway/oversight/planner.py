@@ -163,7 +163,7 @@ def _steps(
         ),
         Step(
             "Sessions at once",
-            f"{load.users:,} users x {load.concurrency_percent:g} %",
+            f"{load.users:,} users x {load.concurrency_percent:g}%",
             f"{found.sessions:,}",
         ),
         Step("Keys and values of all", f"{found.sessions:,} sessions", _size(found.kv_bytes)),
@@ -172,9 +172,7 @@ def _steps(
             f"{model.parameters:,} x {float(width):g} B",
             f"{found.weights_bytes / GB:,.1f} GB",
         ),
-        Step(
-            "Memory", f"both, and {hardware.overhead_percent:g} % over", _size(found.memory_bytes)
-        ),
+        Step("Memory", f"both, and {hardware.overhead_percent:g}% over", _size(found.memory_bytes)),
         Step(
             "Racks for memory",
             f"/ {hardware.gpus_per_rack} x {hardware.gpu_gb} GB, and one to spare",

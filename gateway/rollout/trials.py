@@ -21,7 +21,7 @@ Key = TypeVar("Key")
 SLOW_SHARE = 0.05
 """A limit on p95 lets one answer in twenty take longer."""
 _STEPS = 8
-"""Times are counted in steps of a factor of 2 ** (1 / 8): a p95 is known to within 9 %."""
+"""Times are counted in steps of a factor of 2 ** (1 / 8): a p95 is known to within 9%."""
 _US_PER_MS = 1_000
 
 
@@ -116,8 +116,8 @@ def _worse_shares(canary: Arm, live: Arm, rules: GuardRules) -> str:
             allowed = min(allowed, rules.failures_max)
         if wilson_low(bad, canary.requests) > allowed:
             share = round(100 * bad / canary.requests)
-            seen = f"{share} % of {canary.requests} requests"
-            return f"{name}: {seen}, {100 * allowed:.3g} % allowed"
+            seen = f"{share}% of {canary.requests} requests"
+            return f"{name}: {seen}, {100 * allowed:.3g}% allowed"
     return ""
 
 
@@ -127,8 +127,8 @@ def _worse_answers(canary: Arm, live: Arm, rules: GuardRules) -> str:
         allowed += rules.checks_excess
         if wilson_low(bad, max(canary.answered, 1)) > allowed:
             share = round(100 * bad / max(canary.answered, 1))
-            seen = f"{share} % of {canary.answered} answers fail"
-            return f"{check}: {seen}, {100 * allowed:.3g} % allowed"
+            seen = f"{share}% of {canary.answered} answers fail"
+            return f"{check}: {seen}, {100 * allowed:.3g}% allowed"
     if rules.p95_ms_max is not None and canary.answered >= rules.requests_min:
         slow = canary.slower_than(rules.p95_ms_max)
         if wilson_low(slow, canary.answered) > SLOW_SHARE:

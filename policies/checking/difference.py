@@ -144,5 +144,5 @@ def _words(value: object) -> str:
             return ", ".join(f"{key} {count}" for key, count in sorted(value.items())) or "nothing"
         case Canary():
             checked = f", checked for {', '.join(value.checks)}" if value.checks else ""
-            return f"{value.target} for {value.percent:g} %{checked}"
+            return f"{value.target} for {value.percent:g}%{checked}"
     return str(value)

@@ -12,7 +12,7 @@ from gateway.store.traffic.drifts import Drift, DriftTable
 from tests.admin.listener import Listener
 
 
-SAID = "prompts over 8,000 tokens: 50 % instead of 0 %"
+SAID = "prompts over 8,000 tokens: 50% instead of 0%"
 
 
 def _row(

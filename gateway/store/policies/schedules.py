@@ -196,7 +196,7 @@ class ScheduleTable:
 def in_words(schedule: Schedule) -> str:
     """What is to happen and when, in UTC."""
     at = datetime.fromtimestamp(schedule.at_us / SECOND_US, UTC).isoformat(timespec="seconds")
-    share = f" for {schedule.percent:g} % of the keys" if schedule.percent else ""
+    share = f" for {schedule.percent:g}% of the keys" if schedule.percent else ""
     return f"{schedule.action}{share} at {at.replace('+00:00', 'Z')}"
 
 

@@ -216,7 +216,7 @@ async def test_savings_unpriced_usage_alerts_and_tight_limits_are_said(
     assert "Some answers cost nothing" in page
     assert '<a href="/o/acme/traffic?q=target%3Aclaude">claude</a>: 1 request.' in page
     for name in ("all of acme", "team people", "key tight one"):
-        assert f"{name}: 80 %" in page
+        assert f"{name}: 80%" in page
         assert f">{name}</a>" in page
 
 

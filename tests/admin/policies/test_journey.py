@@ -112,7 +112,7 @@ async def test_a_draft_that_does_harm_is_taken_back_by_itself(
             await page.fill("#field-percent", "100")
             await page.fill("#field-reason", "try it")
             await page.click("text=Do it")
-            assert "decides for 100 % of the keys" in await page.inner_text("main")
+            assert "decides for 100% of the keys" in await page.inner_text("main")
             upstreams.anthropic.answer(Answer(status=500))
             async with asyncio.timeout(60):
                 while await ask(http, gateway, key) == ENGINE_TARGET:
@@ -121,6 +121,6 @@ async def test_a_draft_that_does_harm_is_taken_back_by_itself(
                     pass  # They fail, until the guard has seen enough and takes it back.
             said = await until_said(seen, f"{HOME}/versions/1", "withdrawn")
             assert "It did harm as a canary and was taken back" in said
-            assert " % of " in said
+            assert "% of " in said
             assert "withdrawn by guard" in said
             assert seen.problems == []

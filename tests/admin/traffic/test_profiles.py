@@ -37,7 +37,7 @@ async def test_now_stands_beside_before_and_what_moved_is_said(
     assert f'href="{BASE}/prompts?of=auto"' in listed
     assert answer.status == 200
     assert "the cheap tier is not covered meanwhile" in page
-    for said in ("8,000 to 16,000 tokens", "50.0 %", "0.0 %", "9 days at the same hours"):
+    for said in ("8,000 to 16,000 tokens", "50.0%", "0.0%", "9 days at the same hours"):
         assert said in page
     assert "Accept as normal" not in page
     _, overview = await browser.send("GET", "/")

@@ -222,8 +222,8 @@ GOOD = Arm(requests=400, failures=4, refusals=4, answered=392, duration_us=392, 
     ("canary", "reason"),
     [
         (Arm(requests=19, failures=19), ""),
-        (Arm(requests=20, failures=20), "failures: 100 %"),
-        (Arm(requests=40, refusals=20), "refusals: 50 %"),
+        (Arm(requests=20, failures=20), "failures: 100%"),
+        (Arm(requests=40, refusals=20), "refusals: 50%"),
         (Arm(requests=40, failures=2, answered=38, duration_us=40, cost_microusd=40), ""),
         (Arm(requests=40, answered=40, duration_us=90, cost_microusd=40), "latency: 2.2 times"),
         (Arm(requests=40, answered=40, duration_us=40, cost_microusd=200), "cost: 5.0 times"),
@@ -250,10 +250,10 @@ def arm(answers: int, duration_us: int = 1_000, cost: int = 10, *unsound: str) -
         (GuardRules(p95_ms_max=50), arm(19, 10_000), ""),
         (GuardRules(cost_microusd_max=9), arm(40), "cost: 0.000010 USD an answer, 0.000009 allow"),
         (GuardRules(cost_microusd_max=10), arm(40), ""),
-        (GuardRules(failures_max=0.04), Arm(requests=60, failures=8), "failures: 13 % of 60"),
+        (GuardRules(failures_max=0.04), Arm(requests=60, failures=8), "failures: 13% of 60"),
         (GuardRules(), Arm(requests=60, failures=6), ""),
-        (GuardRules(requests_min=5), Arm(requests=5, failures=5), "failures: 100 % of 5"),
-        (GuardRules(), arm(40, 1, 1, "complete"), "complete: 100 % of 40 answers fail"),
+        (GuardRules(requests_min=5), Arm(requests=5, failures=5), "failures: 100% of 5"),
+        (GuardRules(), arm(40, 1, 1, "complete"), "complete: 100% of 40 answers fail"),
         (GuardRules(checks_excess=1.0), arm(40, 1, 1, "complete"), ""),
     ],
 )
@@ -390,7 +390,7 @@ def test_a_version_is_judged_by_its_own_rules_and_its_projects_are_added_up() ->
     assert not list(trials.harmful(governing)), "six of each project say nothing yet"
     ((trial, canary, beside),) = trials.figures(governing)
     assert (canary.requests, canary.failures, beside.requests) == (12, 12, 0)
-    assert trials.harm(trial, canary, beside).startswith("failures: 100 % of 12")
+    assert trials.harm(trial, canary, beside).startswith("failures: 100% of 12")
     assert trials.on_harm(trial) == "halt"
 
 
@@ -435,10 +435,10 @@ def tried(trials: TargetTrials, canary: bool, times: int, **ended: Any) -> None:
     ("ended", "said"),
     [
         ({}, ""),
-        ({"failed": True}, "failures: 100 % of 30 requests, 5 % allowed"),
+        ({"failed": True}, "failures: 100% of 30 requests, 5% allowed"),
         ({"duration_us": 30}, "latency: 3.0 times that of the live version, 2 allowed"),
         ({"cost_microusd": 20}, "cost: 5.0 times that of the live version, 2 allowed"),
-        ({"unsound": ("format",)}, "format: 100 % of 30 answers fail, 5 % allowed"),
+        ({"unsound": ("format",)}, "format: 100% of 30 answers fail, 5% allowed"),
     ],
 )
 def test_a_target_on_trial_is_compared_and_told_of_once(ended: dict[str, Any], said: str) -> None:

@@ -144,7 +144,7 @@ async def test_a_drift_is_told_everywhere_once_and_its_promise_is_withdrawn(
     world.hook.refuses = 1
     with capture_logs() as lines:
         await world.hour(9_000)
-    said = "prompts over 8,000 tokens: 50 % instead of 0 %"
+    said = "prompts over 8,000 tokens: 50% instead of 0%"
     assert [(line["event"], line["reason"]) for line in lines if "reason" in line] == [
         ("profile:drifts", f"prompts of auto: {said}")
     ]

@@ -389,7 +389,7 @@ def test_obligations_are_expected_by_name_and_shown() -> None:
     assert "hedged after: 250 ms" in shown
     cascading = document(preferences=({"order": ["cheapest"], "cascade_above_percent": 12.5},))
     shown_cascade = render_decision(decide(cascading, request()))
-    assert "one tier up when it fails more likely than: 12.5 %" in shown_cascade
+    assert "one tier up when it fails more likely than: 12.5%" in shown_cascade
     assert "pseudonymise: every finding" in shown
 
 

@@ -42,7 +42,7 @@ def test_every_kind_of_change_is_said_in_words_and_widening_ones_are_marked() ->
     assert "constraint *c0* changed (may widen what is allowed): " in said
     assert 'when: data_class >= "S3" → data_class >= "S4"; no_cache: no → yes' in said
     assert "constraint *c1* was removed (may widen what is allowed): forbid tier frontier" in said
-    assert "preference *b* changed: canary: t for 5 % → t for 50 %" in said
+    assert "preference *b* changed: canary: t for 5% → t for 50%" in said
     assert "preference *c* was added: targets t" in said
     assert "preferences are asked in another order: b, a" in said
     assert "test cases removed: one" in said

@@ -198,7 +198,7 @@ async def test_a_canary_of_little_traffic_is_found_out_by_all_workers_together(
     assert (await store.version("", number)).state == "approved"
     last = (await store.history(""))[-1]
     assert (last.actor, last.action) == ("guard", "stop")
-    assert last.reason.startswith("failures: 100 % of 24 requests")
+    assert last.reason.startswith("failures: 100% of 24 requests")
     assert log.records[-1].action == "policy.stop"
     assert "halted and stays approved" in log.records[-1].detail["after"]
     # Tried again it begins at nothing.
@@ -235,7 +235,7 @@ async def test_a_harmful_canary_is_withdrawn_by_the_first_worker_that_sees_it(
     assert (await store.version("", number)).state == "withdrawn"
     last = (await store.history(""))[-1]
     assert (last.actor, last.action, last.number) == ("guard", "withdraw", number)
-    assert last.reason.startswith("failures: 100 %")
+    assert last.reason.startswith("failures: 100%")
     deeds = [record for record in log.records if record.stage == "admin"]
     assert [(each.actor, each.action) for each in deeds] == [("guard", "policy.withdraw")]
     measured = await store.figures.measured("", number)

@@ -151,7 +151,7 @@ async def test_now_is_compared_with_the_same_hour_of_the_days_before(world: Worl
     assert (found.kind, found.scope, found.verdict.days) == ("prompts", "auto", 8)
     assert (found.since_us, found.now.count, found.reference.count) == (world.start_us, 250, 1_600)
     assert found.verdict.state == "drifted"
-    assert found.verdict.said == "prompts over 8,000 tokens: 50 % instead of 0 %"
+    assert found.verdict.said == "prompts over 8,000 tokens: 50% instead of 0%"
     begun = await world.table.look(
         None, ("acme", "prompts", "auto"), found.verdict, found.since_us, ""
     )
