@@ -2,6 +2,7 @@
 
     python -m benchmarks.bytecodes                        a request of 1 KB
     python -m benchmarks.bytecodes --case stream          a streamed chunk; also: large, agent
+    python -m benchmarks.bytecodes --case idle            a second in which nobody asks for anything
     python -m benchmarks.bytecodes --rows 40
 
 What runs once for each request has the same count in every run, whatever else the machine does: a
@@ -15,6 +16,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +32,9 @@ from benchmarks.run import CASES, HERE, put_load, running_upstream
 
 
 SECONDS = 3.0
+IDLE = "idle"
+IDLE_S = 20.0
+"""Long enough that what is done every five seconds is done as often as it should be."""
 PACKAGES = "site-packages"
 
 
@@ -97,7 +102,7 @@ def serve(config: str, out: Path) -> None:
 
 
 def counted(case: str, work: Path) -> tuple[list[Ran], int]:
-    """What ran for a case, and for how many requests or chunks."""
+    """What ran for a case, and for how many requests, chunks or seconds."""
     out = work / "counted.json"
     with running_upstream() as upstream:
         contestant = Contestant(HERE / "gatewright.toml", work / "gateway", upstream)
@@ -106,16 +111,30 @@ def counted(case: str, work: Path) -> tuple[list[Ran], int]:
         )
         contestant.start(request_body(64))
         try:
-            to = (case, contestant.port, contestant.path, contestant.headers, work)
-            put_load(*to, seconds=SECONDS)
-            contestant.signal(signal.SIGUSR1)
-            seen = put_load(*to, seconds=SECONDS)
-            contestant.signal(signal.SIGUSR2)
+            units = _counted_at_rest(contestant) if case == IDLE else _counted(contestant, case, work)
             contestant.wait_for(out)
         finally:
             contestant.stop()
-    units = seen.chunks if "chunks" in CASES[case] else seen.answers
     return msgspec.json.decode(out.read_bytes(), type=list[Ran]), max(units, 1)
+
+
+def _counted(contestant: Contestant, case: str, work: Path) -> int:
+    """Put load on it and count; the requests or chunks of that time."""
+    to = (case, contestant.port, contestant.path, contestant.headers, work)
+    put_load(*to, seconds=SECONDS)
+    contestant.signal(signal.SIGUSR1)
+    seen = put_load(*to, seconds=SECONDS)
+    contestant.signal(signal.SIGUSR2)
+    return seen.chunks if "chunks" in CASES[case] else seen.answers
+
+
+def _counted_at_rest(contestant: Contestant) -> int:
+    """Leave it alone and count; the seconds of that time."""
+    time.sleep(SECONDS)
+    contestant.signal(signal.SIGUSR1)
+    time.sleep(IDLE_S)
+    contestant.signal(signal.SIGUSR2)
+    return round(IDLE_S)
 
 
 def file_of(ran: Ran) -> str:
@@ -148,7 +167,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     cases = [name for name in BODIES if name != "low"]
-    parser.add_argument("--case", choices=cases, default="small")
+    parser.add_argument("--case", choices=[*cases, IDLE], default="small")
     parser.add_argument("--rows", type=int, default=30)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
