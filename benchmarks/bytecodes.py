@@ -111,7 +111,9 @@ def counted(case: str, work: Path) -> tuple[list[Ran], int]:
         )
         contestant.start(request_body(64))
         try:
-            units = _counted_at_rest(contestant) if case == IDLE else _counted(contestant, case, work)
+            units = (
+                _counted_at_rest(contestant) if case == IDLE else _counted(contestant, case, work)
+            )
             contestant.wait_for(out)
         finally:
             contestant.stop()

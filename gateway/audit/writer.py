@@ -196,7 +196,10 @@ class SegmentedAuditLog:
     def _beat(self) -> None:
         """Fail callers whose deadline has passed, and probe a device that has been silent."""
         now = self._loop.time()
-        interval = min(self._limits.deadline_s / _HEARTBEATS_PER_DEADLINE, self._limits.probe_s)
+        deadline_s, probe_s = self._limits.deadline_s, self._limits.probe_s
+        # A group that comes in between is still young at the next beat.
+        often_s = deadline_s / _HEARTBEATS_PER_DEADLINE if self._outstanding else deadline_s / 2
+        interval = min(often_s, probe_s)
         for group in self._outstanding:
             left_s = group.born_s + self._limits.deadline_s - now
             if left_s > 0:

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from gateway.pacing.moments import until_moment_s
 from gateway.pacing.patience import patience
 from gateway.telemetry import Event, logger, raised_at
 
@@ -75,10 +76,10 @@ async def _rest(duty: Duty) -> None:
 async def _woken(duty: Duty) -> bool:
     """Whether somebody asked for it before its period was over."""
     if duty.wake is None:
-        await asyncio.sleep(duty.period_s)
+        await asyncio.sleep(until_moment_s(duty.period_s))
         return False
     try:
-        async with asyncio.timeout(duty.period_s):
+        async with asyncio.timeout(until_moment_s(duty.period_s)):
             await duty.wake.wait()
     except TimeoutError:
         return False

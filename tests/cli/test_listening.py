@@ -5,6 +5,7 @@ import subprocess
 import sys
 from typing import Any
 
+import httpx
 import pytest
 
 from gateway.cli.listening import ListenerTaken, bound_sockets
@@ -66,3 +67,38 @@ def test_a_worker_reads_no_number_that_would_take_long() -> None:
 
     refused = "The body holds a number that is too long."
     assert told.stdout.splitlines() == ["1", "1", refused, refused]
+
+
+SERVES = """
+from gateway.cli import listening
+from gateway.configuration.settings import Listener, Settings
+
+async def application(scope, receive, send):
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+        return
+    while (await receive())["type"] != "lifespan.shutdown":
+        await send({"type": "lifespan.startup.complete"})
+    print("shut down", flush=True)
+    await send({"type": "lifespan.shutdown.complete"})
+
+listening.TICK_S = 3600.0
+where = Listener(host="127.0.0.1", port=0)
+settings = Settings(source="gatewright.toml", folder=".")
+listening.run_server(application, settings, where, lambda url: print(url, flush=True))
+"""
+
+
+def test_a_signal_ends_a_server_between_two_of_its_ticks() -> None:
+    server = subprocess.Popen([sys.executable, "-c", SERVES], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        url = server.stdout.readline().strip()
+        assert httpx.get(url).status_code == 204, "it has come to its loop"
+        server.terminate()
+        said, _ = server.communicate(timeout=60)
+        assert said == "shut down\n"
+    finally:
+        server.kill()
+        server.wait()

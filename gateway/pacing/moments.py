@@ -1,0 +1,25 @@
+"""Moments at which a worker wakes for what it does beside requests.
+
+To wake costs a resting worker more than most of its duties do: the processor slept, and nothing of
+our code lies in its caches. Duties whose rests end at shared moments wake it once for all of them.
+"""
+
+import asyncio
+import random
+
+
+EVERY_S = 0.25
+_PHASE_S = EVERY_S * random.random()
+
+
+def until_moment_s(rest_s: float) -> float:
+    """Seconds from now to the shared moment nearest to the end of a rest.
+
+    It is the rest give or take half of `EVERY_S`; a rest that is shorter than `EVERY_S` stays as
+    it is.
+    """
+    if rest_s < EVERY_S:
+        return rest_s
+    now_s = asyncio.get_running_loop().time()
+    moment = round((now_s + rest_s - _PHASE_S) / EVERY_S)
+    return moment * EVERY_S + _PHASE_S - now_s
