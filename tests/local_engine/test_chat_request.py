@@ -100,6 +100,8 @@ def test_text_parts_are_joined() -> None:
 
 IMAGE = [{"type": "image_url", "image_url": {"url": "data:,"}}]
 CALL = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{"}}]
+HALF_A_CHARACTER = [{"function": {"name": "f", "arguments": '{"a": "\\ud83d"}'}}]
+TOOLS = {"tools": [{"type": "function", "function": {"name": "f"}}]}
 BAD_REQUESTS: list[tuple[dict[str, Any], str, str | None]] = [
     ({"model": None}, "invalid_type", "model"),
     ({"messages": []}, "invalid_value", "messages"),
@@ -120,15 +122,48 @@ BAD_REQUESTS: list[tuple[dict[str, Any], str, str | None]] = [
         "invalid_value",
         "messages[0].tool_calls",
     ),
+    (
+        {"messages": [{"role": "assistant", "tool_calls": HALF_A_CHARACTER}]},
+        "invalid_value",
+        "messages[0].tool_calls",
+    ),
     ({"n": 17}, "invalid_value", "n"),
     ({"n": 0}, "invalid_value", "n"),
     ({"tools": [{"type": "function"}]}, "invalid_type", "tools[0]"),
     ({"functions": [{"name": "f"}]}, "unsupported_parameter", "functions"),
     ({"tool_choice": "required"}, "invalid_value", "tool_choice"),
+    ({"tool_choice": {"type": "function"}, **TOOLS}, "invalid_value", "tool_choice"),
+    (
+        {"tool_choice": {"type": "function", "function": {"name": "g"}}, **TOOLS},
+        "invalid_value",
+        "tool_choice",
+    ),
+    (
+        {"tool_choice": {"type": "function", "function": "f"}, **TOOLS},
+        "invalid_type",
+        "tool_choice.function",
+    ),
+    (
+        {"tool_choice": {"type": "function", "function": {"name": {}}}, **TOOLS},
+        "invalid_type",
+        "tool_choice.function.name",
+    ),
     ({"response_format": {"type": "xml"}}, "invalid_value", "response_format"),
     ({"response_format": {"type": "json_schema"}}, "invalid_value", "response_format"),
     ({"modalities": ["text", "audio"]}, "unsupported_parameter", "modalities"),
     ({"guided_regex": "a", "guided_choice": ["b"]}, "invalid_value", "response_format"),
+    (
+        {"guided_regex": "a", "structured_outputs": {"regex": "b"}},
+        "invalid_value",
+        "response_format",
+    ),
+    (
+        {"guided_json": {}, "response_format": {"type": "json_schema", "json_schema": {}}},
+        "invalid_value",
+        "response_format",
+    ),
+    ({"structured_outputs": {"choice": []}}, "invalid_grammar", "structured_outputs"),
+    ({"structured_outputs": {}}, "invalid_value", "structured_outputs"),
     ({"repetition_penalty": 0}, "invalid_value", "repetition_penalty"),
     ({"temperature": "hot"}, "invalid_type", "temperature"),
     ({"temperature": 3}, "invalid_value", "temperature"),
@@ -167,6 +202,17 @@ def test_a_bad_request_is_refused_by_code_and_parameter(
         read(**fields)
     assert refusal.value.code == code
     assert refusal.value.param == param
+
+
+def test_whole_characters_in_escapes_of_a_calls_arguments_are_read() -> None:
+    call = {"function": {"name": "f", "arguments": '{"a": "\\ud83d\\ude00"}'}}
+    request = read(messages=[{"role": "assistant", "tool_calls": [call]}])
+    assert request.messages[0]["tool_calls"][0]["function"]["arguments"] == {"a": "\U0001f600"}
+
+
+@pytest.mark.parametrize("words", [{"regex": ""}, {"choice": ["a"]}, {"json": {}}])
+def test_what_structured_outputs_asks_for_is_never_left_out(words: dict[str, Any]) -> None:
+    assert read(structured_outputs=words).params.grammar is not None
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,8 @@ _UNSUPPORTED = (
     *OTHERS_SAMPLING,
 )
 _PARAM_IN_ERROR = re.compile(r" - at `\$\.?([^`]*)`$")
+# How a character is written that JSON spells in two halves, or one of the halves alone.
+_MAYBE_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 Json = dict[str, Any]
 
 
@@ -81,6 +83,15 @@ class Tool(msgspec.Struct):
     function: _Function
 
 
+class _ChosenFunction(msgspec.Struct):
+    name: str
+
+
+class _ToolChoice(msgspec.Struct):
+    type: str
+    function: _ChosenFunction | None = None
+
+
 class _Body(SamplingFields, kw_only=True):
     messages: list[Message]
     max_completion_tokens: int | None = None
@@ -88,7 +99,7 @@ class _Body(SamplingFields, kw_only=True):
     top_logprobs: int | None = None
     modalities: list[str] | None = None
     tools: list[Tool] | None = None
-    tool_choice: str | Json | None = None
+    tool_choice: str | _ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: Json | None = None
 
@@ -205,9 +216,9 @@ def _forced_call(body: _Body, tools: tuple[Json, ...]) -> str | None:
     if choice in (None, "none", "auto"):
         return None
     functions = {tool["function"]["name"]: tool["function"] for tool in tools}
-    if isinstance(choice, dict):
-        name = choice.get("function", {}).get("name")
-        if choice.get("type") != "function" or name not in functions:
+    if isinstance(choice, _ToolChoice):
+        name = "" if choice.function is None else choice.function.name
+        if choice.type != "function" or name not in functions:
             raise _invalid("tool_choice names no tool of this request.", "tool_choice")
         functions = {name: functions[name]}
     elif choice != "required":
@@ -261,6 +272,9 @@ def _call(call: _ToolCall, param: str) -> Json:
     """Templates expect arguments as a mapping, not as the text that clients send."""
     try:
         arguments = json.loads(call.function.arguments or "{}")
+        if _MAYBE_HALF.search(call.function.arguments):
+            # Half a character is no text, and no template can write it; this raises for one.
+            json.dumps(arguments, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise _invalid("A tool call's arguments are not JSON.", f"{param}.tool_calls") from error
     if not isinstance(arguments, dict):

@@ -169,25 +169,40 @@ def grammar_of(body: SamplingFields) -> str | None:
     wishes = _wishes(body)
     if len(wishes) > 1:
         raise InvalidParameter("response_format", "an output can follow one grammar only")
-    for kind, value in wishes.items():
+    for kind, value in wishes:
         make: Callable[[Any], str] = _GRAMMARS[kind]
         return make(value)
     return None
 
 
-def _wishes(body: SamplingFields) -> dict[str, Any]:
-    """What is asked for by kind: vLLM's new words, its old ones, OpenAI's."""
-    new = body.structured_outputs or StructuredOutputs()
-    found = {
-        "schema": body.guided_json if new.json is None else new.json,
-        "regex": new.regex or body.guided_regex,
-        "choice": new.choice or body.guided_choice,
-        "lark": new.grammar or body.guided_grammar,
-        "object": new.json_object or None,
-    }
+def _wishes(body: SamplingFields) -> list[tuple[str, Any]]:
+    """What is asked for and its kind: vLLM's new words, its old ones, OpenAI's.
+
+    Nothing that was said is left out, be it empty: the answer would not be as was asked.
+    """
+    found: list[tuple[str, Any]] = [
+        ("schema", body.guided_json),
+        ("regex", body.guided_regex),
+        ("choice", body.guided_choice),
+        ("lark", body.guided_grammar),
+    ]
+    if body.structured_outputs is not None:
+        found += _structured_outputs(body.structured_outputs)
     if body.response_format is not None:
-        found |= _response_format(body.response_format)
-    return {kind: value for kind, value in found.items() if value is not None}
+        found += _response_format(body.response_format).items()
+    return [(kind, value) for kind, value in found if value is not None]
+
+
+def _structured_outputs(given: StructuredOutputs) -> list[tuple[str, Any]]:
+    if given == StructuredOutputs():
+        raise InvalidParameter("structured_outputs", "structured_outputs names nothing known here")
+    return [
+        ("schema", given.json),
+        ("regex", given.regex),
+        ("choice", given.choice),
+        ("lark", given.grammar),
+        ("object", given.json_object or None),
+    ]
 
 
 def _response_format(given: ResponseFormat) -> dict[str, Any]:
