@@ -222,6 +222,8 @@ async def test_only_the_same_tenant_and_class_see_cached_tokens(tiny_model: Path
         assert await cached(tenant="a", data_class="S2") == 0
         assert await cached(tenant="a", data_class="S4") == 0
         assert await cached(tenant="a", data_class="S4") == 0, "S4 leaves nothing to be found"
+        assert await cached(tenant="a", data_class="s4") == 0
+        assert await cached(tenant="a", data_class="s4") == 0, "what is no class counts as S4"
 
 
 @pytest.mark.parametrize("shares", [False, True])
@@ -244,6 +246,25 @@ async def test_a_header_that_means_nothing_is_refused(place: Served) -> None:
         headers = {"x-gatewright-tier": "royal"}
         response = await client.post("/v1/chat/completions", json=BODY, headers=headers)
     assert response.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("tenant", ("a", "b")),
+        ("tenant", ("a", "a")),
+        ("data-class", ("S4", "S0")),
+        ("tier", ("batch", "priority")),
+    ],
+)
+async def test_who_a_request_is_for_is_said_once_or_it_is_refused(
+    place: Served, name: str, values: tuple[str, str]
+) -> None:
+    headers = [(f"X-Gatewright-{name}", value) for value in values]
+    async with client_of(place.engine) as client:
+        response = await client.post("/v1/chat/completions", json=BODY, headers=headers)
+    assert response.status_code == 400
+    assert f"x-gatewright-{name} comes twice" in response.json()["error"]["message"]
 
 
 async def test_many_at_once_answer_what_one_at_a_time_answers(tiny_model: Path) -> None:

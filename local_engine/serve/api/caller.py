@@ -15,19 +15,31 @@ DATA_CLASS_HEADER = b"x-gatewright-data-class"
 TIER_HEADER = b"x-gatewright-tier"
 _MAX_HEADER_CHARS = 200
 _TIERS = frozenset(tier.name.lower() for tier in Tier)
-# The most sensitive class leaves no trace in memory that is given to others.
-_ZEROED_CLASSES = frozenset({"S4"})
+# The most sensitive class leaves no trace in memory that is given to others, and what is none of
+# these counts as it. A gateway that knows no class says nothing.
+_KEPT_CLASSES = frozenset({"", "S0", "S1", "S2", "S3"})
 
 
 def read_caller(scope: Scope) -> Caller:
     """The caller that the headers name; raises `InvalidRequest`."""
-    headers = dict(scope["headers"])
     tenant, data_class, tier = (
-        headers.get(name, b"").decode("latin-1")
-        for name in (TENANT_HEADER, DATA_CLASS_HEADER, TIER_HEADER)
+        _said(scope, name) for name in (TENANT_HEADER, DATA_CLASS_HEADER, TIER_HEADER)
     )
     if max(len(tenant), len(data_class)) > _MAX_HEADER_CHARS:
         raise InvalidRequest("A header is too long.", code="invalid_value", param="headers")
     if tier and tier not in _TIERS:
         raise InvalidRequest("The tier is unknown.", code="invalid_value", param="headers")
-    return Caller(tenant, data_class, tier or "standard", data_class in _ZEROED_CLASSES)
+    return Caller(tenant, data_class, tier or "standard", data_class not in _KEPT_CLASSES)
+
+
+def _said(scope: Scope, wanted: bytes) -> str:
+    """What a header says; empty where there is none.
+
+    Where it comes twice, somebody between the gateway and here has added one: no order of them
+    says which is the gateway's.
+    """
+    values = [value for name, value in scope["headers"] if name == wanted]
+    if len(values) > 1:
+        message = f"The header {wanted.decode()} comes twice."
+        raise InvalidRequest(message, code="invalid_value", param="headers")
+    return values[0].decode("latin-1") if values else ""
