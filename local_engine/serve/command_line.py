@@ -10,7 +10,7 @@ from pathlib import Path
 
 from local_engine.model.errors import ModelRefused
 from local_engine.model.manifest import public_key_of, verify_directory
-from local_engine.serve.api.app import DEFAULT_MAX_BODY_BYTES
+from local_engine.serve.api.app import DEFAULT_MAX_BODY_BYTES, DEFAULT_MAX_HELD_BODY_BYTES
 from local_engine.serve.options import (
     CertificateFiles,
     ConnectionBounds,
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     if options.command == "verify":
         return _verify(options)
-    if reason := _unsafe(options):
+    if reason := _unsafe(options) or _never_fits(options):
         options.refuse(reason)
     return serve(_serve_options(options))
 
@@ -85,6 +85,11 @@ def _add_bounds_options(serving: argparse.ArgumentParser) -> None:
         default=ours.connections_max,
         help="at once; no more than three of four files that the process may open",
     )
+    serving.add_argument(
+        "--max-held-body-bytes",
+        type=_whole(1, 1 << 40),
+        help="of bodies longer than 64 KiB, all together; 256 MiB",
+    )
     times = {
         "--header-receive-s": (ours.header_receive_s, "for a request's head to arrive"),
         "--body-receive-s": (ours.body_receive_s, "for its body"),
@@ -109,6 +114,15 @@ def _unsafe(options: argparse.Namespace) -> str:
         f"--host {options.host} lets other machines ask and stop it: "
         "name --api-key-env or --tls-client-ca-file, or say --without-key"
     )
+
+
+def _never_fits(options: argparse.Namespace) -> str:
+    """Why no body could be as long as it may; empty where it could."""
+    if options.max_held_body_bytes is None:
+        options.max_held_body_bytes = max(DEFAULT_MAX_HELD_BODY_BYTES, options.max_body_bytes)
+    if options.max_held_body_bytes >= options.max_body_bytes:
+        return ""
+    return "--max-held-body-bytes has to be as much as --max-body-bytes at least"
 
 
 def _is_loopback(host: str) -> bool:
@@ -168,7 +182,7 @@ def _whole(least: int = 0, most: int = 1 << 31) -> Callable[[str], int]:
     """Reads a whole number between two bounds."""
 
     def read(text: str) -> int:
-        if not re.fullmatch("[0-9]{1,10}", text) or not least <= int(text) <= most:
+        if not re.fullmatch("[0-9]{1,13}", text) or not least <= int(text) <= most:
             raise argparse.ArgumentTypeError(f"a whole number from {least} to {most} is expected")
         return int(text)
 
@@ -232,6 +246,7 @@ def _serve_options(options: argparse.Namespace) -> ServeOptions:
         port=options.port,
         served_name=options.served_name,
         max_body_bytes=options.max_body_bytes,
+        max_held_body_bytes=options.max_held_body_bytes,
         api_key=_key_from(options.api_key_env),
         certificate=_certificate_files(options),
         bounds=ConnectionBounds(

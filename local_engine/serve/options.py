@@ -106,6 +106,8 @@ class ServeOptions:
     port: int = 8090
     served_name: str | None = None
     max_body_bytes: int = 4 << 20
+    max_held_body_bytes: int = 256 << 20
+    """Of bodies longer than 64 KiB, all together, each until it is answered."""
     api_key: str | None = None
     certificate: CertificateFiles | None = None
     """Without it the listener speaks plain HTTP."""

@@ -123,6 +123,7 @@ async def _serve(
     app = EngineApp(
         api_key=options.api_key,
         max_body_bytes=options.max_body_bytes,
+        max_held_body_bytes=options.max_held_body_bytes,
         requests_max=bounds.requests_max,
         more_metrics=lambda: crowd.metrics.render() + (encryption.metrics() if encryption else b""),
     )

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.dialects.upstream_errors import decode_error
+from local_engine.serve.api.app import EngineApp
 from local_engine.serve.connections import http
 from local_engine.serve.connections.crowd import connections_permitted
 from local_engine.serve.options import ConnectionBounds
@@ -320,6 +321,36 @@ async def test_when_all_places_are_taken_the_next_is_busy_and_an_operator_is_ans
         for each, _ in taken:
             assert (await _said(each))[0] == 200
         await _closed(*taken, *silent, (reader, writer))
+
+
+async def test_long_bodies_have_room_together_and_short_ones_in_any_case(place: Served) -> None:
+    app = EngineApp(max_held_body_bytes=250_000)
+    app.attach("tiny", place.engine)
+    long, short = _chat(max_tokens=2, user="x" * 100_000), _chat(max_tokens=2)
+    async with asyncio.timeout(ENDS_WITHIN_S), listening(app, ConnectionBounds()) as door:
+        place.fragile.may_run.clear()
+        served_now = await _opened(door, 1, long)
+        half_sent = await _opened(door, 1, long[:-1])
+        served_now += await _opened(door, 2, short)
+        while app._room._left_bytes > 100_000:
+            await asyncio.sleep(0.01)
+
+        (late,) = await _opened(door, 1, long)
+        status, headers, body = await _said(late[0])
+        assert (status, json.loads(body)["error"]["code"]) == (503, "busy")
+        assert headers[b"retry-after"] == b"1"
+
+        await _closed(*half_sent, late)
+        while app._room._left_bytes < 100_000:
+            await asyncio.sleep(0.01)
+        served_now += await _opened(door, 1, long)
+        place.fragile.may_run.set()
+        for reader, _ in served_now:
+            assert (await _said(reader))[0] == 200
+        again = await _opened(door, 2, long)
+        for reader, _ in again:
+            assert (await _said(reader))[0] == 200
+        await _closed(*served_now, *again)
 
 
 async def test_a_reader_that_stops_in_mid_stream_gives_its_blocks_back(

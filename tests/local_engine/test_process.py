@@ -204,6 +204,7 @@ def test_a_missing_key_variable_ends_the_start_instead_of_opening_the_door(
         (["--tenant-share", "nan"], "a part of one is expected"),
         (["--tenant-share", "7"], "a part of one is expected"),
         (["--max-connections", "1"], "a whole number from 2 to 1048576 is expected"),
+        (["--max-held-body-bytes", "9"], "as much as --max-body-bytes at least"),
         (["--header-receive-s", "0"], "seconds are expected, above 0 and up to 86400"),
         (["--unread-s", "inf"], "seconds are expected, above 0 and up to 86400"),
         (["--device", "tpu"], "auto, cpu or cuda is expected"),

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,7 @@ from local_engine.text.output_parser import ToolFormat
 
 
 DEFAULT_MAX_BODY_BYTES = 4 << 20
+DEFAULT_MAX_HELD_BODY_BYTES = 256 << 20
 # What supervisors and scrapers may ask without a key; everything else shows the model's answers.
 _MODELS = "/v1/models/"
 _DRAIN = "/drain"
@@ -73,10 +74,13 @@ class EngineApp:
         *,
         api_key: str | None = None,
         max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+        max_held_body_bytes: int = DEFAULT_MAX_HELD_BODY_BYTES,
         requests_max: int = ConnectionBounds().requests_max,
         more_metrics: Callable[[], bytes] = bytes,
     ) -> None:
         """`requests_max` bounds those that wait for a body or a model.
+
+        `max_held_body_bytes` bounds the long bodies of all of them together.
 
         `more_metrics` says what others count than the engine, in Prometheus text form.
         """
@@ -85,7 +89,7 @@ class EngineApp:
         self._more_metrics = more_metrics
         self._served: ServedModel | None = None
         self._is_draining = False
-        self._room = Room(requests_max)
+        self._room = Room(requests_max, max_held_body_bytes)
         self._routes: dict[tuple[str, str], _Handler] = {
             ("POST", "/v1/chat/completions"): self._chat,
             ("POST", "/v1/completions"): self._completions,
@@ -165,8 +169,14 @@ class EngineApp:
         return handler if is_at_once else functools.partial(self._in_room, handler)
 
     async def _in_room(self, handler: _Handler, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._room:
-            await handler(scope, receive, send)
+        with self._room.place() as place:
+
+            async def held_receive() -> MutableMapping[str, Any]:
+                message = await receive()
+                place.hold(len(message.get("body", b"")))
+                return message
+
+            await handler(scope, held_receive, send)
 
     def _check_key(self, scope: Scope) -> None:
         if self._api_key is None:
