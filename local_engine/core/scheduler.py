@@ -38,6 +38,9 @@ class Scheduler:
         self._prefilling: list[Sequence] = []
         self._waiting: dict[Tier, deque[Sequence]] = {tier: deque() for tier in Tier}
         self._tiers = DeficitRoundRobin()
+        self._is_admitting = True
+        self._full_tenants: set[str] = set()
+        """Of this step: whose turn it was, had they not had to wait for their tenant's share."""
         self._step_number = 0
         self._tenant_blocks = max(1, int(limits.num_blocks * limits.tenant_share))
         self.most_tokens = self._tenant_blocks * limits.block_size
@@ -79,10 +82,14 @@ class Scheduler:
         self._step_number += 1
         step = Step([])
         step.num_decode_tokens = self._plan_decodes(step)
+        decodes = tuple(step.items)
         budget = self.limits.token_budget - step.num_decode_tokens
         chunk = min(budget, self._chunk_beside(step.num_decode_tokens))
         if chunk > 0:
             self._plan_prefills(step, chunk)
+        if step.preempted:  # Prompts may have taken the places of those who decode.
+            gone = set(step.preempted)
+            step.num_decode_tokens = sum(d.end - d.start for d in decodes if d.sequence not in gone)
         step.copies = self.blocks.take_copies()
         return step if step.items or step.copies else None
 
@@ -180,7 +187,7 @@ class Scheduler:
             # Newest first: of two equals the one that came later makes room.
             running = reversed(self._running)
             rivals = [s for s in running if not is_over or s.tenant == sequence.tenant]
-            victim = max(rivals, key=_as_victim)
+            victim = max(rivals, key=self._as_victim)
             self._preempt(step, victim)
             if victim is sequence:
                 return False
@@ -211,9 +218,10 @@ class Scheduler:
 
     def _plan_prefills(self, step: Step, chunk: int) -> None:
         """Share `chunk` prompt tokens between tiers, started prompts before waiting ones."""
-        can_admit = not step.preempted
+        self._is_admitting = not step.preempted
+        self._full_tenants.clear()
         active = {self._rank(s) for s in self._prefilling}
-        if can_admit:
+        if self._is_admitting:
             active |= {self._rank(s) for queue in self._waiting.values() for s in queue}
         if not active:
             return
@@ -221,24 +229,25 @@ class Scheduler:
         left = chunk
         for is_extra in (False, True):
             for tier, share in shares.items():
-                taken = self._serve_tier(
-                    step, tier, left if is_extra else min(share, left), can_admit=can_admit
-                )
+                taken = self._serve_tier(step, tier, left if is_extra else min(share, left))
                 self._tiers.spend(tier, taken, chunk)
                 left -= taken
                 if left <= 0:
                     return
 
-    def _serve_tier(self, step: Step, tier: Tier, share: int, *, can_admit: bool) -> int:
+    def _serve_tier(self, step: Step, tier: Tier, share: int) -> int:
         """Spend up to `share` tokens on one tier's prompts; returns how many were spent."""
         planned = {item.sequence for item in step.items}
         started = [s for s in self._prefilling if self._rank(s) is tier and s not in planned]
         oldest, others = started[:1], started[1:]
-        while can_admit and (sequence := self._next_waiting(tier)) is not None:
+        while self._is_admitting and (sequence := self._next_waiting(tier)) is not None:
             sooner = sum(s.num_missing for s in others if s.num_missing <= sequence.num_known)
-            if sooner >= share or not self._admit(step, sequence):
+            if sooner >= share:
                 break
-            others.append(sequence)
+            # Whoever comes after it, of a lower tier too, would take what it waits for.
+            self._is_admitting = self._admit(step, sequence)
+            if self._is_admitting:
+                others.append(sequence)
         left = share
         # Whoever started first gets half for sure; the rest goes to those who are soon done.
         for sequence in oldest:
@@ -276,11 +285,13 @@ class Scheduler:
         """The first who may start. While a long prompt is being read, short ones pass the rest."""
         limits, first_long = self.limits, None
         for sequence in queue:
-            if (
-                self._rank(sequence) is not tier
-                or not sequence.is_grammar_ready
-                or self._is_over_share(sequence, sequence.num_known)
-            ):
+            if self._rank(sequence) is not tier or not sequence.is_grammar_ready:
+                continue
+            if sequence.tenant in self._full_tenants:
+                continue
+            if self._is_over_share(sequence, sequence.num_known):
+                # Its tenant's next ones would hold the share for as long as there are any.
+                self._full_tenants.add(sequence.tenant)
                 continue
             if sequence.num_known <= limits.long_prompt or num_long == 0:
                 return sequence
@@ -295,18 +306,17 @@ class Scheduler:
 
     def _admit(self, step: Step, sequence: Sequence) -> bool:
         """Start a waiting sequence if its whole prompt fits, if need be at a lower tier's cost."""
-        self._waiting[sequence.tier].remove(sequence)
         while True:
             if len(self._running) < self.limits.max_running:
                 self.blocks.adopt_prefix(sequence)
                 if self._fits(sequence):
+                    self._waiting[sequence.tier].remove(sequence)
                     self._running.append(sequence)
                     self._prefilling.append(sequence)
                     return True
                 self.blocks.free(sequence)
             victim = self._victim_for(sequence)
             if victim is None:
-                self._waiting[sequence.tier].appendleft(sequence)
                 return False
             self._preempt(step, victim)
 
@@ -314,7 +324,13 @@ class Scheduler:
         missing = self.blocks.blocks_for(sequence.num_known) - len(sequence.block_ids)
         # The watermark keeps room for those who run; alone, a sequence may use everything.
         spare = self._watermark if self._running else 0
-        return missing + spare <= self.blocks.pool.num_free
+        left = self.blocks.pool.num_free - missing - spare
+        return left >= 0 and left >= self._num_promised()
+
+    def _num_promised(self) -> int:
+        """Blocks that prompts lack which were let in and are not read to their ends."""
+        blocks_for = self.blocks.blocks_for
+        return sum(blocks_for(s.num_known) - len(s.block_ids) for s in self._prefilling)
 
     def _victim_for(self, sequence: Sequence) -> Sequence | None:
         """Whom a priority sequence may push back: batch work that was not pushed too often."""
@@ -322,7 +338,15 @@ class Scheduler:
             return None
         most = self.limits.max_preemptions
         batch = [s for s in self._running if s.tier is Tier.BATCH and s.num_preemptions < most]
-        return max(batch, key=_as_victim, default=None)
+        return max(batch, key=self._as_victim, default=None)
+
+    def _as_victim(self, sequence: Sequence) -> tuple[int, int]:
+        """Sorts victims last: the lowest tier, then whoever loses the least.
+
+        Who has started over too often counts as a better tier, or it would never get to an end.
+        """
+        is_spared = sequence.num_preemptions // self.limits.max_preemptions
+        return max(0, sequence.tier - is_spared), -sequence.num_computed_tokens
 
     def _leave(self, sequence: Sequence) -> None:
         if sequence in self._running:
@@ -336,8 +360,3 @@ def _may_run_ahead(sequence: Sequence) -> bool:
     """Whether the token after a pending one can be computed before the pending one is known."""
     is_at_length = sequence.num_output_tokens + sequence.num_pending >= sequence.max_tokens
     return not is_at_length and not sequence.params.needs_history
-
-
-def _as_victim(sequence: Sequence) -> tuple[int, int]:
-    """Sorts victims last: the lowest tier, then whoever loses the least."""
-    return sequence.tier, -sequence.num_computed_tokens
