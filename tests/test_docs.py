@@ -25,7 +25,7 @@ from gateway.metrics import Metrics
 from gateway.providers.registry import KINDS
 from gateway.telemetry import LOG_KEYS, Event
 from gateway.worker.pricing import configured_targets
-from local_engine.serve.metrics import CertificateMetrics, ConnectionMetrics
+from local_engine.serve.metrics import CertificateMetrics, ConnectionMetrics, Counts
 from local_engine.serve.metrics import Metrics as EngineMetrics
 from policies.checking.check import check
 from policies.language.functions import FUNCTIONS
@@ -165,7 +165,7 @@ def test_every_event_log_key_and_metric_stands_in_operations() -> None:
     text = page(f"{OPERATIONS}/events.md")
     families = [*Metrics().registry.collect(), *EngineMetrics({})._registry.collect()]
     families += CertificateMetrics(float)._registry.collect()
-    families += ConnectionMetrics(int, 1)._registry.collect()
+    families += [*Counts()._registry.collect(), *ConnectionMetrics(int, 1)._registry.collect()]
     names = [
         f"{family.name}_total" if family.type == "counter" else family.name for family in families
     ]

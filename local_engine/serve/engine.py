@@ -20,7 +20,7 @@ from local_engine.sampling_params import InvalidParameter, SamplingParams
 from local_engine.serve.cache_log import CacheLog
 from local_engine.serve.generation import Caller, Generation
 from local_engine.serve.link import StepFailed, WorkerLink
-from local_engine.serve.metrics import Metrics
+from local_engine.serve.metrics import Counts, Metrics
 from local_engine.serve.wire import (
     Chained,
     Failed,
@@ -31,6 +31,10 @@ from local_engine.serve.wire import (
 )
 from local_engine.text.detokenize import IncrementalDetokenizer, Release, StopStringFilter
 from local_engine.text.tokenizer import ChatTokenizer, chat_tokenizer
+
+
+# Codes with which a worker takes nothing in.
+_REFUSALS = frozenset({"queue_full", "context_length_exceeded", "invalid_grammar"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,8 @@ class Running:
 class Engine:
     """Tokenizer, link to the worker, and what the HTTP side must know about the model."""
 
-    def __init__(self, ready: Ready, link: "WorkerLink") -> None:
+    def __init__(self, ready: Ready, link: "WorkerLink", counts: Counts | None = None) -> None:
+        """`counts` are those of the workers before this one."""
         self.ready = ready
         self.name = ready.name
         self.digest = ready.digest
@@ -67,7 +72,7 @@ class Engine:
         self.tokenizer: ChatTokenizer = chat_tokenizer(
             ready.tokenizer_json, ready.tokenizer_config, ready.chat_template
         )
-        self.metrics = Metrics(ready.memory)
+        self.metrics = Metrics(ready.memory, counts)
         self._link = link
 
     @property
@@ -152,6 +157,7 @@ class Engine:
         while True:
             item = await inbox.get()
             if isinstance(item, Failed):
+                generation.is_refused = item.code in _REFUSALS and not generation.output_token_ids
                 raise StepFailed(item.code, item.message)
             generation.num_cached_tokens = item.num_cached_tokens
             generation.prompt_logprobs += item.prompt_logprobs
@@ -193,10 +199,13 @@ class Engine:
         return Output(text, tuple(shown), reason)
 
     def _count(self, generation: Generation) -> None:
+        if generation.is_refused:
+            return
         reason = generation.finish_reason or FinishReason.ABORT
-        self.metrics.count_sequence(
-            reason.value, len(generation.prompt_token_ids), len(generation.output_token_ids)
-        )
+        num_written = len(generation.output_token_ids)
+        # Until the first token is there a prompt may not have been looked at.
+        num_read = len(generation.prompt_token_ids) if num_written else 0
+        self.metrics.counts.count_sequence(reason.value, num_read, num_written)
 
 
 def _release(generation: Generation, fresh: str, stop_filter: StopStringFilter) -> Release:

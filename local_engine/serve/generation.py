@@ -33,3 +33,5 @@ class Generation:
     prompt_logprobs: list[Token] = field(default_factory=list)
     num_cached_tokens: int = 0
     finish_reason: FinishReason | None = None
+    is_refused: bool = False
+    """The worker did not take it in; the caller is told why, and it counts as a refusal."""

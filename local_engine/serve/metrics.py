@@ -32,12 +32,13 @@ _GAUGES = {
 }
 
 
-class Metrics:
-    """Own registry, so that several engines in one process (tests) do not collide."""
+class Counts:
+    """What is counted of requests for as long as the process lives, whichever worker answers them.
 
-    def __init__(self, memory: Mapping[str, int]) -> None:
-        """`memory` is the arithmetic of the start, by the fields of `KvBudget`."""
-        self._memory = memory
+    Own registries, here and below, so that several engines in one process (tests) do not collide.
+    """
+
+    def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._sequences = Counter(
             "gatewright_engine_requests",
@@ -57,10 +58,6 @@ class Metrics:
         self._generation_tokens = Counter(
             "gatewright_engine_generation_tokens", "Tokens written.", registry=self._registry
         )
-        self._gauges = {
-            name: Gauge(f"gatewright_engine_{name}", text, registry=self._registry)
-            for name, text in _GAUGES.items()
-        }
 
     def count_sequence(
         self, finish_reason: str, num_prompt_tokens: int, num_output_tokens: int
@@ -71,6 +68,23 @@ class Metrics:
 
     def count_refusal(self, code: str) -> None:
         self._refused.labels(code).inc()
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class Metrics:
+    """Where a worker stands, and what was counted."""
+
+    def __init__(self, memory: Mapping[str, int], counts: Counts | None = None) -> None:
+        """`memory` is the arithmetic of the start, by the fields of `KvBudget`."""
+        self.counts = counts or Counts()
+        self._memory = memory
+        self._registry = CollectorRegistry()
+        self._gauges = {
+            name: Gauge(f"gatewright_engine_{name}", text, registry=self._registry)
+            for name, text in _GAUGES.items()
+        }
 
     def render(self, stats: Stats) -> bytes:
         used = stats.num_blocks - stats.num_free_blocks
@@ -89,7 +103,7 @@ class Metrics:
         }
         for name, value in values.items():
             self._gauges[name].set(value)
-        return generate_latest(self._registry)
+        return generate_latest(self._registry) + self.counts.render()
 
     def _bytes(self, stats: Stats, num_used: int) -> dict[str, float]:
         """Where memory is: by the arithmetic of the start, and by what is taken now."""

@@ -25,6 +25,7 @@ from local_engine.serve.encryption import CertificateRefused, Encryption
 from local_engine.serve.engine import Engine
 from local_engine.serve.link import WorkerRefused
 from local_engine.serve.log import log_event
+from local_engine.serve.metrics import Counts
 from local_engine.serve.options import ConnectionBounds, ServeOptions
 from local_engine.serve.supervisor import WORKER_ENDS_WITHIN_S, Supervisor
 
@@ -120,7 +121,9 @@ async def _serve(
     asyncio.get_running_loop().set_default_executor(readers)
     bounds = _permitted(options.bounds)
     crowd = Crowd(bounds.connections_max)
+    counts = Counts()
     app = EngineApp(
+        counts=counts,
         api_key=options.api_key,
         max_body_bytes=options.max_body_bytes,
         max_held_body_bytes=options.max_held_body_bytes,
@@ -129,7 +132,7 @@ async def _serve(
     )
     server = Listener(app, bounds, crowd, options.max_body_bytes, encryption)
     announce = _Announcement(app, options, listener)
-    supervisor = Supervisor(options.worker, announce)
+    supervisor = Supervisor(options.worker, announce, counts)
     supervising = asyncio.create_task(supervisor.run())
     supervising.add_done_callback(functools.partial(_exit_with, server))
     async with _looked_after(encryption):

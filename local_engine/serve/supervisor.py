@@ -10,6 +10,7 @@ import msgspec
 from local_engine.serve.engine import Engine
 from local_engine.serve.link import WorkerLink, WorkerRefused
 from local_engine.serve.log import log_event
+from local_engine.serve.metrics import Counts
 from local_engine.serve.options import WorkerOptions
 from local_engine.serve.wire import socket_pair
 
@@ -22,9 +23,15 @@ WORKER_ENDS_WITHIN_S = 5.0
 class Supervisor:
     """One worker at a time; `on_change` hears of every engine that is ready and of its end."""
 
-    def __init__(self, options: WorkerOptions, on_change: Callable[[Engine | None], None]) -> None:
+    def __init__(
+        self,
+        options: WorkerOptions,
+        on_change: Callable[[Engine | None], None],
+        counts: Counts | None = None,
+    ) -> None:
         self._options = options
         self._on_change = on_change
+        self._counts = counts or Counts()
         self._link: WorkerLink | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
@@ -71,7 +78,7 @@ class Supervisor:
         self._link = await WorkerLink.over(ours)
         try:
             ready = await self._link.ready()
-            self._on_change(Engine(ready, self._link))
+            self._on_change(Engine(ready, self._link, self._counts))
             await self._link.closed()
         finally:
             await _ended(self._process)

@@ -114,6 +114,9 @@ def test_a_killed_worker_fails_its_requests_by_name_and_is_replaced() -> None:
         assert "PII is personally identifiable" in (
             answer_of(process, "x", "gatewright-demo") or ""
         )
+        counted = httpx.get(f"{process.url}/metrics").text
+        assert 'gatewright_engine_requests_total{finish_reason="abort"} 1.0' in counted
+        assert 'gatewright_engine_requests_total{finish_reason="stop"} 1.0' in counted
 
 
 def test_a_worker_that_hears_nothing_does_not_keep_the_process_alive() -> None:

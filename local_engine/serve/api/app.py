@@ -39,6 +39,7 @@ from local_engine.serve.api.texts import answer_detokenize, answer_embeddings, a
 from local_engine.serve.clock import unix_time_s
 from local_engine.serve.engine import Engine
 from local_engine.serve.log import log_event
+from local_engine.serve.metrics import Counts
 from local_engine.serve.options import ConnectionBounds
 from local_engine.text.output_parser import ToolFormat
 
@@ -72,6 +73,7 @@ class EngineApp:
     def __init__(
         self,
         *,
+        counts: Counts | None = None,
         api_key: str | None = None,
         max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
         max_held_body_bytes: int = DEFAULT_MAX_HELD_BODY_BYTES,
@@ -84,6 +86,7 @@ class EngineApp:
 
         `more_metrics` says what others count than the engine, in Prometheus text form.
         """
+        self._counts = counts or Counts()
         self._api_key = api_key
         self._max_body_bytes = max_body_bytes
         self._more_metrics = more_metrics
@@ -110,6 +113,7 @@ class EngineApp:
     def attach(self, name: str, engine: Engine) -> None:
         """From now on the model is served."""
         self._served = ServedModel(name, engine, unix_time_s())
+        self._counts = engine.metrics.counts
 
     def detach(self) -> None:
         """The worker is gone: alive, but not ready until another one has loaded."""
@@ -145,8 +149,7 @@ class EngineApp:
             await self._refuse(send, failure, is_started=is_started)
 
     async def _refuse(self, send: Send, error: ApiError, *, is_started: bool) -> None:
-        if self._served is not None:
-            self._served.engine.metrics.count_refusal(error.code)
+        self._counts.count_refusal(error.code)
         # Once a body has begun, breaking off is the only honest signal left.
         if is_started:
             raise error
@@ -275,7 +278,9 @@ class EngineApp:
 
     async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         text = self._more_metrics()  # Of the connections: also while no model is there.
-        if self._served is not None:
+        if self._served is None:
+            text += self._counts.render()
+        else:
             engine = self._served.engine
-            text = engine.metrics.render(engine.stats()) + text
+            text += engine.metrics.render(engine.stats())
         await send_body(send, 200, text, content_type=b"text/plain; version=0.0.4; charset=utf-8")

@@ -1,6 +1,6 @@
 """`POST /v1/chat/completions`: one request from its body to its last byte."""
 
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 
 from local_engine.core.limits import QueueFull
 from local_engine.core.sequence import PromptTooLong
@@ -97,22 +97,23 @@ async def _prepare(engine: Engine, request: ChatRequest, caller: Caller) -> list
 
 
 async def _send_stream(send: Send, choices: Choices, response: ChatResponse) -> None:
-    outputs = choices.outputs()
-    try:
-        # The head waits for the first output: until then a refusal is a plain error.
-        index, first = await anext(outputs)
-    except StepFailed as error:
-        raise choices.as_api_error(error) from error
-    await start_event_stream(send)
-    await send_part(send, response.opening() + response.part(index, first))
-    try:
-        async for index, output in outputs:
-            events = response.part(index, output)
-            if events:
-                await send_part(send, events)
-    except StepFailed as error:
-        # No [DONE]: a stream that ends without it is an error, and the event says which.
-        envelope = choices.as_api_error(error).envelope()
-        await send_part(send, as_event(envelope), is_last=True)
-        return
+    # Closed before the generations are: who reads them ends first, wherever the caller leaves.
+    async with aclosing(choices.outputs()) as outputs:
+        try:
+            # The head waits for the first output: until then a refusal is a plain error.
+            index, first = await anext(outputs)
+        except StepFailed as error:
+            raise choices.as_api_error(error) from error
+        await start_event_stream(send)
+        await send_part(send, response.opening() + response.part(index, first))
+        try:
+            async for index, output in outputs:
+                events = response.part(index, output)
+                if events:
+                    await send_part(send, events)
+        except StepFailed as error:
+            # No [DONE]: a stream that ends without it is an error, and the event says which.
+            envelope = choices.as_api_error(error).envelope()
+            await send_part(send, as_event(envelope), is_last=True)
+            return
     await send_part(send, response.usage_event() + DONE, is_last=True)

@@ -1,6 +1,6 @@
 """`POST /v1/completions`: text or token ids in, their continuation out, with log-probabilities."""
 
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
 import msgspec
@@ -109,20 +109,20 @@ async def _prepare(engine: Engine, request: _Body, caller: Caller) -> list[Gener
 
 
 async def _send_stream(send: Send, choices: Choices, writer: "_Writer") -> None:
-    outputs = choices.outputs()
-    try:
-        index, first = await anext(outputs)
-    except StepFailed as error:
-        raise choices.as_api_error(error) from error
-    await start_event_stream(send)
-    await send_part(send, writer.part(index, first))
-    try:
-        async for index, output in outputs:
-            await send_part(send, writer.part(index, output))
-    except StepFailed as error:
-        envelope = choices.as_api_error(error).envelope()
-        await send_part(send, as_event(envelope), is_last=True)
-        return
+    async with aclosing(choices.outputs()) as outputs:
+        try:
+            index, first = await anext(outputs)
+        except StepFailed as error:
+            raise choices.as_api_error(error) from error
+        await start_event_stream(send)
+        await send_part(send, writer.part(index, first))
+        try:
+            async for index, output in outputs:
+                await send_part(send, writer.part(index, output))
+        except StepFailed as error:
+            envelope = choices.as_api_error(error).envelope()
+            await send_part(send, as_event(envelope), is_last=True)
+            return
     await send_part(send, writer.usage_event() + DONE, is_last=True)
 
 
