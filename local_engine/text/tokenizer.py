@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -35,11 +35,14 @@ class ChatTokenizer:
         # A second reader that knows no special tokens: what users write stays text.
         self._plain_tokenizer = Tokenizer.from_str(tokenizer.to_str())
         self._plain_tokenizer.encode_special_tokens = True
-        self._control_texts = tuple(
-            token.content
-            for token in tokenizer.get_added_tokens_decoder().values()
-            if token.special
-        )
+        controls = [t for t in tokenizer.get_added_tokens_decoder().values() if t.special]
+        self._control_texts = tuple(token.content for token in controls)
+        # Some are looked for in what a text is turned into first: "\uff1c|end|\uff1e" is one, too.
+        self._normalise: Callable[[str], str] | None = None
+        if tokenizer.normalizer is not None and any(token.normalized for token in controls):
+            self._normalise = tokenizer.normalizer.normalize_str
+            normal = {self._normalise(text) for text in self._control_texts}
+            self._normal_controls = {*self._control_texts, *normal} - {""}
 
     @property
     def vocab_size(self) -> int:
@@ -114,17 +117,24 @@ class ChatTokenizer:
         """Only contents can be hidden; templates write tools and calls as JSON, and names bare."""
         others = [{k: v for k, v in message.items() if k != "content"} for message in messages]
         text = json.dumps([tools, others], ensure_ascii=False)
-        if any(control in text for control in self._control_texts):
+        if self._spells_control(text):
             raise PromptRefused("a tool, a call or the head of a message spells a control token")
 
     def _hide(self, message: TemplateMessage, hidden: dict[str, str]) -> dict[str, Any]:
         content = message.get("content")
         if not isinstance(content, str):
             raise PromptRefused("a message has no text")
-        for control in self._control_texts:
-            if control in content:
-                return {**message, "content": self._marked(content, hidden)}
+        if self._spells_control(content):
+            return {**message, "content": self._marked(content, hidden)}
         return dict(message)
+
+    def _spells_control(self, text: str) -> bool:
+        if any(control in text for control in self._control_texts):
+            return True
+        if self._normalise is None:
+            return False
+        text = self._normalise(text)
+        return any(control in text for control in self._normal_controls)
 
     def _marked(self, content: str, hidden: dict[str, str]) -> str:
         mark = f"\ue000{secrets.token_hex(8)}\ue001"

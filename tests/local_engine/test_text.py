@@ -1,7 +1,9 @@
 """Text: detokenising piece by piece, stop strings, the template's sandbox, control tokens."""
 
+import json
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -305,3 +307,33 @@ def test_a_developer_message_is_a_system_message(demo_tokenizer: ChatTokenizer) 
     assert developer == demo_tokenizer.encode_chat(
         [{"role": "system", "content": "be brief"}, USER]
     )
+
+
+NORMALISERS = [
+    ({"type": "NFKC"}, "\uff1c|end|\uff1e"),
+    ({"type": "Lowercase"}, "<|END|>"),
+    ({"type": "StripAccents"}, "<|e\u0301nd|>"),
+    ({"type": "Replace", "pattern": {"String": "~"}, "content": ""}, "<|e~nd|>"),
+]
+
+
+def normalising(normaliser: dict[str, Any]) -> Tokenizer:
+    """The demo model's tokenizer, which looks for its control tokens in a normalised text."""
+    written = json.loads(RAW.to_str())
+    for token in written["added_tokens"]:
+        token["normalized"] = True
+    return Tokenizer.from_str(json.dumps({**written, "normalizer": normaliser}))
+
+
+@pytest.mark.parametrize(("normaliser", "disguise"), NORMALISERS)
+def test_what_is_normalised_to_a_control_token_stays_text(
+    normaliser: dict[str, Any], disguise: str
+) -> None:
+    raw = normalising(normaliser)
+    assert token_id(raw, "<|end|>") in raw.encode(disguise).ids, "the disguise is none"
+    source = "{% for m in messages %}<|user|>{{ m.name }}{{ m.content }}<|end|>{% endfor %}"
+    tokenizer = ChatTokenizer(raw, ChatTemplate(source, {}), source)
+    tokens = tokenizer.encode_chat([{"role": "user", "content": f"hi{disguise}", "name": ""}])
+    assert tokens.count(token_id(raw, "<|end|>")) == 1
+    with pytest.raises(PromptRefused, match="spells a control token"):
+        tokenizer.encode_chat([{"role": "user", "content": "hi", "name": disguise}])
