@@ -118,7 +118,9 @@ class ModelDrafter:
             batch = flatten(Step(items), self._block_size).to(self._device)
             attend = PagedAttention(self._decoder.spec, self._pool, batch, self._native)
             hidden = self._decoder(batch.token_ids, batch.positions, attend)
-            likeliest = self._decoder.logits(hidden[batch.scored_rows]).argmax(dim=-1).tolist()
+            # Of each text its last row, also of prompts of which others want to know every row.
+            ends = torch.tensor([*batch.first_rows[1:], len(hidden)], device=self._device)
+            likeliest = self._decoder.logits(hidden[ends - 1]).argmax(dim=-1).tolist()
             for item, token_id in zip(batch.items, likeliest, strict=True):
                 sequence = item.sequence
                 sequence.draft_token_ids = [*sequence.draft_token_ids, token_id]

@@ -56,9 +56,9 @@ async def served(directory: Path, **options: Any) -> AsyncIterator[Served]:
     worker._runner.compute = fragile.compute  # type: ignore[method-assign]
 
     def work() -> None:
-        theirs.sendall(encode(ready))
-        worker.run()
-        theirs.close()
+        with theirs:  # A worker that breaks hangs up, as its process would.
+            theirs.sendall(encode(ready))
+            worker.run()
 
     thread = threading.Thread(target=work)
     thread.start()

@@ -89,6 +89,24 @@ EXPECTED: dict[str, list[str]] = {}
 
 
 @pytest.mark.anyio
+async def test_a_prompt_whose_every_token_is_asked_about_can_be_guessed_on(
+    tiny_model: Path,
+) -> None:
+    body = {"model": "tiny", "prompt": "hello hello hello", "echo": True, "logprobs": 2}
+    asked = {**body, "max_tokens": 12, "temperature": 0, "ignore_eos": True}
+    said = []
+    for options in ({}, {"num_drafts": 3, "draft_model": str(tiny_model)}):
+        async with served(tiny_model, **options) as place, client_of(place.engine) as client:
+            response = await client.post("/v1/completions", json=asked)
+            assert response.status_code == 200, response.text
+            said.append(response.json()["choices"][0])
+            assert (place.engine.stats().accepted_tokens > 0) == bool(options)
+    plain, guessed = (choice["logprobs"] for choice in said)
+    assert guessed["tokens"] == plain["tokens"]
+    assert guessed["token_logprobs"][1:] == pytest.approx(plain["token_logprobs"][1:], abs=1e-4)
+
+
+@pytest.mark.anyio
 async def test_what_must_leave_no_trace_leaves_none_with_the_model_that_guesses(
     tiny_model: Path,
 ) -> None:
