@@ -157,6 +157,21 @@ async def test_a_failing_step_reaches_the_client_as_an_error(place: Served) -> N
         assert response.json()["error"]["code"] == "engine_failed"
 
 
+@pytest.mark.parametrize("num_choices", [1, 2])
+async def test_a_fault_of_our_own_ends_a_request_of_several_choices_too(
+    place: Served, monkeypatch: pytest.MonkeyPatch, num_choices: int
+) -> None:
+    def broken(_: Any) -> str:
+        raise ValueError("the answer was: hello")
+
+    monkeypatch.setattr(place.engine.tokenizer, "decode", broken)
+    async with asyncio.timeout(20), client_of(place.engine) as client:
+        response = await client.post("/v1/chat/completions", json={**BODY, "n": num_choices})
+    assert response.status_code == 500
+    assert response.json()["error"]["code"] == "internal_error"
+    await until_idle(place)
+
+
 async def test_before_the_model_is_there_the_engine_is_alive_but_not_ready() -> None:
     async with client_of(None) as client:
         assert (await client.get("/health/live")).status_code == 200

@@ -32,15 +32,14 @@ class Choices:
             async for output in self.running[0].outputs:
                 yield 0, output
             return
-        inbox: asyncio.Queue[tuple[int, Output | StepFailed | None]] = asyncio.Queue()
+        inbox: asyncio.Queue[tuple[int, Output | None]] = asyncio.Queue()
 
         async def forward(index: int, running: Running) -> None:
             try:
                 async for output in running.outputs:
                     inbox.put_nowait((index, output))
+            finally:
                 inbox.put_nowait((index, None))
-            except StepFailed as error:
-                inbox.put_nowait((index, error))
 
         tasks = [
             asyncio.create_task(forward(index, running))
@@ -50,9 +49,8 @@ class Choices:
         try:
             while num_open:
                 index, item = await inbox.get()
-                if isinstance(item, StepFailed):
-                    raise item
                 if item is None:
+                    await tasks[index]  # Raises whatever it ended with.
                     num_open -= 1
                 else:
                     yield index, item
