@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -147,3 +148,34 @@ async def test_a_compiled_grammar_is_met_again_in_its_own_group_alone(
         assert [await compiles(), await compiles()] == [1, 1]
         assert [await compiles("acme", "S4"), await compiles("acme", "S4")] == [1, 1]
         assert await compiles("acme") == 0
+
+
+async def test_a_grammar_that_nobody_waits_for_any_more_is_not_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled: list[str] = []
+    may_go_on = threading.Event()
+
+    async with served(DEMO_MODEL) as running:
+        compiling, worker = running.worker._grammars, running.worker
+        assert compiling is not None
+        compile_it = compiling.compile
+
+        def slow(text: str, group: bytes | None = None) -> grammar.Grammar:
+            compiled.append(text)
+            may_go_on.wait()
+            return compile_it(text, group)
+
+        monkeypatch.setattr(compiling, "compile", slow)
+        asked = []
+        for number, choice in enumerate("abc"):
+            asked.append(asyncio.create_task(complete(running.engine, guided_choice=[choice])))
+            while len(worker._compiling) <= number:
+                await asyncio.sleep(0.005)
+        asked[1].cancel()
+        while len(worker._compiling) == 3:
+            await asyncio.sleep(0.005)
+        may_go_on.set()
+        answers = [await asked[0], await asked[2]]
+    assert [answer["choices"][0]["text"] for _, answer in answers] == ["a", "c"]
+    assert len(compiled) == 2

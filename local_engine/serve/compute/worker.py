@@ -359,7 +359,9 @@ class Worker:
 
     def _forget(self, sequence: Sequence) -> None:
         self._sequences.pop(sequence.sequence_id, None)
-        self._compiling.pop(sequence.sequence_id, None)
+        compiling = self._compiling.pop(sequence.sequence_id, None)
+        if compiling is not None:
+            compiling.cancel()  # There is one thread for all of them.
         self._runner.free(sequence.sequence_id)
         if self._drafter is not None:
             self._drafter.free(sequence.sequence_id)
