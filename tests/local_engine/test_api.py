@@ -227,6 +227,7 @@ async def test_a_streamed_completion_joins_to_the_whole(client: httpx.AsyncClien
     response = await client.post("/v1/completions", json={**body, **options})
     *parts, last = events(response.text)
     assert "".join(event["choices"][0]["text"] for event in parts) == whole
+    assert [event["usage"] for event in parts] == [None] * len(parts)
     assert last["usage"]["completion_tokens"] <= 6
 
 

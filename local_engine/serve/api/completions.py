@@ -167,7 +167,10 @@ class _Writer:
             choice["stop_reason"] = output.stopped_by
         if self._request.return_token_ids:
             choice["token_ids"] = [token.token_id for token in written]
-        return as_event(msgspec.json.encode({**self._head, "choices": [choice]}))
+        body = {**self._head, "choices": [choice]}
+        if self._request.include_usage:
+            body["usage"] = None
+        return as_event(msgspec.json.encode(body))
 
     def usage_event(self) -> bytes:
         if not self._request.include_usage:
