@@ -7,10 +7,20 @@ is kept: findings are labels and places.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from classifiers.across import (
+    WINDOWS_MAX,
+    Edges,
+    Window,
+    edges_of,
+    labels_across,
+    verdict_of,
+    windows,
+)
 from classifiers.extraction import MAX_SEGMENTS, TOO_MANY, extract, extract_parts
 from classifiers.parts import Part
 from classifiers.pii.labels import MOST_SENSITIVE, DataClass
@@ -22,6 +32,8 @@ from classifiers.verdicts import CLEAN, Verdict, counted, judge
 
 MAX_LENGTH = 4_000_000
 NO_KINDS: frozenset[str] = frozenset()
+TOO_MANY_TORN = Verdict((), (), DataClass.S0, ("too-many-candidates",))
+"""Of more messages that may hold a number together than are tried."""
 
 
 class LocatedFinding(Struct, frozen=True):
@@ -70,6 +82,8 @@ class Seen(Struct, frozen=True):
     reasons: tuple[str, ...]
     segments: int
     length: int
+    edges: Edges | None = None
+    """Digits at its beginning and end, where it is a message: others may hold the rest."""
 
 
 def inspect(
@@ -107,9 +121,12 @@ def inspect_extraction(
         units = _first_units(units)
     verdicts = [judged(unit) for unit, _ in units]
     noted = [verdict for verdict in verdicts if verdict is not CLEAN]
+    across = _across(extraction, units)
+    if across is not CLEAN:
+        noted.append(across)
     contents = _contents(reasons, extraction.opaque_kinds, tolerated_opaque, noted)
     findings = tuple(_located(extraction, units, verdicts)) if contents.counts else ()
-    is_torn = any(verdict.is_torn for verdict in verdicts) or any(
+    is_torn = any(verdict.is_torn for verdict in noted) or any(
         extraction.segments[finding.segment].kind == CODES for finding in findings
     )
     return InspectionResult(**asdict(contents), findings=findings, is_torn=is_torn)
@@ -129,18 +146,46 @@ def see(part: Part, before: Part | None, judged: Callable[[Unit], Verdict]) -> S
         extraction.reasons,
         len(extraction.segments),
         len(text),
+        edges_of(extraction.segments[0].role, text) if text else None,
     )
 
 
-def in_all(seen: Sequence[Seen], tolerated_opaque: frozenset[str] = NO_KINDS) -> Contents | None:
+def windows_of(edges: Sequence[tuple[int, Edges]]) -> list[Window] | None:
+    """Which parts may hold a number together; None where they are too many to be tried."""
+    found = list(islice(windows(edges), WINDOWS_MAX + 1))
+    return found if len(found) <= WINDOWS_MAX else None
+
+
+def _across(extraction: Extraction, units: Sequence[tuple[Unit, int]]) -> Verdict:
+    """What several messages hold together."""
+    edges: list[tuple[int, Edges]] = []
+    for at, (unit, first) in enumerate(units):
+        each = edges_of(extraction.segments[first].role, unit.text) if unit.text else None
+        if each is not None:
+            edges.append((at, each))
+    found = windows_of(edges) if len(edges) > 1 else []
+    if found is None:
+        return TOO_MANY_TORN
+    labels: list[str] = []
+    for window in found:
+        labels += labels_across([units[at][0].text for at in window.places])
+    return verdict_of(labels)
+
+
+def in_all(
+    seen: Sequence[Seen],
+    tolerated_opaque: frozenset[str] = NO_KINDS,
+    across: Verdict = CLEAN,
+) -> Contents | None:
     """What all parts of a request contain; None where they are longer than may be read at once.
 
-    The same as `inspect` says of the request, but for the places.
+    The same as `inspect` says of the request, but for the places. `across` is what several of them
+    hold together.
     """
     length = segments = 0
     reasons: set[str] = set()
     kinds: set[str] = set()
-    verdicts: list[Verdict] = []
+    verdicts: list[Verdict] = [] if across is CLEAN else [across]
     for each in seen:
         length += each.length
         segments += each.segments

@@ -13,6 +13,8 @@ from classifiers.pii.encodings import of_bytes
 _LEAST_DIGITS: Final = 12
 _PIECE_LENGTH: Final = 12
 _GROUP: Final = 4
+_NO_MARKS: Final = dict.fromkeys(map(ord, " -"))
+"""A piece may be of several groups itself."""
 _LONGEST: Final = 34
 """Of all identifiers with a check digit an IBAN is the longest."""
 _BYTES_LEAST: Final = 9
@@ -30,9 +32,10 @@ def pieces_of(items: Sequence[object]) -> list[str]:
         if item.__class__ is not str and item.__class__ is not int:
             return []
         pieces.append(str(item))
-        if len(pieces[-1]) > _PIECE_LENGTH or not (pieces[-1].isascii() and pieces[-1].isalnum()):
+        plain = pieces[-1].translate(_NO_MARKS)
+        if len(plain) > _PIECE_LENGTH or not (plain.isascii() and plain.isalnum()):
             return []
-    said = "".join(pieces)
+    said = "".join(pieces).translate(_NO_MARKS)
     if _is_proved(said) or (items[0].__class__ is str and _is_aadhaar(pieces, said)):
         return pieces
     # A number begins with no nought, a group of digits does.

@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 from classifiers.adjoining import torn_values
 from classifiers.pii.columns import open_heading
 from classifiers.pii.detect import Scan
+from classifiers.pii.disguises import SIBLINGS
 from classifiers.pii.findings import Finding
 from classifiers.pii.labels import DataClass, data_class_of
 from classifiers.pii.normalise import normalise
@@ -25,6 +26,7 @@ CHUNK_OVERLAP = 512
 OVERLAP_MAX = 8_192
 KEY_CHUNK_LENGTH = 65_536
 _KEY = "PRIVATE_KEY"
+_OF_SIBLINGS = f"+{SIBLINGS}"
 
 
 class Verdict(Struct, frozen=True):
@@ -66,7 +68,8 @@ def judge(unit: Unit, scanner: Scanner, expired: Callable[[], bool] = never) -> 
     labels = [*(finding.label for finding in findings), *torn]
     counts = tuple(sorted(Counter(labels).items()))
     found_class = max((data_class_of(label) for label, _ in counts), default=DataClass.S0)
-    return Verdict(findings, counts, found_class, reasons, bool(torn))
+    is_torn = bool(torn) or any(_OF_SIBLINGS in finding.detector for finding in findings)
+    return Verdict(findings, counts, found_class, reasons, is_torn)
 
 
 def _in_chunks(text: str, scanner: Scanner, expired: Callable[[], bool]) -> Scan:

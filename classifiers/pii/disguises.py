@@ -11,7 +11,7 @@ from typing import Final
 import re2
 from msgspec import Struct
 
-from classifiers.pii import columns, encodings
+from classifiers.pii import columns, encodings, torn
 from classifiers.pii.decoded import Change, Decoded
 from classifiers.pii.findings import Finding
 from classifiers.pii.gate import options
@@ -27,7 +27,8 @@ MARKUP: Final = "markup"
 SPELLED: Final = "spelled"
 BARS: Final = "bars"
 COLUMNS: Final = "columns"
-_READ_INSIDE: Final = frozenset({SCATTERED, MARKUP, SPELLED, BARS, COLUMNS})
+SIBLINGS: Final = "siblings"
+_READ_INSIDE: Final = frozenset({SCATTERED, MARKUP, SPELLED, BARS, COLUMNS, SIBLINGS})
 
 
 def _nothing_more(decoded: Decoded) -> list[Finding]:  # noqa: ARG001 - the shape of `also`.
@@ -235,6 +236,7 @@ DISGUISES: Final = (
     ),
     Disguise(COLUMNS, columns.TRIGGER, columns.columns, on_ascii=True),
     Disguise(SCATTERED, TRIGGER, scattered, on_ascii=True, needs_digits=True, least=0.5),
+    Disguise(SIBLINGS, torn.TRIGGER, torn.siblings, on_ascii=True, needs_digits=True, least=0.5),
     Disguise(
         "at-dot",
         r"(?i)(?:[\[({<][ ]?(?:at|@|arroba)[ ]?[\])}>]|[ ]at[ ]|@)[a-z0-9\- ]{2,42}"

@@ -32,7 +32,7 @@ _ALIKE = re.compile(r"(?<![A-Za-z0-9])[0-9OoIl]{4}(?:[ .\-]?[0-9OoIl]){8,15}(?![
 _AS_DIGITS: Final = str.maketrans(
     {"O": "0", "o": "0", "I": "1", "l": "1", " ": "", ".": "", "-": ""}
 )
-_CARDS: Final = frozenset(
+CARDS: Final = frozenset(
     {
         (4, 4, 4, 4),
         (4, 4, 4, 3),
@@ -47,8 +47,8 @@ _CARDS: Final = frozenset(
         (1,) * 16,
     }
 )
-_AADHAARS: Final = frozenset({(4, 4, 4), (6, 6), (1,) * 12})
-_SHAPES: Final = tuple(sorted(_CARDS | _AADHAARS, key=lambda shape: (-sum(shape), shape)))
+AADHAARS: Final = frozenset({(4, 4, 4), (6, 6), (1,) * 12})
+_SHAPES: Final = tuple(sorted(CARDS | AADHAARS, key=lambda shape: (-sum(shape), shape)))
 _BY_FIRST: Final = {
     length: tuple(shape for shape in _SHAPES if shape[0] == length)
     for length in {shape[0] for shape in _SHAPES}
@@ -174,7 +174,7 @@ def _gaps(groups: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _proved(digits: str, shape: tuple[int, ...]) -> bool:
-    if shape not in _AADHAARS:
+    if shape not in AADHAARS:
         return validators.card(digits)
     if (
         shape == _TRIPLE

@@ -348,7 +348,9 @@ class Inspector:
         if length_bytes <= MAX_LENGTH:
             with suppress(UnicodeEncodeError):
                 names = self._reader.names(parts)
-                contents = in_all(self._reader.seen(reading, parts, names), self._tolerated)
+                seen = self._reader.seen(reading, parts, names)
+                across = self._reader.across(reading, parts, names, seen)
+                contents = in_all(seen, self._tolerated, across)
                 if contents is not None:
                     return contents, self._reader.question(reading, parts, names)
         whole = extract_parts(parts)

@@ -6,21 +6,23 @@ A conversation repeats its history with every turn, and an agent its task with e
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from math import inf
+from operator import attrgetter
 from typing import Final
 
 import msgspec
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from classifiers.across import Edges, labels_across, verdict_of
 from classifiers.complexity.ability import Ability, with_ability
 from classifiers.complexity.model import Complexity, ComplexityModel
 from classifiers.extraction import extract_parts
 from classifiers.injection.model import InjectionModel
 from classifiers.injection.model import load as load_injection
-from classifiers.inspection import Seen, see
+from classifiers.inspection import TOO_MANY_TORN, Seen, see, windows_of
 from classifiers.parts import Part, newest_asking
 from classifiers.pii.scanner import Scanner
 from classifiers.units import SEAM, Unit
-from classifiers.verdicts import Verdict, judge
+from classifiers.verdicts import CLEAN, Verdict, judge
 from gateway.clock import Clock
 from gateway.inspection.remembered import Remembered
 
@@ -28,6 +30,7 @@ from gateway.inspection.remembered import Remembered
 TEXT_COSTS_LENGTH: Final = 128
 """Characters that take about as long as a text of none: two thousand of a word each take long."""
 _NONCE: Final = bytes(12)
+_EDGES: Final = attrgetter("edges")
 _JSON: Final = msgspec.json.Encoder()
 """Different trees have different bytes, as long as all numbers in them are finite."""
 
@@ -89,6 +92,7 @@ class TextReader:
         self._parts: Remembered[Seen] = Remembered(texts_kept)
         self._questions: Remembered[Complexity] = Remembered(texts_kept)
         self._verdicts: Remembered[Verdict] = Remembered(texts_kept)
+        self._across: Remembered[tuple[str, ...]] = Remembered(texts_kept)
         self._scores: Remembered[Complexity] = Remembered(texts_kept)
         self._injections: Remembered[float] = Remembered(texts_kept)
 
@@ -119,6 +123,39 @@ class TextReader:
                 before, tail = part, name
             found.append(seen)
         return found
+
+    def across(
+        self, reading: Reading, parts: Sequence[Part], names: Sequence[bytes], seen: Sequence[Seen]
+    ) -> Verdict:
+        """What several messages hold together, and none of them by itself.
+
+        Raises:
+            TooMuchUnread: more has to be tried than this reading may read.
+        """
+        if [*map(_EDGES, seen)].count(None) >= len(seen) - 1:
+            return CLEAN
+        said: list[int] = []
+        edges: list[tuple[int, Edges]] = []
+        for at, each in enumerate(seen):
+            if each.edges is not None:
+                edges.append((len(said), each.edges))
+            if each.length:
+                said.append(at)
+        windows = windows_of(edges)
+        if windows is None:
+            return TOO_MANY_TORN
+        labels: list[str] = []
+        for window in windows:
+            places = [said[rank] for rank in window.places]
+            name = self._name(b"".join([names[at] for at in places]))
+            found = self._across.get(reading.organisation, name)
+            if found is None:
+                texts = [extract_parts((parts[at],)).joined() for at in places]
+                reading.spend("".join(texts))
+                found = labels_across(texts)
+                self._across.keep(reading.organisation, name, found)
+            labels += found
+        return verdict_of(labels)
 
     def question(
         self, reading: Reading, parts: Sequence[Part], names: Sequence[bytes]

@@ -102,9 +102,13 @@ IMAGE = {"type": "image", "source": {"type": "url", "url": "https://images.inval
     "document",
     [
         {"messages": [{"role": "user", "content": [HALVES[0], IMAGE, HALVES[1]]}]},
-        {"messages": [{"role": "user", "content": each["text"]} for each in HALVES]},
-        {"messages": [{"role": "user", "content": [each]} for each in HALVES]},
-        {"rows": [each["text"] for each in HALVES]},
+        {"messages": [{"role": "user", "content": f"{each['text']} ways"} for each in HALVES]},
+        {
+            "messages": [
+                {"role": "user", "content": [part(f"{each['text']} of them")]} for each in HALVES
+            ]
+        },
+        {"rows": [f"{each['text']} rows" for each in HALVES]},
     ],
 )
 def test_halves_with_something_between_them_are_two_numbers(document: Any) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from classifiers.across import labels_across
 from classifiers.calibration.maps import ChanceMap
 from classifiers.calibration.table import NOTHING_PROMISED, CalibrationTable, Entry, Scope
 from classifiers.calibration.threshold import Guarantee, Infeasible, Threshold
@@ -23,7 +24,7 @@ from classifiers.verdicts import Verdict
 from gateway.clock import SystemClock
 from gateway.configuration.sections import InspectionSettings
 from gateway.dialects.registry import DIALECTS
-from gateway.errors import ConfigurationInvalid
+from gateway.errors import ClosedByPolicy, ConfigurationInvalid
 from gateway.inspection import inspector as module
 from gateway.inspection import text_reader
 from gateway.inspection.inspector import MOST_SENSITIVE, Inspector, load_calibration
@@ -408,3 +409,33 @@ async def test_a_text_that_is_no_utf_8_is_inspected_as_a_whole() -> None:
 
     assert inspection.findings == {"EMAIL": 1}
     assert inspection.complete
+
+
+async def test_a_number_in_two_messages_counts_and_is_put_together_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[object] = []
+
+    def noted(texts: Sequence[str]) -> tuple[str, ...]:
+        tried.append(texts)
+        return labels_across(texts)
+
+    monkeypatch.setattr(text_reader, "labels_across", noted)
+    number = card(1)
+    turns = [
+        {"role": "user", "content": f"My card is {number[:8]}"},
+        {"role": "assistant", "content": ""},
+        {"role": "assistant", "content": "And the rest?"},
+        {"role": "user", "content": number[8:]},
+    ]
+    inspector = make()
+    inspections = [await inspector.inspect(of({"messages": turns}), ORG) for _ in range(2)]
+    apart = await inspector.inspect(of({"messages": turns[:3]}), ORG)
+    with pytest.raises(ClosedByPolicy):
+        await inspector.locate(of({"messages": turns}), ORG)
+    inspector.close()
+
+    assert [each.findings for each in inspections] == [{"CREDIT_CARD": 1}] * 2
+    assert [each.data_class for each in inspections] == ["S3", "S3"]
+    assert len(tried) == 1
+    assert apart.findings == {}

@@ -1,0 +1,116 @@
+"""Numbers of which one message holds the beginning and a later one of the same role the rest.
+
+People send a number in pieces, and so does who hopes that nobody puts them together. Messages are
+not read as one text: only the digits that end the one and begin the other are held against the
+check digits of cards, Aadhaars and IBANs, and something must speak for them beside those.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from classifiers.pii.detect import find
+from classifiers.pii.labels import data_class_of
+from classifiers.pii.normalise import normalise
+from classifiers.pii.torn import DIGITS, LEAST_DIGITS, MOST_DIGITS, WORDS, label_of
+from classifiers.verdicts import CLEAN, Verdict
+
+
+_EDGE_LENGTH: Final = 96
+"""So much of the beginning and the end of a message is looked at."""
+_RUN: Final = r"\d(?:\W{0,3}\d){0,31}"
+_HEAD = re.compile(rf"\D{{0,40}}(?<![\w.])({_RUN})(?!\w)")
+_TAIL = re.compile(rf"(?<![\w.])({_RUN})(?!\w)\D{{0,40}}\Z")
+_APART_MAX: Final = 4
+"""At most so many messages may stand between two pieces."""
+WINDOWS_MAX: Final = 1_000
+
+
+class Edges(Struct, frozen=True):
+    """How many digits a message begins and ends with, and whether it says nothing else."""
+
+    role: str
+    head: int
+    tail: int
+    is_all: bool
+
+
+class Window(Struct, frozen=True):
+    """Messages, by their places, that may hold one number together."""
+
+    places: tuple[int, ...]
+
+
+def edges_of(role: str, text: str) -> Edges | None:
+    """What speaks of a torn number at the edges of a message; None for nearly every message."""
+    head = _HEAD.match(text[:_EDGE_LENGTH])
+    tail = _TAIL.search(text[-_EDGE_LENGTH:])
+    if head is None and tail is None:
+        return None
+    is_all = head is not None and len(text) <= _EDGE_LENGTH and not any(map(str.isalpha, text))
+    return Edges(role, _count(head), _count(tail), is_all and _count(head) == _count(tail))
+
+
+def _count(match: re.Match[str] | None) -> int:
+    return sum(map(str.isdigit, match[1])) if match is not None else 0
+
+
+def windows(edges: Sequence[tuple[int, Edges]]) -> Iterator[Window]:
+    """Which messages may hold a number together, by how many digits stand at their edges.
+
+    `edges` are those of the messages that have any, with the place of each.
+    """
+    by_role: dict[str, list[tuple[int, Edges]]] = {}
+    for place, each in edges:
+        before = by_role.setdefault(each.role, [])
+        places: tuple[int, ...] = (place,)
+        inner = 0
+        for at, other in reversed(before):
+            if not each.head or places[0] - at > _APART_MAX + 1:
+                break
+            places = (at, *places)
+            if other.tail and other.tail + inner + each.head >= LEAST_DIGITS:
+                yield Window(places)
+            inner += other.tail
+            if not other.is_all or inner >= MOST_DIGITS - 1:
+                break
+        before.append((place, each))
+
+
+def labels_across(texts: Sequence[str]) -> tuple[str, ...]:
+    """What the digits at the edges of these texts make together; nothing where nobody says so."""
+    views = [normalise(text[-_EDGE_LENGTH:]).text for text in texts[:-1]]
+    views.append(normalise(texts[-1][:_EDGE_LENGTH]).text)
+    edge = f"{views[0]} {views[-1]}"
+    if len(texts) == 2 and any(  # noqa: PLR2004 - an account in more pieces has letters there.
+        f.label == "IBAN" and f.start < len(views[0]) < f.end for f in find(edge)
+    ):
+        return ("IBAN",)
+    first, last = _TAIL.search(views[0]), _HEAD.match(views[-1])
+    if first is None or last is None:
+        return ()
+    is_said = any(WORDS.search(f"{text[:_EDGE_LENGTH]} {text[-_EDGE_LENGTH:]}") for text in texts)
+    if not is_said and not any(_is_bare(text) for text in texts):
+        return ()
+    inner = [DIGITS.findall(view) for view in views[1:-1]]
+    begun, rest = DIGITS.findall(first[1]), DIGITS.findall(last[1])
+    for start in range(len(begun)):
+        for end in range(len(rest), 0, -1):
+            label = label_of([begun[start:], *inner, rest[:end]])
+            if label:
+                return (label,)
+    return ()
+
+
+def _is_bare(text: str) -> bool:
+    return len(text) <= _EDGE_LENGTH and not any(map(str.isalpha, text))
+
+
+def verdict_of(labels: Sequence[str]) -> Verdict:
+    """What stands in several messages: counted, and without a place of its own."""
+    if not labels:
+        return CLEAN
+    counts = tuple(sorted((label, labels.count(label)) for label in set(labels)))
+    return Verdict((), counts, max(map(data_class_of, labels)), (), is_torn=True)

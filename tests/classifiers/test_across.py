@@ -1,0 +1,145 @@
+"""A number in several messages, or in values beside each other, is one number to who reads all."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from classifiers.across import WINDOWS_MAX, edges_of, windows
+from classifiers.inspection import InspectionResult, inspect
+from classifiers.pii.detect import find
+from classifiers.pii.labels import DataClass
+from tests.classifiers import samples
+
+
+RNG = random.Random(11)
+CARD = samples.with_luhn("4" + samples.digits(RNG, 14))
+AADHAAR = samples.aadhaar(RNG)
+IBAN = samples.iban(RNG)
+GROUPS = [CARD[at : at + 4] for at in range(0, 16, 4)]
+FIRST, LAST = " ".join(GROUPS[:2]), " ".join(GROUPS[2:])
+
+
+def user(text: Any) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def asked(*messages: dict[str, Any]) -> InspectionResult:
+    return inspect({"model": "m", "messages": list(messages)})
+
+
+SPLIT: dict[str, tuple[str, list[dict[str, Any]]]] = {
+    "two of a user": ("CREDIT_CARD", [user(f"my card is {FIRST}"), user(LAST)]),
+    "an answer between": (
+        "CREDIT_CARD",
+        [user(f"my card is {FIRST}"), assistant("Go on."), user(f"and then {LAST}, thanks")],
+    ),
+    "digits alone": ("CREDIT_CARD", [user(FIRST), assistant("Yes?"), user(LAST)]),
+    "group by group": ("CREDIT_CARD", [user(group) for group in GROUPS]),
+    "within a group": (
+        "CREDIT_CARD",
+        [user(f"the card: {FIRST} {GROUPS[2][:2]}"), user(f"{GROUPS[2][2:]} {GROUPS[3]}")],
+    ),
+    "anywhere": ("CREDIT_CARD", [user(f"card {CARD[:6]}"), user(f"{CARD[6:]} until 12/29")]),
+    "in parts": ("CREDIT_CARD", [user([{"type": "text", "text": FIRST}]), user(LAST)]),
+    "of a model": ("CREDIT_CARD", [assistant(f"card {FIRST}"), user("ok"), assistant(LAST)]),
+    "digits of another script": (
+        "CREDIT_CARD",
+        [user(FIRST), user("".join(chr(0x966 + int(c)) if c.isdigit() else c for c in LAST))],
+    ),
+    "an Aadhaar": ("IN_AADHAAR", [user(f"my Aadhaar is {AADHAAR[:4]}"), user(AADHAAR[4:])]),
+    "an account": (
+        "IBAN",
+        [user(f"IBAN {samples.grouped(IBAN, ' ')[:14]}"), user(samples.grouped(IBAN, " ")[14:])],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_a_number_is_found_in_the_messages_that_hold_it_together(name: str) -> None:
+    label, messages = SPLIT[name]
+    result = asked(*messages)
+    assert result.counts.get(label) == 1
+    assert (result.data_class, result.is_torn) == (DataClass.S3, True)
+    assert label not in {finding.label for finding in result.findings}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        # A user and a model count each for themselves.
+        [user(f"I paid {FIRST}"), assistant(f"{LAST} it is")],
+        # Nothing says what they are, and each stands among words.
+        [user(f"There were {FIRST}"), user(f"{LAST} people came")],
+        [user(f"my card is {FIRST}"), *[user("Wait.")] * 5, user(LAST)],
+        [user(f"my card is {FIRST}"), user(f"Of {GROUPS[2]} people {GROUPS[3]} came")],
+        [user(f"my card is {FIRST}"), user(f"{LAST[:-1]}{(int(LAST[-1]) + 1) % 10}")],
+        [user("From 2021"), user("2022 2023")],
+        [user("What is 17 * 3?"), assistant("51"), user("And 51 * 9?"), assistant("459")],
+    ],
+)
+def test_digits_that_are_no_number_together_are_nothing(messages: list[dict[str, Any]]) -> None:
+    assert inspect({"messages": messages}).counts == {}
+
+
+SIBLINGS: dict[str, str] = {
+    "letters": json.dumps({"a": FIRST, "b": LAST}),
+    "counted": json.dumps({"part1": CARD[:8], "part2": CARD[8:]}, indent=2),
+    "four": json.dumps({f"g_{at}": group for at, group in enumerate(GROUPS)}),
+    "a word": json.dumps({"card_of_payer": FIRST, "more": LAST}),
+    "halves": json.dumps({"number_begins": CARD[:6], "and_ends": CARD[6:]}),
+    "a list": json.dumps([FIRST, LAST]),
+    "a list of groups and the rest": json.dumps([GROUPS[0], f"{GROUPS[1]} {GROUPS[2]}", GROUPS[3]]),
+    "lines": f"first: {FIRST}\nrest: {LAST}",
+    "a query": f"https://shop.invalid/pay?n1={CARD[:8]}&n2={CARD[8:]}",
+}
+
+
+@pytest.mark.parametrize("name", SIBLINGS)
+def test_a_number_in_values_beside_each_other_is_found(name: str) -> None:
+    text = SIBLINGS[name]
+    places = [(f.start, f.end) for f in find(text) if f.label == "CREDIT_CARD"]
+    assert [
+        text[a:b].startswith(CARD[:4]) and text[a:b].endswith(CARD[-4:]) for a, b in places
+    ] == [True]
+    result = asked(user(f"Please look at {text} and tell me."))
+    assert result.counts == {"CREDIT_CARD": 1}
+    assert result.is_torn
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"a": FIRST, "b": LAST}, {"n1": CARD[:8], "n2": CARD[8:]}, {"rows": [FIRST, LAST]}],
+)
+def test_so_is_one_among_a_tool_s_arguments(arguments: dict[str, Any]) -> None:
+    call = {"type": "tool_use", "id": "toolu_1", "name": "pay", "input": arguments}
+    result = asked(assistant([call]))
+    assert result.counts["CREDIT_CARD"] == 1
+    assert result.is_torn
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"order": FIRST, "invoice": LAST}),
+        json.dumps(["7 people", FIRST, LAST]),
+        json.dumps({"from": "2024 0101", "to": "2024 0131"}),
+        json.dumps({"a": GROUPS[0], "b": GROUPS[1], "c": GROUPS[2]}),
+        json.dumps({f"x{at}": int(digit) for at, digit in enumerate(CARD)}),
+        f"width={CARD[:8]}\nheight={CARD[8:]}",
+    ],
+)
+def test_values_beside_each_other_under_other_names_are_several(text: str) -> None:
+    assert "CREDIT_CARD" not in {finding.label for finding in find(text)}
+
+
+def test_of_messages_of_digits_no_more_are_tried_than_is_bounded() -> None:
+    told = [user("4")] * 4 * WINDOWS_MAX
+    assert asked(*told).reasons == ("too-many-candidates",)
+    edges = [(at, each) for at in range(100) if (each := edges_of("user", "4")) is not None]
+    assert all(len(window.places) <= 19 for window in windows(edges))
