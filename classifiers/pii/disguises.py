@@ -11,7 +11,7 @@ from typing import Final
 import re2
 from msgspec import Struct
 
-from classifiers.pii import columns, encodings, torn
+from classifiers.pii import bases, columns, encodings, torn
 from classifiers.pii.decoded import Change, Decoded
 from classifiers.pii.findings import Finding
 from classifiers.pii.gate import options
@@ -225,6 +225,10 @@ DISGUISES: Final = (
         encodings.in_base64,
         hides_words=True,
     ),
+    Disguise("base32", bases.BASE32, bases.in_base32, hides_words=True),
+    Disguise("base85", bases.BASE85, bases.in_base85, hides_words=True),
+    Disguise("uuencode", bases.UUENCODED, bases.uuencoded, hides_words=True),
+    Disguise("bits", bases.BITS, bases.in_bits, hides_words=True, needs_digits=True),
     Disguise("hex", encodings.HEX, encodings.hexadecimal, hides_words=True),
     Disguise("codes", encodings.CODES, encodings.codes, hides_words=True, needs_digits=True),
     # The ASCII view of a text has no NUL: `detect` looks for these itself.

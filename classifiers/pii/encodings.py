@@ -45,12 +45,12 @@ ESCAPES: Final = (
 )
 """How escapes begin that may hide a number, an address or a key; others are how JSON is written."""
 
-_BREAK = r"[ \t]{0,4}(?:\r?\n|\\r\\n|\\n)[ \t>]{0,8}"
+BREAK: Final = r"[ \t]{0,4}(?:\r?\n|\\r\\n|\\n)[ \t>]{0,8}"
 _BASE64 = re.compile(
-    rf"(?<![A-Za-z0-9+/_\-])[A-Za-z0-9+/_\-]{{10,65536}}(?:{_BREAK}[A-Za-z0-9+/_\-]{{10,}})*"
-    rf"(?:{_BREAK}[A-Za-z0-9+/_\-]{{1,9}}(?![A-Za-z0-9+/_\-]))?={{0,2}}"
+    rf"(?<![A-Za-z0-9+/_\-])[A-Za-z0-9+/_\-]{{10,65536}}(?:{BREAK}[A-Za-z0-9+/_\-]{{10,}})*"
+    rf"(?:{BREAK}[A-Za-z0-9+/_\-]{{1,9}}(?![A-Za-z0-9+/_\-]))?={{0,2}}"
 )
-_LINES = re.compile(_BREAK)
+_LINES = re.compile(BREAK)
 _PIECE = re.compile(r"[A-Za-z0-9]{10,}")
 _QUANTUM: Final = 4
 _LONG: Final = 256
@@ -69,6 +69,7 @@ _LETTER: Final = (
 HEX: Final = (
     rf"(?:{_LETTER}{_BESIDE}){{8}}"
     r"|(?:[2-7][0-9a-fA-F]00){4}|(?:00[2-7][0-9a-fA-F]){4}"
+    r"|(?:[0-9a-fA-F]{5}[01]00){3}|(?:00[01][0-9a-fA-F]{5}){3}"
 )
 _CODES = re.compile(r"(?<![0-9.])(?:[0-9]{2,3}(?:,\s{0,12}|[ ])){9,4096}[0-9]{2,3}(?![0-9.])")
 _NUMBERS = re.compile("[0-9]+")
@@ -83,6 +84,8 @@ _COMPRESSED: Final = (b"\x1f\x8b", b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")
 _BOTH_HEADS: Final = 47
 """For `zlib`: the longest window, and whichever of the two heads is there."""
 _LEAST_WIDE: Final = 8
+_LAST_PLANE: Final = 0x10
+_MARKS_16: Final = (b"\xff\xfe", b"\xfe\xff")
 _LEAST_ASCII: Final = 0.9
 _LAST_ASCII: Final = 0x7E
 _LAYOUT: Final = dict.fromkeys(map(ord, "\t\n\r"))
@@ -147,13 +150,14 @@ def in_base64(text: str) -> Iterator[Change]:
         at = match.start()
         for line in lines:
             at = text.index(line, at)
-            yield from _of_run(line.rstrip("="), at)
+            yield from _of_run(line, at)
             at += len(line)
 
 
-def _of_run(run: str, at: int) -> Iterator[Change]:
+def _of_run(line: str, at: int) -> Iterator[Change]:
+    run = line.rstrip("=")
     if (decoded := as_text(_unbase64(run))) is not None:
-        yield at, at + len(run), decoded
+        yield at, at + len(line), decoded
         return
     if not at and len(run) > _LONG:
         # A long text is read in stretches: this one may begin anywhere in a group of four.
@@ -241,7 +245,13 @@ def _inflated(data: bytes) -> bytes:
 
 
 def _decoded(data: bytes) -> str | None:
-    if len(data) >= _LEAST_WIDE and 3 * data.count(0) >= len(data):
+    noughts = data.count(0)
+    if len(data) >= _LEAST_WIDE and 4 * noughts >= len(data):
+        for widest, high, plane in (("utf-32-be", 0, 1), ("utf-32-le", 3, 2)):
+            # No letter of UTF-16 has two bytes of nought beside each other.
+            if not any(data[high::4]) and max(data[plane::4]) <= _LAST_PLANE:
+                return data.decode(widest, "ignore").lstrip("\ufeff")
+    if len(data) >= _LEAST_WIDE and (3 * noughts >= len(data) or data.startswith(_MARKS_16)):
         wide = "utf-16-be" if data[0] == 0 or data.startswith(b"\xfe\xff") else "utf-16-le"
         return data.decode(wide, "ignore").lstrip("\ufeff")
     try:

@@ -144,6 +144,10 @@ def test_a_number_that_somebody_spells_is_never_nothing() -> None:
         "thequickbrownfoxjumpsoverthelazydog and internationalization and camelCaseNames",
         "a &lt; b &amp;&amp; c &gt; d, 100%25 sure, path%2Fto%2Ffile, caf\\u00e9",
         "deadbeefcafebabe0123 is no text, nor is dGhlIHdlYXRoZXIgaXMgbmljZSB0b2RheQ==",
+        "MFRGGZDFMZTWQ2LKNNWG23TPOBYXE43U and pneumonoultramicroscopicsilicovolcanoconiosis",
+        "self._children_of_the_node(x)[at]&&(other->left<=right) FIRST_NAME_OF_THE_ENUM=12",
+        "/usr/share/doc/README.gz 2024-01-01T00:00:00.000000+00:00 00000000 11111111 01010101",
+        "begin 644 is how such files begin, and end is how they end",
         "int x = a ? b : c; char c, d, e; do { i++; } while (i < 10);",
     ],
 )

@@ -73,6 +73,26 @@ ENCODED: dict[str, Callable[[str], str]] = {
         f"\u041c\u043e\u044f \u043a\u0430\u0440\u0442\u0430 \u0442\u0430\u043a\u0430\u044f: {value}"
     ),
     "base64 of UTF-16": lambda value: b64(value.encode("utf-16")),
+    "base64 of UTF-32": lambda value: b64(value.encode("utf-32")),
+    "base64 of UTF-32 without a mark": lambda value: b64(value.encode("utf-32-le")),
+    "base64 of UTF-32 that begins high": lambda value: b64(value.encode("utf-32-be")),
+    "hexadecimal of UTF-32 of Osmanya": lambda value: (
+        other_digits(0x104A0)(value).encode("utf-32-be").hex()
+    ),
+    "base32 in lines": lambda value: wrapped(
+        base64.b32encode(f"some words, then {value} and more".encode()).decode(), 40
+    ),
+    "base32 of Devanagari": lambda value: base64.b32encode(
+        other_digits(0x966)(value).encode()
+    ).decode(),
+    "base85 in a line of code": lambda value: (
+        f'data="{base64.b85encode(value.encode()).decode()}",'
+    ),
+    "base85 of Devanagari": lambda value: base64.b85encode(
+        other_digits(0x966)(value).encode()
+    ).decode(),
+    "Ascii85 between brackets": lambda value: f"({base64.a85encode(value.encode()).decode()})",
+    "bits in a row": lambda value: "".join(f"{ord(char):08b}" for char in value),
     "base64 of gzip": lambda value: b64(gzip.compress(f"it is {value}".encode(), mtime=0)),
     "base64 of zlib": lambda value: b64(zlib.compress(f"it is {value}".encode())),
     "base64 of a blank that is kept": lambda value: b64(f"it is\xa0{value}"),

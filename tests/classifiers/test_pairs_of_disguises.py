@@ -1,6 +1,7 @@
 """One disguise inside another: what is seen through by itself is seen through behind one, too."""
 
 import base64
+import binascii
 import gzip
 import json
 import random
@@ -52,6 +53,12 @@ def utf_16(text: str) -> Iterator[int]:
     return (int.from_bytes(data[at : at + 2]) for at in range(0, len(data), 2))
 
 
+def uuencoded(text: str) -> str:
+    data = text.encode()
+    lines = [binascii.b2a_uu(data[at : at + 45]).decode() for at in range(0, len(data), 45)]
+    return "".join(["begin 644 a.txt\n", *lines, "`\nend\n"])
+
+
 WRITTEN: dict[str, Write] = {
     "dashes": lambda value: "-".join(groups(value)),
     "bars": lambda value: " | ".join(groups(value)),
@@ -93,6 +100,24 @@ ENCODED: dict[str, Write] = {
     "gzip": lambda text: base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode(),
     "hexadecimal": lambda text: text.encode().hex(),
     "hexadecimal with colons": lambda text: text.encode().hex(":"),
+    "base64 of UTF-16": lambda text: base64.b64encode(text.encode("utf-16")).decode(),
+    "base64 of UTF-32": lambda text: base64.b64encode(text.encode("utf-32")).decode(),
+    "base64 of UTF-32 that begins high": lambda text: base64.b64encode(
+        text.encode("utf-32-be")
+    ).decode(),
+    "hexadecimal of UTF-32": lambda text: text.encode("utf-32-le").hex(),
+    "hexadecimal of UTF-32 that begins high": lambda text: text.encode("utf-32-be").hex(),
+    "base32": lambda text: base64.b32encode(text.encode()).decode(),
+    "base32 in small letters": lambda text: (
+        base64.b32encode(text.encode()).decode().lower().rstrip("=")
+    ),
+    "base85": lambda text: base64.b85encode(text.encode()).decode(),
+    "Ascii85": lambda text: base64.a85encode(text.encode()).decode(),
+    "Ascii85 in its frame": lambda text: base64.a85encode(
+        text.encode(), adobe=True, wrapcol=40
+    ).decode(),
+    "uuencode": uuencoded,
+    "bits": lambda text: " ".join(f"{byte:08b}" for byte in text.encode()),
     "quoted-printable": lambda text: "".join(f"={byte:02X}" for byte in text.encode()),
     "list of bytes": lambda text: json.dumps(list(text.encode())),
     "tag characters": lambda text: "".join(chr(0xE0000 + ord(char)) for char in text),
@@ -109,10 +134,14 @@ def goes_around(outer: str, inner: str) -> bool:
     if outer in SCRIPTS:
         # Hindi words and tag characters have nothing that another script could write.
         return inner not in SCRIPTS and inner not in {"Hindi words", "tag characters"}
+    if outer == "Ascii85" and (
+        inner in SCRIPTS or inner in INVISIBLE or inner in {"Hindi words", "tag characters"}
+    ):
+        return False  # It reads like anything; in its frame other letters are read, too.
     if outer in INVISIBLE and inner == "Hindi words":
         return False  # Letters of that script join in other ways then.
     return outer != "tag characters" or (
-        inner in {**WRITTEN, **ENCODED} and inner not in {"lines", "Hindi words", outer}
+        inner in {**WRITTEN, **ENCODED} and inner not in {"lines", "uuencode", "Hindi words", outer}
     )
 
 
