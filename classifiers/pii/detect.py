@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from classifiers.pii import numbers, validators
 from classifiers.pii.decoded import Decoded
-from classifiers.pii.disguises import DISGUISES, ROUNDS_MAX, TAGS, Disguise, has_tags
+from classifiers.pii.disguises import DISGUISES, ROUNDS_MAX, Disguise
 from classifiers.pii.findings import Finding, without_overlaps
 from classifiers.pii.gate import Gate, options, trigger_of
 from classifiers.pii.normalise import View, normalise
@@ -26,7 +26,6 @@ from classifiers.pii.patterns import PATTERNS
 from classifiers.pii.readings import readings
 from classifiers.pii.rules import Rule
 from classifiers.pii.secrets import PRIVATE_KEY_HEAD, SECRETS
-from classifiers.pii.spoken import says_digits
 
 
 MIN_SCORE = 0.5
@@ -69,8 +68,11 @@ _SETS: tuple[tuple[str, tuple[Source, ...]], ...] = (
     (r"(?s)[0-9].{0,8}[0-9]", _WITH_DIGITS),
 )
 _SOURCES = tuple(source for _, group in _SETS for source in group)
-_PLACES = {s.name: i for i, s in enumerate(_SOURCES) if isinstance(s, Disguise)}
-_SPELLED, _TAGGED = _PLACES["spelled"], _PLACES[TAGS]
+_IN_SCRIPTS = tuple(
+    (at, source.occurs)
+    for at, source in enumerate(_SOURCES)
+    if isinstance(source, Disguise) and source.occurs is not None
+)
 _GATE = Gate(tuple((condition, tuple(map(_trigger, group))) for condition, group in _SETS))
 _RUN = re2.compile(numbers.RUN.encode(), options())
 _DIGITS = re2.compile(rb"[0-9]+", options())
@@ -141,10 +143,8 @@ def _look(text: str, budget: _Budget, rounds: int) -> Look:
     view = normalise(text)
     data = view.text.encode("ascii")
     hits = _GATE.hits(data)
-    if says_digits(text):
-        hits.append(_SPELLED)
-    if has_tags(text):
-        hits.append(_TAGGED)
+    if not text.isascii():
+        hits += [at for at, occurs in _IN_SCRIPTS if occurs(text)]
     if not hits:
         return _EMPTY
     found: list[Finding] = []

@@ -12,12 +12,13 @@ import re2
 from msgspec import Struct
 
 from classifiers.pii import bases, columns, encodings, torn
+from classifiers.pii.called import called, is_called
 from classifiers.pii.decoded import Change, Decoded
 from classifiers.pii.findings import Finding
 from classifiers.pii.gate import options
 from classifiers.pii.patterns import UPI_HANDLES
 from classifiers.pii.scattered import TRIGGER, scattered
-from classifiers.pii.spoken import SPOKEN_TRIGGER, spelled_digits, spelled_out
+from classifiers.pii.spoken import SPOKEN_TRIGGER, says_digits, spelled_digits, spelled_out
 
 
 ROUNDS_MAX: Final = 3
@@ -28,7 +29,8 @@ SPELLED: Final = "spelled"
 BARS: Final = "bars"
 COLUMNS: Final = "columns"
 SIBLINGS: Final = "siblings"
-_READ_INSIDE: Final = frozenset({SCATTERED, MARKUP, SPELLED, BARS, COLUMNS, SIBLINGS})
+CALLED: Final = "called"
+_READ_INSIDE: Final = frozenset({SCATTERED, MARKUP, SPELLED, BARS, COLUMNS, SIBLINGS, CALLED})
 
 
 def _nothing_more(decoded: Decoded) -> list[Finding]:  # noqa: ARG001 - the shape of `also`.
@@ -51,6 +53,8 @@ class Disguise(Struct, frozen=True):
     also: Callable[[Decoded], list[Finding]] = _nothing_more
     # In a text as it came another one reads more.
     is_only_inside: bool = False
+    # Whether it occurs in a text that is not ASCII: the gate reads what is left of it in ASCII.
+    occurs: Callable[[str], bool] | None = None
 
     @property
     def is_read_inside(self) -> bool:
@@ -96,9 +100,8 @@ def _said_by(tags: str) -> str:
     return "".join(chr(ord(char) - _TAG_BASE) for char in tags if ord(char) > _TAG_BASE)
 
 
-def has_tags(text: str) -> bool:
-    """Whether a text in tag characters occurs; the gate reads ASCII, where they are nothing."""
-    return not text.isascii() and _TAG.search(text) is not None
+def _has_tags(text: str) -> bool:
+    return _TAG.search(text) is not None
 
 
 _AT = r"(?:[ ]?[\[({<][ ]?(?:at|@|arroba)[ ]?[\])}>][ ]?|[ ]+at[ ]+|[ ]*@[ ]*)"
@@ -231,8 +234,9 @@ DISGUISES: Final = (
     Disguise("bits", bases.BITS, bases.in_bits, hides_words=True, needs_digits=True),
     Disguise("hex", encodings.HEX, encodings.hexadecimal, hides_words=True),
     Disguise("codes", encodings.CODES, encodings.codes, hides_words=True, needs_digits=True),
-    # The ASCII view of a text has no NUL: `detect` looks for these itself.
-    Disguise(TAGS, r"\x00", _tags, hides_words=True),
+    # The ASCII view of a text has no NUL.
+    Disguise(TAGS, r"\x00", _tags, hides_words=True, occurs=_has_tags),
+    Disguise(CALLED, r"\x00", called, occurs=is_called),
     Disguise(
         MARKUP,
         r"(?i)[0-9](?:</?[a-z]|<!--)|[0-9](?:\*\*|__|`)[ .\-]?[0-9]|[0-9][ .\-]?(?:\*\*|__|`)[0-9]",
@@ -260,6 +264,7 @@ DISGUISES: Final = (
         SPOKEN_TRIGGER,
         spelled_digits,
         also=spelled_out,
+        occurs=says_digits,
     ),
     Disguise("spaced", r"\b[A-Za-z0-9] (?:[A-Za-z0-9] ){5}", _spaced_out, needs_digits=True),
     Disguise(

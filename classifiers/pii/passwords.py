@@ -8,9 +8,12 @@ from classifiers.pii.secrets import is_placeholder, is_template
 
 _NAMED = (
     r"(?:pass(?:word|wd|phrase|code)|pwd|kennwort|passwort|\bpw|mot de passe|contrase[n?]a"
+    r"|\bhas[l?]o|\bsenha|\bheslo|wachtwoord|losenord|adgangskode|salasana|\bjelszo|\bgeslo|\blozinka"
+    r"|\bparola|\bsifre|mat khau|kata sandi"
     r"|\b(?:db|user|root|admin|smtp|mail|mysql|ftp|ldap|ssh|login)[_\-]?pass\b)"
 )
-"""What a password is called; of Spanish the plain letters are read."""
+"""What a password is called in Latin script, of which the plain letters are read; others are in
+`called`."""
 
 
 def password_value(text: str) -> bool:
@@ -46,7 +49,8 @@ PASSWORDS: tuple[Rule, ...] = (
         "PASSWORD",
         "keyword",
         rf"(?i){_NAMED}"
-        r"(?:[\w.\-]{0,16}[\"'`*]{0,3}\s?(?:[:=|\x1f]|=>|:=|(?: is| was| ist| est| es)? ))"
+        r"(?:[\w.\-]{0,16}[\"'`*]{0,3}\s?"
+        r"(?:[:=|\x1f]|=>|:=|(?: is| was| ist| est| es| e| to| je| on| ar)? ))"
         r"[*\s]{0,3}[\"'`]?([^\s\"'`\x1f,;<>]{6,64})",
         0.8,
         password_value,

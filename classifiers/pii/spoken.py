@@ -120,5 +120,5 @@ SPOKEN_TRIGGER: Final = (
 
 
 def says_digits(text: str) -> bool:
-    """Whether number words of a script other than Latin occur; the gate only reads ASCII."""
-    return not text.isascii() and _OTHER_SCRIPT_DIGITS.search(text) is not None
+    """Whether number words of a script other than Latin occur."""
+    return _OTHER_SCRIPT_DIGITS.search(text) is not None
