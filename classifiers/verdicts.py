@@ -14,6 +14,7 @@ from classifiers.pii.columns import open_heading
 from classifiers.pii.detect import Scan
 from classifiers.pii.disguises import SIBLINGS
 from classifiers.pii.findings import Finding
+from classifiers.pii.html_tables import open_row
 from classifiers.pii.labels import DataClass, data_class_of
 from classifiers.pii.normalise import normalise
 from classifiers.pii.scanner import Scanner
@@ -98,7 +99,7 @@ def _in_chunks(text: str, scanner: Scanner, expired: Callable[[], bool]) -> Scan
         complete = complete and scanned.complete
         overlap = _overlap(text, end) if end < len(text) else 0
         complete = complete and overlap < OVERLAP_MAX
-        heading = open_heading(normalise(piece).text) if end < len(text) else ""
+        heading = _heading(normalise(piece).text) if end < len(text) else ""
         last = found[-1] if found else None
         is_open = last is not None and last.label == _KEY and last.end == end
         if last is not None and is_open and (last.start > start or length == CHUNK_LENGTH):
@@ -106,6 +107,10 @@ def _in_chunks(text: str, scanner: Scanner, expired: Callable[[], bool]) -> Scan
         else:
             start, length = end - overlap, CHUNK_LENGTH
     return Scan(tuple(found), complete)
+
+
+def _heading(piece: str) -> str:
+    return open_heading(piece) or open_row(piece)
 
 
 def _overlap(text: str, end: int) -> int:

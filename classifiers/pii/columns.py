@@ -32,7 +32,7 @@ TRIGGER: Final = (
     rf"(?i)(?:{_WORDS}){_HEAD}[{_MARKS}]|[{_MARKS}]{_HEAD}(?:{_WORDS}){_HEAD}\r?\n"
     rf"|insert\s+into\s+[^()]*\([^()]*(?:{_WORDS})[^()]*\)\s*values"
 )
-_HEADING = re2.compile(f"(?i){_WORDS}".encode(), options())
+HEADING = re2.compile(f"(?i){_WORDS}".encode(), options())
 _INSERTED = re2.compile(
     rb"(?i)\binsert\s{1,9}into\s{1,9}[^()]{1,120}\(([^()]*)\)\s{0,20}values", options()
 )
@@ -45,7 +45,9 @@ _END = re.compile(rf"\n[ \t\r]*\n|[{SEAM}{CUT}]")
 _VALUE = re.compile(r"[0-9]{3}")
 """No heading has so many digits in a row."""
 _FRAME: Final = " \t\r\"'`*"
-_COLUMNS_MAX: Final = 200
+COLUMNS_MAX: Final = 200
+_LINES_MAX: Final = 8
+"""So many lines more may a row between quotes have."""
 _MOST_INSERTED: Final = 24
 """Enough for "social security number"; tables of small cells stay in what may be decoded."""
 
@@ -61,7 +63,7 @@ def columns(text: str) -> Iterator[Change]:
 
 def _of_lines(text: str, data: bytes) -> Iterator[Change]:
     reached = 0
-    for word in _HEADING.finditer(data):
+    for word in HEADING.finditer(data):
         if word.start() < reached:
             continue
         start, reached = _line_around(text, *word.span())
@@ -73,11 +75,28 @@ def _of_lines(text: str, data: bytes) -> Iterator[Change]:
         over = _END.search(text, reached)
         stop = len(text) if over is None else over.start()
         while reached < stop:
-            start, end = reached + 1, text.find("\n", reached + 1, stop)
-            reached = stop if end < 0 else end
-            cells = _cells(text, start, reached, mark)
+            start = reached + 1
+            cells, reached = _row(text, start, stop, mark, len(heads))
             if len(cells) == len(heads):
                 yield from _put_before(text, cells, named)
+
+
+def _row(text: str, start: int, stop: int, mark: str, count: int) -> tuple[list[Cell], int]:
+    """The cells of the row that begins there, and where it ends; between quotes lines may end."""
+    first = end = _line_end(text, start, stop)
+    for _ in range(_LINES_MAX):
+        if end >= stop or text.count('"', start, end) % 2 == 0:
+            break
+        end = _line_end(text, end + 1, stop)
+    cells = _cells(text, start, end, mark)
+    if end == first or len(cells) == count:
+        return cells, end
+    return _cells(text, start, first, mark), first
+
+
+def _line_end(text: str, start: int, stop: int) -> int:
+    end = text.find("\n", start, stop)
+    return stop if end < 0 else end
 
 
 def open_heading(text: str) -> str:
@@ -86,7 +105,7 @@ def open_heading(text: str) -> str:
     Whoever reads a long text in pieces puts it before the next one.
     """
     reached = 0
-    for word in _HEADING.finditer(text.encode("ascii")):
+    for word in HEADING.finditer(text.encode("ascii")):
         if word.start() < reached:
             continue
         start, reached = _line_around(text, *word.span())
@@ -127,7 +146,7 @@ def _cells(text: str, start: int, end: int, mark: str) -> list[Cell]:
     cells: list[Cell] = []
     begin = at = start
     is_quoted = '"' in text[start:end] or "'" in text[start:end]
-    while len(cells) < _COLUMNS_MAX:
+    while len(cells) < COLUMNS_MAX:
         if is_quoted and text[at : at + 1] in {'"', "'"} and not text[begin:at].strip():
             at = _closing(text, at, end)
         stop = text.find(mark, at, end)
@@ -159,12 +178,20 @@ def _named(text: str, heads: Sequence[Cell]) -> dict[int, str]:
         return {}
     named: dict[int, str] = {}
     for at, (start, end) in enumerate(heads):
-        head = text[start:end].strip(_FRAME)
-        if len(head) > _LONGEST_HEADING or len(head.split()) > _MOST_WORDS or _VALUE.search(head):
+        word = word_in(text[start:end].strip(_FRAME))
+        if word is None:
             return {}
-        if (word := _HEADING.search(head.encode("ascii"))) is not None:
-            named[at] = head[word.start() :][:_MOST_INSERTED]
+        if word:
+            named[at] = word
     return named
+
+
+def word_in(head: str) -> str | None:
+    """The word in an ASCII heading that says something; "" for none, None for no heading at all."""
+    if len(head) > _LONGEST_HEADING or len(head.split()) > _MOST_WORDS or _VALUE.search(head):
+        return None
+    word = HEADING.search(head.encode("ascii"))
+    return head[word.start() :][:_MOST_INSERTED] if word is not None else ""
 
 
 def _put_before(text: str, cells: Sequence[Cell], named: dict[int, str]) -> Iterator[Change]:

@@ -11,7 +11,7 @@ from typing import Final
 import re2
 from msgspec import Struct
 
-from classifiers.pii import bases, columns, encodings, torn
+from classifiers.pii import bases, columns, encodings, html_tables, torn
 from classifiers.pii.called import called, is_called
 from classifiers.pii.decoded import Change, Decoded
 from classifiers.pii.findings import Finding
@@ -30,7 +30,10 @@ BARS: Final = "bars"
 COLUMNS: Final = "columns"
 SIBLINGS: Final = "siblings"
 CALLED: Final = "called"
-_READ_INSIDE: Final = frozenset({SCATTERED, MARKUP, SPELLED, BARS, COLUMNS, SIBLINGS, CALLED})
+CELLS: Final = "cells"
+_READ_INSIDE: Final = frozenset(
+    {SCATTERED, MARKUP, SPELLED, BARS, COLUMNS, SIBLINGS, CALLED, CELLS}
+)
 
 
 def _nothing_more(decoded: Decoded) -> list[Finding]:  # noqa: ARG001 - the shape of `also`.
@@ -243,6 +246,7 @@ DISGUISES: Final = (
         _markup,
     ),
     Disguise(COLUMNS, columns.TRIGGER, columns.columns, on_ascii=True),
+    Disguise(CELLS, html_tables.TRIGGER, html_tables.in_html, on_ascii=True),
     Disguise(SCATTERED, TRIGGER, scattered, on_ascii=True, needs_digits=True, least=0.5),
     Disguise(SIBLINGS, torn.TRIGGER, torn.siblings, on_ascii=True, needs_digits=True, least=0.5),
     Disguise(
