@@ -40,7 +40,7 @@ from gateway.pacing.waiting_line import WaitingLine
 from gateway.telemetry import Event, logger, raised_at
 from gateway.types import ChatRequest, Inspection, Tier
 from gateway.veiling.output_scan import OutputScan
-from gateway.veiling.redaction import pseudonyms, replaced, still_said
+from gateway.veiling.redaction import pseudonyms, replaced, still_said, whole_place
 from policies.document import OutputScanning
 from policies.facts import DATA_CLASSES
 
@@ -252,11 +252,13 @@ class Inspector:
             raise ClosedByPolicy(
                 "A value that stands in several parts cannot be given a pseudonym."
             )
-        return tuple(
-            (f.label, extraction.segments[f.segment].text[f.start : f.end])
-            for f in result.findings
-            if f.label not in SOFT
-        )
+        found: list[tuple[str, str]] = []
+        for f in result.findings:
+            if f.label not in SOFT:
+                text = extraction.segments[f.segment].text
+                start, end = whole_place(text, f.start, f.end)
+                found.append((f.label, text[start:end]))
+        return tuple(found)
 
     def output_scan(
         self, request: ChatRequest, scanning: OutputScanning | None

@@ -26,6 +26,13 @@ _KEY_LENGTH = 32
 _LEAST_PART = 4
 _MAX_DEPTH = 64
 _TRIES = 64
+_DIGIT = re.compile(r"\d")
+_LETTER = re.compile(
+    r"[^\W\d_\u0e00-\u0eff\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc]"
+)
+"""Letters of scripts that part words; those of Thailand and the Far East write them together."""
+_MIXED = re.compile(r"(?=\D*\d)(?=[\W\d_]*[^\W\d_])\S+")
+"""Keys and names of letters and digits: either of them may go on with the other."""
 
 
 def conversation_key(tenant_key: bytes, conversation: str) -> bytes:
@@ -162,13 +169,42 @@ class _Replacing:
 
 
 def _pattern_of(words: Iterable[str]) -> re.Pattern[str]:
-    """Any of the words, the longest first, not inside longer words."""
+    """Any of the words, the longest first, not inside longer words or numbers.
+
+    Beside letters a number is one, and beside a line below so is a word: `card4111…`, `_Ingrid_`.
+    """
     parts = []
     for word in sorted(words, key=len, reverse=True):
-        before = r"(?<!\w)" if word[:1].isalnum() else ""
-        after = r"(?!\w)" if word[-1:].isalnum() else ""
-        parts.append(before + re.escape(word) + after)
+        before, after = _kind_of(word[:1]), _kind_of(word[-1:])
+        parts.append(
+            (rf"(?<!{before})" if before else "")
+            + re.escape(word)
+            + (rf"(?!{after})" if after else "")
+        )
     return re.compile("|".join(parts) or r"(?!)")
+
+
+def _kind_of(char: str) -> str:
+    """What must not stand beside a character where a word begins or ends with it."""
+    if _DIGIT.match(char):
+        return _DIGIT.pattern
+    return _LETTER.pattern if _LETTER.match(char) else ""
+
+
+def whole_place(text: str, start: int, end: int) -> tuple[int, int]:
+    """A place with all of the word and the number that it begins and ends in.
+
+    What was found may be a part of one, such as the first hundred characters of a key: only whole
+    words are replaced, and a rest of it would leave.
+    """
+    first, last = _kind_of(text[start : start + 1]), _kind_of(text[end - 1 : end])
+    if _MIXED.fullmatch(text, start, end):
+        first = last = rf"(?:{_DIGIT.pattern}|{_LETTER.pattern})"
+    while first and start and re.match(first, text[start - 1]):
+        start -= 1
+    while last and end < len(text) and re.match(last, text[end]):
+        end += 1
+    return start, end
 
 
 def _plain(value: str) -> str:
