@@ -26,6 +26,9 @@ _KEY_LENGTH = 32
 _LEAST_PART = 4
 _MAX_DEPTH = 64
 _TRIES = 64
+_HEAD_LENGTH: Final = 64
+_JSON_BEGINS = re.compile(r"\s*(?:```(?:json)?\s*)?(?:\{\s*[\"}]|\[\s*[\[{\"\]])")
+"""An object, or a list of texts or of more; `[1]` and `{name}` stand at the beginning of prose."""
 _DIGIT = re.compile(r"\d")
 _LETTER = re.compile(
     r"[^\W\d_\u0e00-\u0eff\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc]"
@@ -207,10 +210,6 @@ def whole_place(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-def _plain(value: str) -> str:
-    return value
-
-
 def in_json(value: str) -> str:
     """A value as it stands inside a JSON string."""
     return msgspec.json.encode(value).decode()[1:-1]
@@ -220,15 +219,18 @@ class Restorer:
     """Puts values back into a text that comes in pieces, cut anywhere.
 
     It holds back no more than what may still become a surrogate: at most `HELD_BACK_MAX`
-    characters. `written` says how a value is to be written, e.g. `in_json` inside tool arguments.
-    See `blocks.Piecewise`.
+    characters. `written` says how a value is to be written, e.g. `in_json` inside tool arguments;
+    without it a text that begins like JSON is taken for that. See `blocks.Piecewise`.
     """
 
-    def __init__(self, names: Pseudonyms, written: Callable[[str], str] = _plain) -> None:
+    def __init__(self, names: Pseudonyms, written: Callable[[str], str] | None = None) -> None:
+        self._written = written
+        self._head = ""
+        """How the text began, as long as that may be the beginning of JSON."""
         self._values = {
-            form: written(value)
+            form: value
             for chosen, value in names.values.items()
-            for form in {chosen, written(chosen), _escaped(chosen)}
+            for form in {chosen, in_json(chosen), _escaped(chosen)}
             if len(form) <= HELD_BACK_MAX
         }
         self._pattern = _pattern_of(self._values)
@@ -253,6 +255,8 @@ class Restorer:
         if not self._values:
             return [piece]
         self._held += piece
+        if self._written is None and len(self._head) < _HEAD_LENGTH:
+            self._head += piece[:_HEAD_LENGTH]
         return self._released(self._cut())
 
     def edge(self) -> bool:
@@ -274,7 +278,7 @@ class Restorer:
             if stop > end:
                 break
             told.as_is(reached, start)
-            told.instead(start, stop, self._values[chosen])
+            told.instead(start, stop, self._as_written(self._values[chosen]))
             reached = stop
         told.as_is(reached, end)
         blocks = told.until(end)
@@ -283,6 +287,11 @@ class Restorer:
         self._before, self._held = text[gone:end], text[end:]
         self._edges = [edge - gone for edge in self._edges if edge > gone]
         return blocks
+
+    def _as_written(self, value: str) -> str:
+        if self._written is not None:
+            return self._written(value)
+        return in_json(value) if _JSON_BEGINS.match(self._head) else value
 
     def _surrogates(self, text: str) -> list[tuple[int, int, str]]:
         """Where surrogates stand in a text; where a block ends, a word may end as well."""

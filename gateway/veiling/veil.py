@@ -5,6 +5,7 @@ are unveiled on their way back, inside tool arguments too.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -25,6 +26,8 @@ from gateway.veiling.redaction import (
 from gateway.veiling.rewriting import MAX_DEPTH, StreamRewriter
 
 
+_JSON_MEMBERS: Final = frozenset({"arguments", "partial_json"})
+"""Members whose text is JSON whatever it begins with, and where a model broke it off."""
 _NOT_VEILED = "Something in the request cannot be given a pseudonym, so it does not leave."
 
 
@@ -85,17 +88,18 @@ def _restored(tree: object, names: Pseudonyms) -> object:
     """A JSON tree with values back in all of its strings."""
     blocks = rewritten(threads_of(tree), lambda _: Restorer(names))
 
-    def restored(node: object, depth: int) -> object:
+    def restored(node: object, depth: int, *, is_json: bool = False) -> object:
         if isinstance(node, str):
-            is_json = node[:1] in {"{", "["}
-            restorer = Restorer(names, in_json) if is_json else Restorer(names)
+            restorer = Restorer(names, in_json if is_json else None)
             return restorer.feed(node) + restorer.flush()
         if depth > MAX_DEPTH:
             return node
         if isinstance(node, dict):
             own = key_of(node) if id(node) in blocks else None
             return {
-                key: blocks[id(node)] if key == own else restored(value, depth + 1)
+                key: blocks[id(node)]
+                if key == own
+                else restored(value, depth + 1, is_json=key in _JSON_MEMBERS)
                 for key, value in node.items()
             }
         if isinstance(node, list):

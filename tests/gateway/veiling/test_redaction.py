@@ -202,6 +202,37 @@ def test_tool_arguments_stay_json_with_the_values_in_them(ascii_only: bool) -> N
     assert back["EMAIL"] == "ingrid@corp-mail.no"
 
 
+QUOTED = 'Robert "Bob" Smith'
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        '{"to": "%s"}',
+        ' \n{\n "to": "%s"}',
+        '[{"to": "%s"}]',
+        '["%s", 2]',
+        '```json\n{"to": "%s"}\n```',
+    ],
+)
+def test_a_text_that_is_json_stays_json_in_one_piece_and_letter_by_letter(frame: str) -> None:
+    names = chosen(("PERSON", QUOTED))
+    text = frame.replace("%s", names.replacements[QUOTED])
+    restorer = Restorer(names)
+    got = "".join(map(restorer.feed, text)) + restorer.flush()
+    assert got == names.restored(text) == frame.replace("%s", in_json(QUOTED))
+    assert QUOTED in str(json.loads(got.strip("`json\n")))
+
+
+@pytest.mark.parametrize("frame", ["[1] %s", "{%s} and", "[%s](https://example.invalid)", '"%s"'])
+def test_a_text_that_only_begins_like_json_gets_no_marks(frame: str) -> None:
+    names = chosen(("PERSON", QUOTED))
+    text = frame.replace("%s", names.replacements[QUOTED])
+    restorer = Restorer(names)
+    got = "".join(map(restorer.feed, text)) + restorer.flush()
+    assert got == names.restored(text) == frame.replace("%s", QUOTED)
+
+
 def test_nothing_is_held_back_without_a_reason() -> None:
     restorer = Restorer(chosen(("PERSON", "Ingrid Halvorsen")))
     assert restorer.feed("hello there, ") == "hello there, "

@@ -98,3 +98,15 @@ def test_what_is_blackened_does_not_come_back(dialect: DialectName) -> None:
     veil = veil_of(dialect, one_way=True)
     assert b"[REDACTED:PERSON]" in veil.request.raw
     assert veil.unveiled(b'"[REDACTED:PERSON]"') == b'"[REDACTED:PERSON]"'
+
+
+@pytest.mark.parametrize("arguments", ['{"to": "%s"}', '\n {"to": "%s"}', '"%s"', '{"to": "%s'])
+def test_arguments_of_a_call_stay_the_json_that_they_were(arguments: str) -> None:
+    adapter, value = DIALECTS["openai_chat"], 'Robert "Bob" Smith'
+    message = {"role": "user", "content": f"Write to {value}"}
+    body = msgspec.json.encode({"model": "auto", "messages": [message]})
+    found = [("PERSON", value)]
+    veil = veiled(adapter.decode_request(body, "r"), [], adapter, found, b"k" * 32, one_way=False)
+    call = {"function": {"arguments": arguments.replace("%s", veil.names.replacements[value])}}
+    said = msgspec.json.decode(veil.unveiled(msgspec.json.encode(call)))["function"]["arguments"]
+    assert said == arguments.replace("%s", 'Robert \\"Bob\\" Smith')
