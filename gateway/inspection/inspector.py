@@ -39,8 +39,9 @@ from gateway.inspection.text_reader import Reading, TextReader, TooMuchUnread, i
 from gateway.pacing.waiting_line import WaitingLine
 from gateway.telemetry import Event, logger, raised_at
 from gateway.types import ChatRequest, Inspection, Tier
+from gateway.veiling.forms import whole_place
 from gateway.veiling.output_scan import OutputScan
-from gateway.veiling.redaction import pseudonyms, replaced, still_said, whole_place
+from gateway.veiling.redaction import pseudonyms, replaced, still_said
 from policies.document import OutputScanning
 from policies.facts import DATA_CLASSES
 

@@ -18,10 +18,10 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from classifiers.adjoining import Seamed
 from classifiers.extraction import WIRE_WORDS, extract
 from gateway.veiling.blocks import Told
+from gateway.veiling.forms import Forms, Words, forms_of, in_json, joins
 from gateway.veiling.surrogates import ONE_WAY, surrogate
 
 
-HELD_BACK_MAX: Final = 256
 _KEY_LENGTH = 32
 _LEAST_PART = 4
 _MAX_DEPTH = 64
@@ -29,13 +29,6 @@ _TRIES = 64
 _HEAD_LENGTH: Final = 64
 _JSON_BEGINS = re.compile(r"\s*(?:```(?:json)?\s*)?(?:\{\s*[\"}]|\[\s*[\[{\"\]])")
 """An object, or a list of texts or of more; `[1]` and `{name}` stand at the beginning of prose."""
-_DIGIT = re.compile(r"\d")
-_LETTER = re.compile(
-    r"[^\W\d_\u0e00-\u0eff\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc]"
-)
-"""Letters of scripts that part words; those of Thailand and the Far East write them together."""
-_MIXED = re.compile(r"(?=\D*\d)(?=[\W\d_]*[^\W\d_])\S+")
-"""Keys and names of letters and digits: either of them may go on with the other."""
 
 
 def conversation_key(tenant_key: bytes, conversation: str) -> bytes:
@@ -52,6 +45,10 @@ class Pseudonyms(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"Pseudonyms(count={len(self.replacements)})"
+
+    def forms(self) -> Forms:
+        """How surrogates may stand in an answer; made once for all of its texts."""
+        return forms_of(self.values)
 
     def restored(self, text: str) -> str:
         """A whole text with its values back in place of their surrogates."""
@@ -70,7 +67,7 @@ def pseudonyms(
 
     With `one_way` every value is blackened, and nothing comes back.
     """
-    said = "\n".join(texts)
+    said = "\n".join(texts).casefold()
     replacements: dict[str, str] = {}
     values: dict[str, str] = {}
     for label, value in sorted(set(found), key=lambda item: (-len(item[1]), item)):
@@ -88,12 +85,12 @@ def pseudonyms(
 
 
 def _unused(key: bytes, label: str, value: str, said: str, taken: Mapping[str, str]) -> str:
-    """The first surrogate that neither the texts nor another value has."""
+    """The first surrogate that neither the texts, in any case, nor another value has."""
     message = f"{label}\x00{value}".encode("utf-8", "surrogatepass")
     for attempt in range(_TRIES):
         seed = digest(key, bytes([attempt]) + message, sha256)
         chosen = surrogate(label, value, seed)
-        if chosen not in taken and chosen not in said and chosen != value:
+        if chosen not in taken and chosen.casefold() not in said and chosen != value:
             return chosen
     return f"[{label}:{digest(key, message, sha256).hex()[:16]}]"
 
@@ -106,7 +103,7 @@ def _add_parts(
     if len(parts) < 2 or len(parts) != len(others):  # noqa: PLR2004 - a name of one word.
         return
     for part, other in zip(parts, others, strict=True):
-        fits = len(part) >= _LEAST_PART and other not in values and other not in said
+        fits = len(part) >= _LEAST_PART and other not in values and other.casefold() not in said
         if fits and part not in replacements:
             replacements[part] = other
             values[other] = part
@@ -123,9 +120,9 @@ def still_said(document: object, names: Pseudonyms) -> bool:
     """Whether any value is left in a document: in its strings, keys and numbers."""
     if not names.replacements:
         return False
-    pattern = _pattern_of(names.replacements)
+    words = Words(names.replacements)
     texts = (segment.text for segment in extract(document).segments)
-    return any(pattern.search(text) is not None for text in texts)
+    return any(True for text in texts for _ in words.places(text))
 
 
 class _Replacing:
@@ -133,7 +130,7 @@ class _Replacing:
 
     def __init__(self, replacements: Mapping[str, str]) -> None:
         self._replacements = replacements
-        self._pattern = _pattern_of(replacements)
+        self._words = Words(replacements)
 
     def node(self, node: object, depth: int) -> object:
         if isinstance(node, str):
@@ -161,7 +158,12 @@ class _Replacing:
             else:
                 changed = self.node(inner, depth + 1)
                 text = text if changed == inner else msgspec.json.encode(changed).decode()
-        return self._pattern.sub(lambda match: self._replacements[match[0]], text)
+        parts: list[str] = []
+        reached = 0
+        for start, end, word in self._words.places(text):
+            parts += (text[reached:start], self._replacements[word])
+            reached = end
+        return "".join((*parts, text[reached:])) if reached else text
 
     def _number(self, number: float) -> object:
         """A number that is a value: another number of the same digits, or text."""
@@ -169,50 +171,6 @@ class _Replacing:
         if other is None:
             return number
         return int(other) if other.isdigit() and not other.startswith("0") else other
-
-
-def _pattern_of(words: Iterable[str]) -> re.Pattern[str]:
-    """Any of the words, the longest first, not inside longer words or numbers.
-
-    Beside letters a number is one, and beside a line below so is a word: `card4111…`, `_Ingrid_`.
-    """
-    parts = []
-    for word in sorted(words, key=len, reverse=True):
-        before, after = _kind_of(word[:1]), _kind_of(word[-1:])
-        parts.append(
-            (rf"(?<!{before})" if before else "")
-            + re.escape(word)
-            + (rf"(?!{after})" if after else "")
-        )
-    return re.compile("|".join(parts) or r"(?!)")
-
-
-def _kind_of(char: str) -> str:
-    """What must not stand beside a character where a word begins or ends with it."""
-    if _DIGIT.match(char):
-        return _DIGIT.pattern
-    return _LETTER.pattern if _LETTER.match(char) else ""
-
-
-def whole_place(text: str, start: int, end: int) -> tuple[int, int]:
-    """A place with all of the word and the number that it begins and ends in.
-
-    What was found may be a part of one, such as the first hundred characters of a key: only whole
-    words are replaced, and a rest of it would leave.
-    """
-    first, last = _kind_of(text[start : start + 1]), _kind_of(text[end - 1 : end])
-    if _MIXED.fullmatch(text, start, end):
-        first = last = rf"(?:{_DIGIT.pattern}|{_LETTER.pattern})"
-    while first and start and re.match(first, text[start - 1]):
-        start -= 1
-    while last and end < len(text) and re.match(last, text[end]):
-        end += 1
-    return start, end
-
-
-def in_json(value: str) -> str:
-    """A value as it stands inside a JSON string."""
-    return msgspec.json.encode(value).decode()[1:-1]
 
 
 class Restorer:
@@ -223,21 +181,13 @@ class Restorer:
     without it a text that begins like JSON is taken for that. See `blocks.Piecewise`.
     """
 
-    def __init__(self, names: Pseudonyms, written: Callable[[str], str] | None = None) -> None:
+    def __init__(
+        self, names: Pseudonyms | Forms, written: Callable[[str], str] | None = None
+    ) -> None:
+        self._forms = names if isinstance(names, Forms) else names.forms()
         self._written = written
         self._head = ""
         """How the text began, as long as that may be the beginning of JSON."""
-        self._values = {
-            form: value
-            for chosen, value in names.values.items()
-            for form in {chosen, in_json(chosen), _escaped(chosen)}
-            if len(form) <= HELD_BACK_MAX
-        }
-        self._pattern = _pattern_of(self._values)
-        self._beginnings = frozenset(
-            form[:size] for form in self._values for size in range(1, len(form) + 1)
-        )
-        self._longest = max(map(len, self._values), default=0)
         self._before = ""
         self._held = ""
         self._edges: list[int] = []
@@ -252,7 +202,7 @@ class Restorer:
         return "".join(self.rest())
 
     def shown(self, piece: str) -> list[str]:
-        if not self._values:
+        if not self._forms.values:
             return [piece]
         self._held += piece
         if self._written is None and len(self._head) < _HEAD_LENGTH:
@@ -278,7 +228,7 @@ class Restorer:
             if stop > end:
                 break
             told.as_is(reached, start)
-            told.instead(start, stop, self._as_written(self._values[chosen]))
+            told.instead(start, stop, self._as_written(self._forms.values[chosen]))
             reached = stop
         told.as_is(reached, end)
         blocks = told.until(end)
@@ -296,14 +246,14 @@ class Restorer:
     def _surrogates(self, text: str) -> list[tuple[int, int, str]]:
         """Where surrogates stand in a text; where a block ends, a word may end as well."""
         first = len(self._before)
-        found = [(m.start(), m.end(), m[0]) for m in self._pattern.finditer(text, first)]
+        found = [*self._forms.words.places(text, first)]
         edges = [edge for edge in self._edges if 0 < edge < len(text)]
         if not edges:
             return found
         apart = Seamed(text, edges)
         found += [
-            (apart.origin(m.start()), apart.origin(m.end()), m[0])
-            for m in self._pattern.finditer(apart.text, first)
+            (apart.origin(start), apart.origin(end), form)
+            for start, end, form in self._forms.words.places(apart.text, first)
         ]
         kept: list[tuple[int, int, str]] = []
         for each in sorted(found, key=lambda place: (place[0], -place[1])):
@@ -317,27 +267,21 @@ class Restorer:
         The end of one surrogate may read like the beginning of another: "…7499 " and "499 Alder".
         """
         held, shift = self._held, len(self._before)
-        cut = len(held) - self._unfinished(held)
+        cut = len(held) - self._unfinished(held, self._before)
         for start, stop, _ in self._surrogates(self._before + held):
             end = stop - shift
             if start - shift < cut < end:
-                return len(held) - self._unfinished(held[end:])
+                return len(held) - self._unfinished(held[end:], held[:end])
         return cut
 
-    def _unfinished(self, text: str) -> int:
-        """Length of the longest end of the text that a surrogate can begin with."""
-        for size in range(min(self._longest, len(text)), 0, -1):
-            if text[-size:] in self._beginnings:
+    def _unfinished(self, text: str, before: str) -> int:
+        """Length of the longest end of the text that a surrogate can begin with.
+
+        Within a word none begins, unless a block ended there.
+        """
+        for size in range(min(self._forms.longest, len(text)), 0, -1):
+            if text[-size:] in self._forms.beginnings and (
+                self._edges or not joins((before + text[:-size])[-1:], text[-size])
+            ):
                 return size
         return 0
-
-
-def _escaped(text: str) -> str:
-    """Pure ASCII JSON, as many models write it."""
-    if text.isascii():
-        return text
-    units = text.encode("utf-16-be")
-    return "".join(
-        chr(code) if code < 0x80 else f"\\u{code:04x}"  # noqa: PLR2004 - ASCII.
-        for code in (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
-    )

@@ -14,11 +14,11 @@ from gateway.errors import ClosedByPolicy
 from gateway.ports import Dialect
 from gateway.types import ChatRequest
 from gateway.veiling.blocks import key_of, rewritten, threads_of
+from gateway.veiling.forms import Forms, in_json
 from gateway.veiling.redaction import (
     Pseudonyms,
     Restorer,
     conversation_key,
-    in_json,
     pseudonyms,
     replaced,
     still_said,
@@ -45,14 +45,14 @@ class Veil(msgspec.Struct, frozen=True):
             tree = msgspec.json.decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return raw
-        return msgspec.json.encode(_restored(tree, self.names))
+        return msgspec.json.encode(_restored(tree, self.names.forms()))
 
     def lifted(self) -> StreamRewriter:
         """Restorers for the text of a stream, and for each tool call."""
-        names = self.names
+        forms = self.names.forms()
         return StreamRewriter(
-            lambda kind: Restorer(names, in_json) if kind == "tool_arguments" else Restorer(names),
-            (lambda tree: _restored(tree, names)) if names.values else None,
+            lambda kind: Restorer(forms, in_json) if kind == "tool_arguments" else Restorer(forms),
+            (lambda tree: _restored(tree, forms)) if forms.values else None,
         )
 
 
@@ -84,13 +84,13 @@ def veiled(
     )
 
 
-def _restored(tree: object, names: Pseudonyms) -> object:
+def _restored(tree: object, forms: Forms) -> object:
     """A JSON tree with values back in all of its strings."""
-    blocks = rewritten(threads_of(tree), lambda _: Restorer(names))
+    blocks = rewritten(threads_of(tree), lambda _: Restorer(forms))
 
     def restored(node: object, depth: int, *, is_json: bool = False) -> object:
         if isinstance(node, str):
-            restorer = Restorer(names, in_json if is_json else None)
+            restorer = Restorer(forms, in_json if is_json else None)
             return restorer.feed(node) + restorer.flush()
         if depth > MAX_DEPTH:
             return node

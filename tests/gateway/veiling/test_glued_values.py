@@ -15,7 +15,7 @@ from gateway.configuration.sections import InspectionSettings
 from gateway.dialects.registry import DIALECTS
 from gateway.inspection.inspector import Inspector
 from gateway.types import ChatRequest
-from gateway.veiling.redaction import whole_place
+from gateway.veiling.forms import whole_place
 from gateway.veiling.veil import Veil, veiled
 from tests.classifiers import samples
 

@@ -2,6 +2,8 @@
 
 import json
 import random
+from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
@@ -9,12 +11,11 @@ from hypothesis import strategies as st
 
 from classifiers.pii import validators
 from classifiers.pii.detect import find
+from gateway.veiling.forms import HELD_BACK_MAX, Words, in_json, joins
 from gateway.veiling.redaction import (
-    HELD_BACK_MAX,
     Pseudonyms,
     Restorer,
     conversation_key,
-    in_json,
     pseudonyms,
     replaced,
     still_said,
@@ -231,6 +232,76 @@ def test_a_text_that_only_begins_like_json_gets_no_marks(frame: str) -> None:
     restorer = Restorer(names)
     got = "".join(map(restorer.feed, text)) + restorer.flush()
     assert got == names.restored(text) == frame.replace("%s", QUOTED)
+
+
+def as_said(change: str, name: str) -> str:
+    first, last = name.split()
+    told = {
+        "capitals": name.upper(),
+        "small letters": name.lower(),
+        "a part in capitals": f"MS {last.upper()}!",
+        "whose": f"{name}s Konto, {first}s Haus, {name}'s car, {last.upper()}S END",
+        "stressed": f"**{name}**, *{first}* __{last}__, _{name}_ and `{name}`",
+        "tags": f"<b>{first}</b>\n<i>{last}</i>, <a href='#'>{name}</a>",
+        "turned round": f'"{last}, {first}"',
+        "joined": f"{first}_{last}-Konto",
+    }
+    return told[change]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *("capitals", "small letters", "a part in capitals", "whose"),
+        *("stressed", "tags", "turned round", "joined"),
+    ],
+)
+def test_a_name_comes_back_as_the_model_writes_it(change: str) -> None:
+    value = "Ingrid Halvorsen"
+    names = chosen(("PERSON", value))
+    text = as_said(change, names.replacements[value])
+    restorer = Restorer(names)
+    assert "".join(map(restorer.feed, text)) + restorer.flush() == as_said(change, value)
+    assert names.restored(text) == as_said(change, value)
+
+
+def test_an_address_in_capitals_comes_back_and_what_nobody_was_given_stays() -> None:
+    names = chosen(("EMAIL", "ingrid@corp-mail.no"), ("PERSON", "Hans Berg"))
+    other = names.replacements["ingrid@corp-mail.no"]
+    first, last = names.replacements["Hans Berg"].split()
+    assert names.restored(f"{other.upper()} {first}s") == "INGRID@CORP-MAIL.NO Hans'"
+    invented = f"{first}ina {last}er x{other} {first[:-1]} [PERSON:1] user_1b2c3d4f {last.lower()}"
+    assert names.restored(invented) == invented
+
+
+@pytest.mark.parametrize("said", [str.upper, str.lower, str.title])
+def test_a_surrogate_that_the_text_says_in_another_case_is_not_used(
+    said: Callable[[str], str],
+) -> None:
+    value = "Ingrid Halvorsen"
+    first = chosen(("PERSON", value)).replacements[value]
+    again = chosen(("PERSON", value), text=f"{said(first)} was here").replacements[value]
+    assert again != first
+
+
+@given(st.lists(st.text("ab1 _", max_size=4)), st.text("ab1 _\u3042", max_size=12))
+def test_words_are_found_whole_and_the_longest_first(words: list[str], text: str) -> None:
+    found = list(Words(words).places(text))
+    assert all(text[a:b] == word and word in words for a, b, word in found)
+    assert all(b <= c for (_, b, _), (c, _, _) in pairwise(found))
+    for a, b, _ in found:
+        assert not (a and joins(text[a - 1], text[a]))
+        assert not joins(text[b : b + 1], text[b - 1])
+        longer = [w for w in words if text.startswith(w, a) and len(w) > b - a]
+        assert all(joins(text[a + len(w) : a + len(w) + 1], w[-1]) for w in longer)
+
+
+def test_within_a_word_nothing_is_held_back() -> None:
+    names = chosen(("PERSON", "Ingrid Halvorsen"))
+    (name,) = (each for each in names.values if " " in each)
+    restorer = Restorer(names)
+    assert restorer.feed(f"x{name[0]}") == f"x{name[0]}"
+    assert restorer.feed(f" {name[0]}") == " "
 
 
 def test_nothing_is_held_back_without_a_reason() -> None:

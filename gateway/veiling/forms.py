@@ -1,0 +1,146 @@
+"""Words as they are looked for: those of a request, and surrogates as models write them.
+
+A model writes a name in capitals, as somebody's (German's "Ashgroves"), between marks of Markdown,
+or within JSON. What stands in it for nobody's value stays as it is.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+
+HELD_BACK_MAX: Final = 256
+_DIGIT = re.compile(r"\d")
+_LETTER = re.compile(
+    r"[^\W\d_\u0e00-\u0eff\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc]"
+)
+"""Letters of scripts that part words; those of Thailand and the Far East write them together."""
+_MIXED = re.compile(r"(?=\D*\d)(?=[\W\d_]*[^\W\d_])\S+")
+"""Keys and names of letters and digits: either of them may go on with the other."""
+_SEVERAL = re.compile(r"\s|\d")
+"""Of several words, or with a digit: in small letters a name alone may be any word."""
+_NAME = re.compile(r"[^\W\d_]+(?:[ '\-][^\W\d_]+)*")
+_SIBILANTS: Final = "s\u00dfxz"
+
+
+class Words:
+    """Finds whole words in texts, the longest first.
+
+    Beside letters a number is one, and beside a line below so is a word: `card4111…`, `_Ingrid_`.
+    """
+
+    __slots__ = ("_any", "_lengths", "_words")
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self._words = frozenset(filter(None, words))
+        self._lengths = sorted({len(word) for word in self._words}, reverse=True)
+        # What may not stand beside a word is not in it: some hundred classes take long to compile.
+        self._any = re.compile("|".join(map(re.escape, sorted(self._words))) or r"(?!)")
+
+    def __repr__(self) -> str:
+        return f"Words(count={len(self._words)})"
+
+    def places(self, text: str, first: int = 0) -> Iterator[tuple[int, int, str]]:
+        """Start, end and word of each, in order; none begins before `first`."""
+        while (match := self._any.search(text, first)) is not None:
+            start = match.start()
+            end = self._end(text, start)
+            if end:
+                yield start, end, text[start:end]
+            first = end or start + 1
+
+    def _end(self, text: str, start: int) -> int:
+        """Where the longest word that begins there ends; 0 where none does."""
+        if start and joins(text[start - 1], text[start]):
+            return 0
+        for length in self._lengths:
+            end = start + length
+            is_one = end <= len(text) and text[start:end] in self._words
+            if is_one and not joins(text[end : end + 1], text[end - 1]):
+                return end
+        return 0
+
+
+class Forms(msgspec.Struct, frozen=True):
+    """Forms of surrogates, what stands for each, and what a stream has to know of them."""
+
+    values: Mapping[str, str]
+    words: Words
+    beginnings: frozenset[str]
+    longest: int
+
+    def __repr__(self) -> str:
+        return f"Forms(count={len(self.values)})"
+
+
+def forms_of(values: Mapping[str, str]) -> Forms:
+    """All forms of surrogates; one that is another's own is that other's."""
+    told = [*values.items()]
+    for chosen, value in values.items():
+        told += _changed(chosen, value)
+    found: dict[str, str] = {}
+    for form, said in told:
+        for written in (form, in_json(form), _escaped(form)):
+            found.setdefault(written, said)
+    for form in [form for form in found if len(form) > HELD_BACK_MAX]:
+        del found[form]
+    beginnings = frozenset(form[:size] for form in found for size in range(1, len(form) + 1))
+    return Forms(found, Words(found), beginnings, max(map(len, found), default=0))
+
+
+def _changed(chosen: str, value: str) -> Iterator[tuple[str, str]]:
+    """In capitals, in small letters, and whose something is; the value is changed alike."""
+    yield chosen.upper(), value.upper()
+    if _SEVERAL.search(chosen):
+        yield chosen.lower(), value.lower()
+    if _NAME.fullmatch(chosen):
+        whose = f"{value}'" if value[-1:].lower() in _SIBILANTS else f"{value}s"
+        yield f"{chosen}s", whose
+        yield f"{chosen.upper()}S", whose.upper()
+
+
+def _kind_of(char: str) -> str:
+    """What must not stand beside a character where a word begins or ends with it."""
+    if _DIGIT.match(char):
+        return _DIGIT.pattern
+    return _LETTER.pattern if _LETTER.match(char) else ""
+
+
+def whole_place(text: str, start: int, end: int) -> tuple[int, int]:
+    """A place with all of the word and the number that it begins and ends in.
+
+    What was found may be a part of one, such as the first hundred characters of a key: only whole
+    words are replaced, and a rest of it would leave.
+    """
+    first, last = _kind_of(text[start : start + 1]), _kind_of(text[end - 1 : end])
+    if _MIXED.fullmatch(text, start, end):
+        first = last = rf"(?:{_DIGIT.pattern}|{_LETTER.pattern})"
+    while first and start and re.match(first, text[start - 1]):
+        start -= 1
+    while last and end < len(text) and re.match(last, text[end]):
+        end += 1
+    return start, end
+
+
+def in_json(value: str) -> str:
+    """A value as it stands inside a JSON string."""
+    return msgspec.json.encode(value).decode()[1:-1]
+
+
+def joins(char: str, other: str) -> bool:
+    """Whether two characters beside each other are of one word or one number."""
+    kind = _kind_of(other)
+    return bool(kind and char) and re.match(kind, char) is not None
+
+
+def _escaped(text: str) -> str:
+    """Pure ASCII JSON, as many models write it."""
+    if text.isascii():
+        return text
+    units = text.encode("utf-16-be")
+    return "".join(
+        chr(code) if code < 0x80 else f"\\u{code:04x}"  # noqa: PLR2004 - ASCII.
+        for code in (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    )
