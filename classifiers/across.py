@@ -96,12 +96,20 @@ def labels_across(texts: Sequence[str]) -> tuple[str, ...]:
         return ()
     inner = [DIGITS.findall(view) for view in views[1:-1]]
     begun, rest = DIGITS.findall(first[1]), DIGITS.findall(last[1])
-    for start in range(len(begun)):
-        for end in range(len(rest), 0, -1):
-            label = label_of([begun[start:], *inner, rest[:end]])
+    if not is_said and not inner and len(begun) == len(rest) == 1:
+        return ()  # Eight digits twice are many things.
+    for start in _ends(begun[::-1]):
+        for end in _ends(rest):
+            label = label_of([begun[-start:], *inner, rest[:end]], is_said=is_said)
             if label:
                 return (label,)
     return ()
+
+
+def _ends(groups: Sequence[str]) -> list[int]:
+    """After how many groups a number may end: not within a row of groups that are alike."""
+    counts = range(len(groups), 0, -1)
+    return [n for n in counts if n == len(groups) or len(groups[n]) != len(groups[n - 1])]
 
 
 def _is_bare(text: str) -> bool:

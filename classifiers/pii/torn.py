@@ -50,19 +50,28 @@ _HALF = re.compile(
 _COUNTED = re.compile(r"(.*?)[ _.\-]?(?:[0-9]{1,2}|[A-Za-z])")
 
 
-def label_of(pieces: Sequence[Sequence[str]]) -> str:
-    """What groups of digits are, some of each place; "" where no check digit proves them."""
+def label_of(pieces: Sequence[Sequence[str]], *, is_said: bool) -> str:
+    """What groups of digits are, some of each place; "" where no check digit proves them.
+
+    Where no word says so (`is_said`), they have to be the groups of one. A number that stands in
+    one of the places as a whole needs no other.
+    """
     digits = "".join("".join(piece) for piece in pieces)
-    if not LEAST_DIGITS <= len(digits) <= MOST_DIGITS:
+    if not LEAST_DIGITS <= len(digits) <= MOST_DIGITS or any(map(_is_one, pieces)):
         return ""
     shapes = {tuple(len(group) for piece in pieces for group in piece), _without_edges(pieces)}
-    is_whole = all(len(piece) == 1 for piece in pieces)
+    is_whole = is_said and all(len(piece) == 1 for piece in pieces)
     if (is_whole or CARDS & shapes) and validators.card(digits):
         return "CREDIT_CARD"
     if not (is_whole or AADHAARS & shapes) or not validators.aadhaar(digits):
         return ""
     years = sum(_YEAR.match(digits, at) is not None for at in range(0, _AADHAAR_LENGTH, 4))
     return "" if _TRIPLE in shapes and years > 1 else "IN_AADHAAR"
+
+
+def _is_one(piece: Sequence[str]) -> bool:
+    digits = "".join(piece)
+    return validators.card(digits) or validators.aadhaar(digits)
 
 
 def _without_edges(pieces: Sequence[Sequence[str]]) -> tuple[int, ...]:
@@ -86,7 +95,7 @@ def siblings(text: str) -> Iterator[Change]:
 def _of_lists(text: str) -> Iterator[Change]:
     for found in _LIST.finditer(text):
         pieces = [DIGITS.findall(item) for item in _BETWEEN_ITEMS.split(found[2])]
-        if label_of(pieces):
+        if label_of(pieces, is_said=False):
             yield *found.span(2), "".join(map("".join, pieces))
 
 
@@ -114,7 +123,9 @@ def _size(text: str, row: Sequence[re.Match[str]]) -> int:
     """How many values from the first on are one number; 0 where they are none."""
     for size in range(len(row), 1, -1):
         some = row[:size]
-        if label_of([DIGITS.findall(entry[2]) for entry in some]) and _are_parts(text, some):
+        pieces = [DIGITS.findall(entry[2]) for entry in some]
+        is_said = _is_said(text, some)
+        if label_of(pieces, is_said=is_said) and (is_said or _are_parts(some)):
             return size
     return 0
 
@@ -123,10 +134,14 @@ def _said(row: Sequence[re.Match[str]]) -> str:
     return " ".join(entry[2] for entry in row)
 
 
-def _are_parts(text: str, row: Sequence[re.Match[str]]) -> bool:
-    names = [entry[1] for entry in row]
+def _is_said(text: str, row: Sequence[re.Match[str]]) -> bool:
     before = text[max(0, row[0].start() - _SAID_LENGTH) : row[0].start()]
-    if WORDS.search(" ".join((before, *names))) or any(map(_HALF.search, names)):
+    return WORDS.search(" ".join((before, *(entry[1] for entry in row)))) is not None
+
+
+def _are_parts(row: Sequence[re.Match[str]]) -> bool:
+    names = [entry[1] for entry in row]
+    if any(map(_HALF.search, names)):
         return True
     stems = [match[1] if (match := _COUNTED.fullmatch(name)) else None for name in names]
     return stems[0] is not None and all(a == b for a, b in pairwise(stems))
