@@ -22,6 +22,10 @@ _MIXED = re.compile(r"(?=\D*\d)(?=[\W\d_]*[^\W\d_])\S+")
 _SEVERAL = re.compile(r"\s|\d")
 """Of several words, or with a digit: in small letters a name alone may be any word."""
 _NAME = re.compile(r"[^\W\d_]+(?:[ '\-][^\W\d_]+)*")
+_GROUPED = re.compile(r"[+(]*[0-9](?:[ .\-/()]{0,3}[0-9]){8,18}")
+_NO_DIGIT = re.compile("[^0-9+]")
+_FOUR = re.compile("[0-9]{1,4}")
+_IN_FOURS: Final = frozenset({12, 16})
 _SIBILANTS: Final = "s\u00dfxz"
 
 
@@ -91,10 +95,17 @@ def forms_of(values: Mapping[str, str]) -> Forms:
 
 
 def _changed(chosen: str, value: str) -> Iterator[tuple[str, str]]:
-    """In capitals, in small letters, and whose something is; the value is changed alike."""
+    """In capitals, in small letters, in other groups, and whose something is.
+
+    The value is changed alike.
+    """
     yield chosen.upper(), value.upper()
     if _SEVERAL.search(chosen):
         yield chosen.lower(), value.lower()
+    if _GROUPED.fullmatch(chosen):
+        yield _NO_DIGIT.sub("", chosen), _NO_DIGIT.sub("", value)
+    for mark in " -" if chosen.isdecimal() and len(chosen) in _IN_FOURS else "":
+        yield mark.join(_FOUR.findall(chosen)), mark.join(_FOUR.findall(value))
     if _NAME.fullmatch(chosen):
         whose = f"{value}'" if value[-1:].lower() in _SIBILANTS else f"{value}s"
         yield f"{chosen}s", whose

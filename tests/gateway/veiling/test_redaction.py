@@ -265,6 +265,25 @@ def test_a_name_comes_back_as_the_model_writes_it(change: str) -> None:
     assert names.restored(text) == as_said(change, value)
 
 
+@pytest.mark.parametrize("mark", [" ", "-"])
+def test_a_number_comes_back_in_the_groups_that_the_model_makes(mark: str) -> None:
+    number, phone = samples.card(random.Random(3)), "+47 22-85 50 50 11"
+    spaced = samples.grouped(number, mark)
+    for value, other in ((number, spaced), (spaced, number)):
+        names = chosen(("CREDIT_CARD", value))
+        (surrogate,) = names.values
+        digits = surrogate.replace(mark, "")
+        said = digits if value == spaced else samples.grouped(digits, mark)
+        text = f"Charge {said}, please."
+        restorer = Restorer(names)
+        assert "".join(map(restorer.feed, text)) + restorer.flush() == f"Charge {other}, please."
+    names = chosen(("PHONE", phone))
+    (surrogate,) = names.values
+    plain = surrogate.replace(" ", "").replace("-", "")
+    assert names.restored(f"tel:{plain}") == "tel:+472285505011"
+    assert names.restored(f"1{plain[1:]}5") == f"1{plain[1:]}5"
+
+
 def test_an_address_in_capitals_comes_back_and_what_nobody_was_given_stays() -> None:
     names = chosen(("EMAIL", "ingrid@corp-mail.no"), ("PERSON", "Hans Berg"))
     other = names.replacements["ingrid@corp-mail.no"]
