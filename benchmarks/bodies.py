@@ -73,4 +73,6 @@ BODIES: dict[str, bytes] = {
     "large": request_body(64 * 1024),
     "agent": agent_body(),
     "stream": request_body(1024, stream=True, marker=f"chunks={CHUNKS},gap_ms=5"),
+    # Slower: what is counted must not fall behind, or its reads hold several chunks.
+    "padded": request_body(1024, stream=True, marker=f"chunks={CHUNKS},gap_ms=20,padded=1"),
 }

@@ -3,6 +3,7 @@
     python -m benchmarks.bytecodes                        a request of 1 KB
     python -m benchmarks.bytecodes --case stream          a streamed chunk; also: large, agent
     python -m benchmarks.bytecodes --case idle            a second in which nobody asks for anything
+    python -m benchmarks.bytecodes --case padded          one that hides how long its words are
     python -m benchmarks.bytecodes --rows 40
 
 What runs once for each request has the same count in every run, whatever else the machine does: a

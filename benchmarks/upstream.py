@@ -28,6 +28,11 @@ STREAM_HEAD = (
 )
 EVENT = b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"fake-model","choices":[{"index":0,"delta":{"content":"word "},"finish_reason":null}]}\n\n'  # noqa: E501
 ERROR_EVENT = b'data: {"error":{"message":"overloaded","type":"server_error"}}\n\n'
+PADDED_EVENTS = [
+    EVENT.replace(b"}]}\n", b'}],"obfuscation":"%b"}\n' % b"aB3xYzq9kLm2"[:length])
+    for length in range(12)
+]
+"""As OpenAI's are: each is as long as another one might be."""
 STOP_EVENT = EVENT.replace(b'{"content":"word "}', b"{}").replace(b"null", b'"stop"')
 DONE_EVENT = STOP_EVENT + b"data: [DONE]\n\n"
 ANSWER = json.dumps(
@@ -70,6 +75,7 @@ class Upstream(asyncio.Protocol):
         self.url = b""
         self.timer: asyncio.TimerHandle | None = None
         self.hangs = False
+        self.events = [EVENT]
 
     def connection_lost(self, _: Exception | None) -> None:
         if self.timer is not None:
@@ -112,6 +118,7 @@ class Upstream(asyncio.Protocol):
             chunks = min(int(asked.get("chunks", "20")), CHUNKS_MAX)
             self.transport.write(STREAM_HEAD)
             STATS["streams_open"] += 1
+            self.events = PADDED_EVENTS if "padded" in asked else [EVENT]
             self.stream(chunks, float(asked.get("gap_ms", "0")) / 1000, fault, 0)
         else:
             self.transport.write(whole(200, ANSWER))
@@ -136,7 +143,7 @@ class Upstream(asyncio.Protocol):
             if sent == FAULT_AT and fault in MID_STREAM:
                 self.break_off(fault)
                 return
-            self.transport.write(framed(EVENT))
+            self.transport.write(framed(self.events[sent % len(self.events)]))
             sent += 1
             if gap_s:
                 loop = asyncio.get_running_loop()

@@ -9,6 +9,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from gateway.errors import GatewrightError
+from gateway.pacing.pings import Push
 from gateway.types import (
     AuditRecord,
     ChatRequest,
@@ -202,17 +203,19 @@ class StreamEncoder(Protocol):
         ...
 
     @property
-    def passes_plain_text(self) -> bool:
-        """Whether an event that says nothing but words goes to the caller as it came."""
-        ...
-
-    @property
     def is_cut_on_failure(self) -> bool:
         """Whether the body is left unfinished after `fail`: its dialect has no event for errors."""
         ...
 
     def encode(self, events: list[StreamEvent]) -> bytes:
         """Everything but the terminal event; may be empty."""
+        ...
+
+    def plain(self, push: Push) -> Push | None:
+        """What writes an event that says nothing but words, and goes to the caller as it came.
+
+        None where events are not passed on as they come.
+        """
         ...
 
     def finish(self, comment: str, usage: Usage) -> bytes:

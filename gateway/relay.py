@@ -13,7 +13,7 @@ from gateway.answers.traits import AnswerTraits
 from gateway.caching.kept_streams import NotedStream, RepeatedStream
 from gateway.conclusion import Conclusion
 from gateway.dispatch.attempts import AttemptLog, end_code
-from gateway.dispatch.live_stream import LiveStream
+from gateway.dispatch.live_stream import LiveStream, TakePlain
 from gateway.errors import GatewrightError, UpstreamFailed
 from gateway.heads import ending_headers, late_headers
 from gateway.pacing.pings import Direct, Pings, Push, Write, never_direct
@@ -106,15 +106,17 @@ class Relay:
                 self._has_written = True
             push = direct() if self._has_written else None
             if push is not None:
-                plain = partial(self._pass_plain, push) if self._passes_plain(encoder) else None
-                await self._live.flow(partial(self._pass_on, encoder, push), plain)
+                await self._live.flow(
+                    partial(self._pass_on, encoder, push), self._plainly(encoder, push)
+                )
                 # Nothing but the wait for a caller who is slow.
                 await write(b"")
 
-    def _passes_plain(self, encoder: StreamEncoder) -> bool:
-        """Whether nobody here looks at an event that says nothing but words."""
+    def _plainly(self, encoder: StreamEncoder, push: Push) -> TakePlain | None:
+        """What takes events that say nothing but words, if nobody here looks at those."""
         is_looked_at = self._traits is not None or self._said is not None or self._by_channel
-        return encoder.passes_plain_text and not is_looked_at
+        plain = None if is_looked_at else encoder.plain(push)
+        return None if plain is None else partial(self._pass_plain, plain)
 
     def _pass_plain(self, push: Push, text: str, raw: bytes) -> bool:
         self._tally.add_plain(text, raw)

@@ -2,11 +2,18 @@
 
 Such a piece need not be parsed again: it is the same bytes around other words. What is the same
 was read in full when it came first, so nothing is believed of a piece that was not seen.
+Two things may be others in each of them, because nobody reads them here: its number, and letters
+that hide how long the words are.
 """
+
+import re
 
 from gateway.dialects.sse import Splitter
 
 
+_IDLE = re.compile(rb'"obfuscation":"[A-Za-z0-9]*"|"sequence_number":(?:0|[1-9]\d{0,8})')
+_HOLE = b"\0"
+"""What stands for one of these: no JSON has it, and no words that are passed on have."""
 PIECE_BYTES_MAX = 16 * 1024
 LESSONS_MAX = 16
 """Where a stream's pieces are never alike, looking for what they share stops after so many."""
@@ -15,11 +22,13 @@ LESSONS_MAX = 16
 class PlainPieces:
     """Knows what stands around the words of a stream's pieces, once it has seen one."""
 
-    __slots__ = ("_after", "_before", "_begin", "_end", "_lessons_left", "_splitter")
+    __slots__ = ("_after", "_before", "_begin", "_end", "_holes", "_lessons_left", "_splitter")
 
     def __init__(self, splitter: Splitter) -> None:
         self._splitter = splitter
         self._before = self._after = b""
+        self._holes = 0
+        """How many idle things are in a piece; they are left out of `_before` and `_after`."""
         self._begin = self._end = 0
         """Where in a piece its words are, counted from its beginning and from its end."""
         self._lessons_left = LESSONS_MAX
@@ -37,7 +46,11 @@ class PlainPieces:
         start = raw.find(quoted)
         if b"\\" in raw or b"\r" in raw or start < 0 or raw.find(quoted, start + 1) >= 0:
             return
-        self._before, self._after = raw[: start + 1], raw[start + len(quoted) - 1 :]
+        before, holes = _IDLE.subn(_HOLE, raw[: start + 1])
+        after, more = _IDLE.subn(_HOLE, raw[start + len(quoted) - 1 :])
+        if _HOLE in raw:
+            return
+        self._before, self._after, self._holes = before, after, holes + more
         self._begin, self._end = len(self._before), -len(self._after)
 
     def forget(self) -> None:
@@ -52,6 +65,13 @@ class PlainPieces:
     def text_of(self, data: bytes) -> str | None:
         """The words of a read that is one such piece, whole; None leaves it to the parser."""
         before = self._before
+        if self._holes and before:
+            if len(data) > PIECE_BYTES_MAX:
+                return None
+            # Where as many are left out as it has, each is where one was: words have no hole.
+            data, holes = _IDLE.subn(_HOLE, data)
+            if holes != self._holes:
+                return None
         if not before or not data.startswith(before) or not data.endswith(self._after):
             return None
         try:

@@ -1,5 +1,7 @@
 """Events → a stream of message events."""
 
+from collections.abc import Callable
+
 import msgspec
 from msgspec import Struct
 
@@ -38,7 +40,6 @@ class MessagePassThrough:
 
     __slots__ = ("_failed", "_held")
     response = b""
-    passes_plain_text = True
     is_cut_on_failure = False
 
     def __init__(self) -> None:
@@ -66,6 +67,9 @@ class MessagePassThrough:
     def fail(self, error: GatewrightError, request_id: str) -> bytes:
         self._failed = True
         return failure(error, request_id)
+
+    def plain(self, push: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
+        return push
 
     def ping(self) -> bytes:
         return PING
@@ -112,7 +116,6 @@ class MessageStreamEncoder:
     """
 
     response = b""
-    passes_plain_text = False
     is_cut_on_failure = False
 
     def __init__(self, request: ChatRequest) -> None:
@@ -281,6 +284,9 @@ class MessageStreamEncoder:
     def fail(self, error: GatewrightError, request_id: str) -> bytes:
         self._failed = True
         return failure(error, request_id)
+
+    def plain(self, _: Callable[[bytes], bool]) -> None:
+        """None: each event is written anew."""
 
     def ping(self) -> bytes:
         return PING

@@ -1,5 +1,7 @@
 """Events → a stream of chat completion chunks."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from gateway.conversation import PART_SEAM
@@ -32,7 +34,6 @@ class ChatPassThrough:
 
     __slots__ = ("_failed", "_first", "_held", "_hides_usage", "_holds", "_kind")
     response = b""
-    passes_plain_text = True
     is_cut_on_failure = True
 
     def __init__(self, request: ChatRequest, kind: bytes = b"chat.completion.chunk") -> None:
@@ -79,6 +80,9 @@ class ChatPassThrough:
         self._failed = True
         return failure(error, request_id)
 
+    def plain(self, push: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
+        return push
+
     def ping(self) -> bytes:
         return PING
 
@@ -102,7 +106,6 @@ class ChatStreamEncoder:
     """Another dialect's events as chunks: role, content, finish, usage, `[DONE]`."""
 
     response = b""
-    passes_plain_text = False
     is_cut_on_failure = True
 
     def __init__(self, request: ChatRequest) -> None:
@@ -209,6 +212,9 @@ class ChatStreamEncoder:
     def fail(self, error: GatewrightError, request_id: str) -> bytes:
         self._failed = True
         return failure(error, request_id)
+
+    def plain(self, _: Callable[[bytes], bool]) -> None:
+        """None: each event is written anew."""
 
     def ping(self) -> bytes:
         return PING

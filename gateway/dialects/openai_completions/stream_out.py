@@ -1,5 +1,7 @@
 """A chat's events → a stream of one continuation."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from gateway.dialects import sse
@@ -19,7 +21,6 @@ class CompletionStreamEncoder:
     """See `ports.StreamEncoder`: pieces of text, the reason to stop, usage, `[DONE]`."""
 
     response = b""
-    passes_plain_text = False
     is_cut_on_failure = True
 
     def __init__(self, request: ChatRequest) -> None:
@@ -62,6 +63,9 @@ class CompletionStreamEncoder:
     def fail(self, error: GatewrightError, request_id: str) -> bytes:
         self._failed = True
         return failure(error, request_id)
+
+    def plain(self, _: Callable[[bytes], bool]) -> None:
+        """None: each event is written anew."""
 
     def ping(self) -> bytes:
         return PING

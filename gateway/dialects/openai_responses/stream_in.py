@@ -9,6 +9,7 @@ from gateway.dialects.openai_responses.foreign import is_unread, item_of, search
 from gateway.dialects.openai_responses.marks import wrapped_item
 from gateway.dialects.openai_responses.reply import UNANSWERED, stop_reason, usage_of
 from gateway.dialects.openai_responses.wire import Item, Reply, StreamWire
+from gateway.dialects.plain_pieces import PlainPieces
 from gateway.errors import UpstreamMalformed
 from gateway.types import Delta, StreamEvent
 
@@ -41,13 +42,14 @@ class ResponseStreamDecoder:
     """See `ports.StreamDecoder`. Nothing is reported after the terminal event."""
 
     __slots__ = (
-        *("_begun", "_calls", "_calls_count", "_ended", "_is_saying", "_refused", "_said_at"),
-        "_splitter",
-        *("_started", "_summed", "_untold"),
+        *("_begun", "_calls", "_calls_count", "_ended", "_is_saying", "_pieces", "_refused"),
+        *("_said_at", "_splitter", "_started", "_summed", "_untold", "plain_text"),
     )
 
     def __init__(self) -> None:
         self._splitter = sse.Splitter()
+        self._pieces = PlainPieces(self._splitter)
+        self.plain_text = self._pieces.text_of
         self._started = False
         self._ended = False
         self._refused = False
@@ -64,9 +66,6 @@ class ResponseStreamDecoder:
         """Whether such words came since a message was done last: not all name their place alike."""
         self._untold: list[Delta] = []
         """What the event that is being read tells for the first time, and says once more."""
-
-    def plain_text(self, data: bytes) -> str | None:
-        """None: each event has a number of its own."""
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         return self._read_all(self._splitter.feed(data))
@@ -97,12 +96,15 @@ class ResponseStreamDecoder:
         try:
             wire = _EVENT.decode(event.data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            self._pieces.forget()
             if isinstance(error, msgspec.ValidationError) and is_unread(event.data, _READ):
                 return StreamEvent(raw, _OPAQUE, has_content=True, settles=())
             raise UpstreamMalformed(_NOT_AN_EVENT) from error
         kind = wire.type
         if kind == "response.output_text.delta":
+            self._pieces.learn(raw, wire.delta or "")
             return self._words(raw, wire, "text")
+        self._pieces.forget()
         if kind == "response.function_call_arguments.delta":
             return self._arguments(raw, wire)
         if kind in _THINKING:

@@ -1,5 +1,6 @@
 """Events → a stream of response events."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -35,7 +36,6 @@ class ResponsePassThrough:
     """The upstream's own bytes, with our id in every event that holds the whole response."""
 
     __slots__ = ("_ended", "_failed", "_own", "_request", "_sequence", "response")
-    passes_plain_text = False
     is_cut_on_failure = False
 
     def __init__(self, request: ChatRequest) -> None:
@@ -87,6 +87,13 @@ class ResponsePassThrough:
         self._failed = True
         return error_event(error, self._sequence)
 
+    def plain(self, push: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
+        def pushed(raw: bytes) -> bool:
+            self._sequence += 1
+            return push(raw)
+
+        return pushed
+
     def ping(self) -> bytes:
         return PING
 
@@ -108,7 +115,6 @@ class _Open(Struct):
 class ResponseStreamEncoder:
     """Another dialect's events as a response: items in order, each opened, filled and closed."""
 
-    passes_plain_text = False
     is_cut_on_failure = False
 
     def __init__(self, request: ChatRequest) -> None:
@@ -335,6 +341,9 @@ class ResponseStreamEncoder:
         response = response_object(self._request, self._model, None)
         response |= {"status": "failed", "error": response_error(error)}
         return self._event("response.failed", {"response": response})
+
+    def plain(self, _: Callable[[bytes], bool]) -> None:
+        """None: each event is written anew."""
 
     def ping(self) -> bytes:
         return PING

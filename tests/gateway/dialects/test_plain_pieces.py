@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 from gateway.dialects.plain_pieces import LESSONS_MAX, PIECE_BYTES_MAX, PlainPieces
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.sse import Splitter
-from gateway.errors import UpstreamMalformed
+from gateway.errors import StreamBroken, UpstreamMalformed
 from gateway.ports import StreamDecoder
 from gateway.tally import Tally
 from gateway.types import Delta, DialectName, StreamEvent
 
 
-Piece = Callable[[str, int, bool], bytes]
+Piece = Callable[[str, int, bool, int], bytes]
+"""Words, whose they are, whether only in ASCII, and which number and padding it has."""
+PADDING = "aB3xYzq9"
 
 
 def _event(said: object, name: str = "", *, ascii_only: bool = False) -> bytes:
@@ -30,12 +32,35 @@ def _chat(text: str, index: int = 0, ascii_only: bool = False, **more: object) -
     return _event({"id": "c", "model": "m", "choices": [choice]}, ascii_only=ascii_only)
 
 
-def _completion(text: str, index: int = 0, ascii_only: bool = False) -> bytes:
+def _plain_chat(text: str, index: int = 0, ascii_only: bool = False, _: int = 0) -> bytes:
+    return _chat(text, index, ascii_only)
+
+
+def _padded_chat(text: str, index: int = 0, ascii_only: bool = False, place: int = 0) -> bytes:
+    choice = {"index": index, "delta": {"content": text}, "finish_reason": None}
+    said = {"id": "c", "model": "m", "choices": [choice], "obfuscation": PADDING[: place % 9]}
+    return _event(said, ascii_only=ascii_only)
+
+
+def _response(text: str, index: int = 0, ascii_only: bool = False, place: int = 0) -> bytes:
+    kind = "response.output_text.delta"
+    said = {"type": kind, "sequence_number": place, "item_id": "i", "output_index": index}
+    said |= {"delta": text, "logprobs": [], "obfuscation": PADDING[: place % 9]}
+    return _event(said, kind, ascii_only=ascii_only)
+
+
+def _numbered_last(text: str, index: int = 0, ascii_only: bool = False, place: int = 0) -> bytes:
+    kind = "response.output_text.delta"
+    said = {"delta": text, "output_index": index, "sequence_number": place, "type": kind}
+    return _event(said, kind, ascii_only=ascii_only)
+
+
+def _completion(text: str, index: int = 0, ascii_only: bool = False, _: int = 0) -> bytes:
     choice = {"index": index, "text": text, "finish_reason": None}
     return _event({"id": "c", "model": "m", "choices": [choice]}, ascii_only=ascii_only)
 
 
-def _message(text: str, index: int = 0, ascii_only: bool = False) -> bytes:
+def _message(text: str, index: int = 0, ascii_only: bool = False, _: int = 0) -> bytes:
     said = {
         "type": "content_block_delta",
         "index": index,
@@ -64,22 +89,45 @@ MESSAGE_DELTA = _event(
 MESSAGE_STOP = _event({"type": "message_stop"}, "message_stop")
 COMMENT = b": awake\n\n"
 
-PIECES: dict[DialectName, Piece] = {
-    "openai_chat": _chat,
-    "openai_completions": _completion,
-    "anthropic_messages": _message,
+RESPONSE_START = _event(
+    {"type": "response.created", "sequence_number": 0, "response": {"object": "response"}},
+    "response.created",
+)
+RESPONSE_ITEM = _event(
+    {"type": "response.output_item.done", "sequence_number": 7, "item": {"type": "message"}},
+    "response.output_item.done",
+)
+RESPONSE_THOUGHT = _event(
+    {"type": "response.reasoning_text.delta", "sequence_number": 4, "delta": "Hm"},
+    "response.reasoning_text.delta",
+)
+RESPONSE_END = _event(
+    {"type": "response.completed", "sequence_number": 9, "response": {"object": "response"}},
+    "response.completed",
+)
+
+CHATS = (CHAT_START, CHAT_STOP, CHAT_USAGE, CHAT_CALL, DONE, COMMENT)
+RESPONSES = (RESPONSE_ITEM, RESPONSE_THOUGHT, RESPONSE_END, COMMENT)
+SHAPES: dict[str, tuple[DialectName, Piece, bytes, tuple[bytes, ...]]] = {
+    "chat": ("openai_chat", _plain_chat, CHAT_START, CHATS),
+    "padded chat": ("openai_chat", _padded_chat, CHAT_START, CHATS),
+    "completion": (
+        "openai_completions",
+        _completion,
+        _completion(""),
+        (CHAT_USAGE, DONE, COMMENT),
+    ),
+    "message": (
+        "anthropic_messages",
+        _message,
+        BLOCK,
+        (BLOCK, BLOCK_END, MESSAGE_DELTA, MESSAGE_STOP, COMMENT),
+    ),
+    "response": ("openai_responses", _response, RESPONSE_START, RESPONSES),
+    "response numbered last": ("openai_responses", _numbered_last, RESPONSE_START, RESPONSES),
 }
-BEGINNINGS: dict[DialectName, bytes] = {
-    "openai_chat": CHAT_START,
-    "openai_completions": _completion(""),
-    "anthropic_messages": BLOCK,
-}
-OTHERS: dict[DialectName, tuple[bytes, ...]] = {
-    "openai_chat": (CHAT_START, CHAT_STOP, CHAT_USAGE, CHAT_CALL, DONE, COMMENT),
-    "openai_completions": (CHAT_USAGE, DONE, COMMENT),
-    "anthropic_messages": (BLOCK, BLOCK_END, MESSAGE_DELTA, MESSAGE_STOP, COMMENT),
-}
-STREAMED = tuple(PIECES)
+"""Ways to say words: their dialect, a piece, what comes first, and what else may come."""
+BEGINNINGS = {dialect: beginning for dialect, _, beginning, _ in SHAPES.values()}
 
 words = st.one_of(
     st.sampled_from(
@@ -129,11 +177,11 @@ def _said(events: list[StreamEvent]) -> list[object]:
 @st.composite
 def cut_streams(draw: st.DrawFn) -> tuple[DialectName, list[bytes]]:
     """Some dialect's events in any order, in reads that end where they do, and elsewhere."""
-    dialect = draw(st.sampled_from(STREAMED))
-    piece, others = PIECES[dialect], OTHERS[dialect]
-    made = st.builds(piece, words, st.sampled_from([0, 0, 0, 1]), st.booleans())
+    dialect, piece, beginning, others = draw(st.sampled_from(list(SHAPES.values())))
+    place = st.integers(0, 10**9)
+    made = st.builds(piece, words, st.sampled_from([0, 0, 0, 1]), st.booleans(), place)
     events = draw(st.lists(st.one_of(made, made, made, st.sampled_from(others)), max_size=14))
-    reads = [BEGINNINGS[dialect]]
+    reads = [beginning]
     for event in events:
         cut = draw(st.one_of(st.none(), st.none(), st.integers(1, len(event) - 1)))
         reads += [event] if cut is None else [event[:cut], event[cut:]]
@@ -170,35 +218,65 @@ def test_counting_words_alone_counts_the_same(stream: tuple[DialectName, list[by
     assert one.usage(10) == other.usage(10)
 
 
-@pytest.mark.parametrize("dialect", STREAMED)
-def test_an_ordinary_stream_is_parsed_once(dialect: DialectName) -> None:
-    piece = PIECES[dialect]
-    reads = [BEGINNINGS[dialect], *(piece(f" word{n}", 0, False) for n in range(50))]
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_ordinary_stream_is_parsed_once(shape: str) -> None:
+    dialect, piece, beginning, _ = SHAPES[shape]
+    reads = [beginning, *(piece(f" word{n}", 0, False, n) for n in range(50))]
     _, found = _read_plainly(DIALECTS[dialect].stream_decoder(), reads)
     assert found == 49
 
 
-@pytest.mark.parametrize("dialect", STREAMED)
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
     "text", ['he said "no"', "back\\slash", "two\nlines", "", "x" * PIECE_BYTES_MAX, "\x7f"]
 )
-def test_other_words_are_left_to_the_parser(dialect: DialectName, text: str) -> None:
-    decoder, piece = DIALECTS[dialect].stream_decoder(), PIECES[dialect]
-    decoder.feed(BEGINNINGS[dialect])
-    decoder.feed(piece("one", 0, False))
-    assert decoder.plain_text(piece("two", 0, False)) == "two"
-    assert decoder.plain_text(piece(text, 0, False)) is None
-    assert decoder.plain_text(piece("three", 0, False)) == "three"
+def test_other_words_are_left_to_the_parser(shape: str, text: str) -> None:
+    dialect, piece, beginning, _ = SHAPES[shape]
+    decoder = DIALECTS[dialect].stream_decoder()
+    decoder.feed(beginning)
+    decoder.feed(piece("one", 0, False, 1))
+    assert decoder.plain_text(piece("two", 0, False, 2)) == "two"
+    assert decoder.plain_text(piece(text, 0, False, 3)) is None
+    assert decoder.plain_text(piece("three", 0, False, 4)) == "three"
 
 
 @pytest.mark.parametrize(
-    ("dialect", "end"), [("openai_chat", CHAT_STOP), ("anthropic_messages", MESSAGE_DELTA)]
+    ("shape", "end"),
+    [
+        ("chat", CHAT_STOP),
+        ("padded chat", CHAT_STOP),
+        ("message", MESSAGE_DELTA),
+        ("response", RESPONSE_END),
+    ],
 )
-def test_words_behind_the_reason_to_stop_are_never_plain(dialect: DialectName, end: bytes) -> None:
-    decoder, piece = DIALECTS[dialect].stream_decoder(), PIECES[dialect]
-    for data in (BEGINNINGS[dialect], piece("one", 0, False), end, piece("two", 0, False)):
+def test_words_behind_the_reason_to_stop_are_never_plain(shape: str, end: bytes) -> None:
+    dialect, piece, beginning, _ = SHAPES[shape]
+    decoder = DIALECTS[dialect].stream_decoder()
+    for data in (beginning, piece("one", 0, False, 1), end, piece("two", 0, False, 2)):
         decoder.feed(data)
-    assert decoder.plain_text(piece("three", 0, False)) is None
+    assert decoder.plain_text(piece("three", 0, False, 3)) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(b'"sequence_number":05', id="no number"),
+        pytest.param(b'"sequence_number":5.5', id="a fraction"),
+        pytest.param(b'"sequence_number":"5"', id="a number as text"),
+        pytest.param(b'"sequence_number":5,"sequence_number":6', id="twice"),
+        pytest.param(b"\0", id="what stands for it here"),
+        pytest.param(b'"sequence_number":5,"text":"b"', id="something else beside it"),
+    ],
+)
+def test_only_what_nobody_reads_may_differ(other: bytes) -> None:
+    decoder = DIALECTS["openai_responses"].stream_decoder()
+    decoder.feed(RESPONSE_START)
+    decoder.feed(_response("one", place=4))
+    piece = _response("two", place=5)
+    assert decoder.plain_text(piece) == "two"
+    assert decoder.plain_text(piece.replace(b'"sequence_number":5', other)) is None
+    moved = piece.replace(b'"sequence_number":5,', b"").replace(b"two", b'two"sequence_number":5')
+    assert decoder.plain_text(moved) is None
 
 
 @pytest.mark.parametrize(
@@ -233,3 +311,26 @@ def test_a_stream_whose_pieces_are_never_plain_is_not_searched_for_ever() -> Non
         pieces.learn(_chat("m"), "m")
     pieces.learn(_chat("a"), "a")
     assert pieces.text_of(_chat("b")) is None
+
+
+def test_an_error_behind_words_that_were_passed_on_has_the_next_number() -> None:
+    dialect = DIALECTS["openai_responses"]
+    request = dialect.decode_request(b'{"model":"m","input":"Hi","stream":true}', "req_1")
+    encoder = dialect.stream_encoder(request, "openai_responses")
+    decoder = dialect.stream_decoder()
+    written = [encoder.encode(decoder.feed(RESPONSE_START))]
+    written.append(encoder.encode(decoder.feed(_response("one", place=1))))
+
+    def write(raw: bytes) -> bool:
+        written.append(raw)
+        return False
+
+    push = encoder.plain(write)
+    assert push is not None
+    for place in (2, 3):
+        piece = _response(" more", place=place)
+        assert decoder.plain_text(piece) == " more"
+        assert not push(piece)
+    written.append(encoder.fail(StreamBroken("It broke."), "req_1"))
+    numbers = [json.loads(raw.partition(b"data: ")[2])["sequence_number"] for raw in written]
+    assert numbers == [0, 1, 2, 3, 4]
