@@ -157,8 +157,10 @@ class MessageStreamDecoder:
             return self._tool_start(raw, index, block)
         if block.type == "text" and block.text:
             return StreamEvent(raw, (Delta("text", block.text),), has_content=True)
-        if block.type == "thinking" and block.thinking:
-            return StreamEvent(raw, (Delta("thinking", block.thinking),), has_content=True)
+        if block.type == "thinking" and (block.thinking or block.signature):
+            thought = [Delta("thinking", block.thinking)] if block.thinking else []
+            sealed = [Delta("thinking", signature=block.signature)] if block.signature else []
+            return StreamEvent(raw, (*thought, *sealed), has_content=bool(thought))
         if block.type in {"text", "thinking"}:
             return StreamEvent(raw, ())
         if block.type == "redacted_thinking" and block.data:

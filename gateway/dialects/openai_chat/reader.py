@@ -280,7 +280,7 @@ def _assistant_parts(message: ChatMessage, place: str, losses: Losses) -> tuple[
     is_call = bool(message.tool_calls or message.function_call)
     if message.content or not is_call:
         # Whoever only calls says an empty text in the first chunk of a stream, and means none.
-        parts += _content(message.content, place, losses)
+        parts += _said(message.content, place, losses)
     if message.refusal:
         parts.append(RefusalPart(message.refusal))
     for index, call in enumerate(message.tool_calls or ()):
@@ -290,6 +290,21 @@ def _assistant_parts(message: ChatMessage, place: str, losses: Losses) -> tuple[
             )
         parts.append(ToolCallPart(call.id, call.function.name, call.function.arguments))
     return tuple(parts)
+
+
+def _said(content: str | list[ContentPart] | None, place: str, losses: Losses) -> tuple[Part, ...]:
+    """What an assistant said; what it thought among that nobody sealed, and no other model reads.
+
+    Mistral's models think in parts of their own.
+    """
+    if not isinstance(content, list):
+        return _content(content, place, losses)
+    return tuple(
+        ThinkingPart("")
+        if part.type == "thinking"
+        else _part(part, f"{place}.content[{index}]", losses)
+        for index, part in enumerate(content)
+    )
 
 
 def _content(

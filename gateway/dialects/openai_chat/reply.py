@@ -11,6 +11,7 @@ from gateway.dialects.openai_chat.wire import (
     Ended,
     Reply,
     ReplyMessage,
+    ReplyPart,
     ReplyToolCall,
     UsageWire,
 )
@@ -64,19 +65,36 @@ def decode_reply(raw: bytes) -> Completion:
     elif calls and stop_reason == "end":
         stop_reason = "tool_use"
     stop_sequence = stopped_by(choice) if stop_reason == "end" else None
-    reasoning = message.reasoning_content or message.reasoning
+    text, thought = said_of(message)
     return Completion(
         raw=raw,
         message_id=identity,
         model=wire.model or "",
-        text=message.content or "",
+        text=text,
         tool_calls=calls,
         stop_reason=stop_reason if stop_sequence is None else "stop_sequence",
         stop_sequence=stop_sequence,
         usage=usage_of(wire.usage, wire.service_tier) or _estimated(wire),
-        thinking=(Delta("thinking", reasoning),) if reasoning else (),
+        thinking=(Delta("thinking", thought),) if thought else (),
         refusal=message.refusal or "",
     )
+
+
+def said_of(message: ReplyMessage) -> tuple[str, str]:
+    """The words of a message, and what was thought before them."""
+    thought = message.reasoning_content or message.reasoning or ""
+    content = message.content
+    if not isinstance(content, list):
+        return content or "", thought
+    words = "".join([part.text or "" for part in content])
+    return words, thought or "".join([_thought_in(part) for part in content])
+
+
+def _thought_in(part: ReplyPart) -> str:
+    said = part.thinking
+    if isinstance(said, list):
+        return "".join([(inner.text or "") + _thought_in(inner) for inner in said])
+    return said or ""
 
 
 def stopped_by(choice: Ended) -> str | None:
@@ -120,7 +138,7 @@ def _estimated(wire: Reply) -> Usage:
 
 
 def _texts(message: ReplyMessage) -> list[str | None]:
-    texts = [message.content, message.refusal, message.reasoning_content, message.reasoning]
+    texts: list[str | None] = [*said_of(message), message.refusal]
     if message.function_call is not None:
         texts += (message.function_call.name, message.function_call.arguments)
     if message.audio is not None:

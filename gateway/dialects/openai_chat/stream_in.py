@@ -3,7 +3,7 @@
 import msgspec
 
 from gateway.dialects.naming import tool_id
-from gateway.dialects.openai_chat.reply import stopped_by
+from gateway.dialects.openai_chat.reply import said_of, stopped_by
 from gateway.dialects.openai_chat.wire import ChunkChoice, ReplyMessage, ReplyToolCall
 from gateway.dialects.openai_chunks import Chunk, ChunkDecoder
 from gateway.errors import UpstreamMalformed
@@ -19,11 +19,27 @@ _NOT_A_CHUNK = "The upstream sent something that is not a chat completion chunk.
 class _Call:
     """A tool call under way; `index` counts calls in the order in which they began."""
 
-    __slots__ = ("index", "tool_id")
+    __slots__ = ("index", "name", "said", "tool_id")
 
-    def __init__(self, index: int, tool_id: str) -> None:
+    def __init__(self, index: int, tool_id: str, name: str = "", *, is_named: bool = True) -> None:
+        """`is_named` says whether its upstream gave it an id."""
         self.index = index
         self.tool_id = tool_id
+        self.name = name
+        self.said: list[str] | None = None if is_named else []
+        """Its arguments, where only their end can tell it from the next call."""
+
+    def goes_on_in(self, piece: ReplyToolCall, name: str) -> bool:
+        """Whether a piece with a name belongs to it, and not to a call that begins there."""
+        if piece.id:
+            return piece.id == self.tool_id
+        says_more = piece.function is not None and piece.function.arguments
+        if name != self.name or not self.said or not says_more:
+            return name == self.name
+        is_whole = _is_whole("".join(self.said))
+        # Who names a call in the middle of its arguments does so with every piece.
+        self.said = None
+        return not is_whole
 
 
 class ChatStreamDecoder(ChunkDecoder[ChunkChoice]):
@@ -41,17 +57,21 @@ class ChatStreamDecoder(ChunkDecoder[ChunkChoice]):
 
     def _text_alone(self, choice: ChunkChoice) -> str | None:
         piece = choice.delta
-        return None if piece is None or _is_rare(piece) else piece.content
+        if piece is None or _is_rare(piece):
+            return None
+        text = piece.content
+        return text if isinstance(text, str) else None
 
     def _said(self, choice: ChunkChoice, deltas: list[Delta]) -> bool:
         piece = choice.delta
         if piece is None:
             return False
-        if reasoning := piece.reasoning_content or piece.reasoning:
+        text, thought = said_of(piece)
+        if thought:
             # Servers that say all at once mean what was thought to come first.
-            deltas.append(Delta("thinking", reasoning, choice.index))
-        if piece.content:
-            deltas.append(Delta("text", piece.content, choice.index))
+            deltas.append(Delta("thinking", thought, choice.index))
+        if text:
+            deltas.append(Delta("text", text, choice.index))
         if _is_rare(piece):
             self._rare(piece, choice.index, deltas)
             return True
@@ -83,6 +103,8 @@ class ChatStreamDecoder(ChunkDecoder[ChunkChoice]):
     def _tool_call(self, call: ReplyToolCall, slot: tuple[int, int], deltas: list[Delta]) -> None:
         """Some upstreams number every call 0: a new id with a name is a new call.
 
+        Google's gives whole calls with neither numbers nor ids: there another name is a new call,
+        and the same one behind arguments that are whole.
         A custom tool's are no call in other dialects.
         """
         known = self._calls.get(slot)
@@ -93,11 +115,12 @@ class ChatStreamDecoder(ChunkDecoder[ChunkChoice]):
             deltas.append(Delta("opaque", call.custom.input or "", known.index))
             return
         name = call.function.name if call.function is not None else None
-        if name and (known is None or (call.id and call.id != known.tool_id)):
+        if name and (known is None or not known.goes_on_in(call, name)):
             index = self._calls_count
             self._calls_count += 1
             named = call.id or self._ids.pop(slot, "")
-            known = _Call(index, named or tool_id(self._message_id, index))
+            call_id = named or tool_id(self._message_id, index)
+            known = _Call(index, call_id, name, is_named=bool(named))
             self._calls[slot] = known
             deltas.append(Delta("tool_start", index=index, tool_id=known.tool_id, name=name))
         elif known is None and call.id:
@@ -107,7 +130,16 @@ class ChatStreamDecoder(ChunkDecoder[ChunkChoice]):
             return
         if known is None:
             raise UpstreamMalformed("The upstream sent arguments of a tool call it never began.")
+        if known.said is not None:
+            known.said.append(arguments)
         deltas.append(Delta("tool_arguments", arguments, known.index))
+
+
+def _is_whole(arguments: str) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(arguments), dict)
+    except (msgspec.DecodeError, RecursionError):
+        return False
 
 
 def _is_rare(piece: ReplyMessage) -> bool:

@@ -36,6 +36,8 @@ class ContentPart(Struct):
     cache_control: Object | None = None
     """A breakpoint in the other vendor's words, as its clients send it through this dialect."""
     prompt_cache_breakpoint: Object | None = None
+    thinking: object = None
+    """What Mistral's models thought, among what they said."""
 
 
 class FunctionCall(Struct):
@@ -187,10 +189,17 @@ class ReplyAudio(Struct):
     transcript: str | None = None
 
 
+class ReplyPart(Struct):
+    """A part of what is said, where a server's reasoning stands among its words (Mistral's)."""
+
+    text: str | None = None
+    thinking: "str | list[ReplyPart] | None" = None
+
+
 class ReplyMessage(Struct):
     """A whole message or, in a stream, a piece of one."""
 
-    content: str | None = None
+    content: str | list[ReplyPart] | None = None
     refusal: str | None = None
     tool_calls: list[ReplyToolCall] | None = None
     reasoning_content: str | None = None

@@ -333,6 +333,17 @@ def test_rule_27_a_prefill_crosses_only_to_models_that_know_it() -> None:
     assert body["messages"][1]["content"] == [text("It is (")]
 
 
+def test_rule_31_what_an_assistant_thought_among_its_parts_is_left_out_reported() -> None:
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
+    said = {"role": "assistant", "content": [thought, {"type": "text", "text": "Hi"}]}
+    user = {"role": "user", "content": "And?"}
+    body, dropped = to_anthropic(chat(messages=[user, said, user]))
+    assert body["messages"][1]["content"] == [{"type": "text", "text": "Hi"}]
+    assert dropped == {"messages.thinking"}
+    with pytest.raises(FeatureUnsupported):
+        to_anthropic(chat(messages=[user | {"content": [thought]}]))
+
+
 def test_rule_28_reasoning_effort_crosses_only_where_the_model_has_it() -> None:
     body, dropped = to_anthropic(chat(reasoning_effort="high"), "effort")
     assert (body["output_config"], dropped) == ({"effort": "high"}, set())

@@ -365,3 +365,20 @@ def test_a_citation_has_no_words_and_an_empty_object_is_an_answer() -> None:
     begun, ended = decoded(block_start(0, **USE | {"name": ANSWER_TOOL}), block_stop(0))
     assert (begun.has_content, ended.has_content) == (False, True)
     assert [(delta.kind, delta.text) for delta in ended.deltas] == [("text", "{}")]
+
+
+@pytest.mark.parametrize("thought", ["Hm.", ""])
+def test_rule_29_a_seal_with_which_a_block_of_thinking_begins_is_kept(thought: str) -> None:
+    """Programs between us and the model tell a block at once, sealed."""
+    stream = (
+        MESSAGE_START
+        + block_start(0, type="thinking", thinking=thought, signature="c2ln")
+        + block_stop(0)
+    )
+    told_back = recoded("anthropic_messages", stream + MESSAGE_STOP, chat(stream=True))
+    pieces = [
+        json.loads(e.data) for e in Splitter().feed(told_back) if e.data and e.data[:1] == b"{"
+    ]
+    said = [piece["choices"][0]["delta"] for piece in pieces if piece["choices"]]
+    (blocks,) = [each["thinking_blocks"] for each in said if "thinking_blocks" in each]
+    assert blocks == [{"index": 0, "type": "thinking", "thinking": thought, "signature": "c2ln"}]

@@ -155,6 +155,16 @@ def test_a_call_of_an_unknown_kind_is_its_callers_and_no_flaw() -> None:
     assert (decoded.raw, decoded.text, decoded.tool_calls) == (raw, "Look.", ())
 
 
+def test_rule_32_what_was_thought_among_the_parts_of_an_answer_is_read() -> None:
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}], "closed": True}
+    said = [thought, {"type": "text", "text": "Hi"}, {"type": "reference", "reference_ids": [1]}]
+    raw = completion({"content": said}, usage=None)
+    read = OPENAI.decode_reply(raw)
+    assert (read.text, [delta.text for delta in read.thinking]) == ("Hi", ["Hm."])
+    alike = OPENAI.decode_reply(completion({"content": "Hi", "reasoning": "Hm."}, usage=None))
+    assert read.usage == alike.usage
+
+
 def test_rule_18_a_call_without_an_id_gets_a_stable_one() -> None:
     raw = completion({"tool_calls": [call("{}", id=None), call("{}", id=None)]})
     first, second = (tool.tool_id for tool in OPENAI.decode_reply(raw).tool_calls)

@@ -332,6 +332,57 @@ def test_calls_without_numbers_are_told_apart_by_their_places() -> None:
     assert [(each.index, each.text) for each in said] == [(0, "1"), (1, "2")]
 
 
+ONE, TWO = '{"a":1}', '{"a":2}'
+
+
+@pytest.mark.parametrize("numbered", [{}, {"index": 0}])
+@pytest.mark.parametrize("second", ["f", "g"])
+def test_whole_calls_without_ids_that_all_bear_one_number_are_told_apart(
+    numbered: dict[str, Any], second: str
+) -> None:
+    """As Google's endpoint for OpenAI's clients has them."""
+    pieces = [
+        {"tool_calls": [{"id": "", "function": {"name": name, "arguments": said}, **numbered}]}
+        for name, said in (("f", ONE), (second, TWO))
+    ]
+    stream = b"".join(map(chunk, pieces))
+    begun = deltas("openai_chat", stream, "tool_start")
+    assert [(each.index, each.name) for each in begun] == [(0, "f"), (1, second)]
+    assert len({each.tool_id for each in begun}) == 2
+    said = deltas("openai_chat", stream, "tool_arguments")
+    assert [(each.index, each.text) for each in said] == [(0, ONE), (1, TWO)]
+
+
+@pytest.mark.parametrize("pieces", [('{"a"', ":1}"), ('{"a"', ":", "1}"), (ONE, "")])
+def test_a_call_without_an_id_whose_name_comes_with_every_piece_is_one(
+    pieces: tuple[str, ...],
+) -> None:
+    stream = b"".join(chunk(call_piece(0, text, name="f")) for text in pieces)
+    assert len(deltas("openai_chat", stream, "tool_start")) == 1
+    said = deltas("openai_chat", stream, "tool_arguments")
+    assert [(each.index, each.text) for each in said] == [(0, text) for text in pieces if text]
+
+
+PARTS = [
+    {
+        "type": "thinking",
+        "thinking": [{"type": "text", "text": "Hm"}, {"type": "text", "text": "."}],
+    },
+    {"type": "reference", "reference_ids": [1]},
+    {"type": "text", "text": "Hi"},
+]
+
+
+def test_rule_32_what_was_thought_among_the_parts_of_a_piece_is_read() -> None:
+    """As Mistral's reasoning models answer."""
+    pieces: list[dict[str, Any]] = [{"content": ""}, {"content": PARTS}, {"content": " there"}]
+    start, *events = decoded("openai_chat", b"".join(chunk(piece) for piece in pieces))
+    assert [delta.kind for delta in start.deltas] == ["start"]
+    said = [(delta.kind, delta.text) for event in events for delta in event.deltas]
+    assert said == [("thinking", "Hm."), ("text", "Hi"), ("text", " there")]
+    assert all(event.has_content for event in events)
+
+
 def test_a_choice_without_a_piece_shows_nothing() -> None:
     (event,) = decoded("openai_chat", chunk({}, choices=[{"index": 0, "finish_reason": None}]))
     assert not event.has_content

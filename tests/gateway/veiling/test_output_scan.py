@@ -148,6 +148,30 @@ def test_a_masked_stream_says_the_same_in_events_and_bytes(dialect: DialectName)
     assert output.found == {"CREDIT_CARD": 1}
 
 
+@pytest.mark.parametrize("part", ["text", "thinking"])
+def test_a_value_in_a_part_of_a_chat_s_piece_is_masked(part: str) -> None:
+    """As Mistral's reasoning models answer."""
+    value = VALUES["CREDIT_CARD"]
+    pieces = [f"{WORDS}It is ", value[:9], f"{value[9:]} . {WORDS}"]
+    said = [{"type": "text", "text": text} for text in pieces]
+    said.append({"type": "text", "text": "".join(pieces)})
+    *parts, last = said if part == "text" else [{"type": part, "thinking": [s]} for s in said]
+    chunks = [{"choices": [{"index": 0, "delta": {"content": [each]}}]} for each in parts]
+    whole = {"choices": [{"index": 0, "message": {"content": [last]}, "finish_reason": "stop"}]}
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    stream = [b"data: " + msgspec.json.encode(each) + b"\n\n" for each in (*chunks, end)]
+    output = output_scan()
+    decoder, lift = DIALECTS["openai_chat"].stream_decoder(), output.lifted()
+    seen = [made for raw in stream for made in lift.events(decoder.feed(raw))]
+    raw = b"".join(event.raw for event in seen)
+    assert value.encode()[:9] not in raw
+    assert value.encode()[9:] not in raw
+    assert b"[REDACTED:CREDIT_CARD]" in raw
+    assert output.found == {"CREDIT_CARD": 1}
+    shown = output_scan().unveiled(msgspec.json.encode(whole | {"id": "c"}))
+    assert value.encode()[9:] not in shown
+
+
 def written_otherwise(raw: bytes, how: str) -> bytes:
     """The same event to every reader of server-sent events."""
     lines = raw.removesuffix(b"\n\n").split(b"\n")
