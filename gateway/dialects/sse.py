@@ -48,10 +48,12 @@ class Event(Struct, frozen=True):
 class Splitter:
     """Feed it what arrives; it keeps the unfinished rest.
 
-    `raw` is the event's exact bytes. Three exceptions, all with the same meaning to every reader:
+    `raw` is the event's exact bytes. Four exceptions, all with the same meaning to every reader:
     events ended by lone CRs get a plain blank line; comments are emptied, so that an upstream
-    cannot write lines that look like ours; and data in several lines, or behind a lone CR, comes in
-    one, where whoever blackens or retells an event looks for its JSON.
+    cannot write lines that look like ours; data in several lines, or behind a lone CR, comes in
+    one, where whoever blackens or retells an event looks for its JSON; and of fields only names and
+    data are passed on, together. Nobody can come back to a stream here, and OpenAI's clients take a
+    name, an id or a wait without data for an event: behind an id, every comment.
     """
 
     __slots__ = ("_searched", "_values_max", "rest")
@@ -148,7 +150,7 @@ def _parsed(block: bytes, ending: bytes) -> Event:
     """The specification's algorithm, for every event that is not of an ordinary shape."""
     name = b""
     data: list[bytes] = []
-    has_comment = False
+    has_comment = has_more = False
     lines = _LINES.split(block) if b"\r" in block else block.split(b"\n")
     for line in lines:
         field, _, value = line.partition(b":")
@@ -157,10 +159,14 @@ def _parsed(block: bytes, ending: bytes) -> Event:
             data.append(value)
         elif field == b"event":
             name = value
-        elif not field and line:
+        elif field:
+            has_more = True
+        elif line:
             has_comment = True
-    said = b"\n".join(data) if data else None
-    if said is not None and (len(data) > 1 or _LONE_CR.search(block) is not None):
+    said = b"\n".join(data)
+    if not said:
+        return Event(b":\n\n", b"", None)
+    if has_more or len(data) > 1 or _LONE_CR.search(block) is not None:
         # The data is JSON, in which a line end is a blank like any other.
         head = b"event: %b\n" % name if name else b""
         return Event(b"%bdata: %b\n\n" % (head, said.replace(b"\n", b" ")), name, said)

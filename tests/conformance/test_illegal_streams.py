@@ -21,6 +21,9 @@ from tests.conformance.test_streams_equal_whole_answers import (
     plain,
 )
 from tests.conformance.told_answers import Json, Told, data_of, event
+from tests.upstream_messages import anthropic_events
+from tests.upstream_responses import openai_response_events
+from tests.upstreams import Answer
 
 
 FAILURES: Mapping[DialectName, bytes] = {
@@ -237,3 +240,30 @@ def test_a_call_that_is_told_only_when_it_is_done_is_told_all_the_same() -> None
     (choice,) = READER.streamed("openai_chat", [sent])["choices"]
     assert choice["finish_reason"] == "tool_calls"
     assert choice["message"]["tool_calls"][0]["function"]["arguments"] == '{"a":1}'
+
+
+@pytest.mark.parametrize(("source", "caller"), PAIRS)
+def test_numbers_of_events_and_names_without_data_disturb_no_client(
+    source: DialectName, caller: DialectName
+) -> None:
+    """OpenAI's clients raise at a comment behind a number, and we end each stream with one."""
+
+    @settings(max_examples=5)
+    @given(SOURCES[source])
+    def is_read(told: Told) -> None:
+        numbered = [b"id: %d\n" % number + each for number, each in enumerate(told.events)]
+        alone = [b"retry: 3000\n\n", b"event: ping\n\n", b"id: 7\n\n"]
+        ending = relayed(source, REQUESTS[caller], [*alone, *numbered[:-1], *alone, numbered[-1]])
+        plainly = relayed(source, REQUESTS[caller], list(told.events))
+        assert shown(caller, ending) == shown(caller, plainly) is not None
+
+    is_read()
+
+
+@pytest.mark.parametrize("caller", ["anthropic_messages", "openai_responses"])
+def test_a_stream_that_ends_within_the_name_of_an_event_is_an_error(caller: DialectName) -> None:
+    make = {"anthropic_messages": anthropic_events, "openai_responses": openai_response_events}
+    *events, last = make[caller](Answer(text="Good morning"), {"model": "m"})
+    before = b"".join(events)
+    for place in range(len(last.partition(b"data")[0]) + 5):
+        check_broken(caller, relayed(caller, REQUESTS[caller], [before + last[:place]]))

@@ -225,7 +225,7 @@ def test_why_an_answer_stopped_waits_for_the_end_unless_others_go_on(
     ("first", "head"),
     [
         (chunk({"index": 0, "text": "one"}), HEAD),
-        (b"id: 7\n" + chunk({"index": 0, "text": "one"}), {"object": "text_completion"}),
+        (b": here\n" + chunk({"index": 0, "text": "one"}), {"object": "text_completion"}),
     ],
 )
 def test_usage_that_the_upstream_left_out_is_told_in_a_chunk_like_its_first(

@@ -76,6 +76,27 @@ def test_comments_of_an_upstream_are_emptied() -> None:
     assert events == [Event(b":\n\n", b"", None), Event(b":\ndata: 1\n\n", b"", b"1")]
 
 
+@pytest.mark.parametrize(
+    ("block", "raw"),
+    [
+        (b"event: e", b":"),
+        (b"event: response.output_te", b":"),
+        (b"id: 7", b":"),
+        (b"retry: 3000\nid: 7", b":"),
+        (b"da", b":"),
+        (b"event: e\ndata:", b":"),
+        (b"id: 7\nevent: e\ndata: 1", b"event: e\ndata: 1"),
+        (b"data: 1\nretry: 3000", b"data: 1"),
+        (b": note\nid: 7\ndata: 1", b"data: 1"),
+    ],
+)
+def test_only_names_with_data_are_passed_on(block: bytes, raw: bytes) -> None:
+    """OpenAI's clients raise on what they take for an event without data."""
+    (event,) = split(block + b"\n\n")
+    assert event.raw == raw + b"\n\n"
+    assert split(block) == [event]
+
+
 def test_an_event_of_up_to_one_mebibyte_passes_and_a_larger_one_does_not() -> None:
     largest = b"data: " + b"x" * (EVENT_BYTES_MAX - 6)
     assert len(split(largest + b"\n\n")) == 1
