@@ -4,6 +4,7 @@ import msgspec
 
 from gateway.dialects import upstream_errors
 from gateway.dialects.allowances import openai_headers
+from gateway.dialects.body import patch, split
 from gateway.errors import BudgetExhausted, ContextTooLong, GatewrightError, UpstreamRefused
 from gateway.ports import Standing, UpstreamBody
 
@@ -33,15 +34,32 @@ _TOO_LONG_WORDS = (
     "maximum context length",
 )
 _SERVER_ERROR_MIN = 500
+_OPTIONS = "stream_options"
+_LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+_UNKNOWN_FIELD = frozenset({"extra_forbidden", "unsupported_parameter"})
+"""Codes by which servers say that they do not know a field: FastAPI's, and OpenAI's."""
 
 
 class OpenAIEnvelope:
     """What all of the vendor's endpoints have in common: see `ports.Dialect`."""
 
     def mend_request(self, body: bytes, error: GatewrightError) -> UpstreamBody | None:
-        """Requests hold nothing that only one upstream can read."""
-        del body, error
-        return None
+        """Servers that speak this dialect refuse fields of it: Mistral's API does both of these.
+
+        Nothing of the caller's is left out. Without being asked such a server tells its usage, or
+        it is estimated; a limit has two names.
+        """
+        if not isinstance(error, UpstreamRefused) or not error.is_callers_fault:
+            return None
+        field = error.upstream_parameter.partition(".")[0]
+        other = _LIMITS.get(field, "") if error.upstream_code in _UNKNOWN_FIELD else ""
+        if field != _OPTIONS and not other:
+            return None
+        fields = split(body)
+        if field not in fields or other in fields:
+            return None
+        renamed = {other: bytes(fields[field])} if other else {}
+        return UpstreamBody(patch(body, {field: None, **renamed}))
 
     def decode_error(self, status: int, raw: bytes, retry_after_s: float | None) -> GatewrightError:
         return upstream_errors.decode_error(status, raw, retry_after_s)

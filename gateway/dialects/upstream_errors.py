@@ -63,7 +63,7 @@ class _Detail(Struct):
 
 class _Body(Struct):
     error: _Detail | str | None = None
-    message: str | None = None
+    message: object = None
     type: str | None = None
     code: str | int | None = None
     detail: object = None
@@ -101,10 +101,33 @@ def _read(raw: bytes) -> tuple[str, str, str, str]:
         return "", "", "", ""
     if isinstance(body.error, str):
         return body.error, str(body.code or body.type or ""), "", ""
-    found = body.error or _Detail(body.message, body.type, body.code, param=body.param)
+    inner = body.message.get("detail") if isinstance(body.message, dict) else None
+    if body.error is None and (listed := inner or body.detail):
+        return _read_detail(listed)
+    said = body.message if isinstance(body.message, str) else None
+    found = body.error or _Detail(said, body.type, body.code, param=body.param)
     detail = found.details.get("error_code") if isinstance(found.details, dict) else None
     parameter = found.param if isinstance(found.param, str) else ""
     return found.message or "", str(found.code or found.type or ""), str(detail or ""), parameter
+
+
+def _read_detail(detail: object) -> tuple[str, str, str, str]:
+    """What a server made with FastAPI says: a sentence, or a list of flaws with their places.
+
+    Of a list the first one is told: its place, and never what stood there.
+    """
+    if isinstance(detail, str):
+        return detail, "", "", ""
+    flaw = detail[0] if isinstance(detail, list) and detail else None
+    if not isinstance(flaw, dict):
+        return "", "", "", ""
+    place, said, kind = flaw.get("loc"), flaw.get("msg"), flaw.get("type")
+    steps = place[1:] if isinstance(place, list) and place[:1] == ["body"] else []
+    path = "".join([f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps])[1:]
+    message = said if isinstance(said, str) else ""
+    if known := known_path(path):
+        message = f"{known}: {message}"
+    return message, kind if isinstance(kind, str) else "", "", path
 
 
 def sanitised(text: str) -> str:

@@ -73,6 +73,7 @@ class Dispatcher:
             clock,
             self._encode,
             turns or Turns(),
+            {},
         )
 
     def prepare(self, request: ChatRequest, plan: Plan, translation: Translation) -> Plan:

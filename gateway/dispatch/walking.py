@@ -36,6 +36,7 @@ from policies.facts import SERVICE_TIERS
 
 
 PASSES_MAX = 2
+MENDS_MAX = 2
 BUSY_RETRY_S: Mapping[str, float] = dict(zip(SERVICE_TIERS, (1.0, 2.0, 10.0), strict=True))
 """Lower tiers are asked to come back later."""
 
@@ -55,6 +56,8 @@ class Ground(Struct, frozen=True):
     clock: Clock
     encode: Encode
     turns: Turns
+    unread: dict[str, dict[str, UpstreamRefused]]
+    """By target and field: what it refused of what nobody misses, and is not sent again."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
@@ -168,16 +171,25 @@ class Walk(Generic[Answer]):
 
     async def _attempt(self, candidate: Candidate) -> tuple[Answer, tuple[str, ...]]:
         """One candidate's answer; what it refused for a part that can go is sent without it."""
-        dialect = self._ground.dialect_of(self._request, candidate)
-        upstream = self._ground.encode(dialect, self._request, candidate, self._plan)
-        await self._ground.turns
-        try:
-            return await self._ask(candidate, dialect, upstream), upstream.dropped
-        except UpstreamRefused as error:
-            mended = self._mended(dialect, upstream, error)
-            if mended is None:
-                raise
-        return await self._ask(candidate, dialect, mended), mended.dropped
+        ground, name = self._ground, candidate.target.name
+        dialect = ground.dialect_of(self._request, candidate)
+        upstream = ground.encode(dialect, self._request, candidate, self._plan)
+        if ground.unread:
+            for known in ground.unread.get(name, {}).values():
+                if mended := dialect.mend_request(upstream.body, known):
+                    upstream = UpstreamBody(mended.body, upstream.dropped)
+        await ground.turns
+        for _ in range(MENDS_MAX):
+            try:
+                return await self._ask(candidate, dialect, upstream), upstream.dropped
+            except UpstreamRefused as error:
+                mended = self._mended(dialect, upstream, error)
+                if mended is None:
+                    raise
+                if mended.dropped == upstream.dropped:
+                    ground.unread.setdefault(name, {})[error.upstream_parameter] = _alone(error)
+            upstream = mended
+        return await self._ask(candidate, dialect, upstream), upstream.dropped
 
     async def _ask(self, candidate: Candidate, dialect: Dialect, upstream: UpstreamBody) -> Answer:
         """One upstream call, from bytes to an answer; whatever happens, it is logged."""
@@ -227,10 +239,10 @@ class Walk(Generic[Answer]):
         self, dialect: Dialect, upstream: UpstreamBody, error: UpstreamRefused
     ) -> UpstreamBody | None:
         """The request as it may be sent once more; None where it may not."""
-        if self._plan.translation == "strict":
-            return None
         mended = dialect.mend_request(upstream.body, error)
-        if mended is None or self._is_over() or not self._may_try():
+        if mended is None or self._is_over():
+            return None
+        if (mended.dropped and self._plan.translation == "strict") or not self._may_try():
             return None
         return UpstreamBody(mended.body, (*upstream.dropped, *mended.dropped))
 
@@ -277,3 +289,13 @@ def _unless_callers(
     if isinstance(error, UpstreamRefused) and error.is_callers_fault:
         raise error
     return error
+
+
+def _alone(error: UpstreamRefused) -> UpstreamRefused:
+    """The same refusal without the request that it ended."""
+    return UpstreamRefused(
+        "",
+        upstream_status=error.upstream_status,
+        upstream_code=error.upstream_code,
+        upstream_parameter=error.upstream_parameter,
+    )

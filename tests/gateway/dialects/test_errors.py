@@ -1,6 +1,7 @@
 """Errors: the envelope each SDK knows, and no more of an upstream's words than are safe."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -106,6 +107,75 @@ def test_the_words_of_either_vendor_reach_a_caller_who_can_mend_the_request() ->
     assert decode(413, anthropic).message == "Bad."
     assert decode(422, {"error": "plain words"}).message == "plain words"
     assert decode(400, {"message": "vLLM's words", "code": 400}).message == "vLLM's words"
+
+
+UNKNOWN = {"type": "extra_forbidden", "msg": "Extra inputs are not permitted", "input": "secret"}
+FLAW = UNKNOWN | {"loc": ["body", "stream_options", "include_usage"]}
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "parameter"),
+    [
+        ({"detail": "No such engine."}, "No such engine.", ""),
+        (
+            {"detail": [FLAW, FLAW]},
+            "stream_options.include_usage: Extra inputs are not permitted",
+            "stream_options.include_usage",
+        ),
+        (
+            {"object": "error", "message": {"detail": [FLAW]}, "type": "invalid_request_error"},
+            "stream_options.include_usage: Extra inputs are not permitted",
+            "stream_options.include_usage",
+        ),
+        (
+            {"detail": [UNKNOWN | {"loc": ["body", "messages", 0, "content", "of a caller"]}]},
+            "Extra inputs are not permitted",
+            "",
+        ),
+        ({"detail": [{"loc": "body", "msg": 7}]}, "The upstream refused the request.", ""),
+        ({"detail": []}, "The upstream refused the request.", ""),
+        ({"message": {"detail": 7}}, "The upstream refused the request.", ""),
+    ],
+)
+def test_the_words_of_servers_made_with_fastapi_reach_a_caller_who_can_mend_the_request(
+    body: dict[str, Any], message: str, parameter: str
+) -> None:
+    error = decode(422, body)
+    assert (error.message, error.upstream_parameter) == (message, parameter)
+    assert "secret" not in error.message
+
+
+def told_of(field: str, code: str = "extra_forbidden", status: int = 422) -> UpstreamRefused:
+    return UpstreamRefused(
+        "m", upstream_status=status, upstream_code=code, upstream_parameter=field
+    )
+
+
+@pytest.mark.parametrize(
+    ("sent", "error", "mended"),
+    [
+        ({"stream_options": {}, "n": 1}, told_of("stream_options"), {"n": 1}),
+        ({"stream_options": {}}, told_of("stream_options.include_usage", "x", 400), {}),
+        ({"max_completion_tokens": 7}, told_of("max_completion_tokens"), {"max_tokens": 7}),
+        (
+            {"max_tokens": 7},
+            told_of("max_tokens", "unsupported_parameter", 400),
+            {"max_completion_tokens": 7},
+        ),
+        ({"max_tokens": 7}, told_of("max_tokens", "invalid_value", 400), None),
+        ({"max_tokens": 7, "max_completion_tokens": 7}, told_of("max_tokens"), None),
+        ({"stream_options": {}}, told_of("stream_options", status=429), None),
+        ({"n": 1}, told_of("stream_options"), None),
+        ({"n": 1}, told_of("n"), None),
+        ({"n": 1}, GatewrightError("m"), None),
+    ],
+)
+def test_rule_62_what_servers_of_the_dialect_do_not_know_is_left_out_or_said_otherwise(
+    sent: dict[str, Any], error: GatewrightError, mended: dict[str, Any] | None
+) -> None:
+    made = OPENAI.mend_request(json.dumps(sent).encode(), error)
+    assert (None if made is None else json.loads(made.body)) == mended
+    assert made is None or made.dropped == ()
 
 
 @pytest.mark.parametrize("status", [401, 403, 402, 404, 429, 500, 502, 503, 529, 418, 599])
