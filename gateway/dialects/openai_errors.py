@@ -36,6 +36,8 @@ _TOO_LONG_WORDS = (
 _SERVER_ERROR_MIN = 500
 _OPTIONS = "stream_options"
 _LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+_IDLE = frozenset({"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
+"""What changes no answer: whose request it is, and where its prefix may lie."""
 _UNKNOWN_FIELD = frozenset({"extra_forbidden", "unsupported_parameter"})
 """Codes by which servers say that they do not know a field: FastAPI's, and OpenAI's."""
 
@@ -44,17 +46,18 @@ class OpenAIEnvelope:
     """What all of the vendor's endpoints have in common: see `ports.Dialect`."""
 
     def mend_request(self, body: bytes, error: GatewrightError) -> UpstreamBody | None:
-        """Servers that speak this dialect refuse fields of it: Mistral's API does both of these.
+        """Servers that speak this dialect refuse fields of it: Mistral's API does each of these.
 
-        Nothing of the caller's is left out. Without being asked such a server tells its usage, or
-        it is estimated; a limit has two names.
+        Nothing is left out that the caller would miss. Without being asked such a server tells its
+        usage, or it is estimated; a limit has two names; the rest is of use to its vendor only.
         """
         if not isinstance(error, UpstreamRefused) or not error.is_callers_fault:
             return None
         field = error.upstream_parameter.partition(".")[0]
-        other = _LIMITS.get(field, "") if error.upstream_code in _UNKNOWN_FIELD else ""
-        if field != _OPTIONS and not other:
+        is_unknown = error.upstream_code in _UNKNOWN_FIELD
+        if field != _OPTIONS and not (is_unknown and (field in _LIMITS or field in _IDLE)):
             return None
+        other = _LIMITS.get(field, "")
         fields = split(body)
         if field not in fields or other in fields:
             return None

@@ -36,7 +36,7 @@ from policies.facts import SERVICE_TIERS
 
 
 PASSES_MAX = 2
-MENDS_MAX = 2
+MENDS_MAX = 4
 BUSY_RETRY_S: Mapping[str, float] = dict(zip(SERVICE_TIERS, (1.0, 2.0, 10.0), strict=True))
 """Lower tiers are asked to come back later."""
 

@@ -14,11 +14,11 @@ from tests.upstreams import Answer, RecordedRequest, RecordingUpstream
 pytestmark = pytest.mark.anyio
 
 TRANSLATIONS: tuple[Translation, ...] = ("warn", "strict", "lenient")
-UNKNOWN = ("stream_options", "max_completion_tokens")
+UNKNOWN = ("stream_options", "max_completion_tokens", "user")
 
 
 class Forgetful(RecordingUpstream):
-    """Knows neither of two fields, and says so of one at a time."""
+    """Knows none of some fields, and says so of one at a time."""
 
     def answer_to(self, request: RecordedRequest) -> Answer:
         sent = request.json if request.method == "POST" else {}
@@ -45,7 +45,9 @@ async def test_what_a_target_does_not_know_is_refused_once_and_not_sent_again(
         upstreams.engine.forget()
         body = ask(style, stream=True)
         if style == "openai":
-            body["max_completion_tokens"] = body.pop("max_tokens")
+            body |= {"max_completion_tokens": body.pop("max_tokens"), "user": "one"}
+        else:
+            body["metadata"] = {"user_id": "one"}
         key = await gateway.issue_key(translation=translation)
         reply = await caller.with_key(key).post(style, body)
         assert reply.status == 200
@@ -57,7 +59,7 @@ async def test_what_a_target_does_not_know_is_refused_once_and_not_sent_again(
         return len(upstreams.engine.calls)
 
     # Nothing of the caller's is left out, so that strict keys may have it, too.
-    assert await calls_for("openai", "strict") == 3
+    assert await calls_for("openai", "strict") == 4
     for style in STYLES:
         for translation in TRANSLATIONS:
             assert await calls_for(style, translation) == 1

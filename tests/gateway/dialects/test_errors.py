@@ -167,6 +167,9 @@ def told_of(field: str, code: str = "extra_forbidden", status: int = 422) -> Ups
         ({"stream_options": {}}, told_of("stream_options", status=429), None),
         ({"n": 1}, told_of("stream_options"), None),
         ({"n": 1}, told_of("n"), None),
+        ({"user": "u", "n": 1}, told_of("user"), {"n": 1}),
+        ({"user": "u"}, told_of("user", "invalid_value"), None),
+        ({"prompt_cache_key": "k"}, told_of("prompt_cache_key"), {}),
         ({"n": 1}, GatewrightError("m"), None),
     ],
 )
