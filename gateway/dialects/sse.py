@@ -79,7 +79,7 @@ class Splitter:
             and b"\r" not in data
             and length <= SHORT_BYTES_MAX
         ):
-            return data[6:-2]
+            return data[6:-2] or None
         return None
 
     def feed(self, data: bytes) -> list[Event]:
@@ -138,10 +138,12 @@ class Splitter:
 
 def _event(block: bytes, ending: bytes) -> Event:
     if block.startswith(b"data: ") and b"\n" not in block and b"\r" not in block:
-        return Event(block + ending, b"", block[6:])
+        said = block[6:]
+        # Some servers keep a connection awake so; it is no event (see `Splitter`).
+        return Event(block + ending, b"", said) if said else Event(b":\n\n", b"", None)
     head, _, tail = block.partition(b"\n")
     is_ordinary = head.startswith(b"event: ") and tail.startswith(b"data: ")
-    if is_ordinary and b"\n" not in tail and b"\r" not in block:
+    if is_ordinary and len(tail) > len(b"data: ") and b"\n" not in tail and b"\r" not in block:
         return Event(block + ending, head[7:], tail[6:])
     return _parsed(block.lstrip(b"\r\n").removeprefix(_BOM), ending)
 

@@ -252,7 +252,7 @@ def test_numbers_of_events_and_names_without_data_disturb_no_client(
     @given(SOURCES[source])
     def is_read(told: Told) -> None:
         numbered = [b"id: %d\n" % number + each for number, each in enumerate(told.events)]
-        alone = [b"retry: 3000\n\n", b"event: ping\n\n", b"id: 7\n\n"]
+        alone = [b"retry: 3000\n\n", b"event: ping\n\n", b"id: 7\n\n", b"data: \n\n", b"data:\n\n"]
         ending = relayed(source, REQUESTS[caller], [*alone, *numbered[:-1], *alone, numbered[-1]])
         plainly = relayed(source, REQUESTS[caller], list(told.events))
         assert shown(caller, ending) == shown(caller, plainly) is not None
