@@ -9,6 +9,7 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAME_KEPT = 48
 _SAFE = re.compile(r"[^A-Za-z0-9_-]")
 _ID_LENGTH_MAX = 64
+_MS_PER_S = 1000
 
 
 def message_id(prefix: str, upstream_id: str, seed: bytes) -> str:
@@ -18,6 +19,14 @@ def message_id(prefix: str, upstream_id: str, seed: bytes) -> str:
         bare = bare.removeprefix(known)
     bare = _SAFE.sub("", bare)[:_ID_LENGTH_MAX]
     return prefix + (bare or hashlib.sha256(seed).hexdigest()[:24])
+
+
+def made_at(request_id: str) -> int:
+    """Seconds since 1970: the time is in our own request ids, and this layer has no clock."""
+    try:
+        return int(request_id[4:16], 16) // _MS_PER_S
+    except ValueError:
+        return 0
 
 
 def tool_id(message: str, index: int) -> str:

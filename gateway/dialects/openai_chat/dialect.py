@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gateway.dialects import hub
-from gateway.dialects.naming import renamed_tools
+from gateway.dialects.naming import made_at, renamed_tools
 from gateway.dialects.openai_chat import reply, writer
 from gateway.dialects.openai_chat import request as requests
 from gateway.dialects.openai_chat.stream_in import ChatStreamDecoder
@@ -40,7 +40,8 @@ class OpenAIChat(OpenAIEnvelope):
     ) -> bytes:
         if source == self.name:
             return reply.with_usage(completion)
-        return reply.encode_reply(completion, renamed_tools(request.tree))
+        made = made_at(request.request_id)
+        return reply.encode_reply(completion, renamed_tools(request.tree), made)
 
     def unmet(self, request: ChatRequest, text: str) -> str:
         return hub.unmet(request, text)

@@ -39,9 +39,6 @@ FINISH_REASONS = {
 
 SERVED_TIERS = frozenset({"default", "flex", "priority", "batch"})
 
-CREATED = 0
-"""This layer has no clock; the gateway's own headers and audit carry the time."""
-
 _REPLY = msgspec.json.Decoder(Reply)
 
 
@@ -171,8 +168,8 @@ def thinking_block(delta: Delta) -> dict[str, object]:
     return {"type": "thinking", "thinking": delta.text, "signature": delta.signature}
 
 
-def encode_reply(completion: Completion, names: Mapping[str, str]) -> bytes:
-    """An answer of another dialect as a chat completion.
+def encode_reply(completion: Completion, names: Mapping[str, str], created: int) -> bytes:
+    """An answer of another dialect as a chat completion, made at `created` seconds since 1970.
 
     `names` gives back what the caller calls its tools, where they had to be renamed.
     """
@@ -209,7 +206,7 @@ def encode_reply(completion: Completion, names: Mapping[str, str]) -> bytes:
     answer: dict[str, object] = {
         "id": message_id("chatcmpl-", completion.message_id, completion.raw),
         "object": "chat.completion",
-        "created": CREATED,
+        "created": created,
         "model": completion.model,
         "choices": [choice],
         "usage": encode_usage(completion.usage),

@@ -6,9 +6,8 @@ import msgspec
 
 from gateway.conversation import PART_SEAM
 from gateway.dialects import body, sse
-from gateway.dialects.naming import message_id, renamed_tools
+from gateway.dialects.naming import made_at, message_id, renamed_tools
 from gateway.dialects.openai_chat.reply import (
-    CREATED,
     FINISH_REASONS,
     encode_usage,
     thinking_block,
@@ -187,7 +186,7 @@ class ChatStreamEncoder:
         self._model = delta.model or self._model
         self._head = (
             b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,"choices":'
-            % (_encode(identity), CREATED, _encode(self._model))
+            % (_encode(identity), made_at(self._request.request_id), _encode(self._model))
         )
         return self._chunk(b'{"role":"assistant","content":"","refusal":null}')
 

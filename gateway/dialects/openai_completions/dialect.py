@@ -7,6 +7,7 @@ the prompt as a user's turn, which is reported: a template makes another prompt 
 from collections.abc import Sequence
 
 from gateway.dialects.loss import unsupported
+from gateway.dialects.naming import made_at
 from gateway.dialects.openai_chat.stream_out import ChatPassThrough
 from gateway.dialects.openai_completions import reply
 from gateway.dialects.openai_completions import request as requests
@@ -43,7 +44,7 @@ class OpenAICompletions(OpenAIEnvelope):
     ) -> bytes:
         if source == self.name:
             return reply.passed_on(completion, request)
-        return reply.encode_reply(completion)
+        return reply.encode_reply(completion, made_at(request.request_id))
 
     def unmet(self, request: ChatRequest, text: str) -> str:
         """No word of this dialect asks for a format; what an engine calls so it keeps itself."""

@@ -4,7 +4,6 @@ import msgspec
 
 from gateway.dialects.naming import message_id
 from gateway.dialects.openai_chat.reply import (
-    CREATED,
     FINISH_REASONS,
     STOP_REASONS,
     encode_usage,
@@ -67,8 +66,11 @@ def passed_on(completion: Completion, request: ChatRequest) -> bytes:
     return with_usage(completion)
 
 
-def encode_reply(completion: Completion) -> bytes:
-    """A chat's answer as a continuation: its words, or those with which it refuses."""
+def encode_reply(completion: Completion, created: int) -> bytes:
+    """A chat's answer as a continuation: its words, or those with which it refuses.
+
+    It was made at `created` seconds since 1970.
+    """
     choice = {
         "text": completion.text or completion.refusal,
         "index": 0,
@@ -78,7 +80,7 @@ def encode_reply(completion: Completion) -> bytes:
     answer: dict[str, object] = {
         "id": message_id("cmpl-", completion.message_id, completion.raw),
         "object": "text_completion",
-        "created": CREATED,
+        "created": created,
         "model": completion.model,
         "choices": [choice],
         "usage": encode_usage(completion.usage),

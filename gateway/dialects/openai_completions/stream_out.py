@@ -5,8 +5,8 @@ from collections.abc import Callable
 import msgspec
 
 from gateway.dialects import sse
-from gateway.dialects.naming import message_id
-from gateway.dialects.openai_chat.reply import CREATED, FINISH_REASONS, encode_usage, told_tier
+from gateway.dialects.naming import made_at, message_id
+from gateway.dialects.openai_chat.reply import FINISH_REASONS, encode_usage, told_tier
 from gateway.dialects.openai_chat.stream_out import DONE, PING, failure
 from gateway.errors import GatewrightError
 from gateway.types import ChatRequest, Delta, StreamEvent, Usage
@@ -76,6 +76,6 @@ def _head(seed: bytes, start: Delta) -> bytes:
     identity = message_id("cmpl-", start.message_id, seed)
     return b'data: {"id":%b,"object":"text_completion","created":%d,"model":%b,"choices":' % (
         _encode(identity),
-        CREATED,
+        made_at(seed.decode()),
         _encode(start.model),
     )

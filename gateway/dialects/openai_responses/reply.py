@@ -7,6 +7,7 @@ import msgspec
 from gateway.conversation import PART_SEAM
 from gateway.dialects import body
 from gateway.dialects.figures import read_figures
+from gateway.dialects.naming import made_at
 from gateway.dialects.openai_chat.reply import served_tier, told_tier
 from gateway.dialects.openai_responses import built_in
 from gateway.dialects.openai_responses.foreign import item_of, searches_in, written_in
@@ -26,7 +27,6 @@ INCOMPLETE = {
 """Why an answer is not whole; who takes a filtered one for whole would go on with half of it."""
 _REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 UNANSWERED = frozenset({"failed", "cancelled"})
-_MS_PER_S = 1000
 _ECHOED: Mapping[str, object] = {
     "instructions": None,
     "max_output_tokens": None,
@@ -206,7 +206,7 @@ def response_object(request: ChatRequest, model: str, stop: str | None) -> Json:
     response: Json = {
         "id": response_id(request),
         "object": "response",
-        "created_at": created_at(request),
+        "created_at": float(made_at(request.request_id)),
         "status": status,
         "error": None,
         "incomplete_details": {"reason": reason} if reason else None,
@@ -222,14 +222,6 @@ def response_object(request: ChatRequest, model: str, stop: str | None) -> Json:
         value = tree.get(name)
         response[name] = default if value is None else value
     return response
-
-
-def created_at(request: ChatRequest) -> float:
-    """Seconds since 1970: the time is in our own request ids, and this layer has no clock."""
-    try:
-        return float(int(request.request_id[4:16], 16) // _MS_PER_S)
-    except ValueError:
-        return 0.0
 
 
 def item_id(request: ChatRequest, prefix: str, index: int) -> str:

@@ -11,9 +11,16 @@ from gateway.dialects.openai_chat.stream_out import PING
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.sse import Splitter
 from gateway.errors import UpstreamMalformed
-from gateway.types import Delta, StreamEvent, Usage
+from gateway.types import Delta, DialectName, StreamEvent, Usage
 from tests.conformance.strict_types import EVENTS, flaws
-from tests.gateway.dialects.samples import OPENAI, chat, target
+from tests.gateway.dialects.samples import (
+    ANTHROPIC,
+    MESSAGE_TEXT_STREAM,
+    OPENAI,
+    chat,
+    recoded,
+    target,
+)
 from tests.gateway.dialects.test_responses_written import KINDS, WORDS, events_of
 
 
@@ -213,3 +220,19 @@ def test_a_renamed_tool_is_called_as_its_caller_calls_it() -> None:
     ]
     assert renamed != "a tool!"
     assert call["function"]["name"] == "a tool!"
+
+
+@pytest.mark.parametrize("dialect", ["openai_chat", "openai_completions"])
+def test_an_answer_of_another_dialect_was_made_when_its_request_came(dialect: DialectName) -> None:
+    """Clients tell it as a date; the time is in the request's id: twelve digits of milliseconds."""
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
+    if dialect == "openai_completions":
+        body = {"model": "m", "prompt": "Hi", "stream": True}
+    spoken = DIALECTS[dialect]
+    request = spoken.decode_request(json.dumps(body).encode(), "req_f19b3c8d4e5aabcdef")
+    streamed = recoded("anthropic_messages", MESSAGE_TEXT_STREAM, request)
+    datas = [event.data for event in Splitter().feed(streamed) if event.data]
+    whole = json.dumps({"type": "message", "content": [{"type": "text", "text": "Hi"}]}).encode()
+    answer = spoken.encode_reply(ANTHROPIC.decode_reply(whole), "anthropic_messages", request)
+    told = [json.loads(data)["created"] for data in [answer, *datas] if data != b"[DONE]"]
+    assert set(told) == {0xF19B3C8D4E5A // 1000}
