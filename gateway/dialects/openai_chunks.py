@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.dialects import body, sse
-from gateway.dialects.openai_chat.reply import STOP_REASONS, usage_of
+from gateway.dialects.openai_chat.reply import GIVEN_UP, STOP_REASONS, usage_of
 from gateway.dialects.openai_chat.wire import Piece
 from gateway.dialects.plain_pieces import PlainPieces
 from gateway.errors import UpstreamMalformed
@@ -146,6 +146,8 @@ class ChunkDecoder(ABC, Generic[Choice]):
         has_content = is_closing = False
         settles: list[int] = []
         for choice in choices:
+            if choice.finish_reason in GIVEN_UP:
+                return StreamEvent(b"", (Delta("error", choice.finish_reason or ""),))
             before = len(deltas)
             has_content |= self._said(choice, deltas)
             # Some servers say an empty reason with every piece.

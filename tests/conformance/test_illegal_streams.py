@@ -267,3 +267,17 @@ def test_a_stream_that_ends_within_the_name_of_an_event_is_an_error(caller: Dial
     before = b"".join(events)
     for place in range(len(last.partition(b"data")[0]) + 5):
         check_broken(caller, relayed(caller, REQUESTS[caller], [before + last[:place]]))
+
+
+@pytest.mark.parametrize("caller", ["openai_chat", "anthropic_messages", "openai_responses"])
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_rule_60_an_answer_that_its_upstream_gave_up_is_broken(
+    caller: DialectName, reason: str
+) -> None:
+    """As vLLM and SGLang end one when a replica is drained: with `[DONE]`."""
+    choice = {"index": 0, "finish_reason": None}
+    said = data_of({"id": "c", "choices": [choice | {"delta": {"content": "The first half"}}]})
+    given_up = choice | {"delta": {"content": " of"}, "finish_reason": reason}
+    stream = [said, data_of({"id": "c", "choices": [given_up]}), b"data: [DONE]\n\n"]
+    check_broken(caller, relayed("openai_chat", REQUESTS[caller], stream))
+    assert relayed("openai_chat", REQUESTS[caller], stream[1:]).refusal == "stream_broken"

@@ -1,6 +1,6 @@
 """Whole chat completions, both ways."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -15,7 +15,7 @@ from gateway.dialects.openai_chat.wire import (
     ReplyToolCall,
     UsageWire,
 )
-from gateway.errors import UpstreamMalformed
+from gateway.errors import UpstreamFailed, UpstreamMalformed
 from gateway.estimate import estimate_written_tokens
 from gateway.types import Completion, Delta, ToolCall, Usage
 
@@ -27,6 +27,9 @@ STOP_REASONS = {
     "function_call": "tool_use",
     "content_filter": "content_filter",
 }
+GIVEN_UP = frozenset({"abort", "error"})
+"""Reasons with which servers end what they gave up in its middle, and all of it in good order:
+vLLM and SGLang where a replica is drained or a scheduler lets a request go."""
 FINISH_REASONS = {
     "end": "stop",
     "stop_sequence": "stop",
@@ -48,6 +51,7 @@ def decode_reply(raw: bytes) -> Completion:
         wire = _REPLY.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UpstreamMalformed("The upstream's answer is not a chat completion.") from error
+    check_finished(wire.choices)
     choice = wire.choices[0]
     message = choice.message
     identity = wire.id or ""
@@ -75,6 +79,12 @@ def decode_reply(raw: bytes) -> Completion:
         thinking=(Delta("thinking", thought),) if thought else (),
         refusal=message.refusal or "",
     )
+
+
+def check_finished(choices: Iterable[Ended]) -> None:
+    """Raises UpstreamFailed where the upstream gave up an answer."""
+    if any(choice.finish_reason in GIVEN_UP for choice in choices):
+        raise UpstreamFailed("The upstream gave up its answer.")
 
 
 def said_of(message: ReplyMessage) -> tuple[str, str]:

@@ -6,6 +6,7 @@ from gateway.dialects.naming import message_id
 from gateway.dialects.openai_chat.reply import (
     FINISH_REASONS,
     STOP_REASONS,
+    check_finished,
     encode_usage,
     stopped_by,
     told_tier,
@@ -28,6 +29,7 @@ def decode_reply(raw: bytes) -> Completion:
         wire = _REPLY.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UpstreamMalformed(_NOT_ONE) from error
+    check_finished(wire.choices)
     texts = [choice.text for choice in wire.choices]
     if None in texts:
         raise UpstreamMalformed(_NOT_ONE)

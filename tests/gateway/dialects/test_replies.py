@@ -7,7 +7,8 @@ import pytest
 from anthropic.types import Message
 from openai.types.chat import ChatCompletion
 
-from gateway.errors import UpstreamMalformed
+from gateway.dialects.registry import DIALECTS
+from gateway.errors import UpstreamFailed, UpstreamMalformed
 from gateway.types import Completion, Delta, ToolCall, Usage
 from tests.gateway.dialects.samples import ANTHROPIC, CHAT_USAGE, OPENAI, chat, messages
 
@@ -163,6 +164,16 @@ def test_rule_32_what_was_thought_among_the_parts_of_an_answer_is_read() -> None
     assert (read.text, [delta.text for delta in read.thinking]) == ("Hi", ["Hm."])
     alike = OPENAI.decode_reply(completion({"content": "Hi", "reasoning": "Hm."}, usage=None))
     assert read.usage == alike.usage
+
+
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_rule_60_an_answer_that_its_upstream_gave_up_is_none(reason: str) -> None:
+    """As vLLM and SGLang end one when a replica is drained: with a good status."""
+    with pytest.raises(UpstreamFailed):
+        OPENAI.decode_reply(completion({"content": "The first half of"}, reason))
+    choice = {"index": 0, "text": "The first half of", "finish_reason": reason}
+    with pytest.raises(UpstreamFailed):
+        DIALECTS["openai_completions"].decode_reply(json.dumps({"choices": [choice]}).encode())
 
 
 def test_rule_18_a_call_without_an_id_gets_a_stable_one() -> None:
