@@ -170,6 +170,11 @@ class Metrics:
         self._attempts_failed = self._counter(
             "gatewright_attempts_failed", "Upstream attempts that failed.", "target", "code"
         )
+        self._disbelieved = self._counter(
+            "gatewright_usage_disbelieved",
+            "Answers whose upstream says it counted what cannot be.",
+            "target",
+        )
         self._tried = self._counter(
             "gatewright_canary_answers",
             "Answers where a policy tries a target, by arm and result.",
@@ -249,6 +254,10 @@ class Metrics:
 
     def count_failed_attempt(self, target: str, code: str) -> None:
         self._attempts_failed.labels(target, code).inc()
+
+    def count_disbelieved(self, target: str) -> None:
+        """An answer whose upstream says that it counted what cannot be."""
+        self._disbelieved.labels(target).inc()
 
     def count_trial(self, rule: str, arm: str, result: str) -> None:
         """What became of a request that a canary among the targets could have got."""

@@ -11,6 +11,7 @@ from functools import partial
 from msgspec import Struct, structs
 
 from gateway.admission.answer_bounds import SHORT_BYTES_MAX
+from gateway.admission.plausible_counts import believing
 from gateway.answers.checks import UNMET, unmet_format, unsound_whole
 from gateway.answers.traits import stopped_by
 from gateway.dispatch.attempts import AttemptLog, end_code
@@ -114,7 +115,9 @@ class Pipeline:
     def _encoded(self, passage: Passage, answered: Answered) -> tuple[Completion, bytes]:
         """The answer with a usage in any case, and as its caller gets it."""
         completion, request = answered.completion, passage.request
-        usage = usage_of(completion, request, answered.candidate.target.vendor)
+        candidate = answered.candidate
+        believe = believing(request, candidate)
+        usage = usage_of(completion, request, candidate.target.vendor, believe)
         if usage is not completion.usage:
             completion = structs.replace(completion, usage=usage)
         return completion, passage.arrival.dialect.encode_reply(

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from gateway.admission.plausible_counts import believing
 from gateway.answers.checks import UNMET, is_unenforced, on_trial, unmet_format, unsound
 from gateway.answers.traits import AnswerTraits
 from gateway.caching.kept_streams import NotedStream, RepeatedStream
@@ -50,6 +51,7 @@ class Relay:
             vendor=live.candidate.target.vendor,
             by_channel=self._by_channel,
             is_silent=live.candidate.output_tokens_cap == 0,
+            believe=believing(passage.request, live.candidate),
         )
         live.counted_by(self._tally)
         self._keep = keep

@@ -3,6 +3,8 @@
 It knows no price and no dialect.
 """
 
+from collections.abc import Callable
+
 import msgspec
 from msgspec import structs
 
@@ -25,6 +27,14 @@ GUESSED_TO_COUNTED_MAX = 3
 """How far a guess may be above a count on the way: vocabularies differ by no more."""
 NO_COUNT = -1
 
+Believe = Callable[[Usage], Usage]
+"""What an upstream says it counted → the same without figures that cannot be."""
+
+
+def as_told(usage: Usage) -> Usage:
+    """All of it is taken."""
+    return usage
+
 
 class Tally:
     """What a stream has amounted to so far."""
@@ -40,7 +50,8 @@ class Tally:
             "_said",
             "_searches",
         ),
-        *("_unweighed", "_unweighed_length", "_usage", "_vendor", "_weight", "stop_reason"),
+        *("_believe", "_unweighed", "_unweighed_length", "_usage", "_vendor", "_weight"),
+        "stop_reason",
     )
 
     def __init__(
@@ -50,12 +61,15 @@ class Tally:
         vendor: str = "",
         by_channel: bool = False,
         is_silent: bool = False,
+        believe: Believe = as_told,
     ) -> None:
         """Of a model of `vendor`; `by_channel` keeps the words of a stream together.
 
+        `believe` takes figures out of a usage that cannot be; without it all are taken.
         `is_silent` where no token was asked for: what is said is the prompt, once more.
         """
         self._vendor = vendor
+        self._believe = believe
         self._is_silent = is_silent
         self._usage: Usage | None = None
         self._searches = 0
@@ -82,8 +96,9 @@ class Tally:
             self._searches += event.searches
             for delta in event.deltas:
                 if delta.usage is not None:
-                    self._usage = add_usage(self._usage, delta.usage)
-                    said_tokens = delta.usage.output_tokens
+                    usage = self._believe(delta.usage)
+                    self._usage = add_usage(self._usage, usage)
+                    said_tokens = usage.output_tokens
                 if said := delta.text or delta.name:
                     self._unweighed.append(said)
                     self._unweighed_length += len(said)
@@ -163,7 +178,7 @@ class Tally:
         if not events:
             return self
         self._weigh()
-        more = Tally(0, vendor=self._vendor, is_silent=self._is_silent)
+        more = Tally(0, vendor=self._vendor, is_silent=self._is_silent, believe=self._believe)
         more._usage, more._is_counted = self._usage, self._is_counted
         more._counted, more._weight = self._counted, self._weight
         more._searches = self._searches
@@ -211,6 +226,7 @@ def add_usage(known: Usage | None, more: Usage) -> Usage:
         estimated=more.estimated,
         service_tier=more.service_tier or known.service_tier,
         web_searches=max(known.web_searches, more.web_searches),
+        disbelieved=max(known.disbelieved, more.disbelieved),
     )
 
 
@@ -254,9 +270,11 @@ def written_tokens(completion: Completion, vendor: str) -> int:
     return whole_tokens(weight("".join(texts).encode("utf-8", "replace"), vendor))
 
 
-def usage_of(completion: Completion, request: ChatRequest, vendor: str) -> Usage:
+def usage_of(
+    completion: Completion, request: ChatRequest, vendor: str, believe: Believe = as_told
+) -> Usage:
     """What a whole answer of a vendor's model costs, with an estimate where nobody counted."""
-    usage = completion.usage
+    usage = believe(completion.usage)
     read = 0 if usage.input_tokens else read_tokens(request, vendor)
     is_told = usage.output_tokens or request.max_output_tokens == 0
     written = 0 if is_told else written_tokens(completion, vendor)

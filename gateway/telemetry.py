@@ -47,6 +47,7 @@ class Event(StrEnum):
     REQUEST_FAILED = "request:failed"
     REQUEST_CRASHED = "request:crashed"
     ATTEMPT_FAILED = "attempt:failed"
+    USAGE_DISBELIEVED = "usage:disbelieved"
     SNAPSHOT_PUBLISHED = "snapshot:published"
     SNAPSHOT_FAILED = "snapshot:failed"
     SNAPSHOT_DATABASE_OLDER = "snapshot:database_older"

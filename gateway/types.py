@@ -210,6 +210,7 @@ class Usage(Struct, frozen=True):
     estimated: bool = False  # The upstream sent no usage, so we counted characters instead.
     service_tier: str = ""  # That served it: `default`, `priority`, `flex`, `batch`; or not said.
     web_searches: int = 0  # By the vendor's own tool, paid beside the tokens.
+    disbelieved: int = 0  # What the upstream said it counted that cannot be; estimated instead.
 
 
 class Attempt(Struct, frozen=True, omit_defaults=True):

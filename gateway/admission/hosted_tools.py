@@ -67,6 +67,19 @@ def offers_hosted_tools(request: ChatRequest) -> bool:
     return _IN_CHAT in tree or any(kind.startswith(_PAID) for kind in kinds)
 
 
+def may_run_tools_there(request: ChatRequest) -> bool:
+    """Whether a vendor may run tools before it answers, priced or not, and so read all of it again.
+
+    A tool of a type that nobody here knows may be such a one.
+    """
+    tree = request.tree
+    if "mcp_servers" in tree or _IN_CHAT in tree:
+        return True
+    own = tree.get("tools") if request.has_tools else None
+    listed = [*(own if isinstance(own, list) else ()), *tools_brought(tree)]
+    return not _PLAIN.issuperset(kind for kind in map(kind_of, listed) if kind)
+
+
 def check_tools_priced(request: ChatRequest, target: Target) -> None:
     """Refuse a tool of the vendor's whose price nobody knows; those in the house cost nothing more.
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import structs
 
+from gateway.admission.plausible_counts import believed_at_all
 from gateway.audit.reckoning import OpenIntent
 from gateway.batches import Batch
 from gateway.batching.owed import OutcomeOf, late_cost
@@ -25,7 +26,7 @@ from gateway.batching.pipeline import SERVED_AS
 from gateway.batching.unanswered import UNENDED
 from gateway.clock import MINUTE_US, Clock
 from gateway.dialects.registry import DIALECTS
-from gateway.errors import GatewrightError, NotReady
+from gateway.errors import GatewrightError, NotReady, UpstreamMalformed
 from gateway.money.bills import Bill, charged
 from gateway.parcels import VendorResult
 from gateway.recording.evidence import Loss
@@ -121,9 +122,12 @@ def loss_of(
 
 
 def _counted(loss: Loss, ticket: Ticket, said: VendorResult) -> Loss:
-    """By the vendor's own count; raises GatewrightError where its answer cannot be read."""
+    """By the vendor's own count; raises GatewrightError where that cannot be read, or cannot be."""
     usage = DIALECTS[ticket.dialect].decode_reply(said.body).usage
+    target = ticket.plan.candidates[0].target
+    if believed_at_all(usage, target).disbelieved:
+        raise UpstreamMalformed("The upstream counted what cannot be.")
     usage = structs.replace(usage, service_tier=SERVED_AS)
-    bill = Bill(ticket.plan.candidates[0].target, usage)
+    bill = Bill(target, usage)
     (cost_microusd,) = charged([bill], ticket.plan.worst_cost_microusd)
     return structs.replace(loss, cost_microusd=cost_microusd, usage=usage)

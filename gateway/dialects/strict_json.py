@@ -31,8 +31,8 @@ ModelName = Annotated[
 ]
 PositiveInt = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=0, le=10**9)]
-"""Tokens that an upstream says it counted. No answer has so many: a larger figure is no count, and
-what it would cost fits into no column of a budget."""
+"""Tokens that an upstream says it counted. No answer has so many: what a larger figure would cost
+fits into no column of a budget. What a request can have is in `admission.plausible_counts`."""
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 Wire = TypeVar("Wire")

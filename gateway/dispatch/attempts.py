@@ -12,6 +12,7 @@ from gateway.dispatch.health import TargetHealth
 from gateway.dispatch.hedging import HEDGE
 from gateway.errors import ClientGone, GatewrightError, UpstreamUnreachable
 from gateway.money.bills import Bill
+from gateway.tally import Believe, as_told
 from gateway.types import Attempt, Target, Usage
 
 
@@ -83,7 +84,7 @@ class RunningAttempt:
 
     __slots__ = (
         *("_clock", "_first_byte_s", "_has_left", "_health", "_log", "_status", "_target"),
-        *("counted", "number", "read_tokens", "started_s"),
+        *("believe", "counted", "number", "read_tokens", "started_s"),
     )
 
     def __init__(
@@ -94,8 +95,12 @@ class RunningAttempt:
         clock: Clock,
         *,
         read_tokens: Callable[[], int] = int,
+        believe: Believe = as_told,
     ) -> None:
-        """`read_tokens` estimates what is owed for the request where nobody counts it."""
+        """`read_tokens` estimates what is owed for the request where nobody counts it.
+
+        `believe` takes figures out of a count that cannot be.
+        """
         self._target = target
         self._log: AttemptLog | None = log
         self._health = health
@@ -106,6 +111,7 @@ class RunningAttempt:
         self.counted: Callable[[], Usage | None] | None = None
         """What is owed now that an answer has begun; None before."""
         self.read_tokens = read_tokens
+        self.believe = believe
         self.number = log.begin()
         self.started_s = self._first_byte_s = clock.monotonic_s()
 

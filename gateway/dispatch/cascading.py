@@ -20,7 +20,6 @@ from gateway.dispatch.attempts import CASCADE, AttemptLog
 from gateway.dispatch.dispatcher import Answered, Dispatcher
 from gateway.dispatch.live_stream import LiveStream
 from gateway.errors import FeatureUnsupported, NoTargetAvailable, UpstreamFailed, UpstreamRefused
-from gateway.tally import Tally
 from gateway.types import ChatRequest, Plan, StreamEvent
 from gateway.veiling.rewriting import AnswerRewriter
 from policies.facts import tier_rank
@@ -251,7 +250,7 @@ async def _held(live: LiveStream) -> _Cheap:
         UpstreamFailed: it broke.
     """
     events: list[StreamEvent] = []
-    tally = Tally(0, vendor=live.candidate.target.vendor)
+    tally = live.uncounted()
     live.counted_by(tally)
     held_bytes = 0
     while batch := await live.next_batch():

@@ -162,7 +162,8 @@ class Dispatcher:
                 completion = dialect.decode_reply(
                     raw if rewriting is None else rewriting.unveiled(raw)
                 )
-            attempt.counted = partial(usage_of, completion, request, candidate.target.vendor)
+            vendor = candidate.target.vendor
+            attempt.counted = partial(usage_of, completion, request, vendor, attempt.believe)
             await reply.close()
             attempt.end(None)
             return Answered(candidate, dialect.name, completion, (), attempt.number)

@@ -62,7 +62,7 @@ class LiveStream:
         self._broken: StreamBroken | None = None
         """An error of the upstream's that came in one read with content before it."""
         self._attempt = attempt
-        self._counted = self._uncounted()
+        self._counted = self.uncounted()
         self._was_refused = False
         attempt.counted = self._owed
 
@@ -75,9 +75,14 @@ class LiveStream:
         """Whoever reads it from now on counts it: nothing is counted twice."""
         self._counted = tally
 
-    def _uncounted(self) -> Tally:
-        candidate = self.candidate
-        return Tally(0, vendor=candidate.target.vendor, is_silent=candidate.output_tokens_cap == 0)
+    def uncounted(self) -> Tally:
+        """A tally of its words that has seen none."""
+        return Tally(
+            0,
+            vendor=self.candidate.target.vendor,
+            is_silent=self.candidate.output_tokens_cap == 0,
+            believe=self._attempt.believe,
+        )
 
     def _owed(self) -> Usage | None:
         """What its upstream asks for what it sent: all that was read, passed on or not."""
@@ -187,7 +192,7 @@ class LiveStream:
     def put_back(self, events: list[StreamEvent]) -> None:
         """Events that were read and are to be read again; nothing was shown yet."""
         self._held = events
-        self._counted = self._uncounted()
+        self._counted = self.uncounted()
 
     def _checked(self, events: list[StreamEvent]) -> list[StreamEvent]:
         """The events, up to an error among them; it is raised at once unless content came first."""

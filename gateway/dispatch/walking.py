@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
+from gateway.admission.plausible_counts import believing
 from gateway.clock import Clock
 from gateway.dispatch.attempts import HTTP_ERROR_MIN, AttemptLog, RunningAttempt
 from gateway.dispatch.breaker import judge
@@ -203,6 +204,7 @@ class Walk(Generic[Answer]):
             ground.health,
             ground.clock,
             read_tokens=partial(read_tokens, request, target.vendor),
+            believe=believing(request, candidate),
         )
         call = UpstreamCall(
             target=target,

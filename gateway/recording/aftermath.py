@@ -117,6 +117,8 @@ class Aftermath:
                     code=attempt.error,
                     duration_us=attempt.duration_us,
                 )
+        if usage.disbelieved:
+            self._disbelieved(passage, name, usage.disbelieved)
         self._log.info(
             Event.REQUEST_SERVED if ending.status == "ok" else Event.REQUEST_FAILED,
             request_id=passage.request.request_id,
@@ -129,6 +131,13 @@ class Aftermath:
             output_tokens=usage.output_tokens,
             cost_microusd=ending.cost_microusd,
             duration_us=duration_us,
+        )
+
+    def _disbelieved(self, passage: Passage, target: str, count: int) -> None:
+        self._metrics.count_disbelieved(target)
+        request_id = passage.request.request_id
+        self._log.warning(
+            Event.USAGE_DISBELIEVED, request_id=request_id, target=target, count=count
         )
 
     def _tried(

@@ -19,6 +19,8 @@ from tests.upstreams import Answer
 pytestmark = pytest.mark.anyio
 TARGETS: dict[Style, str] = {"openai": GPT_TARGET, "anthropic": CLAUDE_TARGET}
 ABSURD = 10**19
+IMPOSSIBLE = 9 * 10**8
+"""A number like any other, and some hundred times what the largest window holds."""
 
 
 @pytest.fixture
@@ -57,6 +59,40 @@ async def test_an_absurd_count_stops_neither_the_reports_nor_anybody_else(
     async with asyncio.timeout(20):
         while await spent(billed) != sum(costs):
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("figure", ["input_tokens", "output_tokens", "cache_read_tokens"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("style", STYLES)
+async def test_a_count_that_its_request_cannot_have_is_estimated_and_told(
+    style: Style,
+    stream: bool,
+    figure: str,
+    billed: RunningGateway,
+    own_upstreams: Upstreams,
+    http: aiohttp.ClientSession,
+) -> None:
+    """Before, one such answer put an organisation's budget below zero for the rest of its month."""
+    await billed.limit("org:acme", 1_000_000_000)
+    caller = Caller(billed, http, await billed.issue_key())
+    for upstream in own_upstreams.managed:
+        upstream.answer_once(Answer(**{figure: IMPOSSIBLE}))  # type: ignore[arg-type]
+
+    told = await caller.post(style, ask(style, model=TARGETS[style], stream=stream))
+    good = await caller.post(style, ask(style, model=TARGETS[style]))
+
+    assert (told.status, good.status) == (200, 200)
+    intent, outcome = await billed.records(told.request_id)
+    assert outcome.usage is not None
+    assert outcome.usage.estimated
+    assert outcome.usage.disbelieved >= IMPOSSIBLE
+    assert max(outcome.usage.input_tokens, outcome.usage.output_tokens) < 1_000
+    assert 0 < outcome.cost_microusd <= intent.reserved_microusd
+    metrics = await (await http.get(f"{billed.url}/metrics")).text()
+    assert f'gatewright_usage_disbelieved_total{{target="{TARGETS[style]}"}} 1.0' in metrics
+    honest = (await billed.records(good.request_id))[-1]
+    assert honest.usage is not None
+    assert (honest.usage.estimated, honest.usage.disbelieved) == (False, 0)
 
 
 async def cost_of(gateway: RunningGateway, reply: Reply) -> int:
