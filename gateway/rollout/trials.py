@@ -219,26 +219,32 @@ class Trials:
         """`rules` hold for versions that have none of their own."""
         self._rules = rules or GuardRules()
         self._arms: dict[str, Arm] = {}
-        self._for: dict[str, frozenset[tuple[str, int]]] = {}
+        self._for: dict[str, frozenset[tuple[str, int, int]]] = {}
         """Digest of a document → the canaries that it is tried for, or tried against."""
         self.targets = TargetTrials(rules)
 
-    def watch(self, governing: list[Governing], canaries: Collection[tuple[str, int]]) -> None:
+    def watch(self, governing: list[Governing], canaries: Collection[tuple[str, int, int]]) -> None:
         """Count for these, and forget what is no longer on trial.
 
-        `canaries` are all that act, by level and number: what was counted for them stays, also
-        where nobody has asked since policies changed somewhere else.
+        `canaries` are all that act, by level, number and beginning: what was counted for them
+        stays, also where nobody has asked since policies changed somewhere else. One that begins
+        again begins at nothing: what it did before was a reason to stop it.
         """
-        found: dict[str, frozenset[tuple[str, int]]] = {}
+        found: dict[str, frozenset[tuple[str, int, int]]] = {}
         for each in governing:
-            tried = frozenset((trial.level, trial.number) for trial in each.trials)
+            tried = frozenset((trial.level, trial.number, trial.began) for trial in each.trials)
             for document in (each.document, *(trial.document for trial in each.trials)):
                 found[document.digest] = found.get(document.digest, frozenset()) | tried
         for digest, tried in self._for.items():
             if digest not in found and not tried.isdisjoint(canaries):
                 found[digest] = tried
+        self._arms = {
+            digest: Arm()
+            if tried.isdisjoint(self._for.get(digest, tried))
+            else self._arms.get(digest, Arm())
+            for digest, tried in found.items()
+        }
         self._for = found
-        self._arms = {digest: self._arms.get(digest, Arm()) for digest in found}
 
     def watches(self, digest: str) -> bool:
         """Whether what ends under this document is counted."""

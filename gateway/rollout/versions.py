@@ -11,7 +11,7 @@ Levels are named like budget accounts (`org:…`, `ws:…`, `proj:…`); the ins
 Nobody approves what they wrote themselves, and nothing acts before it was approved.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Final, Literal
 
@@ -92,9 +92,29 @@ class Acting(Struct, frozen=True):
 def acting_at(history: Iterable[PolicyEvent], utc_us: int) -> Acting:
     """What acted at that moment, told from one level's history in its order."""
     acting = Acting()
-    for event in history:
+    for event, after in _followed(history):
         if event.utc_us > utc_us:
             break
+        acting = after
+    return acting
+
+
+def canary_began(history: Iterable[PolicyEvent]) -> int:
+    """Which deed of a level, counted from one, made its canary one; 0 where it has none.
+
+    The same version may be tried again, and what is counted then is of another trial.
+    """
+    began = canary = 0
+    for place, (_, acting) in enumerate(_followed(history), start=1):
+        if acting.canary != canary:
+            began, canary = place, acting.canary
+    return began if canary else 0
+
+
+def _followed(history: Iterable[PolicyEvent]) -> Iterator[tuple[PolicyEvent, Acting]]:
+    """Each event with what acts after it."""
+    acting = Acting()
+    for event in history:
         match event.action:
             case "publish" | "roll_back":
                 # What was on trial against the former live version has to be tried again.
@@ -113,9 +133,10 @@ def acting_at(history: Iterable[PolicyEvent], utc_us: int) -> Acting:
                     0 if acting.shadow == event.number else acting.shadow,
                 )
             case _:
+                yield event, acting
                 continue
         acting = replace(after, since_us=event.utc_us)
-    return acting
+        yield event, acting
 
 
 def former_of(history: Iterable[PolicyEvent]) -> int:
@@ -163,6 +184,8 @@ class Level(Struct, frozen=True):
     shadow: PolicyDocument | None = None
     guard: GuardRules | None = None
     """The canary's own; None for the installation's."""
+    canary_began: int = 0
+    """See `canary_began`."""
 
 
 class Governing(Struct, frozen=True):
@@ -194,6 +217,8 @@ class Trial(Struct, frozen=True):
     version_digest: str
     document: PolicyDocument
     guard: GuardRules | None = None
+    began: int = 0
+    """Which deed of its level began it."""
 
     def takes(self, principal: Principal) -> bool:
         """Sticky by key: the same key stays with the same version as long as the trial runs."""
@@ -226,14 +251,17 @@ class PolicySet:
         for name, level in sorted(self.levels.items()):
             documents = [each.digest if each else "" for each in (level.live, level.canary)]
             shadow = level.shadow.digest if level.shadow else ""
-            found.append((name, *documents, level.percent, shadow, level.guard))
+            began = (level.canary_began,) if level.canary else ()
+            found.append((name, *documents, level.percent, shadow, level.guard, *began))
         return found
 
     @cached_property
-    def canaries(self) -> frozenset[tuple[str, int]]:
-        """Level and number of every version that some keys get on trial."""
+    def canaries(self) -> frozenset[tuple[str, int, int]]:
+        """Level and number of every version that some keys get on trial, and when that began."""
         return frozenset(
-            (name, level.canary_number) for name, level in self.levels.items() if level.canary
+            (name, level.canary_number, level.canary_began)
+            for name, level in self.levels.items()
+            if level.canary
         )
 
     @cached_property
@@ -304,6 +332,7 @@ class PolicySet:
                         level.canary.digest,
                         whole,
                         level.guard,
+                        level.canary_began,
                     )
                 )
             if level.shadow is not None and shadow is None:

@@ -1,5 +1,7 @@
 """What all workers counted under a canary and beside it: the guard judges by it, pages show it."""
 
+from typing import Final
+
 import msgspec
 from msgspec import Struct
 from sqlalchemy import delete, insert, select, update
@@ -12,6 +14,8 @@ from gateway.store.schema.policies import canary_figures
 
 
 _C = canary_figures.c
+_TRIAL: Final = "/"
+"""Between a run of a worker and the beginning of the trial that it speaks of."""
 
 
 class Measured(Struct, frozen=True):
@@ -31,8 +35,15 @@ class CanaryFigures:
         self._database = database
         self._clock = clock
 
-    async def report(self, level: str, number: int, run: str, canary: Arm, beside: Arm) -> None:
-        """Say what one run of a worker counted so far, instead of what it said before."""
+    async def report(
+        self, level: str, number: int, run: str, canary: Arm, beside: Arm, *, began: int = 0
+    ) -> None:
+        """Say what one run of a worker counted so far, instead of what it said before.
+
+        Of the trial that began with this deed: who has not heard yet that it began again speaks of
+        the one before.
+        """
+        run = f"{run}{_TRIAL}{began}"
         here = (_C.level == level) & (_C.number == number) & (_C.run == run)
         said = msgspec.json.encode((canary, beside)).decode()
         values = {"arms": said, "changed_us": self._clock.utc_us()}
@@ -42,17 +53,25 @@ class CanaryFigures:
                 row = {"level": level, "number": number, "run": run} | values
                 await connection.execute(insert(canary_figures).values(row))
 
-    async def measured(self, level: str, number: int) -> Measured:
-        """The sum of what all runs said."""
-        query = select(_C.arms, _C.changed_us).where(_C.level == level, _C.number == number)
+    async def measured(self, level: str, number: int, *, began: int | None = None) -> Measured:
+        """The sum of what all runs said; of the trial that began then, or of the last one."""
+        query = select(_C.run, _C.arms, _C.changed_us)
+        query = query.where(_C.level == level, _C.number == number)
         async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).all()
+            said = (await connection.execute(query)).all()
+        if began is None:
+            began = max((_trial_of(run) for run, _, _ in said), default=0)
+        rows = [(arms, at_us) for run, arms, at_us in said if _trial_of(run) == began]
         canary, beside = Arm(), Arm()
         for text, _ in rows:
             mine, theirs = msgspec.json.decode(text, type=tuple[Arm, Arm])
             canary.add(mine)
             beside.add(theirs)
         return Measured(canary, beside, len(rows), max((at for _, at in rows), default=0))
+
+
+def _trial_of(run: str) -> int:
+    return int(run.rpartition(_TRIAL)[2]) if _TRIAL in run else 0
 
 
 async def forget_figures(connection: AsyncConnection, level: str, number: int) -> None:

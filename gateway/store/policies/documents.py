@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
 from gateway.configuration.guarding import GuardRules
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.rollout.seen import require_canary, require_live
 from gateway.rollout.versions import (
     ALONE,
@@ -21,6 +21,8 @@ from gateway.rollout.versions import (
     PolicyEvent,
     PolicyVersion,
     State,
+    Trial,
+    canary_began,
     former_of,
     step,
 )
@@ -49,7 +51,6 @@ _TRIALS: tuple[State, ...] = ("canary", "shadow")
 _V = policy_versions.c
 _SETTLES: frozenset[Action] = frozenset({"reject", "publish", "stop", "withdraw"})
 """After these what was left to a time is no longer meant: it is called off."""
-
 
 NONE_BEFORE = (
     "there is no version that was live before: have the document that is to hold drafted, approved"
@@ -149,6 +150,18 @@ class PolicyStore:
                 connection, version, action, actor, percent=percent, reason=reason
             )
 
+    async def end_trial(
+        self, trial: Trial, action: Action, actor: str, reason: str
+    ) -> PolicyVersion:
+        """The same to a canary alone: none that is none any more, or is tried again."""
+        async with self._database.writing() as connection:
+            await bump(connection)
+            version = await self.version_within(connection, trial.level, trial.number)
+            began = canary_began(await self._events(connection, trial.level))
+            if version.state != "canary" or began != trial.began:
+                raise ChangedMeanwhile("this trial is over")
+            return await self.act_within(connection, version, action, actor, reason=reason)
+
     async def act_within(
         self,
         connection: AsyncConnection,
@@ -242,6 +255,8 @@ class PolicyStore:
         query = select(policy_versions).where(_V.state.in_(ACTING))
         async with self._database.reading() as connection:
             rows = [version_of(row) for row in (await connection.execute(query)).mappings()]
+            tried = [each.level for each in rows if each.state == "canary"]
+            begun = {name: canary_began(await self._events(connection, name)) for name in tried}
         found: dict[str, Level] = {}
         for version in rows:
             document = await self.document(version.digest)
@@ -250,7 +265,7 @@ class PolicyStore:
             changes: dict[str, Any] = {version.state: document}
             if version.state == "canary":
                 changes |= {"canary_number": version.number, "percent": version.percent}
-                changes["guard"] = version.guard
+                changes |= {"guard": version.guard, "canary_began": begun[version.level]}
             found[version.level] = msgspec.structs.replace(level, **changes)
         return found
 

@@ -35,7 +35,7 @@ class CanaryGuard:
         self._figures = policies.figures
         self._deeds = deeds
         self._run = secrets.token_hex(8)
-        self._said: dict[tuple[str, int], tuple[int, int]] = {}
+        self._said: dict[tuple[str, int, int], tuple[int, int]] = {}
         self._log = logger()
 
     async def tend(self) -> None:
@@ -67,24 +67,25 @@ class CanaryGuard:
             await self._report(trial, canary, beside)
             if (trial.level, trial.number) in ended:
                 continue
-            all_of = await self._figures.measured(trial.level, trial.number)
+            all_of = await self._figures.measured(trial.level, trial.number, began=trial.began)
             if reason := self._trials.harm(trial, all_of.canary, all_of.beside):
                 await self._end(trial, reason)
 
     async def _report(self, trial: Trial, canary: Arm, beside: Arm) -> None:
-        key, counted = (trial.level, trial.number), (canary.requests, beside.requests)
+        key = (trial.level, trial.number, trial.began)
+        counted = (canary.requests, beside.requests)
         if self._said.get(key, (0, 0)) != counted:
-            await self._figures.report(*key, self._run, canary, beside)
+            level, number, began = key
+            await self._figures.report(level, number, self._run, canary, beside, began=began)
             self._said[key] = counted
 
     async def _end(self, trial: Trial, reason: str) -> None:
         rule = self._trials.on_harm(trial)
         action: Action = "stop" if rule == "halt" else "withdraw"
         try:
-            # Only a canary: what somebody stopped meanwhile, or made a shadow of, is left alone.
-            await self._policies.act(
-                trial.level, trial.number, action, ACTOR, reason=reason, canary=trial.number
-            )
+            # Only this trial: what somebody stopped meanwhile, made a shadow of, or tries again
+            # is left alone.
+            await self._policies.end_trial(trial, action, ACTOR, reason)
         except RequestInvalid:
             return  # Another worker, or a person, was faster.
         event = Event.CANARY_HALTED if rule == "halt" else Event.CANARY_WITHDRAWN

@@ -244,6 +244,50 @@ async def test_a_harmful_canary_is_withdrawn_by_the_first_worker_that_sees_it(
     assert snapshots.policies.document_for(asker).digest == OLD.digest
 
 
+async def test_a_canary_that_is_begun_again_begins_at_nothing_on_every_worker(
+    database: Database,
+) -> None:
+    """Also where a worker hears of both deeds at once, or only when it has judged by the first."""
+    store = PolicyStore(database, StoppedClock())
+    await store.act("", await approved(store, policy=OLD), "publish", "Bob")
+    number = await approved(store)
+    await store.act("", number, "canary", "Bob", percent=100.0)
+    asker = Principal("k", "", "acme", "lab", "x", (), None, accounts_of("acme", "lab", "x", "k"))
+    log, workers = MemoryAuditLog(), []
+    await log.start()
+    for _ in range(2):
+        snapshots = SnapshotKeeper(PolicySet(OLD), TargetBoard({}, {}), lambda: 0.0)
+        snapshots.publish(KeyTable(1, {}), await store.levels())
+        snapshots.policies.document_for(asker)
+        trials = Trials()
+        guard = watching(trials, store, snapshots, log)
+        await guard.tend()
+        workers.append((snapshots, trials, guard))
+    for _, trials, _ in workers:
+        for _ in range(20):
+            trials.count(NEW.digest, failed=True, refused=False, duration_us=1, cost_microusd=1)
+    await store.act("", number, "stop", "Cleo")
+    await store.act("", number, "canary", "Cleo", percent=100.0)
+
+    (hears, trials, guard), (_, _, deaf) = workers
+    await deaf.tend()  # Its snapshot is of before, and so is what it reports.
+    hears.publish(KeyTable(2, {}), await store.levels())
+    hears.policies.document_for(asker)
+    await guard.tend()
+    trials.count(NEW.digest, failed=False, refused=False, duration_us=1, cost_microusd=1)
+    await guard.tend()
+
+    assert (await store.version("", number)).state == "canary"
+    assert (await store.history(""))[-1].actor == "Cleo"
+    measured = await store.figures.measured("", number)
+    assert (measured.canary.requests, measured.canary.failures, measured.workers) == (1, 0, 1)
+    # More of the same trial keeps what was counted.
+    await store.act("", number, "canary", "Cleo", percent=50.0)
+    hears.publish(KeyTable(3, {}), await store.levels())
+    await guard.tend()
+    assert (await store.figures.measured("", number)).canary.requests == 1
+
+
 async def test_a_guard_that_was_paused_ends_nothing_but_a_canary(database: Database) -> None:
     """Its snapshot is of before: by then the version was stopped, and decides in the shadow."""
     store = PolicyStore(database, StoppedClock())
