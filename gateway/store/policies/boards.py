@@ -36,12 +36,6 @@ class TargetBoards:
             # All workers see the same engine come and go, and keep the same board for it.
             await connection.execute(new.on_conflict_do_nothing())
 
-    async def all(self) -> Mapping[str, Facts]:
-        """Every board that was kept."""
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(select(target_boards))).all()
-        return {digest: msgspec.json.decode(text, type=Facts) for digest, text, _ in rows}
-
     async def named(self, digests: Collection[str]) -> Mapping[str, Facts]:
         """Those of them that were kept; a few among very many, where policies order by speed."""
         rows: list[tuple[str, str]] = []

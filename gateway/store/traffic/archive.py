@@ -1,12 +1,12 @@
 """Recorded decisions, read back from the projection: for replays, and for those who ask why."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 
 from msgspec import Struct
 
 from gateway.audit.entries import decode_entry
 from gateway.identity import accounts_of
-from gateway.recording.recall import Recaller
+from gateway.recording.recall import Board, Recaller
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.policies.documents import PolicyStore
 from gateway.types import AuditRecord, Principal
@@ -17,6 +17,10 @@ from policies.replay import Recorded
 
 PENDING_MAX = 100_000
 """Intents whose outcome was not met yet; an older one counts as unanswered."""
+
+
+READ_AT_ONCE = 200
+"""Records whose boards are asked for together."""
 
 
 class Timed(Struct, frozen=True):
@@ -35,15 +39,9 @@ class DecisionArchive:
 
     async def recorded(self, since_us: int, until_us: int | None = None) -> AsyncIterator[Recorded]:
         """Every decided request of that time whose facts were recorded, as it ended."""
-        boards = await self._policies.boards.all()
-        recaller = Recaller(boards.get)
         pending: dict[str, tuple[AuditRecord, Facts]] = {}
-        async for row in self._sink.records(AuditQuery(since_us=since_us, until_us=until_us)):
-            if not row.projected.raw_json:
-                continue  # Damaged; `gatewright audit verify` says so.
-            record = decode_entry(row.projected.raw_json).record
+        async for record, facts in self._read(AuditQuery(since_us=since_us, until_us=until_us)):
             if record.facts is not None:
-                facts = recaller.facts(record)
                 if facts is None:
                     continue
                 if record.stage == "outcome":
@@ -57,6 +55,26 @@ class DecisionArchive:
                 yield _recorded(*pending.pop(record.request_id), record)
         for intent, facts in pending.values():
             yield _recorded(intent, facts, None)
+
+    async def _read(self, query: AuditQuery) -> AsyncIterator[tuple[AuditRecord, Facts | None]]:
+        """Records with what policy looked at; boards are read as records name them, many at once.
+
+        Of a week's records few of all boards that were ever kept are named.
+        """
+        boards: dict[str, Board] = {}
+        recaller = Recaller(boards.get)
+        read: list[AuditRecord] = []
+        async for row in self._sink.records(query):
+            if row.projected.raw_json:  # Else damaged; `gatewright audit verify` says so.
+                read.append(decode_entry(row.projected.raw_json).record)
+            if len(read) >= READ_AT_ONCE:
+                boards |= await self._boards_of(read, boards)
+                for record in read:
+                    yield record, recaller.facts(record)
+                read.clear()
+        boards |= await self._boards_of(read, boards)
+        for record in read:
+            yield record, recaller.facts(record)
 
     async def newest(
         self, organisation: str | None, most: int, *, since_us: int | None = None
@@ -129,8 +147,14 @@ class DecisionArchive:
 
     async def _recaller(self, *records: AuditRecord) -> Recaller:
         """With the boards under which these were decided, of all that were ever kept."""
+        return Recaller((await self._boards_of(records)).get)
+
+    async def _boards_of(
+        self, records: Iterable[AuditRecord], known: Collection[str] = ()
+    ) -> Mapping[str, Board]:
         named = {record.facts.board for record in records if record.facts is not None}
-        return Recaller((await self._policies.boards.named(named)).get)
+        named.difference_update(known)
+        return await self._policies.boards.named(named) if named else {}
 
 
 def _recorded(decided: AuditRecord, facts: Facts, outcome: AuditRecord | None) -> Recorded:

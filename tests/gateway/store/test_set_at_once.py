@@ -76,7 +76,8 @@ async def test_workers_that_start_together_keep_what_they_all_know(database: Dat
         assert found is not None
         assert found.digest == kept.digest
         await asyncio.gather(*(each.boards.keep(f"board {number}", ()) for each in stores))
-    assert sorted(await stores[0].boards.all()) == ["board 0", "board 1", "board 2"]
+    names = ["board 0", "board 1", "board 2"]
+    assert sorted(await stores[0].boards.named(names)) == names
 
 
 async def test_a_member_is_drained_by_the_later_of_two_who_order_it(database: Database) -> None:

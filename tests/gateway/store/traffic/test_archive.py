@@ -1,15 +1,16 @@
-"""A decision is explained by the board that it was taken under, whatever others there are."""
+"""Decisions are read back by the boards that they were taken under, whatever others there are."""
 
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec import structs
 
 from gateway.clock import HOUR_US
 from gateway.routing.board import TargetBoard
 from gateway.store.engine import open_database
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.schema.policies import target_boards
-from gateway.store.traffic.archive import DecisionArchive
+from gateway.store.traffic.archive import READ_AT_ONCE, DecisionArchive
 from tests.gateway.providers.samples import make_target
 from tests.gateway.store.profiling import World, intent
 from tests.gateway.store.rows import filled
@@ -25,6 +26,29 @@ async def world(database_url: str) -> AsyncIterator[World]:
     database = open_database(database_url)
     yield World(database)
     await database.close()
+
+
+async def test_a_replay_reads_the_boards_that_its_records_name_and_no_other(world: World) -> None:
+    """Also those that are named for the first time far into it."""
+    policies = PolicyStore(world.database, world.clock)
+    for name in ("board", "late"):
+        await policies.boards.keep(name, BOARD)
+    async with world.database.writing() as connection:
+        row = filled(target_boards, digest="other", targets="[no board")
+        await connection.execute(row)
+    begun = [intent(world.start_us + place) for place in range(READ_AT_ONCE + 5)]
+    facts = begun[-1].facts
+    assert facts is not None
+    begun[-1] = structs.replace(begun[-1], facts=structs.replace(facts, board="late"))
+    begun[-2] = structs.replace(begun[-2], facts=structs.replace(facts, board="gone"))
+    await world.store(*begun)
+    archive = DecisionArchive(world.sink, policies)
+
+    found = [each async for each in archive.recorded(world.start_us)]
+
+    replayed = [record.request_id for record in begun if record is not begun[-2]]
+    assert [each.request_id for each in found] == replayed
+    assert {each.facts.targets for each in found} == {BOARD}
 
 
 async def test_no_other_board_is_read_for_it(world: World) -> None:
