@@ -39,7 +39,10 @@ class HeldSlices:
         return any(account == template for account, _ in self.templates)
 
     def learn(self, rows: Sequence[Budget]) -> list[HeldSlice]:
-        """Hold what there is by now; gives the slices whose limit is another one."""
+        """Hold what there is by now; gives the slices whose limit is another one.
+
+        And those of budgets that others have overdrawn: nothing of them should lie idle.
+        """
         budgets = {row.limit.key: row for row in rows}
         self.templates = {
             key: row.limit for key, row in budgets.items() if key.account.endswith("/*")
@@ -54,7 +57,7 @@ class HeldSlices:
             known = self.by_key.get(key)
             if known is None:
                 self.by_key[key] = HeldSlice.of(budget)
-            elif known.limit != budget.limit:
+            elif known.limit != budget.limit or budget.left_microusd < min(known.left, 0):
                 known.limit = budget.limit
                 known.left = budget.left_microusd
                 changed.append(known)

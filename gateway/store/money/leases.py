@@ -5,6 +5,7 @@ accounts and windows, so that two workers never wait for each other.
 """
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from sqlalchemy import ColumnElement, and_, delete, func, not_, or_, select, tup
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
-from gateway.errors import ChangedMeanwhile, RequestInvalid
+from gateway.errors import ChangedMeanwhile, NotReady, RequestInvalid
 from gateway.money.budgets import BudgetKey, Limit, WindowKind, checked_zone, window_start_us
 from gateway.pacing.patience import patience
 from gateway.store.engine import Database
@@ -39,6 +40,7 @@ from gateway.store.money.slices import (
     Lease,
     LeaseHolder,
     answer,
+    others_hold,
     roll,
     without,
 )
@@ -257,6 +259,7 @@ class LeaseTable:
         now_us = self._clock.utc_us()
         grants: list[Grant] = []
         leases: list[Lease] = []
+        is_overdrawn = False
         await self._end_users.introduce(claims)
         async with self._database.writing() as connection:
             before = await self._locked(connection, is_one_of({claim.key for claim in claims}))
@@ -266,7 +269,9 @@ class LeaseTable:
                 if claim.key in state:
                     empty = self._empty_lease(state[claim.key], holder, now_us)
                     own = held.get(claim.key)
-                    budget, grant, lease = answer(state[claim.key], own, claim, empty, now_us)
+                    known = state[claim.key]
+                    budget, grant, lease = answer(known, own, claim, empty, now_us)
+                    is_overdrawn |= others_hold(known, grant)
                     state[claim.key] = budget
                     grants.append(grant)
                     if lease is not None:
@@ -275,6 +280,11 @@ class LeaseTable:
             await write_budgets(connection, changed)
             ended = {claim.key for claim in claims if claim.is_last}
             await write_leases(connection, leases, held, ended)
+        if is_overdrawn:
+            # Apart from it, since others lock the counter before budgets. Else they hear later.
+            with suppress(NotReady):
+                async with self._database.writing() as connection:
+                    await bump(connection)
         return grants
 
     async def write_off(self, holder: LeaseHolder) -> None:

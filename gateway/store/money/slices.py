@@ -202,6 +202,12 @@ def answer(
     return after, grant, lease
 
 
+def others_hold(before: Budget, grant: Grant) -> bool:
+    """Whether a budget was just overdrawn of which other workers could still spend something."""
+    is_new = grant.left_microusd < 0 <= before.left_microusd
+    return is_new and grant.elsewhere_microusd > 0
+
+
 def _gone(budget: Budget, key: BudgetKey) -> Grant:
     return Grant(
         key=key,

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 import pytest
 
 from gateway.clock import StoppedClock
+from gateway.errors import BudgetExhausted
 from gateway.money.budgets import Limit
 from gateway.store.engine import Database
 from gateway.store.money.slices import Claim, Grant, LeaseHolder
+from gateway.store.revisions import current
 from gateway.types import Reservation
-from tests.gateway.store.money.ledgers import LossyTable, ledger_on
+from tests.gateway.store.money.ledgers import LossyTable, ledger_on, sums
 from tests.gateway.store.money.test_leased_ledger import ORG, state_of
 
 
@@ -59,6 +61,39 @@ async def test_what_holds_nothing_any_more_is_booked_however_late_it_ends(
     for each in (ledger, other):
         await each.close()
     assert await state_of(table) == (70 + rounds, 0, 930 - rounds)
+
+
+@pytest.mark.parametrize("account", [ORG[0], "user:acme/ann"])
+async def test_other_workers_hear_at_once_that_a_budget_is_overdrawn(
+    database: Database, account: str
+) -> None:
+    """What one of them had leased ahead went on to be spent, for as long as its requests ran and
+    none of them ended: until one does, it has nothing to report, and so hears nothing."""
+    clock, path = StoppedClock(), (*ORG, account)[-1:]
+    table = LossyTable(database, clock)
+    await table.set_limit(Limit(account.replace("ann", "*"), 10_000))
+    one, other = ledger_on(table, clock, "w1"), ledger_on(table, clock, "w2", 900)
+    for each in (one, other):
+        await each.start()
+    begun = await other.reserve(path, 10)  # And 900 ahead.
+    dear = await one.reserve(path, 100)
+    before = await current(database)
+    one.settle(dear, 100)
+    await one.flush()
+    assert await current(database) == before, "nobody is woken for what is well"
+
+    one.settle(await one.reserve(path, 0), 50_000)
+    await one.flush()
+
+    assert await current(database) > before
+    await other.refresh()  # As whoever follows the counter does.
+    with pytest.raises(BudgetExhausted):
+        await other.reserve(path, 1)
+    assert (await sums(table, account)) == (50_100, 10)
+    other.settle(begun, 10)
+    for each in (one, other):
+        await each.close()
+    assert (await sums(table, account)) == (50_110, 0)
 
 
 async def test_an_end_user_who_was_let_through_without_money_is_not_forgotten_meanwhile(
