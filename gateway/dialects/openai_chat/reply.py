@@ -123,12 +123,16 @@ def usage_of(said: object, service_tier: str | None = None) -> Usage | None:
     if wire.prompt_tokens is None and wire.completion_tokens is None:
         return None
     read, written = wire.prompt_tokens_details, wire.completion_tokens_details
+    reasoning = (written.reasoning_tokens or 0) if written is not None else 0
+    counted = (wire.prompt_tokens or 0) + (wire.completion_tokens or 0)
+    # xAI bills what a model thought beside what it said, and only its total tells so.
+    beside = reasoning if wire.total_tokens == counted + reasoning else 0
     return Usage(
         input_tokens=wire.prompt_tokens or 0,
-        output_tokens=wire.completion_tokens or 0,
+        output_tokens=(wire.completion_tokens or 0) + beside,
         cache_read_tokens=(read.cached_tokens or 0) if read is not None else 0,
         cache_write_tokens=(read.cache_write_tokens or 0) if read is not None else 0,
-        reasoning_tokens=(written.reasoning_tokens or 0) if written is not None else 0,
+        reasoning_tokens=reasoning,
         estimated=not is_sound,
         service_tier=served_tier(service_tier),
     )

@@ -164,6 +164,8 @@ class OutputDetails(Struct):
 class UsageWire(Struct):
     prompt_tokens: Count | None = None
     completion_tokens: Count | None = None
+    total_tokens: object = None
+    """Not a count of its own: where it is none, nothing is missing."""
     prompt_tokens_details: InputDetails | None = None
     completion_tokens_details: OutputDetails | None = None
 

@@ -10,7 +10,7 @@ from openai.types.chat import ChatCompletion
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import UpstreamFailed, UpstreamMalformed
 from gateway.types import Completion, Delta, ToolCall, Usage
-from tests.gateway.dialects.samples import ANTHROPIC, CHAT_USAGE, OPENAI, chat, messages
+from tests.gateway.dialects.samples import ANTHROPIC, CHAT_USAGE, OPENAI, chat, chunk, messages
 
 
 def completion(message: dict[str, Any], finish: str | None = "stop", **fields: Any) -> bytes:
@@ -99,6 +99,31 @@ def test_a_chat_completion_becomes_a_message() -> None:
     assert answer.usage.input_tokens == 30
     assert answer.usage.cache_read_input_tokens == 20
     assert answer.usage.output_tokens == 7
+
+
+@pytest.mark.parametrize(
+    ("said", "output_tokens"),
+    [
+        ({"total_tokens": 399, "completion_tokens": 1}, 387),
+        ({"total_tokens": 398, "completion_tokens": 386}, 386),
+        ({"total_tokens": 398, "completion_tokens": 400}, 400),
+        ({"total_tokens": "399", "completion_tokens": 1}, 1),
+        ({"completion_tokens": 1}, 1),
+    ],
+    ids=["beside it", "within it", "of another sum", "no count", "without a total"],
+)
+def test_reasoning_that_is_counted_beside_what_was_said_is_paid_as_well(
+    said: dict[str, Any], output_tokens: int
+) -> None:
+    """xAI's `completion_tokens` are words alone; a long thought before a short answer was free."""
+    usage = {"prompt_tokens": 12, "completion_tokens_details": {"reasoning_tokens": 386}} | said
+    whole = OPENAI.decode_reply(completion({"content": "4"}, usage=usage)).usage
+    events = OPENAI.stream_decoder().feed(chunk(None, usage=usage))
+    (streamed,) = [delta.usage for event in events for delta in event.deltas if delta.usage]
+
+    assert whole == streamed
+    assert (whole.input_tokens, whole.output_tokens, whole.estimated) == (12, output_tokens, False)
+    assert whole.reasoning_tokens == 386
 
 
 def test_a_message_becomes_a_chat_completion() -> None:
