@@ -19,10 +19,16 @@ from gateway.dispatch.health import TargetHealth
 from gateway.dispatch.hedging import HEDGE
 from gateway.dispatch.live_stream import LiveStream
 from gateway.dispatch.long_answers import LongAnswers
-from gateway.dispatch.refusals import retold
+from gateway.dispatch.refusals import refusal_of, retold, status_said
 from gateway.dispatch.retrying import RetryBudget
 from gateway.dispatch.walking import Ground, Walk
-from gateway.errors import FeatureUnsupported, UpstreamRefused
+from gateway.errors import (
+    FeatureUnsupported,
+    GatewrightError,
+    StreamBroken,
+    UpstreamMalformed,
+    UpstreamRefused,
+)
 from gateway.money.catalogue import PARAMETER_FIELDS
 from gateway.pacing.turns import Turns
 from gateway.ports import Dialect, Provider, UpstreamBody, UpstreamReply
@@ -159,9 +165,12 @@ class Dispatcher:
                 upstream = candidate.target.name
                 completion = await self.long_answers.read(dialect, raw, rewriting, upstream)
             else:
-                completion = dialect.decode_reply(
-                    raw if rewriting is None else rewriting.unveiled(raw)
-                )
+                try:
+                    completion = dialect.decode_reply(
+                        raw if rewriting is None else rewriting.unveiled(raw)
+                    )
+                except UpstreamMalformed as error:
+                    raise _refusal_in(raw, error, request, dialect, attempt) from None
             vendor = candidate.target.vendor
             attempt.counted = partial(usage_of, completion, request, vendor, attempt.believe)
             await reply.close()
@@ -201,7 +210,10 @@ class Dispatcher:
                 explaining=self._explaining,
                 lines=self.long_answers,
             )
-            await live.hold_until_content()
+            try:
+                await live.hold_until_content()
+            except StreamBroken as error:
+                raise _refusal_in(live.unannounced, error, request, dialect, attempt) from None
             return live
 
         async def give_up(live: LiveStream) -> None:
@@ -215,6 +227,25 @@ class Dispatcher:
         log.answer = live.attempt
         live.dropped = dropped
         return live
+
+
+def _refusal_in(
+    raw: bytes,
+    error: GatewrightError,
+    request: ChatRequest,
+    dialect: Dialect,
+    attempt: RunningAttempt,
+) -> GatewrightError:
+    """The refusal that was said where an answer was due, and costs nothing; else the error."""
+    status = status_said(raw)
+    if not status:
+        return error
+    attempt.counted = _nothing
+    return refusal_of(request, dialect, status, raw, None)
+
+
+def _nothing() -> None:
+    """Of what is owed for a refusal."""
 
 
 def _of_body(reply: UpstreamReply, request: ChatRequest, candidate: Candidate) -> Usage:

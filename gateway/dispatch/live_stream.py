@@ -6,6 +6,7 @@ from functools import partial
 
 from gateway.dispatch.attempts import RunningAttempt
 from gateway.dispatch.long_answers import LOOKED_AT_BYTES_MAX, LongAnswers
+from gateway.dispatch.refusals import SAID_BYTES_MAX
 from gateway.errors import GatewrightError, StreamBroken
 from gateway.ports import StreamDecoder, UpstreamReply
 from gateway.tally import Tally
@@ -64,6 +65,8 @@ class LiveStream:
         self._attempt = attempt
         self._counted = self.uncounted()
         self._was_refused = False
+        self.unannounced = b""
+        """What came first of a reply that is not announced as a stream: it may be an error."""
         attempt.counted = self._owed
 
     @property
@@ -161,6 +164,8 @@ class LiveStream:
         if self._broken is not None:
             raise self._broken
         async for data in self._chunks:
+            if not self._reply.is_event_stream and len(self.unannounced) <= SAID_BYTES_MAX:
+                self.unannounced += data
             if events := await self._looked(self._checked(self._decoder.feed(data))):
                 return events
             if self._broken is not None:

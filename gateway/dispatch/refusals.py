@@ -1,6 +1,7 @@
 """An upstream's refusal as its caller is told it: with the field that is wrong, if it is theirs."""
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -16,6 +17,19 @@ REFUSAL_BYTES_MAX: Final = 1024 * 1024
 """Of a longer one nothing but its status is read: thirty megabytes of reasons take seconds."""
 VALUES_MAX: Final = 20_000
 """The same of one with more keys and elements of lists."""
+SAID_BYTES_MAX: Final = 64 * 1024
+"""A refusal behind a good status is no longer than this; a longer body is an answer, or rubbish."""
+_STATUS = re.compile(r"[45][0-9]{2}")
+_BAD_GATEWAY = 502
+_STATUSES: Final[Mapping[str, int]] = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "rate_limit_error": 429,
+    "overloaded_error": 529,
+}
+"""What the vendors' types of errors mean, where no number stands beside them."""
 _FIELD_END = re.compile(r"[.\[]")
 
 
@@ -38,6 +52,29 @@ def refusal_of(
         is_as_sent = dialect.name == request.dialect and not continues
         error.parameter = error.upstream_parameter if is_as_sent else field
     return error
+
+
+def status_said(raw: bytes) -> int:
+    """The status of an error that came where an answer was due; 0 where a body is no error.
+
+    Relays answer 200 before they ask a provider of theirs, and say afterwards how that went.
+    """
+    if len(raw) > SAID_BYTES_MAX or holds_more(raw, VALUES_MAX):
+        return 0
+    try:
+        said = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return 0
+    if not isinstance(said, dict):
+        return 0
+    error = said.get("error")
+    if not error and "error" not in (said.get("object"), said.get("type")):
+        return 0
+    inner = error if isinstance(error, dict) else said
+    for code in (inner.get("code"), inner.get("status"), said.get("code")):
+        if isinstance(code, int | str) and (status := _STATUS.fullmatch(str(code))):
+            return int(status.group())
+    return _STATUSES.get(str(inner.get("type")), _BAD_GATEWAY)
 
 
 def retold(error: UpstreamRefused, rewriting: AnswerRewriter | None) -> UpstreamRefused:

@@ -312,7 +312,6 @@ JUNK: dict[str, bytes] = {
     "an HTML page": b"<html><body>Welcome to nginx at 10.0.0.1</body></html>",
     "no choices": b'{"id":"x","choices":[],"content":[],"model":"m"}',
     "null": b"null",
-    "an error with status 200": b'{"error":{"message":"quota at https://10.0.0.1"}}',
     "choices of another type": b'{"choices":"none","content":"none","type":"message"}',
     "nothing": b"",
     "deep nesting": b"[" * 100_000,

@@ -84,6 +84,11 @@ MOMENTS: dict[str, Moment] = {
     "429": Moment(Answer(status=429), "refused", "refused"),
     "500": Moment(Answer(status=500), "refused", "refused"),
     "529": Moment(Answer(status=529), "refused", "refused"),
+    "an error behind a good status": Moment(
+        Answer(body=b'{"error":{"message":"Provider returned error","code":502}}'),
+        "refused",
+        "refused",
+    ),
     "reset before a header": Moment(Answer(fault="reset"), "unsaid", "unsaid"),
     "no header in time": Moment(Answer(fault="hang"), "unsaid", "unsaid"),
     "half a header": Moment(Answer(fault="slow_headers"), "unsaid", "unsaid"),
