@@ -1,6 +1,6 @@
 """What a model costs: integer micro-dollars, and what each service tier costs beside them."""
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 
 PLAIN_TIERS = frozenset({"", "auto", "default", "standard", "standard_only"})
@@ -28,6 +28,27 @@ class Price(Struct, frozen=True):
     """What one search by the vendor costs beside its tokens; 0 where that is not known."""
     unbilled_tools: bool = False
     """Whether tools that run at the vendor may be used though their price is not known here."""
+    long_from_tokens: int = 0
+    """A request with more input than this is long, and all of it costs more; 0 for never."""
+    long_input_percent: int = 100
+    """What input costs then, new, read from a cache or written, in percent of the above."""
+    long_output_percent: int = 100
+    """Likewise output."""
+
+    def of_length(self, input_tokens: int) -> "Price":
+        """What each token of a request with so much input costs."""
+        if not self.long_from_tokens or input_tokens <= self.long_from_tokens:
+            return self
+        read, written = self.long_input_percent, self.long_output_percent
+        return structs.replace(
+            self,
+            input_microusd_per_mtok=_share(self.input_microusd_per_mtok, read),
+            output_microusd_per_mtok=_share(self.output_microusd_per_mtok, written),
+            cache_read_microusd_per_mtok=_share(self.cache_read_microusd_per_mtok, read),
+            cache_write_microusd_per_mtok=_share(self.cache_write_microusd_per_mtok, read),
+            cache_write_1h_microusd_per_mtok=_share(self.cache_write_1h_microusd_per_mtok, read),
+            long_from_tokens=0,
+        )
 
     def percent_of(self, service_tier: str) -> int:
         """What a tier costs in percent of the standard one; 0 where that is not known."""
@@ -38,6 +59,10 @@ class Price(Struct, frozen=True):
         if service_tier == "batch":
             return self.batch_percent
         return _STANDARD_PERCENT if service_tier in PLAIN_TIERS else 0
+
+
+def _share(microusd_per_mtok: int, percent: int) -> int:
+    return -(-microusd_per_mtok * percent // _STANDARD_PERCENT)
 
 
 def paid_tier(asked: str) -> str:

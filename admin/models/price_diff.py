@@ -28,6 +28,8 @@ NUMBERS: Final = {
     "context_window_tokens": "context, tokens",
     "output_tokens_max": "output, tokens at most",
     "priced_up_to_tokens": "priced up to, tokens",
+    "long_input_percent": "input beyond that, percent",
+    "long_output_percent": "output beyond that, percent",
 }
 TEXTS: Final = {"tier": "tier", "vendor": "vendor", "unbilled_tools": "tools not billed"}
 

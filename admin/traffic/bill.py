@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from gateway.money.catalogue import cost, saved_by_cache
+from gateway.money.catalogue import cost, price_of, saved_by_cache
 from gateway.price import Price
 from gateway.types import Attempt, AuditRecord, Usage
 
@@ -38,10 +38,11 @@ def bill_of(record: AuditRecord, price: Price | None) -> Bill | None:
     if usage is None or price is None or not record.cost_microusd:
         return None
     percent = price.percent_of(usage.service_tier) or 100
+    each = price_of(price, usage)
     others = _beside(record)
     of_answer = record.cost_microusd - sum(each.cost_microusd for each in others)
     return Bill(
-        tuple(part for part in _parts(usage, price) if part.tokens),
+        tuple(part for part in _parts(usage, each) if part.tokens),
         percent,
         saved_by_cache(price, usage),
         price.as_of,

@@ -72,6 +72,12 @@ PARAMETER_FIELDS = frozenset(PARAMETERS) | {
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TOKENS_PER_MTOK = 1_000_000
 _PERCENT = 100
+_LEAST: Mapping[str, tuple[int, str]] = {
+    "context_window_tokens": (1, "is zero"),
+    "output_tokens_max": (1, "is zero"),
+    "long_input_percent": (_PERCENT, "is below 100"),
+    "long_output_percent": (_PERCENT, "is below 100"),
+}
 _NUMBER_MAX = 10**12
 """A million dollars for a million tokens."""
 
@@ -98,6 +104,10 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     unbilled_tools: bool = False
     priced_up_to_tokens: int = 0
     """Inputs longer than this cost more than stated here, so they are not offered; 0 = no limit."""
+    long_input_percent: int = 100
+    """What input costs where one turns out to be longer, in percent of what is stated here."""
+    long_output_percent: int = 100
+    """Likewise output."""
     parameters: Mapping[str, Stance] = {}
     """Which of `PARAMETERS` the model takes."""
     parameters_source: str = ""
@@ -118,6 +128,9 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True):
             flex_percent=self.flex_percent,
             web_search_microusd=self.web_search_microusd,
             unbilled_tools=self.unbilled_tools,
+            long_from_tokens=self.priced_up_to_tokens,
+            long_input_percent=self.long_input_percent,
+            long_output_percent=self.long_output_percent,
         )
 
     @property
@@ -239,6 +252,7 @@ def worst_cost(
     That is to be new to the cache, unless somebody's prices say that reading it costs more.
     With `writes_for_1h` it also covers callers who ask for the long-lived cache, the dearest way.
     """
+    price = price.of_length(input_tokens)
     dearest = max(
         price.input_microusd_per_mtok,
         price.cache_write_microusd_per_mtok,
@@ -257,6 +271,7 @@ def cost(price: Price, usage: Usage, *, is_batch: bool = False) -> int:
     minutes or for an hour, counted apart) is priced apart, and the rest is new input. Searches cost
     the same in every tier.
     """
+    price = price_of(price, usage)
     special = usage.cache_read_tokens + usage.cache_write_tokens + usage.cache_write_1h_tokens
     total = (
         max(0, usage.input_tokens - special) * price.input_microusd_per_mtok
@@ -273,6 +288,11 @@ def cost(price: Price, usage: Usage, *, is_batch: bool = False) -> int:
             percent = price.percent_of(usage.service_tier) or _PERCENT
         return _rounded_up(total * percent, _TOKENS_PER_MTOK * _PERCENT) + searches
     return _rounded_up(total, _TOKENS_PER_MTOK) + searches
+
+
+def price_of(price: Price, usage: Usage) -> Price:
+    """What its tokens cost. Where a vendor searched, its input is that of several prompts."""
+    return price if usage.web_searches else price.of_length(usage.input_tokens)
 
 
 def saved_by_cache(price: Price, usage: Usage) -> int:
@@ -336,9 +356,9 @@ def _check(entry: Entry, source: str, key: str) -> None:
             raise ConfigurationInvalid(source, f"{key}.{field.name}", "is negative")
         if isinstance(value, int) and value > _NUMBER_MAX:
             raise ConfigurationInvalid(source, f"{key}.{field.name}", "is too large to be meant")
-    for name in ("context_window_tokens", "output_tokens_max"):
-        if getattr(entry, name) == 0:
-            raise ConfigurationInvalid(source, f"{key}.{name}", "is zero")
+    for name, (least, flaw) in _LEAST.items():
+        if getattr(entry, name) < least:
+            raise ConfigurationInvalid(source, f"{key}.{name}", flaw)
     if entry.batch_percent > _PERCENT:
         raise ConfigurationInvalid(source, f"{key}.batch_percent", "is above 100")
     if unknown := entry.capabilities - CAPABILITIES:

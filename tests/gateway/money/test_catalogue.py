@@ -90,6 +90,44 @@ def test_an_answer_costs_the_sum_of_its_parts() -> None:
     assert cost(SONNET, usage, is_batch=True) == 2_350_000 // 2
 
 
+long_prices = st.builds(
+    structs.replace,
+    prices,
+    long_from_tokens=tokens,
+    long_input_percent=st.integers(100, 600),
+    long_output_percent=st.integers(100, 600),
+)
+
+
+def test_a_request_that_turns_out_to_be_long_costs_what_long_ones_do_all_of_it() -> None:
+    """It was let through because it was estimated to be shorter; it was charged too little."""
+    price = structs.replace(
+        SONNET, long_from_tokens=272_000, long_input_percent=200, long_output_percent=150
+    )
+    at_it, beyond = Usage(272_000, 1_000, 72_000), Usage(272_001, 1_000, 72_000)
+
+    assert cost(price, at_it) == cost(SONNET, at_it) == 400_000 + 7_200 + 10_000
+    assert cost(price, beyond) == 800_004 + 14_400 + 15_000
+    assert cost(price, beyond, is_batch=True) == (800_004 + 14_400 + 15_000) // 2
+    assert saved_by_cache(price, beyond) == 72_000 * 2 * 19 // 10
+    # A vendor that searched has read several prompts, each shorter than their sum.
+    searched = structs.replace(beyond, web_searches=1)
+    assert cost(price, searched) == cost(SONNET, beyond)
+
+
+@given(long_prices, usages(), usages())
+def test_a_longer_request_never_costs_less(price: Price, a: Usage, more: Usage) -> None:
+    assert cost(price, plus(a, more)) >= cost(price, a)
+
+
+@given(long_prices, usages(), tokens, tokens)
+def test_the_worst_cost_covers_a_request_that_may_be_long(
+    price: Price, usage: Usage, more_input: int, more_output: int
+) -> None:
+    most = (usage.input_tokens + more_input, usage.output_tokens + more_output)
+    assert worst_cost(price, *most, writes_for_1h=True) >= cost(price, usage)
+
+
 def test_the_smallest_part_of_a_microdollar_is_rounded_up() -> None:
     assert cost(SONNET, Usage(output_tokens=0)) == 0
     price = Price(1, 1, 1, 1, 1, 50, "test", "2026-11-21")
@@ -152,6 +190,8 @@ def test_the_shipped_catalogue_is_complete_and_dated() -> None:
         is_managed = entry.vendor != "in-house"
         assert entry.source.startswith("https://") == is_managed
         assert entry.output_tokens_max <= entry.context_window_tokens
+        is_long_dearer = entry.long_input_percent > 100 or entry.long_output_percent > 100
+        assert not is_long_dearer or entry.priced_up_to_tokens
         assert ("streaming" in entry.capabilities) != ("embeddings" in entry.capabilities)
         assert entry.capabilities <= CAPABILITIES
         makes_vectors = "embeddings" in entry.capabilities
@@ -226,6 +266,7 @@ TAKEN = 'parameters_source = "somewhere"\nparameters_as_of = "2026-11-22"\nvendo
         ("microusd_per_mtok = 1\n", f"microusd_per_mtok = {BEYOND}\n", "input", "too large"),
         ("output_tokens_max = 10", f"output_tokens_max = {BEYOND}", "output_tokens", "too large"),
         ("window_tokens = 100", "window_tokens = 0", "context_window_tokens", "is zero"),
+        ('vendor = "v"', 'vendor = "v"\nlong_input_percent = 99', "long_input", "below 100"),
         ('vendor = "v"\n', TAKEN + 'parameters = { speed = "yes" }\n', "parameters", "'speed'"),
     ],
 )
