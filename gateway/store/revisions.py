@@ -35,6 +35,16 @@ async def bump(connection: AsyncConnection) -> None:
         await connection.execute(text(f"NOTIFY {_CHANNEL}"))
 
 
+async def ring(database: Database) -> None:
+    """Raise the counter of what was just committed, and is heard of later where this is not.
+
+    For changes that lock rows which others lock behind the counter.
+    """
+    with suppress(NotReady):
+        async with database.writing() as connection:
+            await bump(connection)
+
+
 async def revision_in(connection: AsyncConnection) -> int:
     """The counter as a transaction sees it."""
     return int((await connection.execute(select(revisions.c.revision))).scalar_one())

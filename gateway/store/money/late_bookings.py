@@ -18,6 +18,7 @@ from gateway.money.budgets import WINDOWS, BudgetKey, others_of, template_of
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import budget_of, write_budgets
 from gateway.store.money.slices import roll
+from gateway.store.revisions import ring
 from gateway.store.schema.tables import budgets, late_bookings
 from gateway.store.speech import insert_into
 
@@ -58,11 +59,16 @@ class LateBookings:
             added = await connection.execute(statement.on_conflict_do_nothing())
             if not added.rowcount:
                 return False
-            await self._charge(connection, late, now_us)
+            is_overdrawn = await self._charge(connection, late, now_us)
+        if is_overdrawn:
+            await ring(self._database)
         return True
 
-    async def _charge(self, connection: AsyncConnection, late: LateCost, now_us: int) -> None:
-        """Locks the budgets in the order in which workers lock them."""
+    async def _charge(self, connection: AsyncConnection, late: LateCost, now_us: int) -> bool:
+        """Locks the budgets in the order in which workers lock them.
+
+        Whether one was just overdrawn of which workers could still spend something.
+        """
         shared = [others_of(account) for account in late.accounts if template_of(account)]
         query = (
             select(budgets)
@@ -78,14 +84,15 @@ class LateBookings:
             for window in WINDOWS
             if (key := _paying(BudgetKey(account, window), found)) in found
         }
-        await write_budgets(
-            connection,
-            [
-                replace(budget, spent_microusd=budget.spent_microusd + late.cost_microusd)
-                for budget in charged.values()
-                if late.admitted_us >= max(budget.window_start_us, budget.begun_us)
-            ],
-        )
+        owing = [
+            budget
+            for budget in charged.values()
+            if late.admitted_us >= max(budget.window_start_us, budget.begun_us)
+        ]
+        cost = late.cost_microusd
+        paid = [replace(each, spent_microusd=each.spent_microusd + cost) for each in owing]
+        await write_budgets(connection, paid)
+        return any(0 <= each.left_microusd < cost and each.leased_microusd for each in owing)
 
 
 def _paying(key: BudgetKey, found: Collection[BudgetKey]) -> BudgetKey:

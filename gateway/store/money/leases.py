@@ -5,7 +5,6 @@ accounts and windows, so that two workers never wait for each other.
 """
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -13,7 +12,7 @@ from sqlalchemy import ColumnElement, and_, delete, func, not_, or_, select, tup
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
-from gateway.errors import ChangedMeanwhile, NotReady, RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.money.budgets import BudgetKey, Limit, WindowKind, checked_zone, window_start_us
 from gateway.pacing.patience import patience
 from gateway.store.engine import Database
@@ -44,7 +43,7 @@ from gateway.store.money.slices import (
     roll,
     without,
 )
-from gateway.store.revisions import bump
+from gateway.store.revisions import bump, ring
 from gateway.store.schema.tables import (
     budget_alerts,
     budget_leases,
@@ -281,10 +280,7 @@ class LeaseTable:
             ended = {claim.key for claim in claims if claim.is_last}
             await write_leases(connection, leases, held, ended)
         if is_overdrawn:
-            # Apart from it, since others lock the counter before budgets. Else they hear later.
-            with suppress(NotReady):
-                async with self._database.writing() as connection:
-                    await bump(connection)
+            await ring(self._database)
         return grants
 
     async def write_off(self, holder: LeaseHolder) -> None:

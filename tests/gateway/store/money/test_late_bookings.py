@@ -3,14 +3,17 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import select
 
 from gateway.clock import StoppedClock
+from gateway.errors import BudgetExhausted
 from gateway.money.budgets import BudgetKey, Limit, WindowKind
 from gateway.store.engine import Database
 from gateway.store.money.late_bookings import KEPT_US, LateBookings, LateCost
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import Claim, LeaseHolder
+from gateway.store.revisions import current
 from gateway.store.schema.tables import late_bookings
 from tests.gateway.store.money.ledgers import ledger_on
 
@@ -44,6 +47,29 @@ async def spent(table: LeaseTable) -> dict[tuple[str, str], int]:
 
 def late(clock: StoppedClock, *accounts: str, request: str = "req_1") -> LateCost:
     return LateCost(request, accounts or (ORG, ANN), 70, clock.utc_us())
+
+
+async def test_workers_hear_of_a_late_booking_that_overdraws_what_they_hold(
+    table: LeaseTable, database: Database, clock: StoppedClock
+) -> None:
+    await limited(table, "total")
+    ledger = ledger_on(table, clock, "w1", 100)
+    await ledger.start()
+    begun = await ledger.reserve((ORG,), 10)
+    before = await current(database)
+    await LateBookings(database, clock).book(late(clock, ORG))
+    assert await current(database) == before
+
+    dear = replace(late(clock, ORG, request="req_2"), cost_microusd=5_000)
+    await LateBookings(database, clock).book(dear)
+
+    assert await current(database) > before
+    await ledger.refresh()
+    with pytest.raises(BudgetExhausted):
+        await ledger.reserve((ORG,), 1)
+    ledger.settle(begun, 10)
+    await ledger.close()
+    assert (await spent(table))[ORG, "total"] == 5_080
 
 
 async def test_every_level_pays_once_the_end_user_too(
