@@ -12,6 +12,7 @@ from gateway.batching.parking import Remnant, RemnantReservation
 from gateway.batching.remnants import ON_RECORD_US, loss_of
 from gateway.batching.unanswered import LOST, UNENDED, UNTAKEN
 from gateway.errors import AuditUnavailable, GatewrightError, NotReady
+from gateway.parcels import VendorBatch, VendorResult
 from gateway.providers.parcels.scripted import ParcelFaults
 from gateway.store.batching.parcel_rows import ParkedLine
 from gateway.store.engine import open_database
@@ -104,6 +105,34 @@ async def test_damaged_lines_end_alone_for_what_they_cost(
     assert [ends[each].detail["line"] for each in requests] == ["1", "2", "3", "4"]
     assert {ends[each].target for each in requests} == {"scripted/one"}
     assert await errors(lot) == [UNREADABLE] * 3
+    await check_books(lot)
+
+
+async def test_a_count_that_cannot_be_costs_no_more_than_was_set_aside(
+    lot: Lot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of lines that nobody can read any more, and of one that is whole."""
+    worker = await lot.worker("w0")
+    requests = await worker.park(GOOD)
+    await worker.tend()
+    await damage(lot)
+    results = lot.vendor.results
+
+    async def impossible(batch: VendorBatch, deadline_s: float) -> AsyncIterator[VendorResult]:
+        async for each in results(batch, deadline_s):
+            tree = msgspec.json.decode(each.body)
+            tree["usage"]["prompt_tokens"] = 9 * 10**8
+            yield msgspec.structs.replace(each, body=msgspec.json.encode(tree))
+
+    monkeypatch.setattr(lot.vendor, "results", impossible)
+    await worker.ended(requests)
+
+    (*lost, (cost_microusd, _)) = costs(lot, requests)
+    assert lost == [(HELD, "reserved")] * 3
+    assert 0 < cost_microusd <= HELD
+    whole = lot.outcomes()[requests[-1]].usage
+    assert whole is not None
+    assert whole.disbelieved == 9 * 10**8
     await check_books(lot)
 
 
