@@ -21,6 +21,15 @@ def read_figures(said: object, wire: type[Wire]) -> tuple[Wire, bool]:
         return _readable(said, wire), False
 
 
+def written_in_all(read: int, written: int, reasoning: int, total: object) -> int:
+    """Tokens that a model wrote, with what it thought.
+
+    xAI, and some relays, bill what a model thought beside what it said, and only their total tells
+    so; with others it is a part of what was said, and their sum is another.
+    """
+    return written + reasoning if total == read + written + reasoning else written
+
+
 def _readable(said: object, wire: type[Wire]) -> Wire:
     fields = said if isinstance(said, dict) else {}
     kept: dict[str, object] = {}

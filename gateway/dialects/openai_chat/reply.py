@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from gateway.dialects import body
-from gateway.dialects.figures import read_figures
+from gateway.dialects.figures import read_figures, written_in_all
 from gateway.dialects.naming import message_id, tool_id
 from gateway.dialects.openai_chat.wire import (
     Ended,
@@ -124,12 +124,10 @@ def usage_of(said: object, service_tier: str | None = None) -> Usage | None:
         return None
     read, written = wire.prompt_tokens_details, wire.completion_tokens_details
     reasoning = (written.reasoning_tokens or 0) if written is not None else 0
-    counted = (wire.prompt_tokens or 0) + (wire.completion_tokens or 0)
-    # xAI bills what a model thought beside what it said, and only its total tells so.
-    beside = reasoning if wire.total_tokens == counted + reasoning else 0
+    input_tokens, output_tokens = wire.prompt_tokens or 0, wire.completion_tokens or 0
     return Usage(
-        input_tokens=wire.prompt_tokens or 0,
-        output_tokens=(wire.completion_tokens or 0) + beside,
+        input_tokens=input_tokens,
+        output_tokens=written_in_all(input_tokens, output_tokens, reasoning, wire.total_tokens),
         cache_read_tokens=(read.cached_tokens or 0) if read is not None else 0,
         cache_write_tokens=(read.cache_write_tokens or 0) if read is not None else 0,
         reasoning_tokens=reasoning,

@@ -6,7 +6,7 @@ import msgspec
 
 from gateway.conversation import PART_SEAM
 from gateway.dialects import body
-from gateway.dialects.figures import read_figures
+from gateway.dialects.figures import read_figures, written_in_all
 from gateway.dialects.naming import made_at
 from gateway.dialects.openai_chat.reply import served_tier, told_tier
 from gateway.dialects.openai_responses import built_in
@@ -116,12 +116,14 @@ def usage_of(reply: Reply) -> Usage | None:
     if wire.input_tokens is None and wire.output_tokens is None:
         return None
     read, written = wire.input_tokens_details, wire.output_tokens_details
+    reasoning = (written.reasoning_tokens or 0) if written is not None else 0
+    input_tokens, output_tokens = wire.input_tokens or 0, wire.output_tokens or 0
     return Usage(
-        input_tokens=wire.input_tokens or 0,
-        output_tokens=wire.output_tokens or 0,
+        input_tokens=input_tokens,
+        output_tokens=written_in_all(input_tokens, output_tokens, reasoning, wire.total_tokens),
         cache_read_tokens=(read.cached_tokens or 0) if read is not None else 0,
         cache_write_tokens=(read.cache_write_tokens or 0) if read is not None else 0,
-        reasoning_tokens=(written.reasoning_tokens or 0) if written is not None else 0,
+        reasoning_tokens=reasoning,
         estimated=not is_sound,
         service_tier=served_tier(reply.service_tier),
         web_searches=sum(map(searches_in, reply.output)),

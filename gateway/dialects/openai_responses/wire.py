@@ -127,6 +127,8 @@ class ResponsesBody(Struct):
 class UsageWire(Struct):
     input_tokens: Count | None = None
     output_tokens: Count | None = None
+    total_tokens: object = None
+    """Not a count of its own: where it is none, nothing is missing."""
     input_tokens_details: InputDetails | None = None
     output_tokens_details: OutputDetails | None = None
 

@@ -60,6 +60,19 @@ def test_all_but_the_response_itself_is_passed_on_as_it_came(*, at_once: bool) -
     assert trees_of(last)[0]["response"] == json.loads(encoder.response) == ENDED | ours
 
 
+@pytest.mark.parametrize(("total", "output_tokens"), [(93, 88), (8, 3), (None, 3)])
+def test_reasoning_that_a_response_counts_beside_its_output_is_paid_as_well(
+    total: int | None, output_tokens: int
+) -> None:
+    usage = USAGE | {"total_tokens": total, "output_tokens_details": {"reasoning_tokens": 85}}
+    ended = ENDED | {"usage": usage}
+    whole = RESPONSES.decode_reply(json.dumps(ended).encode()).usage
+    (batch,) = decoded(sse("response.completed", response=ended))
+    (streamed,) = [delta.usage for event in batch for delta in event.deltas if delta.usage]
+
+    assert whole == streamed == Usage(5, output_tokens, reasoning_tokens=85)
+
+
 def test_what_the_upstream_did_not_count_is_told_as_it_is_charged() -> None:
     encoder = RESPONSES.stream_encoder(asked(), "openai_responses")
     for batch in decoded(*STREAM, sse("response.completed", response=ENDED | {"usage": None})):
