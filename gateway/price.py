@@ -37,7 +37,7 @@ class Price(Struct, frozen=True):
 
     def of_length(self, input_tokens: int) -> "Price":
         """What each token of a request with so much input costs."""
-        if not self.long_from_tokens or input_tokens <= self.long_from_tokens:
+        if not 0 < self.long_from_tokens < input_tokens:
             return self
         read, written = self.long_input_percent, self.long_output_percent
         return structs.replace(

@@ -252,7 +252,8 @@ def worst_cost(
     That is to be new to the cache, unless somebody's prices say that reading it costs more.
     With `writes_for_1h` it also covers callers who ask for the long-lived cache, the dearest way.
     """
-    price = price.of_length(input_tokens)
+    if price.long_from_tokens:
+        price = price.of_length(input_tokens)
     dearest = max(
         price.input_microusd_per_mtok,
         price.cache_write_microusd_per_mtok,
@@ -271,7 +272,8 @@ def cost(price: Price, usage: Usage, *, is_batch: bool = False) -> int:
     minutes or for an hour, counted apart) is priced apart, and the rest is new input. Searches cost
     the same in every tier.
     """
-    price = price_of(price, usage)
+    if price.long_from_tokens:
+        price = price_of(price, usage)
     special = usage.cache_read_tokens + usage.cache_write_tokens + usage.cache_write_1h_tokens
     total = (
         max(0, usage.input_tokens - special) * price.input_microusd_per_mtok
