@@ -193,6 +193,8 @@ class DataPlane:
             await self._policies.keep(self.snapshots.policies.base)
             await self._board.keep()
         await self._following.publish()
+        with patience():
+            await self._presence.arrive()
         self._upkeep.start()
         self._inspector.warm()
 

@@ -13,6 +13,7 @@ from gateway.errors import StartupRefused
 from gateway.store.engine import open_database
 from gateway.store.schema.version import (
     current_schema,
+    lock_schema,
     newest_schema,
     refuse_foreign,
     refuse_newer,
@@ -21,7 +22,6 @@ from gateway.store.schema.version import (
 from gateway.store.workers import alive, alive_below, workers
 
 
-_LOCK = 0x6761_7465  # Any number, as long as every Gatewright process takes the same one.
 _LOCK_WAIT_S = 2
 """Whoever asks for a table waits behind a migration that waits for it: so it does not for long."""
 _WAIT_FOR_LOCKS = "SELECT set_config('lock_timeout', :wait, true)"
@@ -62,10 +62,9 @@ async def migrate(url: str, revision: str = "head", *, now_us: int = 0) -> str:
     database = open_database(url, pooled=False, foreign_keys=False)
     try:
         async with database.writing() as connection:
+            # A worker that starts holds it while it says that it is there: it is seen, or sees.
+            await lock_schema(connection, shared=False)
             if database.kind == "postgresql":
-                await connection.execute(
-                    text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK}
-                )
                 wait = {"wait": f"{_LOCK_WAIT_S}s"}
                 await connection.execute(text(_WAIT_FOR_LOCKS), wait)
             await connection.run_sync(_move_or_say, revision, now_us)

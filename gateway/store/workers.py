@@ -18,6 +18,7 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.oversight.workers import (
     FORGOTTEN_AFTER_S,
@@ -29,7 +30,7 @@ from gateway.oversight.workers import (
 )
 from gateway.store.engine import Database
 from gateway.store.schema.tables import metadata
-from gateway.store.schema.version import is_newer
+from gateway.store.schema.version import is_newer, stay_permitted
 
 
 workers = Table(
@@ -81,14 +82,21 @@ class WorkerTable:
         Raises:
             NotReady: the database does not answer.
         """
-        seen_us = report.seen_us
-        values = {"started_us": report.started_us, "seen_us": seen_us, "report": encoded(report)}
-        renewed = {"name": report.worker} | {f"new_{name}": values[name] for name in values}
-        since_us = seen_us - round(FORGOTTEN_AFTER_S * 1_000_000)
         async with self._database.writing() as connection:
-            if not (await connection.execute(_RENEWED, renewed)).rowcount:
-                await connection.execute(workers.insert(), {"worker": report.worker, **values})
-            await connection.execute(_FORGOTTEN, {"since_us": since_us})
+            await _put(connection, report)
+
+    async def arrive(self, report: WorkerReport) -> None:
+        """`put` for the first time, once it is certain that the schema is still one to run on.
+
+        Whoever migrates either finds this row, or has changed the schema before it is looked at.
+
+        Raises:
+            NotReady: the database does not answer.
+            StartupRefused: it was migrated since the start began, and this program is too old now.
+        """
+        async with self._database.writing() as connection:
+            await stay_permitted(connection)
+            await _put(connection, report)
 
     async def leave(self, worker: str, started_us: int) -> None:
         """This worker stops in good order; a newer one of its name keeps its row.
@@ -115,3 +123,13 @@ class WorkerTable:
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).all()
         return [decoded(bytes(row.report), row.worker, row.seen_us) for row in rows]
+
+
+async def _put(connection: AsyncConnection, report: WorkerReport) -> None:
+    seen_us = report.seen_us
+    values = {"started_us": report.started_us, "seen_us": seen_us, "report": encoded(report)}
+    renewed = {"name": report.worker} | {f"new_{name}": values[name] for name in values}
+    since_us = seen_us - round(FORGOTTEN_AFTER_S * 1_000_000)
+    if not (await connection.execute(_RENEWED, renewed)).rowcount:
+        await connection.execute(workers.insert(), {"worker": report.worker, **values})
+    await connection.execute(_FORGOTTEN, {"since_us": since_us})

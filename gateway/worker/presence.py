@@ -124,6 +124,15 @@ class Presence:
             if figures is not None:
                 self._observed.note(name, figures, now_s)
 
+    async def arrive(self) -> None:
+        """Say that this worker is there, before it serves: nobody migrates past it from then on.
+
+        Raises:
+            NotReady: the database does not answer.
+            StartupRefused: it was migrated during the start, and this program is too old for it.
+        """
+        await self._table.arrive(self.gathered())
+
     async def report(self) -> None:
         """Store how this worker is now.
 

@@ -66,6 +66,25 @@ entries.encode_record = lambda record: (
 )
 """
 
+HELD = """
+import asyncio, pathlib, gateway.worker.following as following
+publish = following.Following.publish
+async def held(self):
+    pathlib.Path({there!r}).touch()
+    while not pathlib.Path({go!r}).exists():
+        await asyncio.sleep(0.01)
+    await publish(self)
+following.Following.publish = held
+"""
+"""A start that rests, long after it looked at the schema."""
+MUTE = """
+import gateway.worker.presence as presence
+async def report(self):
+    pass
+presence.Presence.report = report
+"""
+"""A worker whose first report is not due yet, however long a test takes."""
+
 
 class Worker:
     """One data plane, as the program before or after."""
@@ -306,3 +325,42 @@ async def test_a_schema_that_needs_newer_programs_waits_for_the_older_and_refuse
     assert migrated == (0, f"schema: {NEW}\n")
     assert (status, worker.said()) == (2, [refusal])
     assert checked == (2, f"{refusal}\n")
+
+
+async def test_a_start_that_a_migration_overtook_is_refused_before_it_serves(
+    tmp_path: Path, database_url: str, own_upstreams: Upstreams
+) -> None:
+    newer = newer_program(tmp_path, floor=NEW)
+    there, go = tmp_path / "there", tmp_path / "go"
+    async with installed(tmp_path, database_url, own_upstreams) as workers:
+        worker = workers["w0"]
+        await worker.start(HELD.format(there=str(there), go=str(go)))
+        while not there.exists():
+            await asyncio.sleep(0.01)
+        migrated = await types(newer, "database", "migrate", "--config", str(worker.config_file))
+        go.touch()
+        status = await worker.ends()
+        database = open_database(database_url, pooled=False)
+        rows = await WorkerTable(database).all()
+        await database.close()
+
+    assert migrated == (0, f"schema: {NEW}\n")
+    assert status == 2
+    (said,) = worker.said()
+    assert f"needs {NEW} at least: upgrade this process" in said
+    assert rows == []
+
+
+async def test_a_worker_is_known_to_who_migrates_as_soon_as_it_serves(
+    tmp_path: Path, database_url: str, own_upstreams: Upstreams
+) -> None:
+    newer = newer_program(tmp_path, floor=NEW)
+    async with installed(tmp_path, database_url, own_upstreams) as workers:
+        worker = workers["w0"]
+        await worker.start(MUTE)
+        await worker.ready()
+        under_it = await types(newer, "database", "migrate", "--config", str(worker.config_file))
+        await worker.ends("terminate")
+
+    assert under_it[0] == 2
+    assert "need the schema as it is: w0. Stop them first" in under_it[1]

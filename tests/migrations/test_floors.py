@@ -1,5 +1,6 @@
 """Each migration says how old a program may be that runs on it, and can be taken at its word."""
 
+import asyncio
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,7 @@ from gateway.store.engine import Database, open_database
 from gateway.store.migrate import WorkersAlive, alembic_config, migrate
 from gateway.store.schema.version import (
     known_schemas,
+    lock_schema,
     newest_schema,
     require_newest_schema,
     require_permitted_schema,
@@ -236,6 +238,35 @@ async def test_going_up_waits_for_workers_that_are_older_than_the_floor(
         await migrate(empty_database_url, now_us=16 * SECOND_US)
     assert await migrate(empty_database_url, now_us=21 * SECOND_US) == newest
     await database.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.postgres
+async def test_a_worker_that_arrives_during_a_migration_sees_what_was_migrated(
+    postgres_server: Any,
+) -> None:
+    """It has no row when the migration looks, so it waits, and looks at the schema itself."""
+    url = postgres_server.create_migrated()
+    database = open_database(url, pooled=False)
+    table = WorkerTable(database)
+    report = WorkerReport("w0", SECOND_US, schema=newest_schema())
+    async with database.writing() as migrating:
+        await lock_schema(migrating, shared=False)
+        arriving = asyncio.create_task(table.arrive(report))
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        while not (await database.peek(waiting))[0][0]:
+            assert not arriving.done()
+            await asyncio.sleep(0.01)
+        await migrating.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+        await migrating.execute(schema_floor.update().values(floor="9999"))
+    with pytest.raises(StartupRefused, match="needs 9999 at least: upgrade this process"):
+        await arriving
+    assert await table.all() == []
+    await at_schema(database, "9999", newest_schema())
+    await table.arrive(report)
+    assert await table.all() == [report]
+    await database.close()
+    postgres_server.drop(url)
 
 
 @pytest.mark.anyio

@@ -19,6 +19,7 @@ from sqlalchemy import (
     select,
     text,
 )
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 import migrations
 from gateway.errors import StartupRefused
@@ -30,6 +31,8 @@ _MIGRATE = "run `gatewright database migrate`"
 NO_SCHEMA = f"the database has no schema yet: {_MIGRATE}"
 _NAMED = 3
 """So many tables of another program are named."""
+_LOCK = 0x6761_7465
+"""Any number, as long as every Gatewright process takes the same one."""
 
 schema_floor = Table(
     "schema_floor",
@@ -95,13 +98,39 @@ async def require_permitted_schema(database: Database) -> str:
 
 
 async def _require_schema(database: Database, *, may_be_newer: bool) -> str:
-    needed = newest_schema()
     async with database.reading() as connection:
-        found = await connection.run_sync(current_schema)
-        if found == needed:
-            return ""
-        await connection.run_sync(refuse_foreign)
-        floor = await connection.run_sync(floor_of)
+        return await connection.run_sync(_permitted, may_be_newer)
+
+
+async def stay_permitted(connection: AsyncConnection) -> None:
+    """Check again as `require_permitted_schema`, and hold the schema until this transaction ends.
+
+    On SQLite the transaction has to be a writing one.
+
+    Raises:
+        StartupRefused: it changed since, and this program may not run on it.
+    """
+    await lock_schema(connection, shared=True)
+    await connection.run_sync(_permitted, True)  # noqa: FBT003 - handed on by position
+
+
+async def lock_schema(connection: AsyncConnection, *, shared: bool) -> None:
+    """Wait until nobody changes the schema; not `shared`, also until nobody holds it.
+
+    It ends with the transaction. SQLite has one writer at a time, which does the same.
+    """
+    if connection.dialect.name == "postgresql":
+        function = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
+        await connection.execute(text(f"SELECT {function}(:lock)"), {"lock": _LOCK})
+
+
+def _permitted(connection: Connection, may_be_newer: bool) -> str:  # noqa: FBT001 - by run_sync
+    needed = newest_schema()
+    found = current_schema(connection)
+    if found == needed:
+        return ""
+    refuse_foreign(connection)
+    floor = floor_of(connection)
     if not found:
         raise StartupRefused(NO_SCHEMA)
     if may_be_newer and floor and is_newer(found, needed):
