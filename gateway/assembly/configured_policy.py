@@ -3,6 +3,7 @@
 from importlib import resources
 
 from gateway.configuration.settings import Settings
+from gateway.configuration.texts import text_of
 from gateway.errors import ConfigurationInvalid
 from policies.checking.check import check
 from policies.program import PolicyDocument
@@ -18,7 +19,7 @@ def load_policy(settings: Settings) -> PolicyDocument:
     name = settings.policy.file or "policies/default.toml"
     try:
         if settings.policy.file:
-            text = settings.path(settings.policy.file).read_text(encoding="utf-8")
+            text = text_of(settings.path(settings.policy.file))
         else:
             text = resources.files("policies").joinpath("default.toml").read_text("utf-8")
     except OSError as error:

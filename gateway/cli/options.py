@@ -15,6 +15,7 @@ from typing import IO, Any, ParamSpec, TypeVar
 
 import click
 
+from gateway.configuration.texts import text_of
 from gateway.secrets.secret import Secret
 from gateway.secrets.sources import SECRET_MAX_BYTES
 
@@ -94,7 +95,7 @@ class Refused(click.ClickException):
 def read_text(file: Path) -> str:
     """What a file says; raises `Refused`."""
     try:
-        return file.read_text(encoding="utf-8")
+        return text_of(file)
     except UnicodeDecodeError as error:
         raise Refused(f"{file}: cannot be read as UTF-8 text") from error
     except OSError as error:

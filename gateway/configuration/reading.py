@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from gateway.configuration.checking import check, check_database
 from gateway.configuration.settings import Settings
-from gateway.configuration.suggesting import suggestion
+from gateway.configuration.suggesting import said_of
+from gateway.configuration.texts import text_of
 from gateway.errors import ConfigurationInvalid
 
 
@@ -33,7 +34,7 @@ def load_settings(file: Path, environment: Mapping[str, str] | None = None) -> S
     """
     environment = os.environ if environment is None else environment
     try:
-        text = file.read_text(encoding="utf-8")
+        text = text_of(file)
     except FileNotFoundError as error:
         reason = "there is no such file: name one with --config, or make one with `gatewright init`"
         raise ConfigurationInvalid(str(file), "", reason) from error
@@ -70,8 +71,7 @@ def _converted(tree: Mapping[str, Any], source: str) -> Settings:
     except msgspec.ValidationError as error:
         reason, _, where = str(error).partition(" - at `$.")
         key = _key_of(tree, where.rstrip("`"), reason)
-        said = f"{reason}{suggestion(key, reason)}"
-        raise ConfigurationInvalid(source, key, said) from error
+        raise ConfigurationInvalid(source, key, said_of(key, reason)) from error
 
 
 def _tree_of(text: str, source: str) -> dict[str, Any]:
@@ -160,4 +160,4 @@ def _scalar(variable: str, key: str, value: str, kind: Any) -> Any:
     try:
         return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise ConfigurationInvalid(variable, key, str(error)) from error
+        raise ConfigurationInvalid(variable, key, said_of(key, str(error))) from error

@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Mapping
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -13,6 +13,18 @@ from gateway.configuration.settings import Settings
 
 
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
+_NO_MEMBER = "Invalid enum value"
+_INDEX = re.compile(r"\[\d+\]$")
+
+
+def said_of(key: str, reason: str) -> str:
+    """What is wrong in words for who wrote it, never with the value: it may be a secret."""
+    if not reason.startswith(_NO_MEMBER):
+        return f"{reason}{suggestion(key, reason)}"
+    *above, last = key.split(".")
+    kind = _kind_at([*above, _INDEX.sub("", last)])
+    words = _words_of(kind)
+    return f"must be one of {', '.join(words)}" if words else "is none of what it may be"
 
 
 def suggestion(key: str, reason: str) -> str:
@@ -42,6 +54,13 @@ def _kind_at(names: list[str]) -> Any:
         if get_origin(kind) is not Mapping:
             kind = next((each for each in get_args(kind) if _is_struct(each)), kind)
     return kind
+
+
+def _words_of(kind: Any) -> tuple[str, ...]:
+    """Of a choice between words, also in a list or where it may be left out."""
+    if get_origin(kind) is Literal:
+        return tuple(map(str, get_args(kind)))
+    return next(filter(None, map(_words_of, get_args(kind))), ())
 
 
 def _is_struct(kind: Any) -> bool:

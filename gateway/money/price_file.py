@@ -6,6 +6,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from gateway.configuration.settings import Settings
+from gateway.configuration.texts import TEXT_ENCODING
 from gateway.errors import ConfigurationInvalid
 from gateway.money.catalogue import Catalogue, load_catalogue, shipped_catalogue
 
@@ -74,7 +75,7 @@ def catalogue_of(price_text: bytes, source: str) -> Catalogue:
     if not source:
         return shipped
     try:
-        text = price_text.decode()
+        text = price_text.decode(TEXT_ENCODING)
     except UnicodeDecodeError as error:
         raise ConfigurationInvalid(source, "", "is not UTF-8 text") from error
     return Catalogue({**shipped.models, **load_catalogue(text, source).models})

@@ -1,15 +1,20 @@
 """Every wrong setting is refused before anything starts, with the file, the key and the reason."""
 
+from importlib import resources
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.assembly.configured_policy import load_policy
 from gateway.configuration.reading import load_settings, parse_settings
 from gateway.configuration.sections import CurrencySettings
 from gateway.configuration.settings import Limits, Settings
+from gateway.configuration.texts import TEXT_BYTES_MAX
 from gateway.errors import ConfigurationInvalid
+from gateway.money.price_file import prices_of
+from tests.gateway.money.test_catalogue import GOOD as PRICES
 
 
 FOLDER = Path("/somewhere")
@@ -69,9 +74,15 @@ WRONG: dict[str, tuple[str, str]] = {
     "[alerts]\npercents = [80, 1001]": ("alerts.percents", "at most 1000"),
     "[alerts]\npercents = [0]": ("alerts.percents", "above 0"),
     "[retention.classes]\na = 1\nb = 'x'": ("retention.classes.b", "Expected `int`"),
-    "[sinks.a]\nkind = 'jsonl'\n[sinks.b]\nkind = 'x'": ("sinks.b.kind", "Invalid enum"),
+    "[sinks.a]\nkind = 'jsonl'\n[sinks.b]\nkind = 'x'": (
+        "sinks.b.kind",
+        "must be one of jsonl, syslog, http, otlp",
+    ),
     "[currencies.EUR]\nper_usd = '1'": ("currencies.EUR.as_of", "missing required field"),
-    "[obligations.organisations]\na = ['x']": ("obligations.organisations.a[0]", "Invalid enum"),
+    "[obligations.organisations]\na = ['x']": (
+        "obligations.organisations.a[0]",
+        "must be one of ",
+    ),
     "[sinks.a]\nkind = 'http'\n[sinks.a.credential]\ndb = 'x'": (
         "sinks.a.credential",
         "exactly one of `env` and `file`",
@@ -116,7 +127,7 @@ WRONG: dict[str, tuple[str, str]] = {
     '[policy]\nheaders = ["x", "\\u0000"]': ("policy.headers.[1]", "has a NUL in it"),
     "source = 'me'": ("source", "is not a setting"),
     "folder = '/'": ("folder", "is not a setting"),
-    "log_level = 'chatty'": ("log_level", "Invalid enum value"),
+    "log_level = 'chatty'": ("log_level", "must be one of debug, info, warning, error"),
     "[targets.t]\nprovider = 'nobody'\nmodel = 'm'": ("targets.t.provider", "no provider `nobody`"),
     "[targets.t]\nprovider = 'p'": ("targets.t.model", "missing required field `model`"),
     PROVIDER + "connect_timeout_s = 0.0": ("providers.p.connect_timeout_s", "greater than zero"),
@@ -188,6 +199,33 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         assert refused.value.reason
 
 
+def test_a_file_without_an_end_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    long = tmp_path / "long.toml"
+    with long.open("wb") as file:
+        file.truncate(TEXT_BYTES_MAX + 1)
+
+    for file_name in (long, Path("/dev/zero")):
+        with pytest.raises(ConfigurationInvalid, match="File too large"):
+            load_settings(file_name, {})
+
+
+def test_a_byte_order_mark_that_an_editor_put_in_front_is_not_part_of_a_text(
+    tmp_path: Path,
+) -> None:
+    texts = {
+        "gatewright.toml": '[policy]\nfile = "policy.toml"\n[prices]\nfile = "prices.toml"\n',
+        "policy.toml": resources.files("policies").joinpath("default.toml").read_text("utf-8"),
+        "prices.toml": PRICES,
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text.replace("\n", "\r\n"), encoding="utf-8-sig")
+
+    settings = load_settings(tmp_path / "gatewright.toml", {})
+
+    assert load_policy(settings).name == "default"
+    assert "m" in prices_of(settings).catalogue.models
+
+
 def test_the_environment_overrides_the_file() -> None:
     settings = parse(
         "[data_plane]\nport = 1\n",
@@ -214,6 +252,7 @@ def test_the_environment_overrides_the_file() -> None:
         ("GATEWRIGHT_NOWHERE__PORT", "1", "nowhere"),
         ("GATEWRIGHT_PROVIDERS__P", "1", "providers"),
         ("GATEWRIGHT_SECRETS__PEPPER", "hunter2-hunter2", "secrets.pepper"),
+        ("GATEWRIGHT_LOG_LEVEL", "hunter2", "log_level"),
     ],
 )
 def test_a_wrong_variable_is_named_without_its_value(variable: str, value: str, key: str) -> None:
