@@ -28,7 +28,7 @@ from gateway.types import Reservation, Settlement
 
 
 _QUIET_ROUNDS = 10
-"""After so many rounds without use a slice's free part goes back."""
+"""After so many rounds without use a slice's free part goes back, or what is more than a slice."""
 _EXCHANGES_MAX = 50
 """So often a request asks for slices, pauses apart, before it gives up."""
 _FORGETTING_S = 600.0
@@ -92,7 +92,7 @@ class LeasedLedger:
         """
         async with self._exchanging:
             changed = self._held.learn(await self._leases.budgets(self._held.users()))
-            await self._exchange([self._claim(part, gives_back=True) for part in changed])
+            await self._exchange([self._claim(part, keeps=0) for part in changed])
 
     async def reserve(
         self, accounts: tuple[str, ...], amount_microusd: int, lease_s: float = 0.0
@@ -159,15 +159,14 @@ class LeasedLedger:
             self.book.expire(self._unhurried.utc_us())
             claims = []
             for part in tuple(self._held.by_key.values()):
-                quiet = part.count_quiet()
-                may_give = part.is_tight or quiet >= _QUIET_ROUNDS
-                gives_back = may_give and self._idle(part) > 0
+                keeps = self._keeps(part)
+                gives_back = keeps is not None and self._idle(part) > keeps
                 leaves = self._is_forgettable(part)
                 if leaves and part.window_start_us == NO_WINDOW and not part.is_unsure:
                     self._held.drop(part.limit.key)  # Nothing was ever leased.
                     continue
                 if gives_back or leaves or part.has_news or self._is_ageing(part):
-                    claims.append(self._claim(part, gives_back=gives_back, is_last=leaves))
+                    claims.append(self._claim(part, keeps=keeps, is_last=leaves))
             await self._exchange(claims)
             for claim in claims:
                 if claim.is_last:
@@ -183,7 +182,7 @@ class LeasedLedger:
             await asyncio.wait([self._round])
         async with self._exchanging:
             claims = [
-                self._claim(part, gives_back=True, is_last=part.reserved == 0)
+                self._claim(part, keeps=0, is_last=part.reserved == 0)
                 for part in self._held.by_key.values()
                 if part.window_start_us != NO_WINDOW or part.is_unsure
             ]
@@ -282,12 +281,12 @@ class LeasedLedger:
         part: HeldSlice,
         *,
         wanted: int | None = None,
-        gives_back: bool = False,
+        keeps: int | None = None,
         is_last: bool = False,
     ) -> Claim:
-        if gives_back:
+        if keeps is not None:
             # Given back before it is reported: while we wait, nobody may reserve it any more.
-            part.amount -= max(self._idle(part), 0)
+            part.amount -= max(self._idle(part) - keeps, 0)
         if is_last:
             part.end()
         return Claim(
@@ -327,6 +326,14 @@ class LeasedLedger:
                 part.end()
         if self._held.debtors:
             self._held.pay_back()
+
+    def _keeps(self, part: HeldSlice) -> int | None:
+        """How much may go on lying idle; None while all of it may."""
+        is_ample = self._idle(part) > self._slice_microusd
+        quiet, ample = part.count_quiet(), part.count_ample(is_ample=is_ample)
+        if part.is_tight or quiet >= _QUIET_ROUNDS:
+            return 0
+        return self._slice_microusd if ample >= _QUIET_ROUNDS else None
 
     def _idle(self, part: HeldSlice) -> int:
         return part.free - self._awaited.get(part.account, 0)

@@ -156,7 +156,9 @@ def exchanged(
     left = budget.limit.limit_microusd - spent_now - leased_now
     need = max(target - amount, 0) if claim.wanted_microusd else 0
     spare = (left - need - _tight(budget.limit)) // _SPARE_PARTS
-    need += max(min(claim.spare_microusd, spare), 0)
+    # What came for others who asked a moment before lies there already.
+    idle = max(amount - target, 0)
+    need += max(min(claim.spare_microusd, spare) - idle, 0)
     granted = max(min(need, left), 0)
     after = replace(budget, spent_microusd=spent_now, leased_microusd=leased_now + granted)
     return after, replace(lease, amount_microusd=amount + granted, spent_microusd=spent)
@@ -226,6 +228,7 @@ class HeldSlice(Pot):
     """A worker's part of one budget, and what it last heard about the rest."""
 
     __slots__ = (
+        "ample_rounds",
         "booked",
         "elsewhere",
         "is_stale",
@@ -256,7 +259,7 @@ class HeldSlice(Pot):
         self.is_unsure = False
         """Whether a claim was sent whose answer never came."""
         self.seen = (0, 0)
-        self.quiet_rounds = 0
+        self.quiet_rounds = self.ample_rounds = 0
 
     @classmethod
     def of(cls, budget: Budget) -> Self:
@@ -304,3 +307,8 @@ class HeldSlice(Pot):
         self.quiet_rounds = self.quiet_rounds + 1 if now == self.seen else 0
         self.seen = now
         return self.quiet_rounds
+
+    def count_ample(self, *, is_ample: bool) -> int:
+        """For how many rounds more than a slice lay idle, as after a burst of dear requests."""
+        self.ample_rounds = self.ample_rounds + 1 if is_ample else 0
+        return self.ample_rounds

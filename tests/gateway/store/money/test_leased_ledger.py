@@ -296,6 +296,24 @@ async def test_a_running_worker_keeps_its_lease(table: LossyTable, clock: Stoppe
     assert await state_of(table) == (100, 0, 900)
 
 
+async def test_what_a_burst_of_dear_requests_left_goes_back_while_others_come(
+    table: LossyTable, clock: StoppedClock
+) -> None:
+    """A crash counts it as spent, and where requests never cease nothing is ever quiet."""
+    await table.set_limit(Limit("org:acme", 1_000_000))
+    ledger = ledger_on(table, clock, slice_microusd=1000)
+    await ledger.refresh()
+    burst = [await ledger.reserve(PATH, 5000) for _ in range(10)]
+    for reservation in burst:
+        ledger.settle(reservation, 1)
+    for _ in range(12):
+        await spend(ledger, 10)
+        await ledger.flush()
+    spent, leased, _ = await state_of(table)
+    assert spent == 10 + 12 * 10
+    assert leased <= 1000
+
+
 async def test_what_lies_with_another_worker_is_waited_for(
     table: LossyTable, clock: StoppedClock
 ) -> None:

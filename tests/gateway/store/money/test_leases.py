@@ -118,6 +118,17 @@ def test_who_has_enough_gets_no_more() -> None:
     assert grant.amount_microusd == 100
 
 
+def test_who_leases_ahead_has_no_more_for_asking_twice() -> None:
+    """As requests do that come while the database is asked for the one before them."""
+    budget = Budget(Limit(ACCOUNT, 1_000_000), 0, 0, 0)
+    budget, grant, lease = answer(budget, None, asking(1, 1000), lease_of(0, 0))
+    again = claim_of(grant.amount_microusd, 0, 1, 1, 1000)
+    budget, grant, lease = answer(budget, lease, again, lease_of(0, 0))
+    assert grant.amount_microusd == 1002
+    news = claim_of(grant.amount_microusd, 0, 2, 0, 1000)
+    assert answer(budget, lease, news, lease_of(0, 0))[1].amount_microusd == 1002
+
+
 def test_a_lease_of_which_less_is_booked_than_its_holder_was_told_is_another_one() -> None:
     """As in a database that was put back: what it knows of no more is not counted on top of it."""
     budget = Budget(Limit(ACCOUNT, 100), 0, 10, 50)
