@@ -8,6 +8,7 @@ import atexit
 import logging
 import sys
 import time
+from asyncio import CancelledError
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from enum import StrEnum
@@ -300,6 +301,8 @@ class ServerLines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         fields = {"reason": record.getMessage().strip()}
         error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, CancelledError):
+            return  # What is cut off at a stop is no defect, and the server says how many it was.
         if error is not None:
             fields |= {"error_class": type(error).__name__, "where": raised_at(error)}
         method = "error" if record.levelno >= logging.ERROR else "warning"

@@ -4,10 +4,12 @@ import asyncio
 import gc
 import logging
 import resource
+import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -116,6 +118,23 @@ class _Server(uvicorn.Server):
             if certificate is not None
             else ()
         )
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """A terminal that is closed ends it as SIGTERM does, but not where `nohup` says otherwise.
+
+        Killed in the midst of requests it would leave behind what a crash does.
+        """
+        with super().capture_signals():
+            is_main = threading.current_thread() is threading.main_thread()
+            if not is_main or signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL:
+                yield
+                return
+            signal.signal(signal.SIGHUP, self.handle_exit)
+            try:
+                yield
+            finally:
+                signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()

@@ -44,6 +44,15 @@ main()
 """
 
 
+HURRIES = """
+from gateway.cli import listening
+listening.SHUTDOWN_S = 1
+from gateway.__main__ import main
+main()
+"""
+"""The gateway, which does not wait ten seconds for what is under way at its end."""
+
+
 @asynccontextmanager
 async def _running(
     config_file: Path, port: int, *command: str
@@ -86,6 +95,29 @@ async def test_a_listener_gets_ready_and_ends_on_sigterm_with_json_lines_only(
     events = [json.loads(line)["event"] for line in errors.decode().splitlines()]
     assert process.returncode == -signal.SIGTERM
     assert (events[0], events[-1]) == ("process:started", "process:stopped")
+
+
+@pytest.mark.parametrize("command", [("serve",), ("admin", "serve")])
+async def test_a_terminal_that_is_closed_ends_a_listener_in_good_order_unless_told_not_to(
+    operator: Operator, command: tuple[str, ...]
+) -> None:
+    port = free_port()
+    operator.config_file.write_text(CONFIG.format(port=port))
+    async with _running(operator.config_file, port, *command) as process:
+        process.send_signal(signal.SIGHUP)
+        _, errors = await process.communicate()
+    assert process.returncode == -signal.SIGHUP
+    assert json.loads(errors.splitlines()[-1])["event"] == "process:stopped"
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # As `nohup` does.
+    try:
+        async with _running(operator.config_file, port, *command) as process:
+            process.send_signal(signal.SIGHUP)
+            process.send_signal(signal.SIGTERM)
+            await process.communicate()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert process.returncode == -signal.SIGTERM
 
 
 @pytest.mark.parametrize("command", [("serve",), ("admin", "serve")])
@@ -225,3 +257,30 @@ async def test_what_was_built_at_the_start_is_not_looked_through_for_garbage_aga
     said, _ = await process.communicate()
 
     assert said.split() == [b"tracked:", b"True", b"found:", b"False"]
+
+
+async def test_a_request_that_is_cut_off_at_the_end_is_no_defect_in_the_log(
+    operator: Operator,
+) -> None:
+    operator.config_file.write_text(CONFIG.format(port=0))
+    issued = operator.starts("keys", "issue", *PLACE, "--config", operator.config_file)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", HURRIES, "serve", "--config", str(operator.config_file)),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    port = int(json.loads(await process.stderr.readline())["url"].rpartition(":")[2])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n"
+        f"authorization: Bearer {issued.last_line}\r\nexpect: 100-continue\r\n\r\n"
+    )
+    writer.write(head.encode())
+    assert (await reader.readline()).startswith(b"HTTP/1.1 100")  # It waits for the body.
+    process.send_signal(signal.SIGTERM)
+    _, errors = await process.communicate()
+    writer.close()
+
+    lines = [json.loads(line) for line in errors.splitlines()]
+    said = [line["reason"] for line in lines if line["event"] == "server:said"]
+    assert said == ["Cancel 1 running task(s), timeout graceful shutdown exceeded"]
