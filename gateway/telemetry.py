@@ -6,7 +6,11 @@ allow-list, so that a stray field cannot carry a prompt, a header or a secret ou
 
 import atexit
 import logging
+import os
+import select
+import stat
 import sys
+import threading
 import time
 from asyncio import CancelledError
 from collections.abc import Iterator, MutableMapping
@@ -120,6 +124,7 @@ class Event(StrEnum):
     PROCESS_STARTED = "process:started"
     PROCESS_STOPPED = "process:stopped"
     SERVER_SAID = "server:said"
+    LOG_LINES_LOST = "log:lines_lost"
     CERTIFICATE_RENEWED = "certificate:renewed"
     CERTIFICATE_REFUSED = "certificate:refused"
     CERTIFICATE_ENDS = "certificate:ends"
@@ -165,6 +170,66 @@ LOG_KEYS = frozenset(
 )
 
 
+class _Outlet:
+    """Where lines go. Whoever reads them may stop doing so: nobody waits for that.
+
+    A stopped terminal, a collector that hangs or a container's log whose disk is full would stop
+    every request, and the end of the process too.
+    """
+
+    PIECE_BYTES = 4096
+    """A pipe that takes anything takes so much at once."""
+    HELD_BYTES_MAX = 1024 * 1024
+    PATIENCE_MS = 100
+    """A reader that is only slow is waited for, once; a process that ends leaves nothing behind."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._held = bytearray()
+        self._is_stuck = False
+        self._lost = 0
+        self._read_from = _descriptor_of_a_reader(file)
+        self._poll = select.poll()
+        if self._read_from is not None:
+            self._poll.register(self._read_from, select.POLLOUT)
+
+    def write(self, raw: bytes) -> int:
+        """Whole lines, and what was held before; how many were lost when that is over."""
+        if not raw and not self._held:
+            return 0
+        if self._read_from is None:
+            self._file.write(raw)
+            self._file.flush()
+            return 0
+        if len(self._held) + len(raw) > self.HELD_BYTES_MAX:
+            self._lost += raw.count(b"\n")
+            raw = b""
+        self._held += raw
+        try:
+            while self._held and self._takes():
+                del self._held[: os.write(self._read_from, self._held[: self.PIECE_BYTES])]
+        except BlockingIOError:
+            self._is_stuck = True
+        except OSError:
+            self._held.clear()  # The reader left for good.
+        lost = 0 if self._held else self._lost
+        self._lost -= lost
+        return lost
+
+    def _takes(self) -> bool:
+        self._is_stuck = not self._poll.poll(0 if self._is_stuck else self.PATIENCE_MS)
+        return not self._is_stuck
+
+
+def _descriptor_of_a_reader(file: BinaryIO) -> int | None:
+    """None for a file on a disk, and for what is no file of the system."""
+    try:
+        descriptor = file.fileno()
+        return None if stat.S_ISREG(os.fstat(descriptor).st_mode) else descriptor
+    except (OSError, ValueError):
+        return None
+
+
 class LogBuffer:
     """Log lines on their way to standard error, written many at a time by `drain`.
 
@@ -174,8 +239,11 @@ class LogBuffer:
 
     BYTES_MAX = 64 * 1024
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    def __init__(self, file: BinaryIO, bytes_max: int = BYTES_MAX) -> None:
+        """Beyond `bytes_max` it drains by itself."""
+        self._outlet = _Outlet(file)
+        self._bytes_max = bytes_max
+        self._draining = threading.Lock()
         self._lines: list[bytes] = []
         self._size = 0
         atexit.register(self.drain)
@@ -184,16 +252,18 @@ class LogBuffer:
         """One more line; called by what structlog calls a bound logger."""
         self._lines.append(line)
         self._size += len(line)
-        if self._size > self.BYTES_MAX:
+        if self._size > self._bytes_max:
             self.drain()
 
     def drain(self) -> None:
         """Write what has gathered; what cannot be written is let go."""
-        if self._lines:
+        with self._draining:
             lines, self._lines, self._size = self._lines, [], 0
+            lost = 0
             with suppress(OSError):
-                self._file.write(b"\n".join([*lines, b""]))
-                self._file.flush()
+                lost = self._outlet.write(b"\n".join([*lines, b""]) if lines else b"")
+        if lost:
+            logger().warning(Event.LOG_LINES_LOST, count=lost)
 
 
 def configure_logging(level: str = "info", *, buffered: bool = False) -> LogBuffer | None:
@@ -201,15 +271,14 @@ def configure_logging(level: str = "info", *, buffered: bool = False) -> LogBuff
 
     With `buffered`, the caller must `drain` what is returned, several times a second.
     """
-    buffer = LogBuffer(sys.stderr.buffer) if buffered else None
-    plain = structlog.BytesLoggerFactory(sys.stderr.buffer)
+    buffer = LogBuffer(sys.stderr.buffer, LogBuffer.BYTES_MAX if buffered else 0)
     structlog.configure(
         processors=[Renderer()],
         wrapper_class=_lines_from(getattr(logging, level.upper())),
-        logger_factory=plain if buffer is None else lambda *_: buffer,
+        logger_factory=lambda *_: buffer,
         cache_logger_on_first_use=True,
     )
-    return buffer
+    return buffer if buffered else None
 
 
 class _Lines(structlog.BoundLoggerBase):

@@ -2,6 +2,7 @@
 
 import atexit
 import io
+import os
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -76,6 +77,33 @@ def test_a_log_that_cannot_be_written_stops_nobody(
             buffer.drain()
             atexit.unregister(buffer.drain)
     structlog.reset_defaults()
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+def test_a_reader_that_stops_reading_stops_nobody_and_is_told_what_it_missed(
+    monkeypatch: pytest.MonkeyPatch, buffered: bool
+) -> None:
+    read_end, write_end = os.pipe()
+    with os.fdopen(write_end, "wb") as file:
+        monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(file))
+        buffer = configure_logging(buffered=buffered)
+        written = 0
+        while written < 3 * 1024 * 1024:  # The pipe and what is held are full long before.
+            logger().info(Event.REQUEST_SERVED, request_id="x" * 1000)
+            written += 1000
+        said = b""
+        while b"log:lines_lost" not in said:
+            said += os.read(read_end, 65536)
+            logger().info(Event.REQUEST_SERVED)
+            if buffer is not None:
+                buffer.drain()
+    os.close(read_end)
+    structlog.reset_defaults()
+    read = [msgspec.json.decode(line) for line in said.splitlines()]
+    (lost,) = (line["count"] for line in read if line["event"] == "log:lines_lost")
+    long = sum("request_id" in line for line in read)
+    assert long * 1000 > 900_000
+    assert long + lost >= 3 * 1024 * 1024 // 1000
 
 
 def test_the_level_is_obeyed_and_lines_stay_lines(log: Callable[[str], io.BytesIO]) -> None:
