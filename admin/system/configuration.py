@@ -14,7 +14,9 @@ from admin.system.checks import Check, start_checks
 from gateway.configuration.disclosing import flat, settings_digest
 from gateway.configuration.sections import CurrencySettings, SinkSettings
 from gateway.configuration.settings import ProviderSettings, Settings, TargetSettings
+from gateway.errors import ConfigurationInvalid, StartupRefused
 from gateway.oversight.access import Permission
+from gateway.store.keys_in_use import KeyInUse, keys_in_use
 from gateway.store.schema.version import Migration, known_migrations, newest_schema, schema_of
 
 
@@ -27,6 +29,7 @@ _TABLES: Final[dict[str, type[Struct]]] = {
     "currencies": CurrencySettings,
 }
 _OWN: Final = frozenset({"source", "folder"})
+_OLD_SCHEMA: Final = "The schema of the database has to be migrated first."
 
 
 class Feature(Struct, frozen=True):
@@ -61,6 +64,9 @@ class ConfigurationPage(Struct, frozen=True):
     schema: str
     schema_newest: str
     migrations: tuple[Migration, ...]
+    keys: tuple[KeyInUse, ...]
+    """Master keys and peppers; none where they could not be counted."""
+    keys_problem: str
     sign_in: SignInBy
     features: tuple[Feature, ...]
     settings: tuple[SettingLine, ...]
@@ -75,11 +81,15 @@ class ConfigurationPage(Struct, frozen=True):
 async def read_configuration(services: Services) -> ConfigurationPage:
     """All of it; raises NotReady where the database does not answer."""
     settings = services.settings
+    schema = await schema_of(services.database)
+    keys, problem = await _keys_of(services) if schema >= newest_schema() else ((), _OLD_SCHEMA)
     return ConfigurationPage(
         checks=tuple(await start_checks(settings, services.database)),
-        schema=await schema_of(services.database),
+        schema=schema,
         schema_newest=newest_schema(),
         migrations=tuple(reversed(known_migrations())),
+        keys=keys,
+        keys_problem=problem,
         sign_in=SignInBy(
             urlsplit(settings.oidc.issuer).hostname or "", settings.oidc.client_secret is None
         ),
@@ -88,6 +98,14 @@ async def read_configuration(services: Services) -> ConfigurationPage:
         settings_digest=settings_digest(settings),
         source=settings.source,
     )
+
+
+async def _keys_of(services: Services) -> tuple[tuple[KeyInUse, ...], str]:
+    """What hangs on which key, or why that is not known."""
+    try:
+        return tuple(await keys_in_use(services.settings, services.database, services.clock)), ""
+    except (ConfigurationInvalid, StartupRefused) as error:
+        return (), error.message
 
 
 def setting_lines(settings: Settings) -> tuple[SettingLine, ...]:

@@ -19,11 +19,11 @@ from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.oversight.deeds import Deeds
-from gateway.secrets.credentials import master_key, named_master_keys, pepper_setting
+from gateway.secrets.credentials import master_key, named_master_keys
 from gateway.secrets.envelope import MasterKey, create_key_file
 from gateway.store.engine import Database, open_database
 from gateway.store.hanging import all_hanging, told
-from gateway.store.identity.key_peppers import hanging_on_peppers, holds_of_end_users
+from gateway.store.keys_in_use import keys_in_use
 from gateway.store.resealing import Resealing
 from gateway.store.right_keys import require_right_master
 from gateway.store.schema.version import require_newest_schema
@@ -150,37 +150,14 @@ async def list_keys(config_file: Path) -> None:
     database = open_database(settings.database_url, pooled=False)
     try:
         await require_newest_schema(database)
-        keys = master_key(settings)
-        ids = [keys.key_id, *(other.key_id for other in keys.others)]
-        places = {
-            key_id: key for key_id, (key, _) in zip(ids, named_master_keys(settings), strict=True)
-        }
-        hanging = await all_hanging(settings, database)
-        for key_id in dict.fromkeys([*ids, *sorted(hanging)]):
-            counts = hanging.get(key_id, Counter())
+        for each in await keys_in_use(settings, database, SystemClock()):
+            is_master = each.key == "master_key"
             line = {
-                "key": "master_key",
-                "key_id": key_id,
-                "setting": places.get(key_id, ""),
-                "total": counts.total(),
-                "hanging": dict(counts),
-            }
-            click.echo(json.dumps(line))
-        async with database.reading() as connection:
-            peppers = await hanging_on_peppers(connection, SystemClock().utc_us())
-            holds = await holds_of_end_users(connection)
-        named = [settings.secrets.pepper_version, *map(int, settings.secrets.other_peppers)]
-        for version in sorted({*named, *peppers}):
-            counts = peppers.get(version, Counter())
-            if version == min(named):
-                # End users are known by digests under the oldest one.
-                counts += Counter({"holds of end users": holds})
-            line = {
-                "key": "pepper",
-                "version": version,
-                "setting": pepper_setting(settings, version),
-                "total": counts.total(),
-                "hanging": dict(counts),
+                "key": each.key,
+                **({"key_id": each.name} if is_master else {"version": int(each.name)}),
+                "setting": each.setting,
+                "total": each.total,
+                "hanging": dict(each.hanging),
             }
             click.echo(json.dumps(line))
     finally:

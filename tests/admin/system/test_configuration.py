@@ -10,8 +10,13 @@ import pytest
 
 from admin.system.checks import start_checks
 from admin.system.configuration import features_of, setting_lines
+from gateway.clock import SystemClock
 from gateway.configuration.reading import parse_settings
+from gateway.secrets.credentials import master_key
+from gateway.secrets.secret import Secret
+from gateway.store.keys_in_use import keys_in_use
 from gateway.store.schema.version import newest_schema
+from gateway.store.sealed_secrets import SealedSecretTable
 from tests.admin import seeding
 from tests.admin.listener import Browser, Listener, browsing
 
@@ -177,3 +182,38 @@ async def test_the_configuration_is_for_who_may_read_the_system_everywhere(
 
     assert (await browser.send("GET", "/system/configuration"))[0].status == 403
     assert (await browser.send("GET", "/api/system/configuration"))[0].status == 403
+
+
+async def test_what_hangs_on_which_key_is_counted_as_the_command_counts_it(
+    listener: Listener, browser: Browser
+) -> None:
+    await browser.sign_in()
+    for name in ("one", "two"):
+        await seeding.issue(listener, name)
+    async with listener.database() as database:
+        table = SealedSecretTable(database, master_key(listener.settings), listener.clock)
+        await table.seal("managed", Secret(secrets.token_hex()), "ann")
+        counted = await keys_in_use(listener.settings, database, SystemClock())
+    found = await told(browser)
+    _, page = await browser.send("GET", "/system/configuration")
+
+    assert found["keys"] == msgspec.to_builtins(counted)
+    (present, pepper) = found["keys"]
+    assert present["setting"] == "secrets.master_key"
+    assert present["hanging"]["secrets"] == 1
+    assert (pepper["name"], pepper["hanging"]["live virtual keys"]) == ("1", 2)
+    assert f"Master key <code>{present['name']}</code>" in page
+    assert "live virtual keys: 2" in page
+
+
+async def test_keys_that_cannot_be_counted_are_said_and_cost_no_page(
+    listener: Listener, browser: Browser
+) -> None:
+    await browser.sign_in()
+    _overwrite(listener, "master.key", "not base64!")
+    found = await told(browser)
+    answer, page = await browser.send("GET", "/system/configuration")
+
+    assert answer.status == 200
+    assert (found["keys"], "master_key" in found["keys_problem"]) == ([], True)
+    assert "not counted" in page
