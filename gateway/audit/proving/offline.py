@@ -5,8 +5,8 @@
 
 It is written for readers who trust nobody: RFC 6962 (Merkle trees), RFC 8032 (Ed25519) and the C2SP
 signed note are done here from the text of the standards, and nothing of the gateway is imported.
-Give the log's key with --key as you know it from elsewhere; without it, the pack's own key is used
-and the output says so. Exit status: 0 it holds, 1 it does not.
+Give the log's keys (each worker has one) with --key as you know them from elsewhere; without them,
+the pack's own are used and the output says so. Exit status: 0 it holds, 1 it does not.
 """
 
 import argparse
@@ -199,7 +199,7 @@ def open_checkpoint(note: str, keys: Iterable[Key], holds: Any = ed25519_holds) 
             known = name == parts[1] and short == raw[:4]
             if known and holds(public, raw[4:], text.encode()):
                 return _read_checkpoint(text)
-    raise Wrong("a checkpoint was not signed by the log's key")
+    raise Wrong("a checkpoint was not signed by the log's key: each worker has one, give all")
 
 
 def _read_checkpoint(text: str) -> Checkpoint:
@@ -377,22 +377,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("pack", nargs="?", type=Path)
     parser.add_argument("--proof", type=Path)
-    parser.add_argument("--key", action="append", default=[])
+    parser.add_argument("--key", action="append", default=[], help="one, or all between blanks")
     options = parser.parse_args()
     if (options.pack is None) == (options.proof is None):
         parser.error("give a pack or --proof")
+    keys = [key for each in options.key for key in each.split() or [each]]
     try:
-        if options.proof is not None:
-            found = check_proof(json.loads(options.proof.read_text("utf-8")), options.key)
-        else:
-            found = check_pack(options.pack, options.key)
+        proof = options.proof and json.loads(options.proof.read_text("utf-8"))
+        found = check_proof(proof, keys) if options.proof else check_pack(options.pack, keys)
     except _UNREADABLE as error:
         # Names of a pack are escaped: a terminal would obey what is in them, or not know it.
         sys.stdout.write(f"DOES NOT HOLD: {ascii(str(error) or type(error).__name__)[1:-1]}\n")
         return 1
     sys.stdout.writelines(f"{name}: {ascii(str(value))[1:-1]}\n" for name, value in found.items())
-    doubt = "" if options.key else ", if the key in it is the log's own: give it with --key"
-    sys.stdout.write(f"it holds{doubt}\n")
+    doubt = ", if the key in it is the log's own: give it with --key"
+    sys.stdout.write(f"it holds{'' if keys else doubt}\n")
     return 0
 
 

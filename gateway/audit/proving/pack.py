@@ -27,10 +27,11 @@ _VERIFIER = Path(offline.__file__).read_bytes()
 _README = """Evidence of {origin}, records {first} to {last}
 
     python -m zipfile -e PACK.zip pack
-    python pack/verify.py PACK.zip --key KEY      (Python 3.11 or newer, nothing to install)
+    python pack/verify.py PACK.zip --key KEYS     (Python 3.11 or newer, nothing to install)
 
 PACK.zip is the file that this stands in, whatever it is called with you.
-Compare KEY with what the operator of the log gave you another way; it should be one of keys.txt.
+KEYS is what the operator of the log gave you another way, a key for each worker that signs; those
+of keys.txt should be among them.
 Whoever trusts the maker of this pack with nothing takes verify.py from another place, too.
 records.jsonl      one record a line, the very bytes that were hashed (RFC 6962 leaf: 0x00 + line)
 leaves.bin         the leaf hashes, 32 bytes each
