@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from playwright.async_api import Browser, Page, Playwright, async_playwright
+from playwright.async_api import Browser, Dialog, Page, Playwright, async_playwright
 
 from tests.admin.listener import Listener
 
@@ -87,10 +87,24 @@ class Window:
         self.page = page
         self.base_url = base_url
         self.problems: list[str] = []
+        self.asked: list[str] = []
+        """Whether to leave a page in which something was typed, each time that it was asked."""
+        self.stays = False
+        """What is answered to that."""
         self._views_asked = 0
         page.on("console", self._said)
         page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: self.problems.append(f"dialog: {dialog.message}"))
+        page.on("dialog", self._answer)
+
+    async def _answer(self, dialog: Dialog) -> None:
+        if dialog.type != "beforeunload":
+            self.problems.append(f"dialog: {dialog.message}")
+        else:
+            self.asked.append(dialog.type)
+        if self.stays or dialog.type != "beforeunload":
+            await dialog.dismiss()
+        else:
+            await dialog.accept()
 
     def _said(self, message: Any) -> None:
         if message.type == "error" and "status of 4" not in message.text:
@@ -111,6 +125,10 @@ class Window:
 
     async def sign_in(self, name: str, password: str) -> None:
         await self.open("/sign-in")
+        await self.sign_in_here(name, password)
+
+    async def sign_in_here(self, name: str, password: str) -> None:
+        """On the page that asks for it, which may hold a form that waits."""
         await self.page.fill("#name", name)
         await self.page.fill("#password", password)
         await self.page.click("button:has-text('Sign in')")

@@ -45,6 +45,7 @@ from tests.admin.chromium import Window, window
 from tests.admin.crawl import follow_links, patterns_of
 from tests.admin.listener import Browser, Listener, browsing
 from tests.admin.profiling import profiles
+from tests.admin.spoken import unspoken
 from tests.gateway.store.rows import filled
 
 
@@ -233,6 +234,7 @@ async def test_every_screen_can_be_read_by_everybody_and_runs_nobodys_text(
             found = [f"status {status}"] if status != 200 else []
             for theme, width in _views(number):
                 found += await _look(seen, theme, width)
+            found += await unspoken(seen.page)
             found += seen.problems
             seen.problems.clear()
             if found:
