@@ -94,6 +94,17 @@ function completer(words) {
   };
 }
 
+// Which suggestion is chosen, told to a screen reader: the focus itself stays in the text.
+const setChosen = StateEffect.define();
+const chosen = StateField.define({
+  create: () => "",
+  update: (id, change) => change.effects.findLast((effect) => effect.is(setChosen))?.value ?? id,
+  provide: (field) => EditorView.contentAttributes.from(field, (id) => ({
+    "aria-autocomplete": "list",
+    ...(id && { "aria-controls": "suggestions", "aria-activedescendant": id }),
+  })),
+});
+
 // A list under the cursor; arrows choose, Enter and Tab take, Escape closes.
 class Suggestions {
   constructor(root, complete) {
@@ -101,6 +112,7 @@ class Suggestions {
     this.found = null;
     this.chosen = 0;
     this.list = document.createElement("ul");
+    this.list.id = "suggestions";
     this.list.setAttribute("role", "listbox");
     this.list.setAttribute("aria-label", "Suggestions");
     this.list.hidden = true;
@@ -114,10 +126,11 @@ class Suggestions {
     return this.found !== null;
   }
 
-  close() {
+  close(view) {
     const wasOpen = this.found !== null;
     this.found = null;
     this.list.hidden = true;
+    if (wasOpen) view.dispatch({ effects: setChosen.of("") });
     return wasOpen;
   }
 
@@ -134,17 +147,21 @@ class Suggestions {
     const { from, options } = this.found;
     const text = options[this.chosen].apply ?? options[this.chosen].label;
     const to = view.state.selection.main.head;
-    this.close();
+    this.close(view);
     view.dispatch({ changes: { from, to, insert: text }, selection: { anchor: from + text.length } });
-    this.close();
     return true;
   }
 
   draw(view) {
-    this.list.hidden = !this.found;
-    if (!this.found) return;
+    if (!this.found) {
+      this.list.hidden = true;
+      view.dispatch({ effects: setChosen.of("") });
+      return;
+    }
+    this.list.hidden = false;
     this.list.replaceChildren(...this.found.options.map((option, n) => {
       const line = document.createElement("li");
+      line.id = `suggestion-${n}`;
       line.setAttribute("role", "option");
       line.setAttribute("aria-selected", String(n === this.chosen));
       const detail = document.createElement("small");
@@ -153,6 +170,7 @@ class Suggestions {
       line.addEventListener("mousedown", (event) => { event.preventDefault(); this.chosen = n; this.take(view); });
       return line;
     }));
+    view.dispatch({ effects: setChosen.of(`suggestion-${this.chosen}`) });
     view.requestMeasure({
       read: () => [view.coordsAtPos(this.found?.from ?? 0), view.dom.getBoundingClientRect()],
       write: ([at, frame]) => {
@@ -170,7 +188,7 @@ class Suggestions {
       { key: "ArrowUp", ...run((view) => this.step(view, -1)) },
       { key: "Enter", ...run((view) => this.take(view)) },
       { key: "Tab", ...run((view) => this.take(view)) },
-      { key: "Escape", ...run(() => this.close()) },
+      { key: "Escape", ...run((view) => this.close(view)) },
       { key: "Ctrl-Space", ...run((view) => this.offer(view, true)) },
     ]));
   }
@@ -226,6 +244,21 @@ function say(view, told) {
   panel.replaceChildren(panel.querySelector("h2"), state, list);
 }
 
+// The last verdict is of another text: it goes, and why there is no new one is said.
+function sayUnchecked(status) {
+  const panel = document.getElementById("found");
+  if (!panel) return;
+  const why = { 401: "your session has ended", 403: "this page is of an earlier session" }[status] ?? "no answer came";
+  const said = document.createElement("p");
+  said.textContent = `Not checked: ${why}. What you typed stays here, and saving it checks it. `;
+  if (status === 401) {
+    const link = document.createElement("a");
+    Object.assign(link, { href: "/sign-in", target: "_blank", rel: "noopener", textContent: "Sign in, in another tab" });
+    said.append(link);
+  }
+  panel.replaceChildren(panel.querySelector("h2"), said);
+}
+
 // Typing over a selection: left to itself, the browser keeps the style of what it replaces by a style
 // attribute, which the page's content security policy stops.
 const typing = EditorView.domEventHandlers({
@@ -253,14 +286,18 @@ async function mount(area) {
   const check = async (view) => {
     const text = view.state.doc.toString();
     const answer = await ask(area.dataset.check, { text }).catch(() => null);
-    if (!answer?.ok || text !== view.state.doc.toString()) return;
+    if (text !== view.state.doc.toString()) return;
+    if (!answer?.ok) {
+      sayUnchecked(answer?.status);
+      return;
+    }
     const told = await answer.json();
     view.dispatch({ effects: setMarks.of(told.marks) });
     say(view, told);
   };
   const changed = (update) => {
     if (!update.docChanged) {
-      if (update.selectionSet) suggestions.close();
+      if (update.selectionSet) suggestions.close(update.view);
       return;
     }
     area.value = update.state.doc.toString();
@@ -268,14 +305,14 @@ async function mount(area) {
     clearTimeout(waiting);
     waiting = setTimeout(() => check(update.view), CHECKED_AFTER_MS);
     if (update.transactions.some((each) => each.isUserEvent("input.type"))) suggestions.offer(update.view, false);
-    else suggestions.close();
+    else suggestions.close(update.view);
   };
   const view = new EditorView({
     doc: area.value,
     parent: place,
     root,
     extensions: [
-      suggestions.keys(), lineNumbers(), EditorView.lineWrapping, history(), drawSelection(), highlightActiveLine(), marks, typing,
+      suggestions.keys(), lineNumbers(), EditorView.lineWrapping, history(), drawSelection(), highlightActiveLine(), marks, chosen, typing,
       StreamLanguage.define(toml), syntaxHighlighting(colours), look,
       EditorView.contentAttributes.of({ "aria-label": "The document", spellcheck: "false" }),
       keymap.of([...standardKeymap, ...historyKeymap]),

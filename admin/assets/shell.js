@@ -1,6 +1,8 @@
 // What every page has: htmx, keys, the finder, and copying. Without this script every link and form
 // still works; it only makes them quicker.
 import htmx from "htmx.org";
+import "./drafts.js";
+import "./focus.js";
 
 // htmx starts itself a task later, which may be after the page has loaded: a key or click in between
 // would leave the page where it should open the row beside it.
