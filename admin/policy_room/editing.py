@@ -16,6 +16,7 @@ from admin.policy_room.asking import fields_in_order
 from admin.policy_room.desk import Working
 from admin.policy_room.fact_words import FACT_WORDS
 from admin.policy_room.marks import line_difference, marks_of
+from admin.policy_room.meanwhile import standing_of
 from admin.policy_room.places import Place, place_of
 from admin.policy_room.room import (
     Asking,
@@ -298,9 +299,13 @@ async def card_page(
     section = said.get("section", "constraints")
     body = cards.body_of(working.text)
     number = number_in(said, "place") if said.get("place") else None
-    rule = None
+    rule = standing = None
     if body is not None and number is not None and problem is None:
         rule = cards.rule_at(body, section, number)
+    if isinstance(problem, DraftChanged) and number is not None:
+        typed_rule = cards.rule_from(section, said)
+        standing = standing_of(body, section, said.get("was", ""), number, typed_rule)
+        number = standing.place
     values = cards.values_of(rule) if rule else {}
     typed = problem is not None or number is None
     shown = said if typed else values
@@ -331,5 +336,7 @@ async def card_page(
         working=working,
         is_right=body is not None,
         is_stale=isinstance(problem, DraftChanged),
+        was=rule.name if rule else said.get("was", "") if number is not None else "",
+        standing=standing,
         problem=problem,
     )
