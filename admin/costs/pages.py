@@ -8,7 +8,7 @@ from litestar import MediaType, Request, Response, route
 from litestar.params import FromPath
 
 from admin.access import needs
-from admin.costs.reader import GROUPS, CostReader, Group, Question, check
+from admin.costs.reader import GROUPS, SORTS, CostReader, Group, Question, check
 from admin.queries import Query, first_of
 from admin.services import Services
 from admin.sign_in.pages import READING
@@ -25,6 +25,12 @@ _DAY: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 SINCE: Final = Query("since", "The first day, in the organisation's time zone.", pattern=_DAY)
 UNTIL: Final = Query("until", "The last day.", pattern=_DAY)
 BY: Final = Query("by", "What costs are grouped by.", choices=tuple(GROUPS), default="team")
+SORT: Final = Query(
+    "sort",
+    "What the largest stand first by; without it the dearest do, and days stand in their order. "
+    "`growth` is what they cost more than on as many days just before.",
+    choices=tuple(SORTS),
+)
 _P = Permission
 _PATH: Final = "/o/{organisation:str}/costs"
 _HTML: Final = MediaType.HTML
@@ -90,7 +96,10 @@ def question_of(request: Request[Any, Any, Any], today: date) -> Question:
         RequestInvalid: a day is none.
     """
     since, until = days_of(request, today)
-    return Question(since, until, BY.of(request), first_of(request))
+    sort = SORT.of(request)
+    if sort and sort not in SORTS:
+        raise RequestInvalid(f"sort by one of {', '.join(SORTS)}", parameter="sort")
+    return Question(since, until, BY.of(request), first_of(request), sort)
 
 
 def days_of(request: Request[Any, Any, Any], today: date) -> tuple[date, date]:

@@ -21,7 +21,7 @@ from gateway.errors import RequestInvalid
 from gateway.money import costs as arithmetic
 from gateway.store.money.alerts import AlertTable, SentAlert
 from gateway.store.policies.names import PolicyNames
-from gateway.store.traffic.figures import Sums
+from gateway.store.traffic.figures import GroupOrder, Sums
 from gateway.types import Target
 
 
@@ -38,6 +38,8 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Words for groups, and the dimensions that they are; an app is a project with its team before it,
 because teams may use the same name."""
+SORTS: Final[dict[str, GroupOrder]] = {"cost": "cost", "growth": "growth", "requests": "requests"}
+"""What the largest of groups stand first by."""
 GROUPS_SHOWN: Final = 100
 """So many lines make a page: a file holds all of them."""
 GROUPS_MAX: Final = 1_000_000
@@ -56,6 +58,15 @@ class Question(Struct, frozen=True):
     by: str = "team"
     first: int = 0
     """How many groups to leave out of the page."""
+    sort: str = ""
+    """Of `SORTS`; empty for the dearest first, and days in their order."""
+
+    @property
+    def order(self) -> GroupOrder:
+        """What groups stand by: the days of a question are compared with none before."""
+        if self.by == "day":
+            return "requests" if self.sort == "requests" else "cost" if self.sort else "group"
+        return SORTS.get(self.sort, "cost")
 
 
 class Group(Struct, frozen=True):
@@ -102,7 +113,7 @@ class CostSummary(Struct, frozen=True):
     """The days that groups are compared with."""
     total: Group
     groups: tuple[Group, ...]
-    """GROUPS_SHOWN of them, from `first` of the question on; the dearest first, days in order."""
+    """GROUPS_SHOWN of them, from `first` of the question on, in its order."""
     count: int
     """Of all groups."""
     forecast: arithmetic.Forecast
@@ -141,7 +152,7 @@ class CostReader:
         return datetime.fromtimestamp(now_s, UTC).astimezone(zone).date(), zone
 
     async def groups(self, organisation: str, question: Question) -> list[Group]:
-        """Dearest first, with what was recorded until now as far as a page has it.
+        """In the question's order, with what was recorded until now as far as a page has it.
 
         Raises:
             RequestInvalid: there is no such group, or the days are none.
@@ -161,10 +172,11 @@ class CostReader:
         check(question)
         rows, count, total = await self._services.figures.dearest(
             organisation,
-            (str(question.since), str(question.until)),
+            _words((question.since, question.until)),
             GROUPS[question.by],
             (question.first, limit),
-            is_in_order=question.by == "day",
+            order=question.order,
+            before=_words(days_before(question.since, question.until)),
         )
         names = await self._names(organisation, question.by, [value_of(row.group) for row in rows])
         whole = total.cost_microusd
@@ -206,9 +218,8 @@ class CostReader:
         by: Sequence[str],
         groups: Sequence[tuple[str, ...]],
     ) -> dict[tuple[str, ...], int]:
-        since, until = days_before(question.since, question.until)
-        figures, days = self._services.figures, (str(since), str(until))
-        return await figures.costs_of(organisation, days, by, groups)
+        days = _words(days_before(question.since, question.until))
+        return await self._services.figures.costs_of(organisation, days, by, groups)
 
     async def summary(self, organisation: str, question: Question) -> CostSummary:
         """Raises RequestInvalid like `groups`."""
@@ -342,6 +353,10 @@ def _unpriced(rows: Sequence[Sums], targets: dict[str, Target]) -> list[Unpriced
         if row.unpriced and row.group[0] and not is_free:
             found.append(Unpriced(row.group[0], row.unpriced))
     return found
+
+
+def _words(days: tuple[date, date]) -> tuple[str, str]:
+    return str(days[0]), str(days[1])
 
 
 def _exhausted_on(days: dict[date, int], today: date, left: int | None) -> str:

@@ -193,7 +193,7 @@ async def test_what_handlers_read_from_an_address_is_what_the_document_says(
     assert set(costs) == {"by", "currency", "only", "since", "until"}
     assert "data_class" in costs["by"]["schema"]["items"]["enum"]
     of_pages = described["get", "/api/organisations/{organisation}/costs/summary"]
-    assert set(of_pages) == {"by", "from", "since", "until"}
+    assert set(of_pages) == {"by", "from", "since", "sort", "until"}
     limits = described["get", "/api/organisations/{organisation}/limits"]
     assert set(limits) == {"after", "from", "only", "open", "q"}
     again = described["get", "/api/system/sinks/{sink}/replay"]

@@ -5,10 +5,10 @@ keys do, those of each key's days.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Table, func, select, true
+from sqlalchemy import ColumnElement, Select, Table, and_, func, select, true
 
 from gateway.errors import RequestInvalid
 from gateway.money.costs import CostRow
@@ -39,6 +39,9 @@ DAY_DIMENSIONS: Final = (
 _KEY: Final = "key_id"
 _COSTED: Final = CostRow.__struct_fields__[1:]
 """No more is added up for each of ten thousand groups than a page of cost shows."""
+GroupOrder = Literal["cost", "growth", "requests", "group"]
+"""The largest first; by `group` in the order of their values."""
+_ORDERED_BY: Final = {"cost": "cost_microusd", "requests": "requests"}
 HOUR_DIMENSIONS: Final = ("organisation", "key_id", "target", "provider", "jurisdiction", "hour_us")
 
 
@@ -94,24 +97,18 @@ class TrafficFigures:
         by: Sequence[str],
         page: tuple[int, int],
         *,
-        is_in_order: bool = False,
+        order: GroupOrder = "cost",
+        before: tuple[str, str] = ("", ""),
     ) -> tuple[list[CostRow], int, CostRow]:
         """Some groups of DAY_DIMENSIONS, how many there are, and the sums of all of them.
 
-        From the first to the last of `days`; dearest first, or in the order of their values.
-        `page` is how many to leave out and how many to read; beyond the last group it is the first
-        page. Raises like `by_day`.
+        From the first to the last of `days`; by `growth` those first that cost most more than from
+        the first to the last day of `before`. `page` is how many to leave out and how many to read;
+        beyond the last group it is the first page. Raises like `by_day`.
         """
         _check(by, DAY_DIMENSIONS)
         table = _days_by(by)
-        groups = [table.c[name] for name in by]
-        each = (
-            select(*groups, *_added(table, _COSTED))
-            .where(*_between(table, organisation, days))
-            .group_by(*groups)
-            .having(func.sum(table.c.requests) > 0)
-            .subquery()
-        )
+        each = _costs_of(table, organisation, days, by).subquery()
         of_all = (
             select(*_added(traffic_day_totals, _COSTED))
             .where(*_between(traffic_day_totals, organisation, days))
@@ -120,21 +117,23 @@ class TrafficFigures:
         named = [each.c[name] for name in by]
         first, limit = page
         # In one statement, because sums go on being added to between two.
-        query = (
-            select(*each.c, func.count().over(), *of_all.c)
-            .join(of_all, true())
-            .order_by(*(named if is_in_order else [each.c.cost_microusd.desc(), *named]))
-            .offset(first)
-            .limit(limit)
-        )
+        query = select(*each.c, func.count().over(), *of_all.c).join(of_all, true())
+        if order == "growth":
+            earlier = _costs_of(table, organisation, before, by).subquery()
+            is_same = and_(true(), *(each.c[name] == earlier.c[name] for name in by))
+            query = query.outerjoin(earlier, is_same)
+            more = each.c.cost_microusd - func.coalesce(earlier.c.cost_microusd, 0)
+            query = query.order_by(more.desc(), each.c.cost_microusd.desc())
+        elif order != "group":
+            query = query.order_by(each.c[_ORDERED_BY[order]].desc())
+        query = query.order_by(*named).offset(first).limit(limit)
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).all()
+        if not rows and first:
+            again = (0, limit)
+            return await self.dearest(organisation, days, by, again, order=order, before=before)
         if not rows:
-            return (
-                ([], 0, _cost((), [0] * len(_COSTED)))
-                if not first
-                else await self.dearest(organisation, days, by, (0, limit), is_in_order=is_in_order)
-            )
+            return [], 0, _cost((), [0] * len(_COSTED))
         width = len(each.c)
         found = [_cost(row[: len(by)], row[len(by) : width]) for row in rows]
         return found, int(rows[0][width]), _cost((), rows[0][width + 1 :])
@@ -270,6 +269,19 @@ def _between(table: Table, organisation: str, days: tuple[str, str]) -> list[Col
     """An organisation's, from the first of the days to the last."""
     columns = table.c
     return [columns.organisation == organisation, columns.day >= days[0], columns.day <= days[1]]
+
+
+def _costs_of(
+    table: Table, organisation: str, days: tuple[str, str], by: Sequence[str]
+) -> Select[Any]:
+    """What each group cost on these days; groups without a request are left out."""
+    groups = [table.c[name] for name in by]
+    return (
+        select(*groups, *_added(table, _COSTED))
+        .where(*_between(table, organisation, days))
+        .group_by(*groups)
+        .having(func.sum(table.c.requests) > 0)
+    )
 
 
 def _check(by: Sequence[str], known: Sequence[str]) -> None:

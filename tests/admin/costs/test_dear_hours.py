@@ -53,9 +53,10 @@ async def test_a_dear_hour_stands_on_the_page_of_cost_and_under_needs_you_with_i
         r"key wild <b> 4.4 times what the hour costs \$44\.00 \$10\.00 \$0\.00 \$20\.00 \d+ days",
         said,
     ), said
-    (way,) = re.findall(
+    (way, same) = re.findall(
         r'href="(/o/acme/traffic\?q=[^"]+)"', section[: section.index("</section>")]
     )
+    assert way == same
     assert f"key:{key}" in parse_qs(urlsplit(html.unescape(way)).query)["q"][0]
     traffic = await see(browser, html.unescape(way))
     assert now.request_id in traffic

@@ -101,7 +101,7 @@ async def test_its_traffic_is_that_of_the_group_on_that_day_in_the_organisations
     )
     page = await see(admin, ROOM)
     ways = [html.unescape(way) for way in re.findall(r'href="(/o/acme/traffic\?q=[^"]+)"', page)]
-    (of_key,) = [way for way in ways if f"key:{key}" in parse_qs(urlsplit(way).query)["q"][0]]
+    (of_key,) = {way for way in ways if f"key:{key}" in parse_qs(urlsplit(way).query)["q"][0]}
     traffic = await see(admin, of_key)
     assert "req_second" in traffic
     assert "req_day_before" not in traffic
