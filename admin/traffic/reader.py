@@ -17,6 +17,7 @@ ROOM = "traffic"
 FACETS = {
     "route": "Route",
     "status": "Outcome",
+    "error": "Error",
     "model": "Model asked for",
     "target": "Served by",
     "class": "Data class",

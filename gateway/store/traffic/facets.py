@@ -28,7 +28,9 @@ from gateway.store.schema.audit_columns import ROUTE, labels_of
 from gateway.store.speech import DatabaseKind
 
 
-COUNTED: Final = ("route", "status", "model", "target", "class", "pii", "project", "key")
+COUNTED: Final = (
+    *("route", "status", "error", "model", "target", "class", "pii", "project", "key"),
+)
 """Fields of a filter that are counted beside a list of requests."""
 _VALUES_MAX: Final = 8
 _BUCKETS_MAX: Final = 60
@@ -43,6 +45,7 @@ _C = audit_records.c
 _COLUMNS: Final[dict[str, ColumnElement[str]]] = {
     "route": ROUTE,
     "status": _C.status,
+    "error": _C.error,
     "model": _C.model_requested,
     "target": _C.target,
     "class": _C.data_class,

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 
 import msgspec
 import pytest
@@ -63,6 +64,27 @@ async def test_facets_count_what_matches_and_lead_there_and_back(
     _, chosen = await browser.send("GET", f"{LIST}?q=class:s3")
     assert f'href="{LIST}" aria-current="true"' in chosen
     assert "Counted over all 1 that match" in chosen
+
+
+async def test_what_went_wrong_is_counted_by_its_code_and_found_by_it(
+    world: World, browser: Browser
+) -> None:
+    ids = await world.write(
+        Asked(1),
+        *(Asked(n, status="failed", outcome={"error": "upstream_timeout"}) for n in (2, 3)),
+        Asked(4, status="failed", outcome={"error": "upstream_failed"}),
+    )
+    _, page = await browser.send("GET", LIST)
+    facet = page[page.index("<h2>Error</h2>") :]
+    facet = facet[: facet.index("</div>")]
+    counted = re.findall(r'href="([^"]+)"[^>]*><span class="cut">(\w+)</span><[^>]*>(\d+)', facet)
+    assert [(word, number) for _, word, number in counted] == [
+        ("upstream_timeout", "2"),
+        ("upstream_failed", "1"),
+    ]
+    _, chosen = await browser.send("GET", counted[0][0])
+    assert [each in chosen for each in ids] == [False, True, True, False]
+    assert f'href="{LIST}" aria-current="true" title="upstream_timeout"' in chosen
 
 
 async def test_a_wrong_filter_is_shown_where_it_was_typed_and_nothing_is_lost(

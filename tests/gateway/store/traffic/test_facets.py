@@ -33,6 +33,7 @@ WORDS = (
     "since:1d",
     "class:s2",
 )
+ERRORS = ("upstream_failed", "policy_refused", "upstream_timeout", "")
 NAMES = ("", "alpha", "Alpha", "beta", "Ünit", "zeta", "100%", "a b", "x'y", "Zeta", "0", "é")
 
 
@@ -57,6 +58,7 @@ def drawn(seed: int, count: int, over_us: int) -> list[AuditRecord]:
                 data_class=draw.choice(["", "S1", "S2"]),
                 findings={label: draw.randrange(1, 4) for label in labels},
                 status=status,
+                error="" if status == "ok" else draw.choice(ERRORS),
             )
         )
     return found
