@@ -11,14 +11,17 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from admin.access import STEP_UP_S
+from gateway.oversight.access import Grant
 from gateway.oversight.deeds import Deeds
 from gateway.secrets.credentials import master_key
+from gateway.store.identity.people import PeopleStore
 from gateway.store.identity.sessions import IDLE_S
 from gateway.store.spare_secrets import Retirement, SpareSecretTable
 from tests.admin import seeding
 from tests.admin.chromium import window
 from tests.admin.listener import Browser, Listener
 from tests.admin.models.test_provider import MORE, work
+from tests.admin.spoken import unspoken
 from tests.admin.test_deeds import deeds
 from tests.gateway.audit.samples import running
 from tests.upstreams import RecordingUpstream
@@ -234,4 +237,30 @@ async def test_a_switch_is_made_by_keyboard(listener: Listener, browser: Browser
         await seen.page.get_by_role("button", name="Switch to version 2").press("Enter")
         await seen.page.get_by_role("button", name="Put version 1 back").wait_for()
         assert await seen.violations() == []
+        assert seen.problems == []
+
+
+async def test_the_page_follows_a_trial_and_leaves_a_secret_that_is_being_typed(
+    listener: Listener, browser: Browser
+) -> None:
+    await seeding.person(listener, "root", "platform_admin")
+    async with listener.database() as database:
+        await PeopleStore(database, listener.clock).grant("root", Grant("security_admin", "*"))
+    assert (await step(browser, "next", value=NEW, version="0"))[0] == 303
+    async with window(listener) as seen:
+        page = seen.page
+        await seen.sign_in("root", seeding.PASSWORD)
+        await seen.open(AT)
+        assert await page.get_attribute("#trials", "hx-get") is None, "nothing is waited for"
+        await page.click("button:has-text('Test kept with it')")
+        await page.wait_for_selector("#trials:has-text('waiting')")
+        await page.click("summary:has-text('Set another next version')")
+        await page.fill("#field-value", OLD)
+        await work(listener)
+        await page.wait_for_selector("#trials:has-text('it works')")
+        assert await page.get_attribute("#trials", "hx-get") is None, "nor any more"
+        assert await page.locator("#trials button.danger").count() == 0, "it was seen to work"
+        assert await page.input_value("#field-value") == OLD
+        assert await page.evaluate("document.activeElement.id") == "field-value"
+        assert await unspoken(page) == []
         assert seen.problems == []
