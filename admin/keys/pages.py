@@ -114,7 +114,8 @@ def _issuing(services: Services) -> list[Any]:
     async def new_key(
         request: Request[Any, Any, Any], organisation: FromPath[str]
     ) -> Response[str]:
-        given = {name: [value] for name, value in request.query_params.items()}
+        asked = request.query_params
+        given = {name: asked.getall(name) for name in asked}
         team = await teams.team(organisation, request.query_params.get("workspace", ""))
         days = (team.defaults.expires_days if team else None) or EXPIRES_DAYS
         defaults = {"expires_days": [str(days)], "translation": ["warn"]}

@@ -2,10 +2,13 @@
 
 import asyncio
 import re
+from typing import Any
 
 import pytest
 from playwright.async_api import Route
 
+from gateway.oversight.access import Grant
+from gateway.store.identity.people import PeopleStore
 from tests.admin.chromium import window
 from tests.admin.listener import Listener
 from tests.admin.seeding import DAY_US, HOSTILE, PASSWORD, issue, limit, person, requests
@@ -85,3 +88,59 @@ async def test_a_key_that_is_issued_by_an_impatient_press_is_shown_all_the_same(
         await seen.page.wait_for_selector("#the-key, .notice.bad")
         assert (await seen.page.inner_text("#the-key")).startswith("gw_live_")
         assert sent == ["POST"]
+
+
+async def test_an_expired_key_says_what_callers_are_told_and_leads_to_another_like_it(
+    listener: Listener,
+) -> None:
+    models, labels = frozenset({"house", "claude"}), ("night", "internal")
+    more: dict[str, Any] = {
+        "models": models,
+        "labels": labels,
+        "translation": "strict",
+        "project": "payroll",
+    }
+    over_us = listener.clock.utc_us() + DAY_US
+    key_id = await issue(listener, "payroll & more", expires_us=over_us, **more)
+    await limit(listener, f"key:{key_id}", 12_500_000, "day")
+    await person(listener, "ann", "app_owner")
+    await person(listener, "root", "platform_admin")
+    async with listener.database() as database:
+        await PeopleStore(database, listener.clock).grant("root", Grant("app_owner", "*"))
+    async with window(listener) as seen:
+        page = seen.page
+        await seen.sign_in("root", PASSWORD)
+        await seen.open(f"/o/acme/keys/{key_id}")
+        assert await page.locator("text=Issue another like it").count() == 0, "it is live"
+        listener.clock.advance(2 * DAY_US // 1_000_000)
+        await seen.sign_in("root", PASSWORD)
+        await seen.open("/o/acme/keys?q=state:expired")
+        await page.click("text=payroll & more")
+        await page.wait_for_selector("#peek .verdict:has-text('Expired 1 day ago')")
+        await page.click("#peek >> text=Open")
+        assert "401 invalid_api_key" in await page.inner_text("main")
+        assert await page.locator(".deeds >> text=Rotate").count() == 0
+        await page.click("text=Issue another like it")
+        assert await page.input_value("#field-name") == "payroll & more"
+        assert await page.input_value("#field-budget_microusd") == "12.500000"
+        await page.click("button:has-text('Issue the key')")
+        await page.click("text=I stored it")
+        facts = await page.inner_text("[aria-label=Facts]")
+        for each in ("research / payroll", "claude, house", "night, internal", "is refused"):
+            assert each in facts, each
+        assert "$12.50 today" in await page.inner_text("main")
+        assert await page.locator("text=Issue another like it").count() == 0
+        assert seen.problems == []
+
+
+async def test_no_form_for_another_key_widens_one_that_may_use_no_model(
+    listener: Listener,
+) -> None:
+    none = await issue(listener, "nothing", models=frozenset())
+    await listener.revoke_key(none)
+    await person(listener, "ann", "app_owner")
+    async with window(listener) as seen:
+        await seen.sign_in("ann", PASSWORD)
+        await seen.open(f"/o/acme/keys/{none}")
+        assert "revoked" in await seen.page.inner_text("main")
+        assert await seen.page.locator("text=Issue another like it").count() == 0
