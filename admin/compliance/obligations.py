@@ -22,6 +22,7 @@ from gateway.store.custody.regimes import RegimeChoice
 AT: Final = "/o/{organisation:str}/compliance/obligations"
 API: Final = "/api/organisations/{organisation:str}/compliance/obligations"
 PLACE_MAX: Final = 10**6
+CONFLICT: Final = 409
 MEANWHILE: Final = "Somebody else chose meanwhile; nothing was done. Below is what holds now."
 _P = Permission
 _READS: Final = needs(_P.AUDIT_READ)
@@ -49,6 +50,7 @@ def obligation_routes(services: Services, office: Office) -> list[Any]:
             regimes=[(name, TITLES[name]) for name in REGIMES],
             form=form,
             wrong=wrong,
+            is_stale=status == CONFLICT,
         )
 
     @route(AT, http_method=READING, media_type=MediaType.HTML, opt=_READS)

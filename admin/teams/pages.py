@@ -24,6 +24,7 @@ from gateway.store.identity.team_lists import STATES
 from gateway.store.identity.teams import COUNT_MAX, EXPIRES_DAYS_MAX, KeyDefaults, Team
 
 
+CONFLICT: Final = 409
 MEANWHILE: Final = "Somebody changed this team meanwhile. Nothing was done; here is how it is now."
 WINDOW_WORDS: Final = {"day": "each day", "month": "each month", "total": "in all"}
 NAMES_MAX: Final = 500
@@ -73,6 +74,7 @@ class TeamRoom:
             team=detail.line.team,
             form=form or Form(),
             wrong=wrong or {},
+            is_stale=status == CONFLICT,
             people=await self.people(session_of(request).person, place[0]),
             windows=[(window, WINDOW_WORDS[window]) for window in reversed(WINDOWS)],
             keys_shown=KEYS_SHOWN,

@@ -82,6 +82,11 @@ async def test_rules_are_chosen_by_compliance_with_a_reason_and_on_record(
             assert (answer.status, 'role="alert"' in page) == (400, True)
         answer, page = await dan.send("POST", AT, form | {"regimes": "soc2"})
         assert (answer.status, "Somebody else chose meanwhile" in page) == (409, True)
+        said = page[page.index('role="alert"') :]
+        said = said[: said.index("</p>")]
+        for each in ("GDPR", "chosen by cora", "because: the board"):
+            assert each in said, said
+        assert re.search(r'value="soc2" checked', page), "what was ticked is kept"
         assert re.search(r'value="soc2" checked', page)
         await chosen(dan, "soc2", "cert-in", seen=1)
         await chosen(cora, seen=1, status=409)

@@ -77,6 +77,7 @@ async def test_who_is_second_sees_how_it_is_now_and_keeps_what_was_typed(
 
     assert answer.status == 409
     assert "Somebody changed this team meanwhile" in page
+    assert "It is called First, nobody owns it, and new keys get no limit of their own." in page
     assert 'value="Second"' in page
     assert (await _team(listener, "research")).title == "First"
 
