@@ -118,6 +118,7 @@ async def _page(
     wrong: str = "",
     form: Form | None = None,
     status: int = 200,
+    field: str | None = None,
 ) -> Response[str]:
     detail = await room.detail(*place)
     keys = [each.name for each in detail.scope.keys]
@@ -132,6 +133,7 @@ async def _page(
         regimes=TITLES,
         wrong=wrong,
         form=form or Form(),
+        mistakes={field: wrong} if field else {},
     )
 
 
@@ -254,10 +256,9 @@ def _leading(services: Services, room: IncidentRoom) -> list[Any]:
                 services, room, request, place, wrong=MEANWHILE, form=form, status=error.status
             )
         except RequestInvalid as error:
-            said = as_sentence(error.message)
-            return await _page(
-                services, room, request, place, wrong=said, form=form, status=error.status
-            )
+            more: dict[str, Any] = {"wrong": as_sentence(error.message), "field": error.parameter}
+            more |= {"form": form, "status": error.status}
+            return await _page(services, room, request, place, **more)
         return Redirect(f"/o/{organisation}/compliance/incidents/{incident}", status_code=SEE_OTHER)
 
     @post(ONE + "/reports", media_type=_HTML, opt=_MARKS, status_code=SEE_OTHER)

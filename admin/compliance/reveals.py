@@ -95,7 +95,7 @@ def _changing(services: Services, office: Office) -> list[Any]:
                     minutes=_minutes(data.minutes.strip()),
                 )
             except RequestInvalid as error:
-                return await asking(services, request, data, error.message)
+                return await asking(services, request, data, error.message, error.parameter)
             return Redirect(
                 f"/o/{organisation}/compliance/reveals/{asked.id}", status_code=SEE_OTHER
             )
@@ -161,7 +161,11 @@ def _minutes(text: str) -> int:
 
 
 async def asking(
-    services: Services, request: Asked, form: RevealForm, problem: str = ""
+    services: Services,
+    request: Asked,
+    form: RevealForm,
+    problem: str = "",
+    field: str | None = None,
 ) -> Response[str]:
     """The form, with what was typed and what is wrong with it."""
     return await services.shell.page(
@@ -171,6 +175,7 @@ async def asking(
         400 if problem else 200,
         form=form,
         problem=problem,
+        mistakes={field: problem} if field else {},
         minutes_max=REVEAL_MINUTES_MAX,
     )
 

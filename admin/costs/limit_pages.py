@@ -115,24 +115,26 @@ async def _change_page(
     request: Request[Any, Any, Any],
     standing: Standing,
     form: Form,
-    wrong: str = "",
-    status: int = 0,
+    error: RequestInvalid | None = None,
 ) -> Response[str]:
     """An account's limit, and what the typed one would do."""
     typed = None
     try:
         typed = form.microusd("limit_microusd")
-    except RequestInvalid as error:
-        wrong = wrong or error.message
+    except RequestInvalid as unread:
+        error = error or unread
+    said = error.message if error else ""
+    wrong = MEANWHILE if isinstance(error, ChangedMeanwhile) else said
     return await services.shell.page(
         request,
         "costs/change.html",
         "limits",
-        status or (400 if wrong else 200),
+        error.status if error else 200,
         standing=standing,
         form=form,
         typed=None if wrong else typed,
         wrong=wrong,
+        mistakes={error.parameter: wrong} if error and error.parameter else {},
         windows=("day", "month", "total"),
         alerts=services.settings.alerts,
     )
@@ -166,9 +168,9 @@ def _limiting(services: Services) -> list[Any]:
                 await keeper.set_limit(person, organisation, Limit(account, amount, window), was)
         except ChangedMeanwhile as error:
             standing = await keeper.standing(organisation, account, window)
-            return await _change_page(services, request, standing, form, MEANWHILE, error.status)
+            return await _change_page(services, request, standing, form, error)
         except RequestInvalid as error:
-            return await _change_page(services, request, standing, form, error.message)
+            return await _change_page(services, request, standing, form, error)
         if undo := limit_undo(organisation, standing, amount):
             offer(request, services.clock, undo)
         return _back_to(organisation, account)

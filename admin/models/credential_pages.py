@@ -19,7 +19,7 @@ from admin.models.sealing import Forget, Sealed, Sealer, SealOrder
 from admin.models.spares import SpareDesk, spare_routes
 from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER
-from gateway.errors import RequestInvalid
+from gateway.errors import Exhausted, RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.secrets.secret import Secret
 from gateway.store.sealed_secrets import SealedSecret
@@ -69,7 +69,13 @@ class CredentialRoom:
         self._spares = SpareDesk(services)
 
     async def page(
-        self, request: Asked, kind: str, name: str, wrong: str = "", status: int = 200
+        self,
+        request: Asked,
+        kind: str,
+        name: str,
+        wrong: str = "",
+        status: int = 200,
+        field: str | None = None,
     ) -> Response[str]:
         """Raises NotFoundException."""
         line = await self._reader.line(kind, name)
@@ -85,11 +91,15 @@ class CredentialRoom:
             refresh_s=self._services.settings.secrets.refresh_s,
             is_just_set=request.query_params.get("done") == "set",
             wrong=wrong,
+            mistakes={field: wrong} if field else {},
         )
 
-    async def again(self, request: Asked, name: str, wrong: str, status: int) -> Response[str]:
+    async def again(
+        self, request: Asked, name: str, error: RequestInvalid | Exhausted
+    ) -> Response[str]:
         """The page of a credential of the database, after a step that was refused."""
-        return await self.page(request, "database", name, wrong, status)
+        said = error.message, error.status, error.parameter
+        return await self.page(request, "database", name, *said)
 
 
 def _reading(services: Services, room: CredentialRoom) -> list[Any]:

@@ -43,8 +43,8 @@ _READS: Final = needs(Permission.SYSTEM_READ, _EVERYWHERE)
 _TESTS: Final = needs(Permission.SYSTEM_CONFIGURE, _EVERYWHERE, records="provider.test_ordered")
 Asked = Request[Any, Any, Any]
 Deed = Callable[[Person, str, "Seen"], Awaitable[None]]
-Show = Callable[[Asked, str, str, int], Awaitable[Response[str]]]
-"""The page of a credential, with what was wrong and a status."""
+Show = Callable[[Asked, str, RequestInvalid | Exhausted], Awaitable[Response[str]]]
+"""The page of a credential, with what was wrong."""
 
 
 class NextOrder(Struct, frozen=True, forbid_unknown_fields=True):
@@ -255,7 +255,7 @@ async def _done(
     try:
         await step()
     except (RequestInvalid, Exhausted) as error:
-        return await show(request, name, error.message, error.status)
+        return await show(request, name, error)
     return Redirect(f"/models/credentials/database/{quote(name)}#versions", status_code=SEE_OTHER)
 
 

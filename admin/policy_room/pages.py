@@ -27,7 +27,7 @@ from admin.queries import PAGE_ROWS, after_of, first_of
 from gateway.actors import same_person
 from gateway.clock import SECOND_US
 from gateway.configuration.guarding import wider
-from gateway.errors import RequestInvalid
+from gateway.errors import Forbidden, RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.rollout.versions import Acting, PolicyEvent, PolicyVersion, acting_at, former_of
 from gateway.store.policies.guard import ACTOR
@@ -36,6 +36,8 @@ from policies.checking.difference import amendments
 from policies.document import PolicyBody
 
 
+AHEAD: Final = ("draft", "approved", "shadow", "canary")
+"""States of versions that something may come of yet."""
 EMPTY: Final = PolicyBody(name="nothing", version=1)
 OUTCOMES_MAX: Final = 8
 LATELY_MAX: Final = 10
@@ -122,8 +124,7 @@ async def version_page(
     place: Place,
     version: PolicyVersion,
     *,
-    status: int = 200,
-    problem: str = "",
+    error: RequestInvalid | Forbidden | None = None,
     form: dict[str, str] | None = None,
 ) -> Response[str]:
     """A version: where it stands, what it changes, what it would have done, what may come next."""
@@ -131,22 +132,21 @@ async def version_page(
     live, before = await reader.live(place)
     document = await reader.document(version)
     text = await reader.text_of(version)
-    is_ahead = version.state in ("draft", "approved", "shadow", "canary")
-    weight = await room.weigher.weigh(organisation, place, document) if is_ahead else None
+    weigh = room.weigher.weigh
+    weight = await weigh(organisation, place, document) if version.state in AHEAD else None
     written = await reader.text_of(live) if live else ""
     measured = await reader.figures.measured(place.name, version.number)
     events = await reader.lists.events_of(place.name, version.number)
     lives = await reader.lists.acts(place.name, WENT_LIVE)
     await room.services.rollup.catch_up(ROLLUP_BATCHES)
     outcome = await room.outcomes.of(organisation, place, lives, version.number)
-    scheduled = [e for e in await reader.open_schedules(place) if e.number == version.number]
-    schedule = scheduled[-1] if scheduled else None
+    schedule = {one.number: one for one in await reader.open_schedules(place)}.get(version.number)
     same = live is not None and live.number == version.number
     return await room.shell.page(
         request,
         "policy_room/version.html",
         "policies",
-        status,
+        error.status if error else 200,
         organisation=organisation,
         place=place,
         version=version,
@@ -174,8 +174,9 @@ async def version_page(
         events=events,
         rights=rights_of(request, organisation, place),
         is_own=same_person(person_of(request).name, version.author),
-        problem=problem,
+        problem=error.message if error else "",
         form=form or {},
+        mistakes={error.parameter: error.message} if form and error and error.parameter else {},
     )
 
 

@@ -103,13 +103,13 @@ def _step_routes(room: PolicyRoom) -> list[Any]:
                 person_of(request), organisation, place, to, reason, live=live, canary=canary
             )
         except RequestInvalid as error:
-            said: dict[str, Any] = {"status": error.status, "problem": error.message}
             shown = _number(form, "to") or _number(form, "live")
             if not shown:
+                said: dict[str, Any] = {"status": error.status, "problem": error.message}
                 return await history_page(room, request, organisation, place, **said)
             version = await room.reader.version(place, shown)
             return await version_page(
-                room, request, organisation, place, version, form=form, **said
+                room, request, organisation, place, version, error=error, form=form
             )
         return _to_version(organisation, place, version.number)
 
@@ -133,10 +133,7 @@ def _waiting_routes(room: PolicyRoom) -> list[Any]:
                 person_of(request), organisation, place, number, reason, form.get("waiting") or None
             )
         except RequestInvalid as error:
-            return await version_page(
-                room, request, organisation, place, version,
-                status=error.status, problem=error.message,
-            )  # fmt: skip
+            return await version_page(room, request, organisation, place, version, error=error)
         offer(request, room.services.clock, _way_back(organisation, place, ended))
         return _to_version(organisation, place, number)
 
@@ -196,9 +193,8 @@ async def _take(
     except (RequestInvalid, Forbidden) as error:
         version = await room.reader.version(place, number)
         return await version_page(
-            room, request, organisation, place, version,
-            status=error.status, problem=error.message, form=form,
-        )  # fmt: skip
+            room, request, organisation, place, version, error=error, form=form
+        )
     return _to_version(organisation, place, number)
 
 

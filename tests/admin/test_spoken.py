@@ -9,7 +9,8 @@ from tests.admin import seeding
 from tests.admin.chromium import Window, window
 from tests.admin.compliance.archive import converse
 from tests.admin.listener import Listener
-from tests.admin.policies.people import PASSWORD, WRITER, signed_in, staff
+from tests.admin.policies.people import APPROVER, PASSWORD, WRITER, signed_in, staff
+from tests.admin.policies.test_rolling_out import STRICT, stepped, submitted
 from tests.admin.policies.test_writing import HOME, TEXT, saved
 from tests.admin.spoken import unspoken
 
@@ -117,3 +118,56 @@ async def test_two_texts_of_one_policy_and_what_stands_beside_a_list_are_said(
         await seen.page.click("#rows tbody a")
         await seen.page.wait_for_selector("#peek h2")
         await spoken(seen, "the drawer")
+
+
+async def test_a_refusal_belongs_to_the_field_that_it_is_about(listener: Listener) -> None:
+    await staff(listener)
+    key = await seeding.issue(listener, "assistant")
+    await seeding.person(listener, "root", "platform_admin")
+    await seeding.person(listener, "cora", "compliance")
+    async with signed_in(listener, WRITER) as wanda, signed_in(listener, APPROVER) as anton:
+        version = await submitted(wanda, STRICT)
+        await stepped(anton, version, "approve")
+    limits = f"/o/acme/costs/limits/change?account=key:{key}&limit_microusd=12,50"
+    async with window(listener) as seen:
+        await seen.sign_in("root", seeding.PASSWORD)
+        await seen.open(limits)
+        await belongs(seen, "limit_microusd")
+        await seen.page.context.clear_cookies()
+        await seen.sign_in(APPROVER, PASSWORD)
+        await seen.open(version)
+        await seen.page.check("#rollout [value=canary]")
+        await send_wrong(seen, "percent", "101")
+        await belongs(seen, "percent")
+        assert await seen.page.is_checked("#rollout [value=canary]")
+        await seen.page.fill("#field-percent", "5")
+        await send_wrong(seen, "at", "tomorrow")
+        await belongs(seen, "at")
+        await seen.page.context.clear_cookies()
+        await seen.sign_in("cora", seeding.PASSWORD)
+        await seen.open("/o/acme/compliance/reveals/new")
+        await seen.page.fill("#field-reason", "to see")
+        await seen.page.fill("[name=ticket]", "T-1")
+        await seen.page.fill("[name=minutes]", "5")
+        await send_wrong(seen, "request_id", "nothing")
+        await belongs(seen, "request_id")
+
+
+async def send_wrong(seen: Window, name: str, text: str) -> None:
+    """Send the form of a field with what the browser itself would not let through."""
+    field = f"main [name={name}]"
+    await seen.page.locator(field).evaluate("each => { each.type = 'text'; }")
+    await seen.page.locator(field).evaluate("each => { each.form.noValidate = true; }")
+    if name in ("percent", "at"):
+        await seen.page.fill("#rollout [name=reason]", "why")
+    await seen.page.fill(field, text)
+    await seen.page.press(field, "Enter")
+    await seen.page.wait_for_selector("main [role=alert]")
+
+
+async def belongs(seen: Window, name: str) -> None:
+    """The field is marked as wrong, says why, and has the focus."""
+    marked = "[...document.querySelectorAll('[aria-invalid=true]')].map((each) => each.name)"
+    assert await seen.page.evaluate(marked) == [name]
+    assert await seen.page.evaluate("document.activeElement.name") == name
+    await spoken(seen, name)

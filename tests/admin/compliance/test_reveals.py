@@ -230,7 +230,7 @@ async def test_a_request_that_is_not_here_is_refused_before_anything_is_on_recor
             told, text = await cora.send("POST", API, body=body.decode())
             refused |= {(told.status, text), (answer.status, page.count(office.UNKNOWN_REQUEST))}
         assert len(refused) == 2, "a foreign id reads like one that is nobody's"
-        assert (400, 1) in refused
+        assert (400, 2) in refused, "above the form, and at its field"
         assert await deeds(listener) == before
         assert await ask(cora, f" {wanted} ")
         assert await ask(cora, ""), "all of the organisation's"
