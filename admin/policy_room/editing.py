@@ -152,7 +152,7 @@ def _arranging_routes(room: PolicyRoom) -> list[Any]:
             return await editor_page(
                 room, request, organisation, place, problem=said, status=error.status
             )
-        return _back(organisation, place, kept=found.comments_kept)
+        return _back(organisation, place, kept=found.comments_kept, at=_landed(form))
 
     return [arrange]
 
@@ -177,6 +177,12 @@ def _arranged(text: str, form: dict[str, str]) -> Amended:
     raise RequestInvalid("up, down or remove", parameter="action")
 
 
+def _landed(form: dict[str, str]) -> str:
+    """Where on the page the rule is after it was moved, or what took the place of one taken out."""
+    step = {"up": -1, "down": 1}.get(form.get("action", ""), 0)
+    return f"#{form.get('section', '')}-{max(number_in(form, 'place') + step, 0)}"
+
+
 def _moved_back(
     organisation: str, place: Place, form: dict[str, str], revision: int
 ) -> Undo | None:
@@ -195,9 +201,10 @@ def _home(organisation: str, place: Place) -> str:
     return f"/o/{organisation}/policies/{place.slug}/edit"
 
 
-def _back(organisation: str, place: Place, *, kept: bool) -> Redirect:
+def _back(organisation: str, place: Place, *, kept: bool, at: str = "") -> Redirect:
     lost = "" if kept else "&comments=lost"
-    return Redirect(f"{_home(organisation, place)}?as=cards&saved=1{lost}", status_code=SEE_OTHER)
+    path = f"{_home(organisation, place)}?as=cards&saved=1{lost}{at}"
+    return Redirect(path, status_code=SEE_OTHER)
 
 
 async def editor_page(

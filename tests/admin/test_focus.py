@@ -113,6 +113,9 @@ async def test_the_editor_keeps_what_is_typed_over_the_end_of_a_session(
         await page.keyboard.insert_text("\n# more\n")
         await page.wait_for_selector("#found:has-text('Not checked: your session has ended')")
         assert "Ready" not in await page.inner_text("#found")
+        await page.select_option("select[name='fact.data_class']", "S4")
+        await page.wait_for_selector("#beside [role=alert]")
+        assert await page.inner_text("#tried") == "", "no page for signing in is painted there"
         await page.click("text=Save the draft")
         await page.fill("#name", WRITER)
         await page.fill("#password", PASSWORD)
@@ -166,6 +169,28 @@ async def test_the_editor_is_used_by_keys_alone_and_says_what_it_suggests(
         assert await page.evaluate("document.activeElement.textContent") == "Save the draft"
         await page.keyboard.press("Shift+Tab")
         assert await page.evaluate("document.activeElement.className") == "editor"
+        assert seen.problems == []
+
+
+async def test_a_rule_is_moved_again_from_where_it_went(listener: Listener) -> None:
+    await staff(listener)
+    more = "".join(f'[[constraints]]\nname = "{each}"\nno_cache = true\n' for each in "xyz")
+    async with signed_in(listener, WRITER) as wanda:
+        await saved(wanda, TEXT + more)
+    async with window(listener) as seen:
+        page = seen.page
+        await seen.sign_in(WRITER, PASSWORD)
+        await seen.open(f"{HOME}/edit")
+        for place in (1, 2, 3):
+            await page.focus("[aria-label='↓ Move stay-home down']")
+            await page.keyboard.press("Enter")
+            await page.wait_for_url(f"**#constraints-{place}")
+            assert await page.evaluate("document.activeElement.id") == f"constraints-{place}"
+            await page.keyboard.press("Tab")
+            assert await page.evaluate("document.activeElement.textContent") == "stay-home"
+        assert await page.locator("li.card-rule strong").all_inner_texts() == [
+            *("x", "y", "z", "stay-home", "cheap")
+        ]
         assert seen.problems == []
 
 
