@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from gateway.store.checkups import CLAIM_WITHIN_US
 from gateway.store.identity.sessions import IDLE_S
 from tests.admin import seeding
 from tests.admin.chromium import Window, come_true, window
@@ -199,3 +200,22 @@ SUGGESTED = """() => {
   const text = root.querySelector('.cm-content');
   return root.getElementById(text.getAttribute('aria-activedescendant') ?? '')?.innerText ?? null;
 }"""
+
+
+async def test_a_state_that_is_read_again_stays_the_region_that_a_screen_reader_listens_to(
+    listener: Listener,
+) -> None:
+    await seeding.person(listener, "root", "platform_admin")
+    async with window(listener) as seen:
+        page = seen.page
+        await seen.sign_in("root", seeding.PASSWORD)
+        await seen.open("/models/providers/engine")
+        await page.click("button:has-text('Test the connection')")
+        await page.wait_for_selector("#progress:has-text('Waiting for a worker')")
+        await page.evaluate("document.getElementById('progress').isTheSame = true")
+        listener.clock.advance(CLAIM_WITHIN_US / 1_000_000 + 1)
+        await page.wait_for_selector("#progress:has-text('No worker picked this up')")
+        assert await page.evaluate("document.getElementById('progress').isTheSame") is True
+        assert await page.get_attribute("#progress", "role") == "status"
+        assert await page.get_attribute("#progress", "hx-trigger") is None
+        assert seen.problems == []
