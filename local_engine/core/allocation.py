@@ -125,6 +125,13 @@ class BlockAllocation:
         sequence.block_ids = []
         sequence.num_computed_tokens = sequence.num_published = 0
 
+    def disown(self, sequence: Sequence) -> None:
+        """Let nobody find what a sequence computed: it may be wrong."""
+        for block_id in sequence.block_ids:
+            self.pool.forget(block_id)
+        if self._host is not None:
+            self._host.clear()  # Some of it may be there since the sequence had to start over.
+
     def clear_cache(self) -> None:
         self.pool.clear()
         if self._host is not None:

@@ -95,6 +95,12 @@ class BlockPool:
         self._found[content_hash] = block
         self._events.append(BlockStored(content_hash, block_id))
 
+    def forget(self, block_id: int) -> None:
+        """Let nobody find a block's content any more; whoever holds it goes on holding it."""
+        block = self._blocks[block_id]
+        if block.content_hash is not None:
+            self._forget(block)
+
     def clear(self) -> None:
         """Forget every hash; held blocks stay held."""
         for block in self._found.values():

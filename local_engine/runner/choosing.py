@@ -5,10 +5,12 @@ reads them there, and their numbers arrive while it is computed. Where somebody 
 grammar, penalties, drafts, scores of a prompt) rows are chosen one by one, as `sampler` says.
 """
 
+import math
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 from local_engine.core.sequence import Sequence
@@ -45,6 +47,8 @@ class Result:
     prompt_logprobs: list[SampledToken] = field(default_factory=list)
     refusal: str | None = None
     """Why its grammar cannot be followed any further: no fault of the others in the step."""
+    is_broken: bool = False
+    """The model's scores are no numbers, as after an overflow: whatever was chosen is no answer."""
 
     @property
     def token_ids(self) -> list[int]:
@@ -171,6 +175,7 @@ class Chooser:
                     result.tokens.append(token)
             except GrammarRefused as error:
                 result.refusal = str(error)
+        _break_off(logits, sampled, results)
         return results
 
     def _likeliest(self, logits: torch.Tensor) -> torch.Tensor:
@@ -227,6 +232,8 @@ class Chooser:
             None if kept.grammar is None else kept.grammar.allowed(),
             at,
         )
+        if not math.isfinite(scores.max()):
+            return SampledToken(int(scores.argmax()))  # It is not numbers that would be weighed.
         return sample(scores, sequence.params, history, kept.seed)
 
     def _describe_prompt(self, item: Item, logits: torch.Tensor, first: int, result: Result) -> int:
@@ -253,6 +260,31 @@ class Chooser:
             )
             self._kept[sequence.sequence_id] = found
         return found
+
+
+def _break_off(
+    logits: torch.Tensor, sampled: list[tuple[Item, range]], results: dict[str, Result]
+) -> None:
+    """Take back what was chosen from scores that are no numbers, and say so.
+
+    The chosen score tells: of scores with a NaN or an infinity that one counts as the highest.
+    """
+    chosen = [
+        (row, token.token_id, results[item.sequence.sequence_id])
+        for item, rows in sampled
+        for row, token in zip(rows, results[item.sequence.sequence_id].tokens, strict=False)
+    ]
+    if not chosen:
+        return
+    rows, token_ids = [row for row, _, _ in chosen], [token_id for _, token_id, _ in chosen]
+    # On a CPU numpy takes a sixth of torch's time for so little.
+    scores = logits.numpy() if logits.is_cpu else logits
+    are_numbers = np.isfinite(torch.as_tensor(scores[rows, token_ids]).cpu().numpy())
+    for is_number, (_, _, result) in zip(are_numbers.tolist(), chosen, strict=True):
+        result.is_broken |= not is_number
+    for _, _, result in chosen:
+        if result.is_broken:
+            result.tokens = []
 
 
 def _position_of(item: Item) -> int:

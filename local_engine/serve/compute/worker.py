@@ -224,9 +224,13 @@ class Worker:
         self._tell_cache()
         self._send(Updates(updates, self.stats()))
         for item in step.items:
-            refusal = results[item.sequence.sequence_id].refusal
-            if refusal is not None and not item.sequence.is_finished:
-                self._refuse(item.sequence, refusal)
+            result = results[item.sequence.sequence_id]
+            if item.sequence.is_finished:
+                continue
+            if result.is_broken:
+                self._break(item.sequence)
+            elif result.refusal is not None:
+                self._refuse(item.sequence, result.refusal)
 
     def _tell_cache(self) -> None:
         """What happened to cached blocks since this was last told."""
@@ -261,7 +265,7 @@ class Worker:
                 self._cached_tokens += sequence.num_cached_tokens
             if item.num_drafts:
                 self._draft_tokens += item.num_drafts
-                self._accepted_tokens += len(tokens[sequence.sequence_id]) - 1
+                self._accepted_tokens += max(0, len(tokens[sequence.sequence_id]) - 1)
 
     def _fail(self, step: Step, error_type: str) -> None:
         # The message of an error may quote tensors or text; its type is enough for the log.
@@ -325,6 +329,13 @@ class Worker:
         self._scheduler.end(sequence)
         self._forget(sequence)
         self._send(Failed(sequence.sequence_id, "invalid_grammar", reason))
+
+    def _break(self, sequence: Sequence) -> None:
+        log_event("engine.scores_broken", dtype=str(self._runner.dtype).removeprefix("torch."))
+        self._scheduler.blocks.disown(sequence)
+        self._scheduler.end(sequence)
+        self._forget(sequence)
+        self._send(Failed(sequence.sequence_id, "engine_failed"))
 
     def _abort(self, message: Abort) -> None:
         self._texts.pop(message.sequence_id, None)
