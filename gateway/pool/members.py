@@ -13,6 +13,8 @@ class PoolRules(Struct, frozen=True):
     bytes_per_token: float = 4.0
     prefill_tokens_per_s: float = 8_000.0
     """Assumed until a member was measured."""
+    learnt_from_tokens: float = 512.0
+    """A shorter prompt is read in less time than all else takes until its first token."""
     decode_weight: float = 0.25
     """How much a token that is being generated elsewhere delays a new prompt."""
     decode_work: float = 7.0
@@ -124,12 +126,16 @@ class Member:
         self._weigh()
 
     def answered(self, load: Load, now_s: float) -> None:
-        """Its first token came: the prompt is read, and says how fast the member reads."""
+        """Its first token came: the prompt is read, and says how fast the member reads.
+
+        What was mostly cached says nothing of that: it took as long as a connection and a step do.
+        """
+        was_read = load.prefill_tokens >= max(self.rules.learnt_from_tokens, load.prompt_tokens / 2)
         self.prefill_tokens = max(self.prefill_tokens - load.prefill_tokens, 0.0)
         load.prefill_tokens = 0.0
         self._weigh()
         took_s = now_s - load.started_s
-        if load.ahead_tokens > 0 and took_s > 0:
+        if was_read and took_s > 0:
             rate = load.ahead_tokens / took_s
             self.prefill_per_s += self.rules.ewma * (rate - self.prefill_per_s)
 
