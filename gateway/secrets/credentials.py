@@ -224,7 +224,8 @@ def key_bytes_at(
         reason = "is not wrapped: run `gatewright secrets wrap`"
         raise ConfigurationInvalid(settings.source, key, reason)
     if not is_wrapped:
-        return key_bytes(text, key)
+        file = reference.file
+        return key_bytes(text, str(settings.path(file)) if file else reference.env, key)
     known = _unwrapped.get(text)
     if known is None:
         service = key_service(settings)

@@ -104,18 +104,22 @@ class MasterKey:
         return self.key_id
 
 
-def key_bytes(text: str, key: str) -> bytes:
-    """32 bytes from base64, none of them guessable; raises ConfigurationInvalid."""
+def key_bytes(text: str, source: str, key: str) -> bytes:
+    """32 bytes from base64, none of them guessable; `source` is the file or variable it is from.
+
+    Raises:
+        ConfigurationInvalid: it is none, or one that stands in examples.
+    """
     text = text.strip().replace("-", "+").replace("_", "/")
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except (binascii.Error, ValueError):
         raw = b""
     if len(raw) != KEY_BYTES:
-        raise ConfigurationInvalid("secret", key, f"must be {KEY_BYTES} bytes in base64")
+        raise ConfigurationInvalid(source, key, f"must be {KEY_BYTES} bytes in base64")
     if len(set(raw)) < _DIFFERENT_MIN:
         reason = "is an example, not a random key: make one with `gatewright init`"
-        raise ConfigurationInvalid("secret", key, reason)
+        raise ConfigurationInvalid(source, key, reason)
     return raw
 
 

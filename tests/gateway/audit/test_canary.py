@@ -26,7 +26,7 @@ async def test_content_and_keys_are_nowhere_in_plain_text(
     key_file, directory = tmp_path / "master.key", tmp_path / "audit"
     create_key_file(key_file)
     secret = FileSecret(key_file).load()
-    keys = MasterKey(Secret(key_bytes(FileSecret(key_file).load().reveal(), "master_key")))
+    keys = MasterKey(Secret(key_bytes(FileSecret(key_file).load().reveal(), "x.key", "master_key")))
     log = SegmentedAuditLog(directory, "w0", keys=keys, clock=SystemClock(), limits=LIMITS)
     await log.start()
     await log.append(record(1), b"before " + CANARY + b" after")
@@ -53,7 +53,7 @@ async def test_content_and_keys_are_nowhere_in_plain_text(
 async def test_an_export_without_the_key_shows_no_content(tmp_path: Path) -> None:
     key_file = tmp_path / "master.key"
     create_key_file(key_file)
-    keys = MasterKey(Secret(key_bytes(FileSecret(key_file).load().reveal(), "master_key")))
+    keys = MasterKey(Secret(key_bytes(FileSecret(key_file).load().reveal(), "x.key", "master_key")))
     log = SegmentedAuditLog(tmp_path / "audit", "w0", keys=keys, clock=SystemClock(), limits=LIMITS)
     await log.start()
     await log.append(record(1), CANARY)

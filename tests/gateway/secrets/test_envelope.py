@@ -24,7 +24,7 @@ KEY = MasterKey(Secret(b"k" * 32))
 
 
 def _loaded(source: SecretSource, key: str = "master_key") -> MasterKey:
-    return MasterKey(Secret(key_bytes(source.load().reveal(), key)))
+    return MasterKey(Secret(key_bytes(source.load().reveal(), "x.key", key)))
 
 
 def test_what_an_earlier_version_wrapped_derived_and_marked_is_still_the_same() -> None:
@@ -68,9 +68,9 @@ def test_anything_else_is_refused(wrapped: bytes) -> None:
 @pytest.mark.parametrize("stray", [" ", "\n", "!", "é", "\u0000", "="])
 def test_a_key_with_a_stray_letter_in_it_is_no_key(stray: str) -> None:
     text = base64.b64encode(bytes(range(32))).decode()
-    assert key_bytes(f" {text}\n", "master_key") == bytes(range(32))
-    with pytest.raises(ConfigurationInvalid, match="must be 32 bytes in base64"):
-        key_bytes(text[:9] + stray + text[9:], "master_key")
+    assert key_bytes(f" {text}\n", "x.key", "master_key") == bytes(range(32))
+    with pytest.raises(ConfigurationInvalid, match=r"^x\.key: master_key: must be 32 bytes"):
+        key_bytes(text[:9] + stray + text[9:], "x.key", "master_key")
 
 
 def test_another_purpose_or_key_opens_nothing() -> None:
@@ -172,10 +172,10 @@ def test_a_key_of_few_different_bytes_is_none(different: int, *, is_random: bool
     raw = bytes(range(different)) + bytes(32 - different)
     text = base64.b64encode(raw).decode()
     if is_random:
-        assert key_bytes(text, "master_key") == raw
+        assert key_bytes(text, "x.key", "master_key") == raw
         return
     with pytest.raises(ConfigurationInvalid, match="not a random key"):
-        key_bytes(text, "master_key")
+        key_bytes(text, "x.key", "master_key")
 
 
 @pytest.mark.parametrize("raw", [bytes(32), b"k" * 32, b"0123456789a" * 2 + b"0123456789"])
