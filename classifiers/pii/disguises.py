@@ -11,7 +11,7 @@ from typing import Final
 import re2
 from msgspec import Struct
 
-from classifiers.pii import bases, columns, encodings, html_tables, torn
+from classifiers.pii import bases, columns, encodings, html_tables, rotated, torn
 from classifiers.pii.called import called, is_called
 from classifiers.pii.decoded import Change, Decoded
 from classifiers.pii.findings import Finding
@@ -235,6 +235,7 @@ DISGUISES: Final = (
     Disguise("base85", bases.BASE85, bases.in_base85, hides_words=True),
     Disguise("uuencode", bases.UUENCODED, bases.uuencoded, hides_words=True),
     Disguise("bits", bases.BITS, bases.in_bits, hides_words=True, needs_digits=True),
+    Disguise("rot13", rotated.TRIGGER, rotated.rotated),
     Disguise("hex", encodings.HEX, encodings.hexadecimal, hides_words=True),
     Disguise("codes", encodings.CODES, encodings.codes, hides_words=True, needs_digits=True),
     # The ASCII view of a text has no NUL.

@@ -1,6 +1,7 @@
 """Disguises: what a reader or a program decodes is found, at its place in the text as it came."""
 
 import base64
+import codecs
 import random
 from collections.abc import Callable
 
@@ -147,12 +148,30 @@ def test_a_number_that_somebody_spells_is_never_nothing() -> None:
         "MFRGGZDFMZTWQ2LKNNWG23TPOBYXE43U and pneumonoultramicroscopicsilicovolcanoconiosis",
         "self._children_of_the_node(x)[at]&&(other->left<=right) FIRST_NAME_OF_THE_ENUM=12",
         "/usr/share/doc/README.gz 2024-01-01T00:00:00.000000+00:00 00000000 11111111 01010101",
+        "ROT13 turns Uryyb into Hello, and codecs.encode(text, 'rot13') does so in Python",
         "begin 644 is how such files begin, and end is how they end",
         "int x = a ? b : c; char c, d, e; do { i++; } while (i < 10);",
     ],
 )
 def test_what_only_looks_like_a_disguise_is_left_alone(text: str) -> None:
     assert find(text) == ()
+
+
+def rot13(text: str) -> str:
+    return codecs.encode(text, "rot13")
+
+
+@pytest.mark.parametrize(
+    ("told", "value", "label"),
+    [
+        ("in ROT13: {}", "IBAN " + samples.iban(random.Random(2)), "IBAN"),
+        ("{} (rot-13)", "Passport No K1234567", "PASSPORT"),
+        ("{}", "password: Tr0ub4dor&3x", "PASSWORD"),
+        ("{}", "my secret: " + samples.token(random.Random(4), 20) + "7", "SECRET"),
+    ],
+)
+def test_rot13_is_read_where_the_text_says_so(told: str, value: str, label: str) -> None:
+    assert label in {f.label for f in find(told.format(rot13(value)))}
 
 
 @given(

@@ -47,6 +47,7 @@ UNITS: dict[str, str] = {
     "letters like digits": "4O1l ",
     "capitals apart": "G?B?8?2?",
     "lines of base64": "QUJDREVGR0hJSktMTU5P\n",
+    "words that are turned": "rot13 cnffjbeq: ",
     "words for passwords": "\u043f\u0430\u0440\u043e\u043b\u044c: ",
     "base32": "MFRGGZDF",
     "base32 in lines": "MFRGGZDFMZTWQ2LK\n",
