@@ -60,11 +60,13 @@ def _trigger(source: Source) -> str:
 # Triggers that count characters of a run have many states: they are kept apart.
 _COUNTS = re.compile(r"\]\{(?:[7-9]|[1-9][0-9])")
 _WITH_DIGITS: tuple[Source, ...] = (_NUMBERS, *(d for d in DISGUISES if d.needs_digits))
-_ANYWHERE: tuple[Source, ...] = (_KEYS, *_RULES, *(d for d in DISGUISES if not d.needs_digits))
+_IN_TOKENS: tuple[Source, ...] = tuple(d for d in DISGUISES if d.needs_token)
+_ANYWHERE: tuple[Source, ...] = (_KEYS, *_RULES, *(d for d in DISGUISES if d.is_anywhere))
 _IN_RUNS = tuple(source for source in _ANYWHERE if _COUNTS.search(_trigger(source)))
 _SETS: tuple[tuple[str, tuple[Source, ...]], ...] = (
     ("", tuple(source for source in _ANYWHERE if source not in _IN_RUNS)),
     (r"[A-Za-z0-9_\-+/=.~]{9}", _IN_RUNS),
+    (r"[!-~]{15}", _IN_TOKENS),
     (r"(?s)[0-9].{0,8}[0-9]", _WITH_DIGITS),
 )
 _SOURCES = tuple(source for _, group in _SETS for source in group)

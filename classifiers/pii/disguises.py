@@ -51,6 +51,8 @@ class Disguise(Struct, frozen=True):
     # Whether `changes` reads the ASCII view instead of the text itself.
     on_ascii: bool = False
     needs_digits: bool = False
+    # Whether it is found only where so much stands without a blank as in no word.
+    needs_token: bool = False
     least: float = 0.0
     # Findings that the disguise itself makes.
     also: Callable[[Decoded], list[Finding]] = _nothing_more
@@ -58,6 +60,11 @@ class Disguise(Struct, frozen=True):
     is_only_inside: bool = False
     # Whether it occurs in a text that is not ASCII: the gate reads what is left of it in ASCII.
     occurs: Callable[[str], bool] | None = None
+
+    @property
+    def is_anywhere(self) -> bool:
+        """Whether its trigger is looked for in every text."""
+        return not self.needs_digits and not self.needs_token
 
     @property
     def is_read_inside(self) -> bool:
@@ -232,7 +239,7 @@ DISGUISES: Final = (
         hides_words=True,
     ),
     Disguise("base32", bases.BASE32, bases.in_base32, hides_words=True),
-    Disguise("base85", bases.BASE85, bases.in_base85, hides_words=True),
+    Disguise("base85", bases.BASE85, bases.in_base85, hides_words=True, needs_token=True),
     Disguise("uuencode", bases.UUENCODED, bases.uuencoded, hides_words=True),
     Disguise("bits", bases.BITS, bases.in_bits, hides_words=True, needs_digits=True),
     Disguise("rot13", rotated.TRIGGER, rotated.rotated),
