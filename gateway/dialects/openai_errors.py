@@ -4,7 +4,7 @@ import msgspec
 
 from gateway.dialects import upstream_errors
 from gateway.dialects.allowances import openai_headers
-from gateway.dialects.body import patch, split
+from gateway.dialects.openai_mending import mended
 from gateway.errors import BudgetExhausted, ContextTooLong, GatewrightError, UpstreamRefused
 from gateway.ports import Standing, UpstreamBody
 
@@ -34,35 +34,13 @@ _TOO_LONG_WORDS = (
     "maximum context length",
 )
 _SERVER_ERROR_MIN = 500
-_OPTIONS = "stream_options"
-_LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-_IDLE = frozenset({"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
-"""What changes no answer: whose request it is, and where its prefix may lie."""
-_UNKNOWN_FIELD = frozenset({"extra_forbidden", "unsupported_parameter"})
-"""Codes by which servers say that they do not know a field: FastAPI's, and OpenAI's."""
 
 
 class OpenAIEnvelope:
     """What all of the vendor's endpoints have in common: see `ports.Dialect`."""
 
     def mend_request(self, body: bytes, error: GatewrightError) -> UpstreamBody | None:
-        """Servers that speak this dialect refuse fields of it: Mistral's API does each of these.
-
-        Nothing is left out that the caller would miss. Without being asked such a server tells its
-        usage, or it is estimated; a limit has two names; the rest is of use to its vendor only.
-        """
-        if not isinstance(error, UpstreamRefused) or not error.is_callers_fault:
-            return None
-        field = error.upstream_parameter.partition(".")[0]
-        is_unknown = error.upstream_code in _UNKNOWN_FIELD
-        if field != _OPTIONS and not (is_unknown and (field in _LIMITS or field in _IDLE)):
-            return None
-        other = _LIMITS.get(field, "")
-        fields = split(body)
-        if field not in fields or other in fields:
-            return None
-        renamed = {other: bytes(fields[field])} if other else {}
-        return UpstreamBody(patch(body, {field: None, **renamed}))
+        return mended(body, error)
 
     def decode_error(self, status: int, raw: bytes, retry_after_s: float | None) -> GatewrightError:
         return upstream_errors.decode_error(status, raw, retry_after_s)

@@ -51,6 +51,10 @@ _CONTEXT_WORDS = (
 )
 _CODE = re.compile(r"\A[A-Za-z0-9_.-]{1,64}\Z")
 CONTEXT_CODE = "context_length_exceeded"
+CALL_ID_CODE = "3280"
+"""Mistral's, for an id of a call that is not of nine letters and digits; engines that run its
+models say no more than the words."""
+_CALL_ID_WORDS = "must be a-z, a-z, 0-9, with a length of 9"
 
 
 class _Detail(Struct):
@@ -80,6 +84,8 @@ def decode_error(status: int, raw: bytes, retry_after_s: float | None) -> Upstre
     is_mendable = status in _MENDABLE
     if is_mendable and any(words in lowered for words in _CONTEXT_WORDS):
         code = CONTEXT_CODE
+    if is_mendable and _CALL_ID_WORDS in lowered:
+        code = CALL_ID_CODE
     text = sanitised(message) if is_mendable else ""
     return UpstreamRefused(
         text

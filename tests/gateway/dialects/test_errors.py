@@ -181,6 +181,34 @@ def test_rule_62_what_servers_of_the_dialect_do_not_know_is_left_out_or_said_oth
     assert made is None or made.dropped == ()
 
 
+def test_rule_62_ids_of_calls_are_short_where_a_server_takes_no_others() -> None:
+    """Mistral's API and engines that run its models, behind a history of another vendor's."""
+    said = "Tool call id was toolu_1 but must be a-z, A-Z, 0-9, with a length of 9."
+    error = decode(400, {"object": "error", "message": said, "param": None, "code": "3280"})
+    assert decode(400, {"error": {"message": said, "code": 400}}).upstream_code == "3280"
+    function = {"name": "f", "arguments": '{"id": "toolu_1"}'}
+    calls = [
+        {"id": id_, "type": "function", "function": function} for id_ in ("toolu_1", "aB3xYzq9k")
+    ]
+    messages = [
+        {"role": "user", "content": "toolu_1"},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        *({"role": "tool", "tool_call_id": call["id"], "content": "ok"} for call in calls),
+        {"role": "assistant", "content": "Hi", "tool_calls": None},
+    ]
+    made = OPENAI.mend_request(json.dumps({"messages": messages}).encode(), error)
+    assert made is not None
+    user, asked, *results, _ = json.loads(made.body)["messages"]
+    ids = [call["id"] for call in asked["tool_calls"]]
+    assert ids == [each["tool_call_id"] for each in results]
+    assert len(ids[0]) == 9
+    assert ids[0].isalnum()
+    assert ids[1] == "aB3xYzq9k"
+    assert [call["function"] for call in asked["tool_calls"]] == [function, function]
+    assert (user["content"], made.dropped) == ("toolu_1", ())
+    assert OPENAI.mend_request(made.body, error) is None
+
+
 @pytest.mark.parametrize("status", [401, 403, 402, 404, 429, 500, 502, 503, 529, 418, 599])
 def test_rule_61_what_concerns_only_us_is_said_in_our_words(status: int) -> None:
     error = decode(status, {"error": {"message": "key sk-abc123 at https://inner.example"}})

@@ -1,0 +1,78 @@
+"""What servers of OpenAI's dialects refuse of a request, left out or said otherwise.
+
+Mistral's API does all of it. Nothing is left out that a caller would miss: without being asked such
+a server tells its usage, or it is estimated; an answer's limit has two names; what else goes is of
+use to one vendor only; and an id of a call is one as good as another, if call and result agree.
+"""
+
+import hashlib
+import re
+
+import msgspec
+
+from gateway.dialects.body import join, split
+from gateway.dialects.upstream_errors import CALL_ID_CODE
+from gateway.errors import GatewrightError, UpstreamRefused
+from gateway.ports import UpstreamBody
+
+
+_OPTIONS = "stream_options"
+_LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+_IDLE = frozenset({"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
+"""What changes no answer: whose request it is, and where its prefix may lie."""
+_UNKNOWN_FIELD = frozenset({"extra_forbidden", "unsupported_parameter"})
+"""Codes by which servers say that they do not know a field: FastAPI's, and OpenAI's."""
+_SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
+_ID_LENGTH = 9
+
+Fields = dict[str, msgspec.Raw | bytes]
+_LISTED = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+
+
+def mended(body: bytes, error: GatewrightError) -> UpstreamBody | None:
+    """See `ports.Dialect.mend_request`."""
+    if not isinstance(error, UpstreamRefused) or not error.is_callers_fault:
+        return None
+    fields: Fields = dict(split(body))
+    is_other = _with_short_ids if error.upstream_code == CALL_ID_CODE else _without
+    return UpstreamBody(join(fields)) if is_other(fields, error) else None
+
+
+def _without(fields: Fields, error: UpstreamRefused) -> bool:
+    """Leave out the field that the server does not know; whether there is another request now."""
+    field = error.upstream_parameter.partition(".")[0]
+    is_unknown = error.upstream_code in _UNKNOWN_FIELD
+    if field != _OPTIONS and not (is_unknown and (field in _LIMITS or field in _IDLE)):
+        return False
+    other = _LIMITS.get(field, "")
+    if field not in fields or other in fields:
+        return False
+    value = fields.pop(field)
+    if other:
+        fields[other] = value
+    return True
+
+
+def _with_short_ids(fields: Fields, _: UpstreamRefused) -> bool:
+    """Give calls and their results ids of nine letters and digits, the same for the same."""
+    given = bytes(fields.get("messages", b"[]"))
+    if b'"tool_call' not in given:
+        return False
+    messages = _LISTED.decode(given)
+    before = msgspec.json.encode(messages)
+    for message in messages:
+        _shorten(message, "tool_call_id")
+        if bytes(message.get("tool_calls", b"null")) != b"null":
+            calls = _LISTED.decode(message["tool_calls"])
+            for call in calls:
+                _shorten(call, "id")
+            message["tool_calls"] = msgspec.Raw(msgspec.json.encode(calls))
+    fields["messages"] = msgspec.json.encode(messages)
+    return fields["messages"] != before
+
+
+def _shorten(holder: dict[str, msgspec.Raw], name: str) -> None:
+    given = msgspec.json.decode(holder.get(name, b"null"))
+    if isinstance(given, str) and _SHORT_ID.fullmatch(given) is None:
+        short = hashlib.sha256(given.encode()).hexdigest()[:_ID_LENGTH]
+        holder[name] = msgspec.Raw(msgspec.json.encode(short))
