@@ -105,9 +105,10 @@ class ChunkDecoder(ABC, Generic[Choice]):
             raise UpstreamMalformed(self._foreign) from error
         if chunk.error is not None or name == b"error":
             return [StreamEvent(b"", (Delta("error", error_type(chunk.error)),))]
-        choices = chunk.choices
-        if choices is None:
+        if chunk.choices is None and chunk.usage is None:
             raise UpstreamMalformed(self._foreign)
+        # Some leave an empty list out, where nothing but the usage is told.
+        choices = chunk.choices or []
         usage = usage_of(chunk.usage, chunk.service_tier) if chunk.usage is not None else None
         if chunk.usage is not None and (usage is None or usage.estimated):
             raw, data = _uncounted(data, choices)

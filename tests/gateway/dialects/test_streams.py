@@ -332,6 +332,19 @@ def test_calls_without_numbers_are_told_apart_by_their_places() -> None:
     assert [(each.index, each.text) for each in said] == [(0, "1"), (1, "2")]
 
 
+@pytest.mark.parametrize("choices", [{}, {"choices": None}, {"choices": []}])
+def test_rule_40_a_usage_without_choices_is_one(choices: dict[str, Any]) -> None:
+    told = b"data: " + json.dumps({"id": "c", "usage": CHAT_USAGE} | choices).encode() + b"\n\n"
+    stream = chunk({"content": "Hi"}) + chunk({}, "stop") + told + b"data: [DONE]\n\n"
+    (counted,) = [event for event in decoded("openai_chat", stream) if event.is_usage_only]
+    assert [delta.usage.output_tokens for delta in counted.deltas if delta.usage] == [7]
+    # Nobody asked for it: it is what we asked for, and is not shown.
+    hidden = recoded("openai_chat", stream, chat(stream=True))
+    assert b'"usage"' not in hidden
+    with pytest.raises(UpstreamMalformed):
+        decoded("openai_chat", b'data: {"id":"c"}\n\n')
+
+
 ONE, TWO = '{"a":1}', '{"a":2}'
 
 
