@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
+from gateway.oversight.access import Grant
 from gateway.store.checkups import CLAIM_WITHIN_US
+from gateway.store.identity.people import PeopleStore
 from gateway.store.identity.sessions import IDLE_S
 from tests.admin import seeding
 from tests.admin.chromium import Window, come_true, window
@@ -149,6 +151,37 @@ async def test_leaving_what_was_typed_and_not_saved_asks_first(listener: Listene
         await page.click("text=Review and submit")
         await page.wait_for_selector("#field-reason")
         assert seen.asked == [], "what is saved is left without a question"
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/o/acme/compliance/incidents/new", "title"),
+        ("/o/acme/compliance/reveals/new", "reason"),
+        (f"{HOME}/edit/rule?section=constraints", "name"),
+    ],
+)
+async def test_a_long_form_asks_before_it_is_left_once_something_stands_in_it(
+    listener: Listener, path: str, field: str
+) -> None:
+    await seeding.issue(listener, "assistant")
+    await seeding.person(listener, "cora", "compliance")
+    async with listener.database() as database:
+        await PeopleStore(database, listener.clock).grant("cora", Grant("policy_editor", "*"))
+    async with window(listener) as seen:
+        await seen.sign_in("cora", seeding.PASSWORD)
+        await seen.open(path)
+        await seen.page.click("header a >> nth=0")
+        await seen.page.wait_for_url(lambda url: path not in url)
+        assert seen.asked == [], "nothing was typed"
+        await seen.open(path)
+        await seen.page.click(f"main [name={field}]")
+        await seen.page.keyboard.type("an hour's work")
+        seen.stays = True
+        await seen.page.click("header a >> nth=0", no_wait_after=True)
+        while not seen.asked:
+            await asyncio.sleep(0.02)
+        assert await seen.page.input_value(f"main [name={field}]") == "an hour's work"
 
 
 async def test_the_editor_is_used_by_keys_alone_and_says_what_it_suggests(
