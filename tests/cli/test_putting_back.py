@@ -19,6 +19,8 @@ from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.schema.audit import audit_awaited_records, audit_positions, audit_records
 from gateway.store.workers import WorkerTable
 from tests.cli.operator import Ended, Operator
+from tests.faults.test_kills import MAIN
+from tests.faults.test_upgraded_in_turn import HELD
 from tests.free_ports import free_port
 
 
@@ -54,6 +56,33 @@ async def test_a_start_that_waits_for_others_says_so_and_ends_when_it_is_told(
     assert b"workers other, 1 records of acme" in line
     assert b"process:started" not in rest
     assert b"Traceback" not in rest
+
+
+async def test_what_a_start_made_safe_is_told_also_where_it_is_ended_before_it_serves(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is made safe once, so no later start says it again."""
+    monkeypatch.setenv("GATEWRIGHT_DATA_PLANE__PORT", str(free_port()))
+    database = open_database(load_settings(operator.config_file).database_url)
+    await AwaitedTable(database).expect(["w0"])
+    there = operator.folder / "there"
+    held = HELD.format(there=str(there), go=str(operator.folder / "never"))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", f"{held}\n{MAIN}"),
+        *("serve", "--config", str(operator.config_file)),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    while not there.exists():
+        assert process.returncode is None
+        await asyncio.sleep(0.01)
+    process.terminate()
+    _, said = await process.communicate()
+    left = await AwaitedTable(database).workers()
+    await database.close()
+
+    assert b"audit:database_older" in said
+    assert b"process:started" not in said
+    assert left == []
 
 
 @pytest.mark.usefixtures("awaits")

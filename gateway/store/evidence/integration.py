@@ -70,7 +70,7 @@ class Integration:
         self.database = database
         self._clock = clock
         self._keys = keys
-        self._log = logger()
+        self._log, self._drain_log = logger(), drain_log
         self.directory = settings.path(settings.audit.directory)
         self.sink = DatabaseAuditSink(database, self.directory)
         self.trees = DatabaseAuditTrees(database)
@@ -199,6 +199,8 @@ class Integration:
             reason=f"{older or 'another worker lacks a checkpoint'}: {again}; deeds since: {named}"
             + (f"; records that are lost: {gone}" if gone else ""),
         )
+        # It is said once: a start that is told to end now leaves nothing else behind.
+        self._drain_log()
         if undecided := [deed.sequence for deed in since if needs_decision(deed.action)]:
             await self.recovery.keep_signed()
             await self.recovery.awaited.await_decision(undecided)
