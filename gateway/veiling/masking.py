@@ -43,6 +43,7 @@ _WORD_REST = re.compile(r"[^\s\"'`,;<>)\]}]*")
 _ESCAPE = re.compile(r"\\(?:([bfnrt])|[^bfnrt])")
 _CUT = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
 _BARE_BEFORE = re.compile(r"[:,\[]\s*\Z")
+_BARE_END = re.compile(r"[:,]\s*[0-9]+\Z")
 
 
 def spaced(text: str) -> str:
@@ -178,8 +179,13 @@ class MaskingWindow:
     def _mask(self, finding: Finding, text: str) -> str:
         mask = f"[REDACTED:{finding.label}]"
         value = text[finding.start : finding.end]
-        bare = self._in_json and value.isdigit() and _BARE_BEFORE.search(text[: finding.start])
-        return f'"{mask}"' if bare else mask
+        if not self._in_json:
+            return mask
+        # A number of JSON becomes a text; of two values that are one number either may be one.
+        is_bare = value[:1].isdigit() and value[-1:].isdigit()
+        begins = is_bare and _BARE_BEFORE.search(text[: finding.start]) is not None
+        ends = begins if value.isdigit() else is_bare and _BARE_END.search(value) is not None
+        return '"' * begins + mask + '"' * ends
 
     def _inside_key(self) -> list[str]:
         """Nothing of a private key is shown, however long it is."""

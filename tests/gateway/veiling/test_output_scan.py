@@ -237,6 +237,17 @@ def test_masked_arguments_of_a_tool_are_still_json() -> None:
     assert msgspec.json.decode(shown) == {"card": mask, "note": f"card {mask}", "n": 3}
 
 
+@pytest.mark.parametrize("first", ["%s", '"%s"'])
+@pytest.mark.parametrize("second", ["%s", '"%s"'])
+def test_a_number_in_two_fields_is_masked_and_they_are_still_json(first: str, second: str) -> None:
+    card = samples.with_luhn("4" + samples.digits(random.Random(6), 7) + "9876543")
+    halves = first.replace("%s", card[:8]), second.replace("%s", card[8:])
+    text = f'{{"card_a": {halves[0]}, "card_b": {halves[1]}, "n": 3}}'
+    window = MaskingWindow(scan, DataClass.S3, in_json=True)
+    shown = "".join(map(window.feed, text)) + window.flush()
+    assert msgspec.json.decode(shown) == {"card_a": "[REDACTED:CREDIT_CARD]", "n": 3}
+
+
 def test_a_whole_answer_is_masked_in_its_words_and_a_call_keeps_its_name() -> None:
     card, name = VALUES["CREDIT_CARD"], f"ident-{samples.token(RNG, 30)}"
     tree = {
