@@ -9,13 +9,16 @@ from pathlib import Path
 
 from msgspec import Struct
 from sqlalchemy import (
+    BigInteger,
     CheckConstraint,
     Column,
     Connection,
     Integer,
     String,
     Table,
+    func,
     inspect,
+    literal,
     select,
     text,
 )
@@ -120,8 +123,8 @@ async def lock_schema(connection: AsyncConnection, *, shared: bool) -> None:
     It ends with the transaction. SQLite has one writer at a time, which does the same.
     """
     if connection.dialect.name == "postgresql":
-        function = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
-        await connection.execute(text(f"SELECT {function}(:lock)"), {"lock": _LOCK})
+        lock = func.pg_advisory_xact_lock_shared if shared else func.pg_advisory_xact_lock
+        await connection.execute(select(lock(literal(_LOCK, BigInteger))))
 
 
 def _permitted(connection: Connection, may_be_newer: bool) -> str:  # noqa: FBT001 - by run_sync
