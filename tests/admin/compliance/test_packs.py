@@ -3,6 +3,7 @@
 import asyncio
 import html
 import re
+import shlex
 import sys
 import zipfile
 from datetime import UTC, datetime
@@ -102,11 +103,12 @@ async def test_a_page_that_waited_says_how_to_check_the_pack_and_that_works(
     assert 'id="log-keys"' in integrity
     assert html.escape(key) in integrity
     (commands,) = re.findall(r"<code>(python -m [^<]+)</code>", piece)
-    name = commands.split()[4]
+    pasted = html.unescape(commands).replace("KEYS", key)
+    name = pasted.split()[4]
     file.rename(tmp_path / name)
     ran = [
-        await run_process([sys.executable, *command.split()[1:]], cwd=tmp_path)
-        for command in commands.replace("KEY", key).splitlines()
+        await run_process([sys.executable, *shlex.split(command)[1:]], cwd=tmp_path)
+        for command in pasted.splitlines()
     ]
     assert ran[-1].stdout.decode().splitlines()[-1] == "it holds"
 
