@@ -62,7 +62,7 @@ def test_a_change_is_told_in_words_and_shares() -> None:
     assert verdict.state == "drifted"
     assert [shift.feature for shift in verdict.shifts if shift.is_drift] == ["tokens"]
     assert verdict.said.startswith("prompts over 8,000 tokens: 3")
-    assert " % instead of " in verdict.said
+    assert "% instead of " in verdict.said
     assert verdict.said.count("instead of") == 1
 
 
