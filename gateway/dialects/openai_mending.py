@@ -20,7 +20,10 @@ _OPTIONS = "stream_options"
 _LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _IDLE = frozenset({"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
 """What changes no answer: whose request it is, and where its prefix may lie."""
-_UNKNOWN_FIELD = frozenset({"extra_forbidden", "unsupported_parameter"})
+_USAGE = {"include_usage": True}
+"""What we ask of every stream."""
+_FORBIDDEN = "extra_forbidden"
+_UNKNOWN_FIELD = frozenset({_FORBIDDEN, "unsupported_parameter"})
 """Codes by which servers say that they do not know a field: FastAPI's, and OpenAI's."""
 _SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
 _ID_LENGTH = 9
@@ -41,16 +44,29 @@ def mended(body: bytes, error: GatewrightError) -> UpstreamBody | None:
 def _without(fields: Fields, error: UpstreamRefused) -> bool:
     """Leave out the field that the server does not know; whether there is another request now."""
     field = error.upstream_parameter.partition(".")[0]
-    is_unknown = error.upstream_code in _UNKNOWN_FIELD
-    if field != _OPTIONS and not (is_unknown and (field in _LIMITS or field in _IDLE)):
-        return False
     other = _LIMITS.get(field, "")
-    if field not in fields or other in fields:
+    if field not in fields or other in fields or not _is_unknown(fields, field, error):
         return False
     value = fields.pop(field)
     if other:
         fields[other] = value
     return True
+
+
+def _is_unknown(fields: Fields, field: str, error: UpstreamRefused) -> bool:
+    """Whether the server refuses a field, and not what one caller put into it.
+
+    What is learnt of this request holds for everybody's: the options of a call that does not
+    stream, or one among them that nobody knows, would cost all others their usage.
+    """
+    is_whole = field == error.upstream_parameter
+    if field != _OPTIONS:
+        is_known_here = field in _LIMITS or field in _IDLE
+        return is_whole and is_known_here and error.upstream_code in _UNKNOWN_FIELD
+    if is_whole and error.upstream_code == _FORBIDDEN:
+        return True
+    streams = bytes(fields.get("stream", b"")) == b"true"
+    return streams and msgspec.json.decode(fields[_OPTIONS]) == _USAGE
 
 
 def _with_short_ids(fields: Fields, _: UpstreamRefused) -> bool:

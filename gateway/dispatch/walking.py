@@ -180,17 +180,30 @@ class Walk(Generic[Answer]):
                 if mended := dialect.mend_request(upstream.body, known):
                     upstream = UpstreamBody(mended.body, upstream.dropped)
         await ground.turns
+        refused: dict[str, UpstreamRefused] = {}
         for _ in range(MENDS_MAX):
             try:
-                return await self._ask(candidate, dialect, upstream), upstream.dropped
+                answer = await self._ask(candidate, dialect, upstream)
+                break
             except UpstreamRefused as error:
                 mended = self._mended(dialect, upstream, error)
                 if mended is None:
                     raise
                 if mended.dropped == upstream.dropped:
-                    ground.unread.setdefault(name, {})[error.upstream_parameter] = _alone(error)
+                    refused[error.upstream_parameter] = _alone(error)
             upstream = mended
-        return await self._ask(candidate, dialect, upstream), upstream.dropped
+        else:
+            answer = await self._ask(candidate, dialect, upstream)
+        if refused:
+            self._learn(name, refused)
+        return answer, upstream.dropped
+
+    def _learn(self, target: str, refused: dict[str, UpstreamRefused]) -> None:
+        """What a target answered without. What it refused last counts most, and comes last."""
+        unread = self._ground.unread.setdefault(target, {})
+        for field, error in refused.items():
+            unread.pop(field, None)
+            unread[field] = error
 
     async def _ask(self, candidate: Candidate, dialect: Dialect, upstream: UpstreamBody) -> Answer:
         """One upstream call, from bytes to an answer; whatever happens, it is logged."""

@@ -151,11 +151,21 @@ def told_of(field: str, code: str = "extra_forbidden", status: int = 422) -> Ups
     )
 
 
+USAGE = {"stream_options": {"include_usage": True}}
+MORE = {"stream": True, "stream_options": {"include_usage": True, "extra": 1}}
+
+
 @pytest.mark.parametrize(
     ("sent", "error", "mended"),
     [
         ({"stream_options": {}, "n": 1}, told_of("stream_options"), {"n": 1}),
-        ({"stream_options": {}}, told_of("stream_options.include_usage", "x", 400), {}),
+        (USAGE | {"stream": True}, told_of("stream_options.include_usage", "x"), {"stream": True}),
+        # These are one caller's own, and no reason to leave everybody without a usage.
+        (USAGE, told_of("stream_options", "", 400), None),
+        (USAGE, told_of("stream_options", "unsupported_parameter", 400), None),
+        (MORE, told_of("stream_options.extra"), None),
+        (MORE, told_of("stream_options", "invalid_value", 400), None),
+        ({"user": {"id": 1}}, told_of("user.id"), None),
         ({"max_completion_tokens": 7}, told_of("max_completion_tokens"), {"max_tokens": 7}),
         (
             {"max_tokens": 7},
