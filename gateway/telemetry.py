@@ -257,13 +257,23 @@ class LogBuffer:
 
     def drain(self) -> None:
         """Write what has gathered; what cannot be written is let go."""
-        with self._draining:
-            lines, self._lines, self._size = self._lines, [], 0
-            lost = 0
-            with suppress(OSError):
-                lost = self._outlet.write(b"\n".join([*lines, b""]) if lines else b"")
-        if lost:
-            logger().warning(Event.LOG_LINES_LOST, count=lost)
+        # Whoever is at it takes what comes meanwhile. To wait for them would be for ever where a
+        # finalizer or a signal has something to say in the midst of their work.
+        while self._draining.acquire(blocking=False):
+            try:
+                lost = self._write_gathered()
+            finally:
+                self._draining.release()
+            if lost:
+                logger().warning(Event.LOG_LINES_LOST, count=lost)
+            if self._size <= self._bytes_max:
+                return
+
+    def _write_gathered(self) -> int:
+        lines, self._lines, self._size = self._lines, [], 0
+        with suppress(OSError):
+            return self._outlet.write(b"\n".join([*lines, b""]) if lines else b"")
+        return 0
 
 
 def configure_logging(level: str = "info", *, buffered: bool = False) -> LogBuffer | None:

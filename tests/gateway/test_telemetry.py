@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import msgspec
 import pytest
@@ -104,6 +106,24 @@ def test_a_reader_that_stops_reading_stops_nobody_and_is_told_what_it_missed(
     long = sum("request_id" in line for line in read)
     assert long * 1000 > 900_000
     assert long + lost >= 3 * 1024 * 1024 // 1000
+
+
+def test_what_is_logged_while_lines_are_written_is_written_after_them() -> None:
+    class Telling(io.BytesIO):
+        """As where the interpreter ends an object in the midst of it, which logs that."""
+
+        def write(self, raw: Any) -> int:
+            if not self.tell():
+                buffer.msg(b"second")
+            return super().write(raw)
+
+    written = Telling()
+    buffer = LogBuffer(written, 0)
+    logging = Thread(target=buffer.msg, args=(b"first",), daemon=True)
+    logging.start()
+    logging.join(20)
+    atexit.unregister(buffer.drain)
+    assert written.getvalue() == b"first\nsecond\n"
 
 
 def test_the_level_is_obeyed_and_lines_stay_lines(log: Callable[[str], io.BytesIO]) -> None:
