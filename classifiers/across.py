@@ -79,6 +79,13 @@ def windows(edges: Sequence[tuple[int, Edges]]) -> Iterator[Window]:
         before.append((place, each))
 
 
+def edges_in(text: str) -> str:
+    """All of a message that `labels_across` looks at: it says the same of this."""
+    if len(text) <= 2 * _EDGE_LENGTH:
+        return text
+    return text[:_EDGE_LENGTH] + text[-_EDGE_LENGTH:]
+
+
 def labels_across(texts: Sequence[str]) -> tuple[str, ...]:
     """What the digits at the edges of these texts make together; nothing where nobody says so."""
     views = [normalise(text[-_EDGE_LENGTH:]).text for text in texts[:-1]]

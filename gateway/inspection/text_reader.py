@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from classifiers.across import Edges, labels_across, verdict_of
+from classifiers.across import Edges, edges_in, labels_across, verdict_of
 from classifiers.complexity.ability import Ability, with_ability
 from classifiers.complexity.model import Complexity, ComplexityModel
 from classifiers.extraction import extract_parts
@@ -150,7 +150,7 @@ class TextReader:
             name = self._name(b"".join([names[at] for at in places]))
             found = self._across.get(reading.organisation, name)
             if found is None:
-                texts = [extract_parts((parts[at],)).joined() for at in places]
+                texts = [edges_in(extract_parts((parts[at],)).joined()) for at in places]
                 reading.spend("".join(texts))
                 found = labels_across(texts)
                 self._across.keep(reading.organisation, name, found)
