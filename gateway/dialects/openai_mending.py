@@ -74,21 +74,29 @@ def _with_short_ids(fields: Fields, _: UpstreamRefused) -> bool:
     given = bytes(fields.get("messages", b"[]"))
     if b'"tool_call' not in given:
         return False
-    messages = _LISTED.decode(given)
-    before = msgspec.json.encode(messages)
-    for message in messages:
-        _shorten(message, "tool_call_id")
-        if bytes(message.get("tool_calls", b"null")) != b"null":
-            calls = _LISTED.decode(message["tool_calls"])
-            for call in calls:
-                _shorten(call, "id")
-            message["tool_calls"] = msgspec.Raw(msgspec.json.encode(calls))
+    try:
+        messages = _LISTED.decode(given)
+        found = [_shorten_in(message) for message in messages]
+    except msgspec.DecodeError:
+        return False  # Of a text completion it is a field that nobody reads.
     fields["messages"] = msgspec.json.encode(messages)
-    return fields["messages"] != before
+    return any(found)
 
 
-def _shorten(holder: dict[str, msgspec.Raw], name: str) -> None:
+def _shorten_in(message: dict[str, msgspec.Raw]) -> bool:
+    found = [_shorten(message, "tool_call_id")]
+    if bytes(message.get("tool_calls", b"null")) != b"null":
+        calls = _LISTED.decode(message["tool_calls"])
+        found += [_shorten(call, "id") for call in calls]
+        message["tool_calls"] = msgspec.Raw(msgspec.json.encode(calls))
+    return any(found)
+
+
+def _shorten(holder: dict[str, msgspec.Raw], name: str) -> bool:
+    """Whether there was an id to be shortened."""
     given = msgspec.json.decode(holder.get(name, b"null"))
-    if isinstance(given, str) and _SHORT_ID.fullmatch(given) is None:
-        short = hashlib.sha256(given.encode()).hexdigest()[:_ID_LENGTH]
-        holder[name] = msgspec.Raw(msgspec.json.encode(short))
+    if not isinstance(given, str) or _SHORT_ID.fullmatch(given) is not None:
+        return False
+    short = hashlib.sha256(given.encode()).hexdigest()[:_ID_LENGTH]
+    holder[name] = msgspec.Raw(msgspec.json.encode(short))
+    return True

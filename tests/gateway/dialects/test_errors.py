@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gateway import errors
+from gateway.dialects.registry import DIALECTS
 from gateway.errors import GatewrightError, UpstreamRefused
 from tests.gateway.dialects.samples import ANTHROPIC, OPENAI
 
@@ -217,6 +218,22 @@ def test_rule_62_ids_of_calls_are_short_where_a_server_takes_no_others() -> None
     assert [call["function"] for call in asked["tool_calls"]] == [function, function]
     assert (user["content"], made.dropped) == ("toolu_1", ())
     assert OPENAI.mend_request(made.body, error) is None
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        '[{"role": "assistant", "tool_calls": [ {"id": "abcdef123"} ]}]',
+        '[{"role": "assistant", "tool_calls": [ {"id": 5} ]}]',
+        '[{"role": "assistant", "tool_calls": {"id": "call_of_many_letters"}}]',
+        '["\\"tool_calls"]',
+        '"\\"tool_calls"',
+    ],
+)
+def test_rule_62_where_no_id_is_to_be_shortened_nothing_is_sent_again(messages: str) -> None:
+    error = told_of("", "3280", 400)
+    for dialect in (OPENAI, DIALECTS["openai_completions"]):
+        assert dialect.mend_request(b'{"messages": %b}' % messages.encode(), error) is None
 
 
 @pytest.mark.parametrize("status", [401, 403, 402, 404, 429, 500, 502, 503, 529, 418, 599])
