@@ -5,8 +5,10 @@ import random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from classifiers.across import WINDOWS_MAX, edges_of, windows
+from classifiers.across import WINDOWS_MAX, edges_in, edges_of, labels_across, windows
 from classifiers.inspection import InspectionResult, inspect
 from classifiers.pii.detect import find
 from classifiers.pii.labels import DataClass
@@ -147,3 +149,24 @@ def test_of_messages_of_digits_no_more_are_tried_than_is_bounded() -> None:
     assert asked(*told).reasons == ("too-many-candidates",)
     edges = [(at, each) for at in range(100) if (each := edges_of("user", "4")) is not None]
     assert all(len(window.places) <= 19 for window in windows(edges))
+
+
+WORDS = ("my card is ", " until 12/29", "and so on " * 15, " ")
+pieces = st.sampled_from([FIRST, LAST, *GROUPS, *WORDS])
+ends = st.lists(pieces, min_size=1, max_size=4).map("".join)
+between = st.lists(st.sampled_from(GROUPS), max_size=2)
+
+
+@given(ends, between, ends)
+def test_of_a_long_message_only_its_edges_count(first: str, inner: list[str], last: str) -> None:
+    said = [first, *inner, last]
+    edges = [edges_in(text) for text in said]
+
+    assert max(map(len, edges)) <= 2 * 96
+    assert labels_across(edges) == labels_across(said)
+
+
+def test_edges_of_long_messages_still_make_a_number() -> None:
+    said = [f"{'and so on ' * 200} my card is {FIRST}", f"{LAST} {'and so on ' * 200}"]
+
+    assert labels_across([edges_in(text) for text in said]) == ("CREDIT_CARD",)

@@ -439,25 +439,3 @@ async def test_a_number_in_two_messages_counts_and_is_put_together_once(
     assert [each.data_class for each in inspections] == ["S3", "S3"]
     assert len(tried) == 1
     assert apart.findings == {}
-
-
-async def test_a_turn_after_long_ones_that_end_with_digits_is_read_on_the_loop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    on_loop: list[bool] = []
-
-    def noted(texts: Sequence[str]) -> tuple[str, ...]:
-        on_loop.append(threading.current_thread() is threading.main_thread())
-        return labels_across(texts)
-
-    monkeypatch.setattr(text_reader, "labels_across", noted)
-    number = card(1)
-    long = {"role": "user", "content": f"{'and so on ' * 2000} my card is {number[:8]}"}
-    inspector = make(inline_bytes_max=4096, deadline_s=30.0)
-    await inspector.inspect(of({"messages": [long]}), ORG)
-    rest = {"role": "user", "content": number[8:]}
-    inspection = await inspector.inspect(of({"messages": [long, rest]}), ORG)
-    inspector.close()
-
-    assert on_loop == [True]
-    assert inspection.findings == {"CREDIT_CARD": 1}
