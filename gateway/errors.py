@@ -28,6 +28,7 @@ GatewrightError
 │   └── NotReady                503  the configuration snapshot is missing or stale
 ├── UpstreamFailed              502
 │   ├── UpstreamRefused         (the upstream's own status)
+│   │   └── UpstreamUnpaid      503  our account there has no money left
 │   ├── UpstreamTimeout         504
 │   ├── UpstreamUnreachable     502  refused, reset, name or TLS failure
 │   ├── PoolBusy                503  no member of a pool is up or has room for this service tier
@@ -255,6 +256,25 @@ class UpstreamRefused(UpstreamFailed):
     def is_callers_fault(self) -> bool:
         """Whether another target would refuse the same request for the same reason."""
         return self.upstream_status in (400, 413, 422)
+
+
+class UpstreamUnpaid(UpstreamRefused):
+    """Our account there has no money left, whatever status says so: an operator has to mend it.
+
+    The caller's own request and budget are good, so neither its status nor its words are kept.
+    """
+
+    status = 503
+    code = "upstream_unpaid"
+    retryable = False
+
+    @property
+    def http_status(self) -> int:
+        return self.status
+
+    @property
+    def is_callers_fault(self) -> bool:
+        return False
 
 
 class UpstreamTimeout(UpstreamFailed):

@@ -29,6 +29,7 @@ from gateway.errors import (
     Unavailable,
     UpstreamFailed,
     UpstreamRefused,
+    UpstreamUnpaid,
 )
 from gateway.parcels import VendorResult
 from gateway.passage import Arrival, Errand, Passage
@@ -266,7 +267,7 @@ def later_of(error: GatewrightError, end: LineEnd) -> Later | None:
     """
     if isinstance(error, BudgetExhausted | NoTargetConfigured):
         return None
-    if isinstance(error, Exhausted | Unavailable | PoolBusy | Unauthenticated):
+    if isinstance(error, Exhausted | Unavailable | PoolBusy | Unauthenticated | UpstreamUnpaid):
         return Later(error.retry_after_s, is_full=True, end=end)
     if isinstance(error, UpstreamRefused):
         if error.upstream_status in FULL_STATUSES:

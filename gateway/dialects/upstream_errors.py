@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.dialects.flaws import known_path
-from gateway.errors import UpstreamRefused
+from gateway.errors import UpstreamRefused, UpstreamUnpaid
 
 
 MESSAGE_LENGTH_MAX = 500
@@ -18,7 +18,6 @@ MESSAGE_LENGTH_MAX = 500
 _MENDABLE = frozenset({400, 409, 413, 422})
 _GENERIC = {
     401: "The upstream refused the gateway's credential.",
-    402: "The upstream refused the gateway's account.",
     403: "The upstream refused the gateway's credential.",
     404: "The upstream does not have this model.",
     408: "The upstream waited too long for the request.",
@@ -49,6 +48,21 @@ _CONTEXT_WORDS = (
     "prompt is too long",
     "exceed context limit",
 )
+_UNPAID_STATUS = 402
+_UNPAID_CODES = frozenset(
+    {
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "billing_error",
+        "exceeded_current_quota_error",
+    }
+)
+"""OpenAI's (429 and 400), Anthropic's and Moonshot's."""
+_UNPAID_WORDS = ("credit balance is too low", "used all available credits")
+"""Anthropic's (400) and xAI's (429), whose codes are those of any such status. Not OpenAI's words
+for the same: Gemini says them of a limit that is over within the minute."""
+_UNPAID = "The gateway's account at the upstream has no money left: tell whoever runs the gateway."
 _CODE = re.compile(r"\A[A-Za-z0-9_.-]{1,64}\Z")
 CONTEXT_CODE = "context_length_exceeded"
 CALL_ID_CODE = "3280"
@@ -81,6 +95,8 @@ def decode_error(status: int, raw: bytes, retry_after_s: float | None) -> Upstre
     """See `ports.Dialect.decode_error`; reads both vendors' shapes, and junk."""
     message, code, detail, parameter = _read(raw)
     lowered = message.lower()
+    if _is_unpaid(status, code, lowered):
+        return UpstreamUnpaid(_UNPAID, upstream_status=status)
     is_mendable = status in _MENDABLE
     if is_mendable and any(words in lowered for words in _CONTEXT_WORDS):
         code = CONTEXT_CODE
@@ -97,6 +113,13 @@ def decode_error(status: int, raw: bytes, retry_after_s: float | None) -> Upstre
         upstream_parameter=known_path(parameter) if is_mendable else "",
         retry_after_s=retry_after_s,
     )
+
+
+def _is_unpaid(status: int, code: str, lowered: str) -> bool:
+    """Whether nobody is answered before our account there has money again."""
+    if status == _UNPAID_STATUS or code in _UNPAID_CODES:
+        return True
+    return status < _SERVER_ERROR_MIN and any(words in lowered for words in _UNPAID_WORDS)
 
 
 def _read(raw: bytes) -> tuple[str, str, str, str]:

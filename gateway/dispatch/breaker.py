@@ -13,10 +13,16 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.errors import GatewrightError, PoolBusy, UpstreamFailed, UpstreamRefused
+from gateway.errors import (
+    GatewrightError,
+    PoolBusy,
+    UpstreamFailed,
+    UpstreamRefused,
+    UpstreamUnpaid,
+)
 
 
-Verdict = Literal["alive", "failing", "throttled", "unknown"]
+Verdict = Literal["alive", "failing", "throttled", "unpaid", "unknown"]
 Position = Literal["closed", "open", "half_open"]
 SERVER_ERROR_MIN = 500
 TOO_MANY = 429
@@ -34,6 +40,8 @@ class BreakerRules(Struct, frozen=True):
     """Pause after an upstream said that it has too much to do, and not for how long."""
     throttle_s_max: float = 120.0
     """The longest `retry-after` that is believed."""
+    unpaid_s: float = 30.0
+    """Pause after an upstream said that our account has no money left: somebody has to pay."""
     settle_s: float = 60.0
     """Who trips again within this time after it recovered stays out for longer each time."""
     trial_s: float = 10.0
@@ -72,6 +80,8 @@ def judge(error: GatewrightError | None) -> Verdict:
     """
     if error is None:
         return "alive"
+    if isinstance(error, UpstreamUnpaid):
+        return "unpaid"
     if isinstance(error, UpstreamRefused):
         status = error.upstream_status
         if status == TOO_MANY or (status in OVERLOADED and error.retry_after_s is not None):
@@ -105,8 +115,9 @@ def tell(
     if verdict == "alive":
         is_late = state.is_throttled and state.position(now_s) == "open"
         return state if is_late else _recovered(state, now_s, rules)
-    if verdict == "throttled":
-        pause_s = rules.throttle_s if retry_after_s is None else max(retry_after_s, 0.0)
+    if verdict in {"throttled", "unpaid"}:
+        usual_s = rules.throttle_s if verdict == "throttled" else rules.unpaid_s
+        pause_s = usual_s if retry_after_s is None else max(retry_after_s, 0.0)
         until_s = max(state.open_until_s, now_s + min(pause_s, rules.throttle_s_max))
         return replace(
             state,

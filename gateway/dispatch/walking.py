@@ -27,6 +27,7 @@ from gateway.errors import (
     UpstreamFailed,
     UpstreamRefused,
     UpstreamTimeout,
+    UpstreamUnpaid,
     UpstreamUnreachable,
 )
 from gateway.pacing.turns import Turns
@@ -134,7 +135,10 @@ class Walk(Generic[Answer]):
             try:
                 return await self._try(candidate)
             except (UpstreamFailed, FeatureUnsupported) as error:
-                failure = _unless_callers(error)
+                last = _unless_callers(error)
+                if failure is None or not isinstance(last, UpstreamUnpaid):
+                    # Who said before that it is only busy is worth asking again.
+                    failure = last
         assert failure is not None  # Every candidate answered or failed.
         raise failure
 

@@ -24,6 +24,7 @@ from gateway.errors import (
     UpstreamMalformed,
     UpstreamRefused,
     UpstreamTimeout,
+    UpstreamUnpaid,
 )
 from gateway.money.catalogue import cost
 from gateway.oversight.checkup import Checkup, Code, Step, StepName, Verdict, skipped
@@ -270,7 +271,7 @@ def _refused(error: UpstreamRefused) -> Ending:
         return "bad", "denied", detail
     if status == 404 or error.upstream_code == "model_not_found":  # noqa: PLR2004
         return "bad", "model_unknown", detail
-    if status in _QUOTA:
+    if status in _QUOTA or isinstance(error, UpstreamUnpaid):
         return "bad", "quota", detail
     if status >= _SERVER_ERROR_MIN:
         return "bad", "failing", detail

@@ -71,6 +71,7 @@ SHAPES: Mapping[str, Mapping[Style, tuple[int, str]]] = {
         "openai": (503, "server_error"),
         "anthropic": (529, "overloaded_error"),
     },
+    "upstream_unpaid": {"openai": (503, "server_error"), "anthropic": (503, "api_error")},
     "upstream_malformed": {"openai": (502, "server_error"), "anthropic": (502, "api_error")},
     "upstream_timeout": {"openai": (504, "server_error"), "anthropic": (504, "timeout_error")},
     "stream_broken": {"openai": (502, "server_error"), "anthropic": (502, "api_error")},

@@ -22,6 +22,7 @@ from gateway.errors import (
     UpstreamMalformed,
     UpstreamRefused,
     UpstreamTimeout,
+    UpstreamUnpaid,
 )
 
 
@@ -37,6 +38,7 @@ def refused(status: int) -> UpstreamRefused:
     [
         *(Exhausted("w"), NoTargetAvailable("w"), AuditUnavailable("w"), NotReady("w")),
         *(PoolBusy("w"), refused(429), refused(503), refused(529), Unauthenticated("w")),
+        UpstreamUnpaid("w", upstream_status=400),
     ],
 )
 def test_what_is_full_or_not_ready_costs_a_line_nothing_but_time(error: GatewrightError) -> None:

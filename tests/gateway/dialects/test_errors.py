@@ -94,7 +94,8 @@ def decode(status: int, body: object) -> UpstreamRefused:
     assert isinstance(error, UpstreamRefused)
     again = ANTHROPIC.decode_error(status, raw, 2.5)
     assert (error.message, error.http_status) == (again.message, again.http_status)
-    assert (error.upstream_status, error.retry_after_s) == (status, 2.5)
+    waits_s = None if isinstance(error, errors.UpstreamUnpaid) else 2.5
+    assert (error.upstream_status, error.retry_after_s) == (status, waits_s)
     return error
 
 
@@ -234,6 +235,54 @@ def test_rule_62_where_no_id_is_to_be_shortened_nothing_is_sent_again(messages: 
     error = told_of("", "3280", 400)
     for dialect in (OPENAI, DIALECTS["openai_completions"]):
         assert dialect.mend_request(b'{"messages": %b}' % messages.encode(), error) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (402, {"message": "Insufficient Balance", "type": "unknown_error"}),
+        (402, {"message": "odd"}),
+        (429, {"message": "You exceeded.", "type": "x", "code": "insufficient_quota"}),
+        (429, {"message": "You exceeded.", "type": "insufficient_quota", "code": None}),
+        (429, {"message": "Not active.", "type": "x", "code": "billing_not_active"}),
+        (429, {"message": "Recharge.", "type": "exceeded_current_quota_error"}),
+        (400, {"message": "Limit.", "type": "x", "code": "billing_hard_limit_reached"}),
+        (
+            400,
+            {
+                "type": "invalid_request_error",
+                "message": "Your credit balance is too low to access the Anthropic API.",
+            },
+        ),
+        (429, {"message": "Your team has used all available credits or reached its limit."}),
+    ],
+)
+def test_an_account_without_money_is_no_limit_of_rate_and_no_fault_of_the_callers(
+    status: int, error: dict[str, str]
+) -> None:
+    decoded = decode(status, {"error": error})
+    assert isinstance(decoded, errors.UpstreamUnpaid)
+    assert (decoded.http_status, decoded.retryable, decoded.is_callers_fault) == (503, False, False)
+    assert error["message"] not in decoded.message
+    sent, body = OPENAI.encode_error(decoded, "req_1")
+    told = json.loads(body)["error"]
+    assert (sent, told["type"], told["code"]) == (503, "server_error", "upstream_unpaid")
+    sent, body = ANTHROPIC.encode_error(decoded, "req_1")
+    assert (sent, json.loads(body)["error"]["type"]) == (503, "api_error")
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (429, "You exceeded your current quota, please check your plan and billing details."),
+        (429, "Rate limit reached for requests"),
+        (500, "The credit balance is too low"),
+    ],
+)
+def test_a_limit_that_passes_is_not_taken_for_an_empty_account(status: int, message: str) -> None:
+    decoded = decode(status, {"error": {"message": message, "code": status}})
+    assert not isinstance(decoded, errors.UpstreamUnpaid)
+    assert decoded.retryable
 
 
 @pytest.mark.parametrize("status", [401, 403, 402, 404, 429, 500, 502, 503, 529, 418, 599])

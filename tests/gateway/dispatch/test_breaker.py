@@ -14,6 +14,7 @@ from gateway.errors import (
     UpstreamMalformed,
     UpstreamRefused,
     UpstreamTimeout,
+    UpstreamUnpaid,
     UpstreamUnreachable,
 )
 
@@ -51,6 +52,8 @@ def tripped(breakers: Breakers, target: str = "t", now_s: float = 0.0) -> Breake
         (UpstreamRefused("later", upstream_status=503, retry_after_s=3.0), "throttled"),
         (UpstreamRefused("later", upstream_status=529, retry_after_s=3.0), "throttled"),
         (UpstreamRefused("later", upstream_status=500, retry_after_s=3.0), "failing"),
+        (UpstreamUnpaid("pay", upstream_status=429), "unpaid"),
+        (UpstreamUnpaid("pay", upstream_status=400), "unpaid"),
         (ClientGone("gone"), "unknown"),
         (FeatureUnsupported("no"), "unknown"),
         (SovereigntyViolation("no"), "unknown"),
@@ -69,6 +72,16 @@ def test_refusals_of_one_key_or_request_never_trip(status: int) -> None:
         breakers.record("t", 0.0, refused(status))
     assert breakers.permits("t", 0.0)
     assert breakers.position("t", 0.0) == "closed"
+
+
+def test_who_wants_to_be_paid_is_asked_later_for_longer_than_who_is_busy() -> None:
+    breakers = Breakers(RULES)
+    breakers.record("t", 0.0, UpstreamUnpaid("pay", upstream_status=429))
+    assert not breakers.permits("t", RULES.throttle_s)
+    assert not breakers.permits("t", RULES.unpaid_s - 0.1)
+    assert breakers.permits("t", RULES.unpaid_s)
+    breakers.record("t", RULES.unpaid_s, None)
+    assert breakers.position("t", RULES.unpaid_s) == "closed"
 
 
 def asks_for(pause_s: float | None) -> UpstreamRefused:

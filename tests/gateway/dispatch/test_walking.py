@@ -128,6 +128,35 @@ async def test_an_outage_is_answered_with_a_tenth_more_calls_and_no_more() -> No
     assert 1.1 * 500 <= calls <= 1.1 * 500 + world.budget.rules.reserve
 
 
+UNPAID = ScriptedReply(status=429, pieces=(b'{"error":{"code":"insufficient_quota"}}',))
+
+
+async def test_who_wants_to_be_paid_is_passed_over_and_keeps_its_room() -> None:
+    world = World(room=RoomRules(start=10.0))
+    world.providers["a"].add(UNPAID)
+    answers = [await world.ask(), await world.ask()]
+    assert answers == ["b", "b"]
+    assert len(world.providers["a"].calls) == 1
+    for _ in range(9):
+        world.health.began("scripted/a")
+    assert world.health.has_room("scripted/a", "priority")
+
+
+async def test_a_caller_is_sent_away_for_good_only_where_nobody_will_answer_later() -> None:
+    for first, second, told in (
+        (ScriptedReply(status=429, pieces=(b"{}",), retry_after_s=9.0), UNPAID, "upstream_refused"),
+        (UNPAID, ScriptedReply(status=429, pieces=(b"{}",)), "upstream_refused"),
+        (UNPAID, UNPAID, "upstream_unpaid"),
+    ):
+        world = World()
+        world.providers["a"].add(first)
+        world.providers["b"].add(second)
+        with pytest.raises(UpstreamRefused) as refused:
+            await world.ask()
+        assert refused.value.code == told
+        assert len(world.log.as_tuple()) == 2
+
+
 async def test_with_breakers_the_same_outage_hardly_costs_anything() -> None:
     world = World()
     answers = []

@@ -264,6 +264,10 @@ async def test_without_a_target_the_test_ends_after_the_credential() -> None:
         (Answer(status=401), "denied"),
         (Answer(status=404), "model_unknown"),
         (Answer(status=429), "quota"),
+        (
+            Answer(status=400, body=b'{"error":{"message":"Your credit balance is too low."}}'),
+            "quota",
+        ),
         (Answer(status=529), "failing"),
         (Answer(status=400), "rejected"),
         (Answer(fault="hang"), "timeout"),
