@@ -26,7 +26,7 @@ RULES: Mapping[int, str] = {
     9: "Images in tool results follow in a user's message, marked",
     10: "Tools keep their schema, and their strictness where the target enforces such a schema",
     11: "Names of tools that the target does not allow are renamed, and restored in answers",
-    12: "Tool choice and parallel calls cross",
+    12: "Tool choice and parallel calls cross; of `allowed_tools` no other tool is offered",
     13: "Results in a row and the text after them are one user's turn",
     14: "A call without a result, or a result without a call, is refused",
     15: "A history with calls gets definitions of its tools, and no new calls",

@@ -102,6 +102,16 @@ CHAT: Fields = {
         "tools": [F],
         "tool_choice": {"type": "function", "function": {"name": "f"}},
     },
+    "tool_choice allowed": {
+        "tools": [F],
+        "tool_choice": {
+            "type": "allowed_tools",
+            "allowed_tools": {
+                "mode": "required",
+                "tools": [{"type": "function", "function": {"name": "f"}}],
+            },
+        },
+    },
     "parallel_tool_calls false": {"tools": [F], "parallel_tool_calls": False},
     "parallel_tool_calls true": {"tools": [F], "parallel_tool_calls": True},
     "functions": {"functions": [{"name": "f", "parameters": SCHEMA}]},

@@ -207,6 +207,28 @@ def test_rule_65_a_choice_names_the_tool_that_is_meant(choice: dict[str, str], n
     assert body["tool_choice"]["name"] == name
 
 
+def test_rule_12_of_allowed_tools_no_others_are_offered_elsewhere() -> None:
+    look = {"type": "function", "name": "look", "parameters": SCHEMA}
+    listed = [{"type": "function", "name": "look"}, {"type": "custom", "name": "patch"}]
+    asked = responses(
+        tools=[look, AGENTS],
+        tool_choice={"type": "allowed_tools", "mode": "required", "tools": listed},
+    )
+    body, dropped = to_openai(asked, "tools")
+
+    assert [name.rpartition("_")[2] for name in names_of(body)] == ["look", "patch"]
+    assert body["tool_choice"] == "required"
+    assert not any(name.startswith("tool_choice") for name in dropped)
+    listed.append({"type": "web_search"})
+    with pytest.raises(FeatureUnsupported, match=r"tool_choice\.tools\[2\]\.type"):
+        to_openai(
+            responses(
+                tools=[look, AGENTS],
+                tool_choice={"type": "allowed_tools", "mode": "auto", "tools": listed},
+            )
+        )
+
+
 def test_rule_65_a_choice_that_could_be_two_tools_is_refused() -> None:
     tools = [AGENTS, AGENTS | {"name": "others"}]
     with pytest.raises(FeatureUnsupported, match="Several namespaces"):

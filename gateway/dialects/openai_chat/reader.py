@@ -24,6 +24,7 @@ from gateway.conversation import (
     Turn,
     told,
 )
+from gateway.dialects.allowed_tools import ALLOWED, only
 from gateway.dialects.loss import AUTO_TIER, Losses, breakpoint_life, cache_life, unsupported
 from gateway.dialects.naming import tool_id
 from gateway.dialects.openai_chat.wire import (
@@ -32,6 +33,7 @@ from gateway.dialects.openai_chat.wire import (
     ContentPart,
     FunctionCall,
     FunctionTool,
+    ListedTool,
     NamedChoice,
     ResponseFormatWire,
 )
@@ -92,6 +94,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
         losses.add_unread(request.tree.get(name), shape, f"{name}.")
     _note_tool_fields(request.tree.get("tools"), losses)
     system, turns = _turns(wire.messages, losses)
+    tools, tool_choice = _chosen(_tools(wire), wire.tool_choice)
     if wire.store:
         # Unless it is asked for nothing is kept anywhere.
         losses.add("store")
@@ -101,8 +104,8 @@ def read_conversation(request: ChatRequest) -> Conversation:
         system=system,
         turns=turns,
         stream=request.stream,
-        tools=_tools(wire),
-        tool_choice=_tool_choice(wire.tool_choice),
+        tools=tools,
+        tool_choice=tool_choice,
         parallel_tool_calls=wire.parallel_tool_calls,
         sampling=_sampling(wire),
         response_format=_response_format(wire),
@@ -191,14 +194,24 @@ def _note_tool_fields(listed: object, losses: Losses) -> None:
             losses.add_unknown(tool["function"], _PLACED_OF_FUNCTION, "tools.")
 
 
-def _tool_choice(choice: str | NamedChoice | None) -> ToolChoice | None:
-    if choice is None:
-        return None
-    if isinstance(choice, str):
-        return _MODES[choice]
+def _chosen(
+    tools: tuple[Tool, ...], choice: str | NamedChoice | None
+) -> tuple[tuple[Tool, ...], ToolChoice | None]:
+    """The tools that may be called, and which of them have to be."""
+    if choice is None or isinstance(choice, str):
+        return tools, None if choice is None else _MODES[choice]
+    allowed = choice.allowed_tools
+    if choice.type != ALLOWED or allowed is None:
+        return tools, ToolChoice("named", _named(choice, "tool_choice"))
+    place = f"tool_choice.{ALLOWED}"
+    names = [_named(each, f"{place}.tools[{index}]") for index, each in enumerate(allowed.tools)]
+    return only(tools, names, allowed.mode, place)
+
+
+def _named(choice: ListedTool, place: str) -> str:
     if choice.type != "function" or choice.function is None:
-        raise unsupported("tool_choice.type", "Only function tools exist there", 19)
-    return ToolChoice("named", choice.function.name)
+        raise unsupported(f"{place}.type", "Only function tools exist there", 19)
+    return choice.function.name
 
 
 def _turns(

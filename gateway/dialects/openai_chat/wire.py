@@ -95,9 +95,18 @@ class NamedFunction(Struct):
     name: str
 
 
-class NamedChoice(Struct):
+class ListedTool(Struct):
     type: str
     function: NamedFunction | None = None
+
+
+class AllowedTools(Struct):
+    mode: str | None = None
+    tools: list[ListedTool] = []
+
+
+class NamedChoice(ListedTool):
+    allowed_tools: AllowedTools | None = None
 
 
 class JsonSchema(Struct):

@@ -16,12 +16,14 @@ from gateway.conversation import (
     ResponseFormat,
     Sampling,
     TextPart,
+    Tool,
     ToolCallPart,
     ToolChoice,
     ToolResultPart,
     Turn,
     told,
 )
+from gateway.dialects.allowed_tools import ALLOWED, only
 from gateway.dialects.loss import AUTO_TIER, Losses, breakpoint_life, unsupported
 from gateway.dialects.openai_responses import built_in, wire
 from gateway.dialects.openai_responses.foreign import readable
@@ -99,12 +101,13 @@ def read_conversation(request: ChatRequest) -> Conversation:
     verbosity = body.text.verbosity if body.text is not None else None
     tells_thoughts = _tells_thoughts(body.reasoning, losses)
     system, turns = _turns(body, BuiltInItems(request.tree, box), losses, box)
+    tools, tool_choice = _chosen(body.tool_choice, box)
     return Conversation(
         system=system,
         turns=turns,
         stream=request.stream,
-        tools=tuple(box.tools),
-        tool_choice=_tool_choice(body.tool_choice, box),
+        tools=tools,
+        tool_choice=tool_choice,
         parallel_tool_calls=body.parallel_tool_calls,
         sampling=Sampling(temperature=body.temperature, top_p=body.top_p),
         response_format=_response_format(body.text),
@@ -173,10 +176,19 @@ def _response_format(text: wire.TextConfig | None) -> ResponseFormat | None:
     )
 
 
-def _tool_choice(choice: str | wire.NamedChoice | None, box: Toolbox) -> ToolChoice | None:
-    if choice is None:
-        return None
-    return _MODES[choice] if isinstance(choice, str) else box.choice(choice)
+def _chosen(
+    choice: str | wire.NamedChoice | None, box: Toolbox
+) -> tuple[tuple[Tool, ...], ToolChoice | None]:
+    """The tools that may be called, and which of them have to be."""
+    tools, place = tuple(box.tools), "tool_choice"
+    if choice is None or isinstance(choice, str):
+        return tools, None if choice is None else _MODES[choice]
+    if choice.type != ALLOWED:
+        return tools, box.choice(choice, place)
+    names = [
+        box.choice(each, f"{place}.tools[{index}]").name for index, each in enumerate(choice.tools)
+    ]
+    return only(tools, names, choice.mode, place)
 
 
 def _turns(

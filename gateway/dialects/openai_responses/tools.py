@@ -16,7 +16,7 @@ from gateway.conversation import Hosted, Tool, ToolChoice
 from gateway.dialects.loss import Losses, unsupported
 from gateway.dialects.naming import renamed_tools, tool_name
 from gateway.dialects.openai_responses import built_in
-from gateway.dialects.openai_responses.wire import NamedChoice, ToolWire
+from gateway.dialects.openai_responses.wire import ListedTool, ToolWire
 
 
 INPUT = "input"
@@ -260,13 +260,13 @@ class Toolbox:
         reason = "This kind of item has no equivalent there"
         self._losses.hosted.append(Hosted(f"{place}.type", f"input.{kind}", reason, 8))
 
-    def choice(self, asked: NamedChoice) -> ToolChoice:
+    def choice(self, asked: ListedTool, place: str) -> ToolChoice:
         """A tool that has to be called; raises FeatureUnsupported unless it is one there."""
         own = Called(asked.type, kind=asked.type)
         if own.is_built_in and own in self._known:
             return ToolChoice("named", self.there(own))
         if asked.type not in {_FUNCTION, _CUSTOM} or not asked.name:
-            raise unsupported("tool_choice.type", _REASON, 19)
+            raise unsupported(f"{place}.type", _REASON, 19)
         called = Called(asked.name, asked.namespace or "", asked.type)
         if called not in self._known and not called.namespace:
             # The vendor's own type has no word for the namespace here.
@@ -276,7 +276,7 @@ class Toolbox:
                 if each.name == called.name and each.kind == called.kind
             ]
             if len(like) > 1:
-                raise unsupported("tool_choice.name", "Several namespaces have such a tool", 19)
+                raise unsupported(f"{place}.name", "Several namespaces have such a tool", 19)
             called = like[0] if like else called
         return ToolChoice("named", self.there(called))
 

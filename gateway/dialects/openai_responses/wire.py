@@ -69,10 +69,15 @@ class ToolWire(Struct):
     tools: object = None
 
 
-class NamedChoice(Struct):
+class ListedTool(Struct):
     type: str
     name: str | None = None
     namespace: str | None = None
+
+
+class NamedChoice(ListedTool):
+    mode: str | None = None
+    tools: list[ListedTool] = []
 
 
 class Format(Struct):

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, with_config
 from gateway.conversation import TextPart, ToolResultPart
 from gateway.dialects import hub
 from gateway.dialects.registry import DIALECTS
-from gateway.errors import FeatureUnsupported
+from gateway.errors import FeatureUnsupported, RequestInvalid
 from gateway.types import DialectName
 from tests.gateway.dialects.samples import chat, exhaust, to_anthropic
 
@@ -170,6 +170,43 @@ def test_rule_12_tool_choice_and_parallel_calls_cross(
 ) -> None:
     body, _ = to_anthropic(chat(tools=[WEATHER], **fields))
     assert body.get("tool_choice") == expected
+
+
+def allowed(mode: str | None, *names: str, kind: str = "function") -> dict[str, Any]:
+    listed = [{"type": kind, "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": listed}}
+
+
+CLOCK = {"type": "function", "function": {"name": "clock"}}
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("auto", "auto"), ("required", "any")])
+def test_rule_12_of_allowed_tools_no_others_are_offered_elsewhere(mode: str, kind: str) -> None:
+    talk = [turn("user", "Hi"), turn("assistant", None, tool_calls=[call("a")]), result("a")]
+    body, dropped = to_anthropic(
+        chat(messages=talk, tools=[WEATHER, CLOCK], tool_choice=allowed(mode, "clock"))
+    )
+    assert [tool["name"] for tool in body["tools"]] == ["clock"]
+    assert body["tool_choice"] == {"type": kind}
+    assert "tool_choice" not in dropped
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        (allowed("sometimes", "clock"), "tool_choice.allowed_tools.mode"),
+        (allowed(None, "clock"), "tool_choice.allowed_tools.mode"),
+        (allowed("auto", "clock", "nobody"), "tool_choice.allowed_tools.tools: One of them"),
+        (allowed("required"), "tool_choice.allowed_tools.tools: No tool is left"),
+        (allowed("auto", "clock", kind="custom"), "tool_choice.allowed_tools.tools[0].type: Only"),
+    ],
+)
+def test_rule_12_allowed_tools_that_are_none_are_told_by_their_place(
+    choice: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(RequestInvalid) as refused:
+        to_anthropic(chat(tools=[WEATHER, CLOCK], tool_choice=choice))
+    assert refused.value.message.startswith(said)
 
 
 def test_rule_13_tool_results_in_a_row_and_the_text_after_them_are_one_user_turn() -> None:

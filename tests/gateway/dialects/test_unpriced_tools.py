@@ -205,7 +205,8 @@ def test_who_insists_on_another_tool_gets_it(
 
 
 @pytest.mark.parametrize(
-    "choice", [{"type": "allowed_tools"}, {"type": "allowed_tools", "tools": [1]}]
+    "choice",
+    [{"type": "allowed_tools"}, {"type": "allowed_tools", "tools": [{"type": "function"}]}],
 )
 def test_a_choice_among_nothing_that_is_a_tool_insists_on_none(choice: object) -> None:
     assert sent(RESPONSES, tools=[PYTHON, READ], tool_choice=choice)["tools"] == [READ]
