@@ -2,14 +2,12 @@
 
 uvicorn bounds neither a head's size nor how long it may take, and a head is read before anybody can
 be authenticated. What a server in front of us may have read in another way is refused (RFC 9112
-§11.2), and what is said behind a body is no header. uvicorn's ASGI messages cost more than the
-bytes they carry: `CallerLine` hands a body over and writes an answer without them, in the states
-where both mean the same (decision 0013).
+§11.2), and what is said behind a body is no header. `CallerLine` is the short way.
 """
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import ClassVar
 
 import msgspec
@@ -19,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from gateway.api.caller_line import CallerLine
 from gateway.api.crowd import Crowd, connections_permitted
 from gateway.api.deadlines import Deadlines
 from gateway.api.exchange import LINE
@@ -70,6 +69,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _is_read_short = False
     _is_in_body = False
     _is_in_chunks = False
+    _is_body_asked_for = False
+    """Whether the request waits for a `100 Continue`, and would rest its connection after it."""
     _ahead = b""
     """What was read of a body in chunks and not looked at."""
     _turn: asyncio.Handle | None = None
@@ -233,6 +234,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._head_bytes = 0
+        if self._is_body_asked_for:
+            self._go_on_resting()
         super().on_body(body)
         if self.cycle.response_complete:
             self._unwanted_bytes += len(body)
@@ -241,6 +244,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._is_in_body = self._is_in_chunks = False
+        if self._is_body_asked_for:
+            self._go_on_resting()
         if self._timer is not None:
             self._stop_timer()
         super().on_message_complete()
@@ -258,8 +263,16 @@ class BoundedProtocol(HttpToolsProtocol):
         scope: dict[str, object] = self.scope  # type: ignore[assignment]
         super().on_headers_complete()
         self.headers = TRAILERS
+        if self.expect_100_continue and self.cycle.keep_alive:
+            # Who is refused instead may send his body or leave it out: what comes next is then
+            # either, so the connection ends with the answer (RFC 9110 §10.1.1).
+            self._is_body_asked_for, self.cycle.keep_alive = True, False
         # The application's task has been made and not yet run.
         scope[LINE] = CallerLine(self, self.cycle)
+
+    def _go_on_resting(self) -> None:
+        """The body comes, or there is none: it is known again where the next request begins."""
+        self._is_body_asked_for, self.cycle.keep_alive = False, True
 
     def _check_head(self) -> None:
         """Count the head: it came in several reads, or in one that is longer than it may be."""
@@ -280,112 +293,6 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-class CallerLine:
-    """One request's connection; see `exchange.Line`.
-
-    It changes the cycle as `RequestResponseCycle.receive` and `.send` would, and leaves to them
-    whatever is not the plain case: a body still arriving, `expect: 100-continue`, a caller who does
-    not read, a method other than POST.
-    """
-
-    __slots__ = ("_cycle", "_is_chunked", "_protocol")
-
-    def __init__(self, protocol: BoundedProtocol, cycle: RequestResponseCycle) -> None:
-        self._protocol = protocol
-        self._cycle = cycle
-        self._is_chunked = cycle.scope["http_version"] != "1.0"
-        """Clients of HTTP/1.0 know no chunks: a stream ends for them with the connection."""
-
-    def on_departure(self, tell: Callable[[], None] | None) -> None:
-        self._protocol.departure = tell
-
-    def body(self) -> bytes | None:
-        cycle = self._cycle
-        if cycle.more_body or cycle.waiting_for_100_continue or cycle.disconnected:
-            return None
-        body, cycle.body = bytes(cycle.body), bytearray()
-        cycle.message_event.clear()
-        cycle.flow.resume_reading()
-        return body
-
-    def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> bool:
-        if not self._can_begin():
-            return False
-        cycle = self._cycle
-        head = self._head(status, headers, f"content-length: {len(body)}\r\n")
-        cycle.response_started = True
-        cycle.transport.write(head + body)
-        self._complete()
-        return True
-
-    def start(self, headers: Mapping[str, str]) -> bool:
-        if not self._can_begin():
-            return False
-        cycle = self._cycle
-        cycle.response_started = cycle.chunked_encoding = True
-        framing = "transfer-encoding: chunked\r\n" if self._is_chunked else ""
-        cycle.transport.write(self._head(200, headers, framing))
-        return True
-
-    def push(self, data: bytes) -> bool:
-        cycle = self._cycle
-        if not cycle.disconnected and data:
-            whole = b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data
-            cycle.transport.write(whole)
-        return cycle.flow.write_paused and not cycle.disconnected
-
-    async def drain(self) -> None:
-        await self._cycle.flow.drain()
-
-    def end(self) -> None:
-        if not self._cycle.disconnected:
-            if self._is_chunked:
-                self._cycle.transport.write(b"0\r\n\r\n")
-            self._complete()
-
-    def cut(self) -> None:
-        if not self._cycle.disconnected:
-            self._cycle.keep_alive = False
-            self._complete()
-
-    def _can_begin(self) -> bool:
-        cycle = self._cycle
-        return (
-            not cycle.flow.write_paused
-            and not cycle.disconnected
-            and not cycle.response_started
-            and cycle.scope["method"] == "POST"
-        )
-
-    def _head(self, status: int, headers: Mapping[str, str], framing: str) -> bytes:
-        """Status line and headers; none of them can hold what would end it.
-
-        Raises:
-            ValueError: one of them does.
-        """
-        cycle = self._cycle
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        if lines.count("\n") != len(headers) or lines.count("\r") != len(headers):
-            raise ValueError("a response header holds a line break")
-        if not cycle.keep_alive:
-            framing += "connection: close\r\n"
-        protocol = self._protocol
-        if protocol.fixed_of is not cycle.default_headers:
-            # The server makes new ones once a second, for the date.
-            protocol.fixed_of = cycle.default_headers
-            protocol.fixed = b"".join([b"%b: %b\r\n" % header for header in protocol.fixed_of])
-        said = f"{lines}{framing}".encode("latin-1")
-        return b"%b%b%b\r\n" % (STATUS_LINE[status], protocol.fixed, said)
-
-    def _complete(self) -> None:
-        cycle = self._cycle
-        cycle.response_complete = True
-        cycle.message_event.set()
-        if not cycle.keep_alive:
-            cycle.transport.close()
-        cycle.on_response()
 
 
 def bounded_protocol(limits: Limits, connections_max: int = 0) -> type[BoundedProtocol]:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from gateway.api.caller_line import CallerLine
 from gateway.api.deadlines import Deadlines
 from gateway.api.exchange import Bounds, Exchange
-from gateway.api.protocol import PIPELINED_MAX, READ_BYTES, CallerLine
+from gateway.api.protocol import PIPELINED_MAX, READ_BYTES
 from gateway.api.room import Room
 from gateway.configuration.settings import Limits
 from tests.gateway.listening import anyio_backend, ask, connect, is_encrypted, listening, wire
@@ -32,12 +33,14 @@ async def _hello(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"hello"})
 
 
+def _bounds() -> Bounds:
+    room, deadlines = Room(10**9), Deadlines(60.0)
+    return Bounds(1_000_000, 1000, body_receive_s=5.0, room=room, deadlines=deadlines)
+
+
 async def _echo(scope: Any, receive: Any, send: Any) -> None:
     """Through an exchange, as the doors do it: whole, or with `stream` first as three pieces."""
-    bounds = Bounds(
-        1_000_000, 1000, body_receive_s=5.0, room=Room(10**9), deadlines=Deadlines(60.0)
-    )
-    exchange = Exchange(scope, receive, send, bounds)
+    exchange = Exchange(scope, receive, send, _bounds())
     try:
         body = await exchange.read_body()
         if body == b"bad":
@@ -217,6 +220,41 @@ async def test_a_body_in_pieces_and_one_that_asks_first_take_the_long_way() -> N
         writer.close()
 
     assert answer.endswith(b"abcdef.")
+
+
+async def _refusing(scope: Any, receive: Any, send: Any) -> None:
+    """Answers without having read a body, or asked for one."""
+    exchange = Exchange(scope, receive, send, _bounds())
+    await exchange.answer(401, {}, b"no.")
+
+
+EXPECTING = POST.split(b"%d")[0] + b"6\r\nexpect: 100-continue\r\n\r\n"
+
+
+async def test_who_is_refused_instead_of_asked_for_the_body_is_told_that_the_connection_ends() -> (
+    None
+):
+    """It may leave the body out, and what it sends next would be read as that body."""
+    async with listening(_refusing, Limits()) as port:
+        reader, writer = await connect(port)
+        writer.write(EXPECTING)
+        answer = await reader.read()
+        writer.close()
+
+    assert answer.startswith(b"HTTP/1.1 401")
+    assert b"\r\nconnection: close\r\n" in answer
+    assert answer.endswith(b"no.")
+
+
+async def test_a_body_that_is_sent_without_being_asked_for_leaves_the_connection_good() -> None:
+    async with listening(_refusing, Limits()) as port:
+        reader, writer = await connect(port)
+        for body in (b"abcdef", b"abc", b"abcdef"):
+            writer.write(EXPECTING + body)
+            answer = await reader.readuntil(b"no.")
+            assert b"connection: close" not in answer
+            writer.write(b"def"[: 6 - len(body)])
+        writer.close()
 
 
 async def test_a_connection_that_rests_too_long_is_closed_and_one_that_works_is_not(
