@@ -11,13 +11,13 @@ from msgspec import Struct
 
 from admin.access import needs, session_of
 from admin.models.lately import LatelyReader, ProviderState
+from admin.overview.credentials import told_here
 from admin.services import Services
 from admin.sign_in.pages import READING
-from gateway.configuration.settings import ProviderSettings, Settings
+from gateway.configuration.settings import ProviderSettings
 from gateway.errors import GatewrightError
 from gateway.money.catalogue import Catalogue, Entry
 from gateway.oversight.access import Permission, allows, organisations_of
-from gateway.secrets.credentials import credential_problem
 
 
 IN_HOUSE: Final = ("engine", "pool")
@@ -108,7 +108,7 @@ async def read_models(services: Services) -> ModelsPage:
                 kind=provider.kind,
                 jurisdiction=provider.jurisdiction,
                 route=_route(provider),
-                has_credential=_has_credential(settings, name, provider),
+                has_credential=told_here(settings, name),
                 targets=counts.count(name),
                 assurances=provider.assurances,
                 prices_from=min(dates.get(name, [""])),
@@ -131,9 +131,3 @@ async def read_models(services: Services) -> ModelsPage:
 
 def _route(provider: ProviderSettings) -> str:
     return "in-house" if provider.kind in IN_HOUSE else "managed"
-
-
-def _has_credential(settings: Settings, name: str, provider: ProviderSettings) -> bool | None:
-    if provider.credential is None or not provider.credential.is_local:
-        return None
-    return not credential_problem(settings, name)

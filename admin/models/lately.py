@@ -7,13 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from admin.overview.credentials import SealedNames, problem_of
+from admin.overview.credentials import SealedNames, problem_of, told_here
 from admin.overview.health import LATELY_US, Part, provider_parts
 from admin.overview.reader import OverviewReader
 from admin.services import Services
 from gateway.configuration.settings import Settings
 from gateway.oversight.workers import WorkerReport, standing
-from gateway.secrets.credentials import credential_problem
 from gateway.store.workers import WorkerTable
 
 
@@ -97,10 +96,8 @@ def breakers_of(
 
 
 def has_credential(settings: Settings, provider: str, sealed: Collection[str]) -> bool | None:
-    """Whether a provider's credential is there; None where only workers can tell, or none is."""
+    """Whether a provider's credential is there; None where only workers tell, or it wants none."""
     reference = settings.providers[provider].credential
-    if reference is None:
-        return None
-    if reference.db:
+    if reference is not None and reference.db:
         return reference.db in sealed
-    return not credential_problem(settings, provider) if reference.is_local else None
+    return told_here(settings, provider)

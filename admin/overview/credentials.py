@@ -29,3 +29,11 @@ def problem_of(settings: Settings, provider: str, sealed: Collection[str]) -> st
     if reference is not None and reference.db:
         return "" if reference.db in sealed else ABSENT
     return credential_problem(settings, provider)
+
+
+def told_here(settings: Settings, provider: str) -> bool | None:
+    """Whether its credential is there; None where only a worker can tell, or it wants none."""
+    if credential_problem(settings, provider):
+        return False
+    reference = settings.providers[provider].credential
+    return True if reference is not None and reference.is_local else None

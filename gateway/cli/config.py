@@ -61,6 +61,8 @@ def check_config(config_file: Path, *, offline: bool) -> None:
     for target in configured_targets(settings):
         # What is kept in no file or variable only a worker asks for.
         problem = credential_problem(settings, target.provider)
+        if problem and settings.providers[target.provider].credential is None:
+            problem += ", the settings name none"
         state = f"unavailable: {problem}" if problem else "configured"
         click.echo(f"{target.name}: {target.tier}, {target.jurisdiction}, {state}")
     for key, terms in ends:

@@ -19,7 +19,7 @@ from gateway.configuration.settings import Settings
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import RequestInvalid
 from gateway.routing.board import TargetBoard
-from gateway.secrets.credentials import provider_credential
+from gateway.secrets.credentials import credential_problem
 from gateway.supposing import Supposer, is_body
 from gateway.types import DialectName
 from gateway.worker.pricing import configured_targets
@@ -129,10 +129,9 @@ def _targets(document: PolicyDocument, settings: Settings | None) -> tuple[Targe
         return document.body.example_targets or EXAMPLE_TARGETS
     targets = configured_targets(settings)
     unavailable = {
-        target.name: "no credential"
+        target.name: problem
         for target in targets
-        if settings.providers[target.provider].credential
-        and provider_credential(settings, target.provider) is None
+        if (problem := credential_problem(settings, target.provider))
     }
     board = TargetBoard({target.name: target for target in targets}, unavailable)
     return board.facts_for(None)

@@ -326,7 +326,7 @@ def _build_target(
         raise ConfigurationInvalid(source, key, reason)
     entry = catalogue.models.get(setting.catalogue or setting.model)
     if entry is None:
-        reason = "the price catalogue does not know it; name an entry with `catalogue`"
+        reason = "has no price; name an entry with `catalogue`, or write one in `prices.file`"
         raise ConfigurationInvalid(source, f"{key}.{_named_by(setting)}", reason)
     return Target(
         name=name,

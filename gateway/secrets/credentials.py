@@ -16,6 +16,8 @@ from gateway.secrets.sources import EnvironmentSecret, FileSecret, SecretSource
 
 PEPPER_BYTES_MIN = 32
 TOKEN_LENGTH_MIN = 20
+NEED_CREDENTIALS = frozenset({"anthropic", "openai"})
+"""Kinds of providers that nothing is sent to without a credential, as their adapters hold it."""
 _LETTERS_MIN = 8
 """So many different characters a random text of this length has, all but certainly."""
 _unwrapped: dict[str, Secret[bytes]] = {}
@@ -58,10 +60,12 @@ def proxy_credential(settings: Settings, provider: str) -> Secret[str] | None:
 def credential_problem(settings: Settings, provider: str) -> str:
     """Why a provider's credential cannot be used, as this process sees it; empty where it can.
 
-    Of a provider that names none, or whose credential only workers ask for, nothing is known.
+    Of one whose credential only workers ask for nothing is known.
     """
-    reference = settings.providers[provider].credential
-    if reference is None or not reference.is_local:
+    named = settings.providers[provider]
+    if named.credential is None:
+        return "no credential" if named.kind in NEED_CREDENTIALS else ""
+    if not named.credential.is_local:
         return ""
     try:
         return "" if provider_credential(settings, provider) else "no credential"

@@ -55,6 +55,21 @@ def test_a_credential_that_only_a_worker_asks_for_is_not_said_to_be_missing(
     assert "gpt-6.2-sol: mid, us, unavailable: no credential" in ended.output
 
 
+def test_a_vendors_kind_that_names_no_credential_is_not_said_to_be_ready(
+    operator: Operator,
+) -> None:
+    text, kept = operator.config_file.read_text(), 'credential = { env = "ANTHROPIC_API_KEY" }\n'
+    assert kept in text
+    operator.config_file.write_text(text.replace(kept, ""))
+    ended = operator.config("config", "check")
+
+    assert (
+        "claude-opus-5-5: frontier, us, unavailable: no credential, the settings name none"
+        in ended.output
+    )
+    assert "gatewright-demo: cheap, in-house, configured" in ended.output
+
+
 def test_until_when_each_certificate_and_list_is_good_is_said(operator: Operator) -> None:
     own, teams = Authority(operator.folder), Authority(operator.folder, "teams")
     short = own.issue("short", begins=HOUR * -9, ends=HOUR)

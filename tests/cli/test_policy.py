@@ -322,6 +322,21 @@ def test_with_a_configuration_its_own_targets_are_decided_among(
     assert "claude-opus-5-5: unavailable: no credential" in ended.output
 
 
+def test_a_credential_that_only_a_worker_asks_for_makes_no_target_unavailable(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    text = operator.config_file.read_text()
+    text = text.replace('credential = { env = "OPENAI_API_KEY" }\n', "")
+    operator.config_file.write_text(
+        text.replace('{ env = "ANTHROPIC_API_KEY" }', '{ db = "kept" }')
+    )
+    ended = _explain(operator, _chat("What is a receipt?"), "--config", operator.config_file)
+
+    assert "claude-opus-5-5: unavailable" not in ended.output
+    assert "gpt-6.2-sol: unavailable: no credential" in ended.output
+
+
 def test_only_targets_that_make_what_is_asked_for_are_decided_among(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

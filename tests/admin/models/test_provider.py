@@ -57,6 +57,14 @@ catalogue = "in-house"
 AT = "/models/providers"
 
 
+UNNAMED = """
+[providers.bare]
+kind = "openai"
+base_url = "http://127.0.0.1:9"
+jurisdiction = "us"
+"""
+
+
 @pytest.fixture
 async def upstream() -> AsyncIterator[RecordingUpstream]:
     async with RecordingUpstream() as running:
@@ -67,7 +75,8 @@ async def upstream() -> AsyncIterator[RecordingUpstream]:
 async def listener(
     tmp_path: Path, sqlite_url: str, upstream: RecordingUpstream
 ) -> AsyncIterator[Listener]:
-    async with Listener(tmp_path, sqlite_url, MORE.format(url=upstream.url)) as running:
+    more = MORE.format(url=upstream.url) + UNNAMED
+    async with Listener(tmp_path, sqlite_url, more) as running:
         yield running
 
 
@@ -127,6 +136,22 @@ async def test_a_test_is_ordered_taken_and_told_with_who_tested_and_what_it_cost
     (record,) = [each for each in await deeds(listener) if each.action.startswith("provider.")]
     assert (record.action, record.actor) == ("provider.test_ordered", "admin-token")
     assert json.loads(record.detail["after"])["provider"] == "near"
+
+
+async def test_a_vendors_kind_without_a_named_credential_is_said_to_lack_one_and_how_to_mend_it(
+    browser: Browser,
+) -> None:
+    await browser.sign_in()
+    _, page = await browser.send("GET", f"{AT}/bare")
+    assert "the settings name no credential for it" in text_of(page)
+    assert "<code>providers.bare.credential</code>" in page
+    assert "openai_compatible" in page
+    _, listed = await browser.send("GET", "/models")
+    (row,) = [
+        each for each in re.findall(r"<tr>.*?</tr>", listed, re.DOTALL) if ">bare</a>" in each
+    ]
+    assert "missing" in row
+    assert "not asked for" not in row
 
 
 async def test_a_page_that_is_polled_gets_the_progress_alone(

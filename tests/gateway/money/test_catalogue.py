@@ -1,7 +1,9 @@
 """Prices and limits: exact money, checked files, and targets that join both."""
 
+import re
 from datetime import date
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from gateway.errors import ConfigurationInvalid
 from gateway.money.catalogue import (
     CAPABILITIES,
     PARAMETERS,
+    Entry,
     Place,
     build_targets,
     cost,
@@ -289,6 +292,17 @@ def test_the_largest_number_that_is_believed_and_what_is_taken_are_kept() -> Non
     assert entry.parameters == {"n": "yes"}
 
 
+def test_the_entry_that_the_manual_shows_is_a_whole_one() -> None:
+    page = Path(__file__).parents[3].joinpath("docs", "operations", "prices.md")
+    (shown,) = re.findall(r"```text\n(\[models.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    entry = load_catalogue(shown, "my-prices.toml").models["acme-large"]
+
+    assert entry.price.input_microusd_per_mtok == 3_000_000
+    lines = shown.replace(" ", "").splitlines()
+    for needed in [each.name for each in structs.fields(Entry) if each.required]:
+        assert any(line.startswith(f"{needed}=") for line in lines), needed
+
+
 def test_what_an_entry_does_not_say_has_no_price_and_is_not_free() -> None:
     price = load_catalogue(GOOD, "my-prices.toml").models["m"].price
     unpriced = price.priority_percent, price.flex_percent, price.web_search_microusd
@@ -371,6 +385,8 @@ def test_a_target_that_cannot_be_joined_is_refused(
     with pytest.raises(ConfigurationInvalid) as caught:
         build_targets({name: setting}, PLACES, shipped_catalogue())
     assert (caught.value.source, caught.value.key) == ("gatewright.toml", key)
+    without_price = key in ("targets.t.model", "targets.t.catalogue")
+    assert ("`prices.file`" in caught.value.reason) == without_price
 
 
 def test_an_engines_own_word_sets_the_digest_and_only_narrows_the_window() -> None:

@@ -18,6 +18,7 @@ from gateway.providers.egress.client import Egress
 from gateway.providers.engine import EngineProvider
 from gateway.providers.registry import KINDS, build_provider, place
 from gateway.providers.sdk_clients import LIST_BYTES_MAX
+from gateway.secrets.credentials import NEED_CREDENTIALS
 from gateway.secrets.secret import Secret
 from tests.gateway.providers.samples import HOME, make_call, make_secret
 from tests.upstreams import Answer, RecordedRequest, RecordingUpstream
@@ -244,6 +245,17 @@ def test_places_tell_in_house_and_scripted_kinds_apart() -> None:
         "scripted",
         "scripted_anthropic",
     }
+
+
+async def test_the_settings_know_which_kinds_need_a_credential_as_their_adapters_do(
+    egress: Egress,
+) -> None:
+    made = {
+        kind: build_provider(ProviderConfig("p", kind, HOME, "http://127.0.0.1:9"), egress)
+        for kind in KINDS
+        if kind != "pool"
+    }
+    assert {kind for kind, one in made.items() if one.unavailable_reason} == NEED_CREDENTIALS
 
 
 def test_a_contracts_promises_are_those_of_the_settings_and_the_house_keeps_all() -> None:
