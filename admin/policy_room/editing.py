@@ -57,7 +57,11 @@ def _code_routes(room: PolicyRoom) -> list[Any]:
 
     @shows(BASE, Permission.POLICIES_EDIT)
     async def edit(request: Asking, organisation: Named, level: Named) -> Response[str]:
-        return await editor_page(room, request, organisation, place_of(organisation, level))
+        place, asked, form = place_of(organisation, level), query_of(request), None
+        if "from" in asked:
+            version = await room.reader.version(place, number_in(asked, "from", 1))
+            form = {"text": await room.reader.text_of(version)}
+        return await editor_page(room, request, organisation, place, form=form)
 
     @takes(BASE, Permission.POLICIES_EDIT, "policy.edited")
     async def save(request: Asking, organisation: Named, level: Named) -> Response[Any]:

@@ -15,7 +15,7 @@ from gateway.store.policies.guard import ACTOR
 from policies.text.loading import load_document
 from tests.admin.listener import Browser, Listener
 from tests.admin.policies.people import APPROVER, WRITER, add_person, signed_in, staff
-from tests.admin.policies.test_writing import HOME, plain, saved
+from tests.admin.policies.test_writing import HOME, TEXT, plain, saved, typed
 from tests.admin.policies.traffic import EXAMPLES, record_traffic
 from tests.admin.test_deeds import deeds
 
@@ -50,6 +50,29 @@ async def stepped(browser: Browser, path: str, action: str, **more: str) -> tupl
     form = {"action": action, "reason": f"to {action}"} | more
     answer, page = await browser.send("POST", f"{path}/{kind}", form)
     return answer.status, plain(page)
+
+
+async def test_a_version_that_was_put_aside_is_written_on_from_and_looking_saves_nothing(
+    listener: Listener,
+) -> None:
+    await staff(listener)
+    async with signed_in(listener, WRITER) as wanda, signed_in(listener, APPROVER) as anton:
+        path = await submitted(wanda, TEXT)
+        status, said = await stepped(anton, path, "reject")
+        assert status == 303, said
+        _, page = await wanda.send("GET", path)
+        assert f'href="{HOME}/edit?from=1"' in page
+        _, theirs = await anton.send("GET", path)
+        assert "/edit?from=" not in theirs
+
+        _, page = await wanda.send("GET", f"{HOME}/edit?from=1")
+        assert typed(page) == TEXT
+        assert "Not saved yet." in page
+        for wrong, status in (("99", 404), ("x", 400)):
+            answer, _ = await wanda.send("GET", f"{HOME}/edit?from={wrong}")
+            assert answer.status == status
+        _, page = await wanda.send("GET", f"{HOME}/edit?as=code")
+        assert typed(page) != TEXT
 
 
 async def test_a_draft_is_weighed_agreed_on_by_another_and_rolled_out(listener: Listener) -> None:

@@ -185,6 +185,29 @@ async def test_an_address_names_no_level_of_somebody_else(listener: Listener, le
     assert answer.status == 404
 
 
+async def test_a_decision_names_the_rule_that_sent_and_the_one_that_ordered_without_marks(
+    listener: Listener,
+) -> None:
+    # A value with stars of its own, between both names.
+    ordered = """name = "acme"
+version = 1
+[[constraints]]
+name = "goes-out"
+when = 'project != "main"'
+allow_only = { in_house = false }
+[[preferences]]
+name = "in turn"
+order = ["cheapest"]
+"""
+    form = {"text": ordered, "revision": "0", "fact.project": "*odd*"}
+    await staff(listener)
+    async with signed_in(listener, WRITER) as wanda:
+        _, page = await wanda.send("POST", f"{HOME}/edit/try", form)
+
+    assert "because <strong>goes-out</strong> matched (project = *odd*)" in page
+    assert "(project = *odd*), in the order of <strong>in turn</strong>." in page
+
+
 @pytest.mark.parametrize(
     "text",
     [
