@@ -6,6 +6,7 @@ from typing import Final
 from msgspec import Struct
 
 from admin.compliance.incident_room import incidents_due
+from admin.costs.accounts import told_of
 from admin.costs.dear_hours import DearHourReader
 from admin.costs.prices import priced_targets
 from admin.costs.unusual import UnusualReader, foremost
@@ -48,7 +49,7 @@ class Need(Struct, frozen=True):
     at_us: int = 0
     share: float = 0.0
     said: str = ""
-    """Of a drift: what moved. Of a replica: what is wrong with it."""
+    """Of a drift: what moved. Of a replica: what is wrong with it. Of a budget: whose it is."""
     usual_microusd: int = 0
     bound_microusd: int = 0
     """Of a dear hour: what it usually costs, and from where on it is unusual."""
@@ -246,7 +247,7 @@ class NeedReader:
             if each.account.startswith("key:"):
                 organisation = homes.get(each.account.removeprefix("key:"), "")
             if organisation and is_visible(organisation, visible):
-                found.append(Need("budget", organisation, each.account, 1, share=each.share))
+                found.append(await self._tight(organisation, each.account, each.share))
         found.sort(key=lambda need: -need.share)
         expiring = await self._services.key_names.expiring(now_us, now_us + EXPIRING_US)
         return found + [
@@ -254,6 +255,12 @@ class NeedReader:
             for name, (count, first_us) in expiring.items()
             if is_visible(name, visible)
         ]
+
+    async def _tight(self, organisation: str, account: str, share: float) -> Need:
+        key_id = account.removeprefix("key:")
+        names = await self._services.key_names.names(organisation, (key_id,))
+        said = told_of(account, names.get(key_id, ""))
+        return Need("budget", organisation, account, 1, share=share, said=said)
 
     async def _dear_hours(
         self, person: Person, visible: Collection[str] | None, now_us: int

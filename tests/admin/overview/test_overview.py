@@ -124,6 +124,7 @@ async def test_what_waits_is_named_and_only_to_who_it_waits_for(
     page = await see(root)
     assert "1 key of acme" in page
     assert f'href="/o/acme/costs/limits?open=key%3A{key_id}#key:{key_id}"' in page
+    assert "Budget of acme, key short</a>" in page
     for name, expected in (
         ("petra", {"draft", "budget", "keys", "unpriced"}),
         ("otto", set()),
