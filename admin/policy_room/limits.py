@@ -91,18 +91,30 @@ def limits_of(form: Mapping[str, str], usual: GuardRules) -> GuardRules | None:
     return guard_from(said, usual)
 
 
+_FAILING = {
+    "answered": "Answers that say nothing",
+    "complete": "Answers that are cut",
+    "no_refusal": "Answers that refuse",
+    "format": "Answers in another format than asked for",
+}
+
+
+def _failing(check: str) -> str:
+    return _FAILING.get(check, "Answers that fail a check")
+
+
 def compared(
     rules: GuardRules | None, usual: GuardRules, canary: Arm, beside: Arm
 ) -> list[Compared]:
     """Every figure that is judged; None where nothing was counted."""
     own = rules or usual
-    worst = max(canary.unsound, key=lambda each: (canary.unsound[each], each), default="a check")
+    worst = max(canary.unsound, key=lambda each: (canary.unsound[each], each), default="")
     rows: tuple[tuple[str, str, tuple[str, ...], tuple[float, float], tuple[float, float]], ...] = (
         ("Failures", "share", ("failures_excess", "failures_max"),
          (canary.failures, beside.failures), (canary.requests, beside.requests)),
         ("Refusals", "share", ("refusals_excess",),
          (canary.refusals, beside.refusals), (canary.requests, beside.requests)),
-        (f"Answers that fail {worst.replace('_', ' ')}", "share", ("checks_excess",),
+        (_failing(worst), "share", ("checks_excess",),
          (canary.unsound.get(worst, 0), beside.unsound.get(worst, 0)),
          (canary.answered, beside.answered)),
         ("Mean time", "ms", ("latency_ratio",),

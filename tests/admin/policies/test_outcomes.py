@@ -5,9 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from admin.policy_room.limits import compared
 from admin.policy_room.outcomes import Outcome, figures_of
+from gateway.configuration.guarding import GuardRules
+from gateway.rollout.trials import Arm
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.traffic.spans import SpanSums
+from policies.document import ANSWER_CHECKS
 from policies.text.loading import load_document
 from tests.admin import seeding
 from tests.admin.listener import Listener
@@ -44,6 +48,19 @@ def test_shares_differ_only_where_chance_does_not_explain_it(
 ) -> None:
     refused = figures_of(span(**before), span(**since))[1]
     assert (refused.title, refused.says) == ("Refused", says)
+
+
+def test_each_check_that_a_canary_fails_is_said_in_words_of_its_own() -> None:
+    def titles(canary: Arm) -> set[str]:
+        rows = compared(None, GuardRules(), canary, Arm())
+        return {row.title for row in rows if row.title.startswith("Answers that")} | {
+            row.title for row in rows if row.title.startswith("Answers in")
+        }
+
+    said = [titles(Arm(answered=1, unsound={check: 1})) for check in ANSWER_CHECKS]
+    assert said[ANSWER_CHECKS.index("complete")] == {"Answers that are cut"}
+    assert all(len(each) == 1 for each in said)
+    assert len(set.union(*said, titles(Arm()))) == len(ANSWER_CHECKS) + 1
 
 
 def test_means_are_compared_from_a_tenth_on_and_nothing_is_divided_by_none() -> None:
