@@ -314,8 +314,8 @@ def _check_records(pack: Pack, leaves: list[bytes], first: int, stated: set[int]
 
 
 def _check_files(pack: Pack, files: dict[str, str], names: list[str]) -> None:
-    if sorted(files) != names:
-        raise Wrong("the pack holds other files than its manifest names")
+    if odd := sorted({*files} ^ {*names}):
+        raise Wrong(f"the pack holds other files than its manifest names: {ascii(odd[:5])[1:-1]}")
     for name, expected in files.items():
         with pack.open(name) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()

@@ -249,6 +249,15 @@ async def test_a_file_that_is_there_twice_is_found(log: Ledgered, tmp_path: Path
         check_pack(forged, [log.signer.verifier_key])
 
 
+async def test_files_that_are_too_many_or_missing_are_named(log: Ledgered, tmp_path: Path) -> None:
+    """Such as the pack itself, saved into the folder that it was unpacked into."""
+    folder = await made_pack(log, tmp_path)
+    (folder / "pack.zip").write_bytes(b"")
+    (folder / "README.txt").unlink()
+    with pytest.raises(Wrong, match=r"names: 'README\.txt', 'pack\.zip'$"):
+        check_pack(folder, [log.signer.verifier_key])
+
+
 async def test_whatever_happened_to_a_zip_file_the_verdict_is_in_words(
     log: Ledgered,
     tmp_path: Path,
