@@ -77,6 +77,7 @@ class NeedReader:
             *await self._reviews(person, visible),
             *await self._reveal_reports(person, visible, now_us),
             *await self._refused_schedules(person, visible, now_us),
+            *await self._withdrawn(person, visible, now_us),
             *await self._drifts(visible),
             *await self._replicas(person, now_us),
             *await self._late_sinks(person, now_us),
@@ -194,6 +195,21 @@ class NeedReader:
             is_theirs = allows(person, Permission.POLICIES_PUBLISH, organisation or None)
             if each.state == "refused" and is_theirs and is_visible(organisation, visible):
                 found.append(Need("schedule", organisation, each.said, each.number, each.ended_us))
+        return found
+
+    async def _withdrawn(
+        self, person: Person, visible: Collection[str] | None, now_us: int
+    ) -> list[Need]:
+        """Trials that ended by themselves in the last week; for who writes and who publishes."""
+        found = []
+        for each in await self._attention.withdrawn(now_us - WEEK_US, WAITING_MAX):
+            organisation = organisation_of(each.level)
+            is_theirs = any(
+                allows(person, permission, organisation or None)
+                for permission in (Permission.POLICIES_EDIT, Permission.POLICIES_PUBLISH)
+            )
+            if is_theirs and is_visible(organisation, visible):
+                found.append(Need("withdrawn", organisation, each.reason, each.number, each.utc_us))
         return found
 
     async def _drifts(self, visible: Collection[str] | None) -> list[Need]:

@@ -4,10 +4,11 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import func, select
+from sqlalchemy import RowMapping, exists, func, not_, select
 
 from gateway.rollout.versions import PolicyEvent
 from gateway.store.engine import Database
+from gateway.store.policies.guard import ACTOR as GUARD
 from gateway.store.schema.audit import audit_cursors, audit_records, audit_sequences
 from gateway.store.schema.custody import audit_reveals, erasure_cases
 from gateway.store.schema.policies import policy_events, policy_versions
@@ -60,9 +61,24 @@ class Attention(Struct, frozen=True):
             .limit(count_max)
         )
         async with self.database.reading() as connection:
-            rows = (await connection.execute(query)).mappings().all()
-        fields = PolicyEvent.__struct_fields__
-        return [PolicyEvent(**{name: row[name] for name in fields}) for row in rows]
+            return [_event(row) for row in (await connection.execute(query)).mappings()]
+
+    async def withdrawn(self, since_us: int, count_max: int) -> list[PolicyEvent]:
+        """Trials that the guard ended since then, newest first, where nobody did anything since."""
+        columns, later = policy_events.c, policy_events.alias("later").c
+        query = (
+            select(policy_events)
+            .where(
+                columns.utc_us >= since_us,
+                columns.actor == GUARD,
+                columns.action.in_(("withdraw", "stop")),
+                not_(exists().where(later.level == columns.level, later.place > columns.place)),
+            )
+            .order_by(columns.utc_us.desc())
+            .limit(count_max)
+        )
+        async with self.database.reading() as connection:
+            return [_event(row) for row in (await connection.execute(query)).mappings()]
 
     async def drafts(self, since_us: int, count_max: int) -> list[Draft]:
         """Drafts since then, newest first."""
@@ -136,3 +152,7 @@ class Attention(Struct, frozen=True):
                 oldest_us = (await connection.execute(oldest)).scalar_one_or_none() or 0
                 found.append(Delay(sink, organisation, int(count), int(oldest_us)))
         return found
+
+
+def _event(row: RowMapping) -> PolicyEvent:
+    return PolicyEvent(**{name: row[name] for name in PolicyEvent.__struct_fields__})

@@ -12,6 +12,7 @@ from gateway.secrets.secret import Secret
 from gateway.store.custody.orders import Custody
 from gateway.store.identity.people import PeopleStore
 from gateway.store.policies.documents import PolicyStore
+from gateway.store.policies.guard import ACTOR as GUARD
 from gateway.store.sealed_secrets import SealedSecretTable
 from gateway.types import AuditRecord
 from tests.admin.listener import Browser, Listener, browsing
@@ -136,6 +137,32 @@ async def test_what_waits_is_named_and_only_to_who_it_waits_for(
         drafts = [need["subject"] for need in found["needs"] if need["kind"] == "draft"]
         assert drafts == (["erik"] if name == "petra" else [])
         assert bool(found["recent"]) is (name == "petra")
+
+
+async def test_a_trial_that_ended_by_itself_waits_for_who_writes_policies_until_somebody_acts(
+    listener: Listener, root: Browser
+) -> None:
+    await person(listener, "petra", "approver", "acme")
+    await person(listener, "wanda", "policy_editor", "acme")
+    await person(listener, "vera", "viewer", "acme")
+    async with listener.database() as database:
+        store = PolicyStore(database, listener.clock)
+        version = await store.draft("org:acme", document(), "erik")
+        await store.act(version.level, version.number, "approve", "petra")
+        await store.act(version.level, version.number, "canary", "petra", percent=10)
+        await store.act(version.level, version.number, "withdraw", GUARD, reason="refusals: 50%")
+    told = "Version 1 of acme's policy ended its trial by itself: refusals: 50%"
+    for name, is_told in (("petra", True), ("wanda", True), ("vera", False)):
+        await root.send("POST", "/sign-out")
+        await root.sign_in_as(name, PASSWORD)
+        kinds = {need["kind"] for need in (await figures(root))["needs"]}
+        assert ("withdrawn" in kinds, told in await see(root)) == (is_told, is_told), name
+
+    async with listener.database() as database:
+        await PolicyStore(database, listener.clock).draft("org:acme", document(), "wanda")
+    await root.send("POST", "/sign-out")
+    await root.sign_in_as("petra", PASSWORD)
+    assert {need["kind"] for need in (await figures(root))["needs"]} == {"draft"}
 
 
 async def test_changes_of_policies_stand_in_the_chart(listener: Listener, root: Browser) -> None:
