@@ -28,6 +28,7 @@ from gateway.types import Reservation, Settlement
 
 WindowKind = Literal["total", "day", "month"]
 WINDOWS: tuple[WindowKind, ...] = get_args(WindowKind)
+_UNTIL: Mapping[WindowKind, str] = {"total": "", "day": " today", "month": " this month"}
 
 FOREVER_US = 1 << 62
 _LEVELS = {
@@ -244,10 +245,10 @@ def level_of(account: str) -> str:
     return _LEVELS.get(account.partition(":")[0], "account")
 
 
-def exhausted(account: str) -> BudgetExhausted:
+def exhausted(limit: Limit) -> BudgetExhausted:
     # Not "used up": of a large request's worst price that would often not be true.
-    level = level_of(account)
-    return BudgetExhausted(f"the budget of this {level} has not enough left for this request")
+    said = f"the budget of this {level_of(limit.account)} has not enough left for this request"
+    return BudgetExhausted(f"{said}{_UNTIL[limit.window]}; a smaller one may fit")
 
 
 def settlement(reservation: Reservation, cost: int) -> Settlement:
@@ -280,7 +281,7 @@ class MemoryLedger:
                 self._paths.clear()
                 return await self.reserve(accounts, amount_microusd, lease_s)
             if 0 < amount_microusd > pot.amount - pot.spent - pot.reserved:
-                raise exhausted(pot.account)
+                raise exhausted(pot.limit)
         return self._book.open(pots, accounts, amount_microusd, now_us, lease_s)
 
     def settle(self, reservation: Reservation, cost_microusd: int) -> Settlement:

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.clock import StoppedClock
 from gateway.errors import BudgetExhausted
-from gateway.money.budgets import Limit, MemoryLedger, ReservationEndedError
+from gateway.money.budgets import Limit, MemoryLedger, ReservationEndedError, WindowKind
 from gateway.ports import Ledger
 from gateway.store.engine import open_database
 from gateway.store.money.leased_ledger import LeasedLedger
@@ -106,13 +106,17 @@ async def test_money_is_taken_on_every_level_or_on_none(make_ledger: MakeLedger)
     assert ledger.left_microusd(PATH) == 0
 
 
-async def test_a_refusal_names_the_level_and_no_amounts(make_ledger: MakeLedger) -> None:
-    ledger = await make_ledger(Limit("ws:acme/research", 5))
+@pytest.mark.parametrize(
+    ("window", "until"), [("total", ""), ("day", " today"), ("month", " this month")]
+)
+async def test_a_refusal_names_the_level_and_the_window_and_no_amounts(
+    make_ledger: MakeLedger, window: WindowKind, until: str
+) -> None:
+    ledger = await make_ledger(Limit("ws:acme/research", 5, window))
     with pytest.raises(BudgetExhausted) as caught:
         await ledger.reserve(PATH, 6)
-    assert (
-        caught.value.message == "the budget of this workspace has not enough left for this request"
-    )
+    said = "the budget of this workspace has not enough left for this request"
+    assert caught.value.message == f"{said}{until}; a smaller one may fit"
 
 
 async def test_settling_gives_back_what_was_not_spent(make_ledger: MakeLedger) -> None:

@@ -232,7 +232,7 @@ class LeasedLedger:
             for part in dry:
                 is_late = pauses == 0 or self._clock.monotonic_s() > deadline_s
                 if is_late or part.left + part.free + part.elsewhere < amount:
-                    raise exhausted(part.account)
+                    raise exhausted(part.limit)
             if dry:
                 pauses -= 1
                 await asyncio.sleep(self._pause_s)
