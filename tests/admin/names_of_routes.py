@@ -152,8 +152,8 @@ OTHER_FIELDS: dict[str, Any] = {
 """Fields that carry no id, and what is sent in them."""
 QUERIES = {
     *("before", "by", "csrf", "days", "done", "file", "form", "hours", "live", "only"),
-    *("permission", "state", "view", "with", "worker"),
+    *("permission", "sort", "state", "view", "with", "worker"),
 }
 """Parts of addresses that carry no id either."""
-NO_FIELDS = {"found", "problem", "wrong"}
+NO_FIELDS = {"found", "problem", "status", "wrong"}
 """What only looks like a field in the code."""
