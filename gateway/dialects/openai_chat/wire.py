@@ -95,8 +95,10 @@ class NamedFunction(Struct):
     name: str
 
 
-class ListedTool(Struct):
-    type: str
+class ListedTool(Struct, kw_only=True):
+    """The vendor's own types say of it no more than that it is an object."""
+
+    type: str = ""
     function: NamedFunction | None = None
 
 
@@ -105,7 +107,8 @@ class AllowedTools(Struct):
     tools: list[ListedTool] = []
 
 
-class NamedChoice(ListedTool):
+class NamedChoice(ListedTool, kw_only=True):
+    type: str
     allowed_tools: AllowedTools | None = None
 
 

@@ -69,13 +69,16 @@ class ToolWire(Struct):
     tools: object = None
 
 
-class ListedTool(Struct):
-    type: str
+class ListedTool(Struct, kw_only=True):
+    """The vendor's own types say of it no more than that it is an object."""
+
+    type: str = ""
     name: str | None = None
     namespace: str | None = None
 
 
-class NamedChoice(ListedTool):
+class NamedChoice(ListedTool, kw_only=True):
+    type: str
     mode: str | None = None
     tools: list[ListedTool] = []
 
