@@ -50,6 +50,8 @@ def _draw(
         else:
             noisy = score
         noisy = tl.where(known & (score >= floor), noisy, -float("inf"))
+        # Of what is no number one is chosen, as by torch's argmax: its score tells that.
+        noisy = tl.where(score < float("inf"), noisy, float("inf"))
         highest = tl.max(noisy, axis=0)
         if highest > best:
             best = highest

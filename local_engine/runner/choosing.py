@@ -132,12 +132,16 @@ class Chooser:
         else:
             tokens = self._drawing.draw(scores, rows)
         last[: len(sampled)].copy_(tokens)
-        arriving = sending(self._timeline, tokens, described(logits, rows, tokens))
+        # What was chosen may come of no numbers: its score goes home with it, and nothing waits.
+        weights = scores.gather(1, tokens.unsqueeze(1)).squeeze(1)
+        arriving = sending(self._timeline, (tokens, weights), described(logits, rows, tokens))
 
         def collect() -> dict[str, Result]:
             results = {item.sequence.sequence_id: Result() for item in batch.items}
-            for item, token in zip(sampled, arriving(), strict=True):
-                results[item.sequence.sequence_id].tokens.append(token)
+            for item, (token, weight) in zip(sampled, arriving(), strict=True):
+                result = results[item.sequence.sequence_id]
+                result.is_broken = not math.isfinite(weight)
+                result.tokens += () if result.is_broken else (token,)
             return results
 
         return Choice(collect, names)

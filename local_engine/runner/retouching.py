@@ -77,21 +77,26 @@ def described(logits: torch.Tensor, rows: list[Row], tokens: torch.Tensor) -> De
 
 
 def sending(
-    timeline: Timeline, tokens: torch.Tensor, about: Described | None
-) -> Callable[[], list[SampledToken]]:
-    """Tokens [rows] on their way home, with what is told of them."""
+    timeline: Timeline, chosen: tuple[torch.Tensor, torch.Tensor], about: Described | None
+) -> Callable[[], list[tuple[SampledToken, float]]]:
+    """Tokens [rows] and their scores [rows] on their way home, with what is told of them."""
     if about is None:
-        bare = timeline.sending([tokens])
-        return lambda: [SampledToken(token_id) for token_id in bare()[0].tolist()]
-    arriving = timeline.sending([tokens, about.chosen, about.top, about.top_ids])
+        bare = timeline.sending([*chosen])
 
-    def here() -> list[SampledToken]:
-        token_ids, chosen, top, top_ids = (part.tolist() for part in arriving())
+        def bare_here() -> list[tuple[SampledToken, float]]:
+            token_ids, scores = (part.tolist() for part in bare())
+            return list(zip(map(SampledToken, token_ids), scores, strict=True))
+
+        return bare_here
+    arriving = timeline.sending([*chosen, about.chosen, about.top, about.top_ids])
+
+    def here() -> list[tuple[SampledToken, float]]:
+        token_ids, scores, logprobs, top, top_ids = (part.tolist() for part in arriving())
         found = [SampledToken(token_id) for token_id in token_ids]
         for number, (at, count) in enumerate(zip(about.at, about.nums_top, strict=True)):
             best = zip(top_ids[number][:count], top[number][:count], strict=True)
             alternatives = tuple(TokenLogprob(token_id, value) for token_id, value in best)
-            found[at] = SampledToken(token_ids[at], chosen[number], alternatives)
-        return found
+            found[at] = SampledToken(token_ids[at], logprobs[number], alternatives)
+        return list(zip(found, scores, strict=True))
 
     return here

@@ -8,6 +8,8 @@ import httpx
 import pytest
 import torch
 
+from local_engine.runner import model_runner
+from tests.local_engine.late_device import LateTimeline
 from tests.local_engine.served import Served, client_of, served
 
 
@@ -35,7 +37,8 @@ class Overflow:
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self._logits(hidden).clone()
         if self.rows is not None and len(logits) >= self.fewest:
-            logits[self.rows, 700:] = self._value
+            first = 0 if self._value == -torch.inf else 700
+            logits[self.rows, first:] = self._value
         return logits
 
 
@@ -53,11 +56,22 @@ WAYS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("options", [{}, {"overlap": "on"}, {"num_drafts": 2}])
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+DEVICES: dict[str, dict[str, Any]] = {
+    "as it comes": {},
+    "ahead": {"overlap": "on"},
+    "with guesses": {"num_drafts": 2},
+    "a device that works on": {"overlap": "on"},
+}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 async def test_scores_that_are_no_numbers_fail_the_request_and_are_not_met_again(
-    tiny_model_for_module: Path, options: dict[str, Any], value: float
+    tiny_model_for_module: Path, device: str, value: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    options = DEVICES[device]
+    if device == "a device that works on":
+        monkeypatch.setattr(model_runner, "choose_timeline", lambda _: LateTimeline())
     async with served(tiny_model_for_module, **options) as place, client_of(place.engine) as client:
         overflow = Overflow(place, value)
         for way in WAYS:

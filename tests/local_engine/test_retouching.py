@@ -36,9 +36,12 @@ def asked(draw: st.DrawFn) -> SamplingParams:
 def chosen_together(logits: torch.Tensor, rows: list[Row]) -> list[SampledToken]:
     before = logits.clone()
     tokens = ReferenceDrawing().draw(retouched(logits, rows, ENDS), rows)
-    arriving = sending(LateTimeline(), tokens, described(logits, rows, tokens))
+    weights = torch.arange(float(len(tokens)))
+    arriving = sending(LateTimeline(), (tokens, weights), described(logits, rows, tokens))
     assert torch.equal(logits, before), "others look at the same scores"
-    return arriving()
+    found, arrived = zip(*arriving(), strict=True)
+    assert arrived == tuple(range(len(tokens)))
+    return list(found)
 
 
 @given(params=st.lists(asked(), min_size=1, max_size=5), position=st.integers(0, 8))

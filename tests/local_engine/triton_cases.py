@@ -3,6 +3,7 @@
 Every kernel is compared with its torch reference in float64, for float32 and float16.
 """
 
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -278,6 +279,24 @@ def floors() -> None:
     assert torch.equal(found, floors_reference(scores[places], *mixed))
 
 
+def broken() -> None:
+    """Of scores that are no numbers one of those is chosen, whatever is cut off: it tells."""
+    inf, nan = torch.inf, torch.nan
+    rows_of = {
+        "nothing but": torch.full((300,), nan),
+        "one": torch.where(torch.arange(300) == 41, nan, torch.randn(300)),
+        "behind the highest": torch.where(torch.arange(300) == 299, inf, torch.randn(300)),
+        "nothing at all": torch.full((300,), -inf),
+    }
+    ways = ({"temperature": 0.0}, {"temperature": 1.0}, *CUTS[1::3])
+    for (name, scores), way in itertools.product(rows_of.items(), ways):
+        rows = [Row(0, SamplingParams(**way), 5, 0), Row(1, SamplingParams(**way), 5, 0)]
+        whole = torch.randn(300)
+        found, beside = TritonDrawing().draw(torch.stack([scores, whole]), rows).tolist()
+        assert not scores[found].isfinite(), (name, way, found)
+        assert beside == int(TritonDrawing().draw(whole[None], [rows[1]._replace(at=0)])), name
+
+
 def engine() -> None:
     """A whole engine on these kernels, launched ahead, against one on torch's references.
 
@@ -325,7 +344,14 @@ def written(
     return [list(sequence.output_token_ids) for sequence in sequences]
 
 
-ALONE = {"chosen": chosen, "draws": draws, "drawing": drawing, "floors": floors, "engine": engine}
+ALONE = {
+    "chosen": chosen,
+    "draws": draws,
+    "drawing": drawing,
+    "floors": floors,
+    "broken": broken,
+    "engine": engine,
+}
 
 
 def main(name: str) -> None:
