@@ -42,6 +42,8 @@ class BlockAllocation:
         self.block_size = block_size
         self.pool = BlockPool(num_blocks, events, self._offload)
         self.held_by_tenant: dict[str, int] = defaultdict(int)
+        """Blocks, each counted once however many of a tenant's sequences share it."""
+        self._owners: dict[int, str] = {}
         self._is_caching = is_caching
         self._host = HostCache(num_host_blocks) if num_host_blocks else None
         self._copies: list[BlockCopy] = []
@@ -70,27 +72,30 @@ class BlockAllocation:
         The last token is always computed again: somebody has to produce its scores.
         """
         assert not sequence.block_ids, "a sequence adopts a prefix before anything else"
-        if (
-            not self._is_caching
-            or sequence.is_zeroed
-            or sequence.params.prompt_logprobs is not None
-        ):
-            return
-        size, last = self.block_size, len(sequence.token_ids) - 1
-        extend_hashes(sequence.block_hashes, sequence.salt, sequence.token_ids, last, size)
-        for content_hash in sequence.block_hashes[: last // size]:
+        size = self.block_size
+        for content_hash in self._prefix_hashes(sequence):
             block_id = self.pool.find(content_hash)
             if block_id is not None:
                 self.pool.hold(block_id)
             elif (block_id := self._restore(content_hash)) is None:
                 break
             sequence.block_ids.append(block_id)
+            self._own(block_id, sequence.tenant)
         num_found = len(sequence.block_ids)
-        self.held_by_tenant[sequence.tenant] += num_found
         sequence.num_published = num_found
         sequence.num_computed_tokens = num_found * size
         if sequence.num_preemptions == 0:
             sequence.num_cached_tokens = num_found * size
+
+    def num_adoptable_held(self, sequence: Sequence) -> int:
+        """Blocks of a waiting sequence's prefix that others hold: it will take none for them."""
+        num_held = 0
+        for content_hash in self._prefix_hashes(sequence):
+            block_id = self.pool.find(content_hash)
+            if block_id is None or block_id not in self._owners:
+                break
+            num_held += 1
+        return num_held
 
     def grow(self, sequence: Sequence, num_tokens: int) -> bool:
         """Make room for `num_tokens` tokens; false, and nothing taken, if the pool cannot."""
@@ -98,9 +103,9 @@ class BlockAllocation:
         if missing > self.pool.num_free:
             return False
         for _ in range(missing):
-            sequence.block_ids.append(self.pool.take())
-        if missing > 0:
-            self.held_by_tenant[sequence.tenant] += missing
+            block_id = self.pool.take()
+            sequence.block_ids.append(block_id)
+            self._own(block_id, sequence.tenant)
         return True
 
     def publish(self, sequence: Sequence, num_tokens: int) -> None:
@@ -119,9 +124,11 @@ class BlockAllocation:
         freed = self.pool.release(sequence.block_ids)
         if sequence.is_zeroed:
             self._copies += [BlockCopy(CopyKind.ZERO, block_id) for block_id in freed]
-        self.held_by_tenant[sequence.tenant] -= len(sequence.block_ids)
-        if not self.held_by_tenant[sequence.tenant]:
-            del self.held_by_tenant[sequence.tenant]
+        for block_id in freed:
+            tenant = self._owners.pop(block_id)
+            self.held_by_tenant[tenant] -= 1
+            if not self.held_by_tenant[tenant]:
+                del self.held_by_tenant[tenant]
         sequence.block_ids = []
         sequence.num_computed_tokens = sequence.num_published = 0
 
@@ -136,6 +143,24 @@ class BlockAllocation:
         self.pool.clear()
         if self._host is not None:
             self._host.clear()
+
+    def _prefix_hashes(self, sequence: Sequence) -> list[bytes]:
+        """Of the blocks that a sequence may adopt; none if it has to compute all of them."""
+        if (
+            not self._is_caching
+            or sequence.is_zeroed
+            or sequence.params.prompt_logprobs is not None
+        ):
+            return []
+        size, last = self.block_size, len(sequence.token_ids) - 1
+        extend_hashes(sequence.block_hashes, sequence.salt, sequence.token_ids, last, size)
+        return sequence.block_hashes[: last // size]
+
+    def _own(self, block_id: int, tenant: str) -> None:
+        """Count a block for who holds it first."""
+        if block_id not in self._owners:
+            self._owners[block_id] = tenant
+            self.held_by_tenant[tenant] += 1
 
     def _offload(self, block_id: int, content_hash: bytes) -> None:
         if self._host is not None and (slot := self._host.put(content_hash)) is not None:

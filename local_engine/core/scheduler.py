@@ -7,8 +7,7 @@ with. A sequence is admitted when its prompt fits above the watermark; when bloc
 lowest tier's least computed sequence starts over, usually from the prefix cache.
 """
 
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from local_engine.core.allocation import BlockAllocation
 from local_engine.core.events import EventLog
@@ -17,6 +16,7 @@ from local_engine.core.pace import Pace
 from local_engine.core.sequence import FinishReason, Sequence
 from local_engine.core.step import Item, Step
 from local_engine.core.tiers import DeficitRoundRobin, Tier
+from local_engine.core.waiting_line import Turn, WaitingLine
 
 
 class Scheduler:
@@ -36,19 +36,16 @@ class Scheduler:
         self.num_preemptions = 0
         self._running: list[Sequence] = []
         self._prefilling: list[Sequence] = []
-        self._waiting: dict[Tier, deque[Sequence]] = {tier: deque() for tier in Tier}
+        self._line = WaitingLine(limits, lambda each: self._is_over_share(each, each.num_known))
         self._tiers = DeficitRoundRobin()
         self._is_admitting = True
-        self._full_tenants: set[str] = set()
-        """Of this step: whose turn it was, had they not had to wait for their tenant's share."""
-        self._step_number = 0
         self._tenant_blocks = max(1, int(limits.num_blocks * limits.tenant_share))
         self.most_tokens = self._tenant_blocks * limits.block_size
         self._watermark = int(limits.num_blocks * limits.watermark)
 
     @property
     def num_waiting(self) -> int:
-        return sum(map(len, self._waiting.values()))
+        return len(self._line)
 
     @property
     def num_running(self) -> int:
@@ -68,8 +65,7 @@ class Scheduler:
         places = self.limits.max_waiting + self.limits.max_running - len(self._running)
         if self.num_waiting >= places:
             raise QueueFull(self.num_waiting)
-        sequence.arrived_at_step = self._step_number
-        self._waiting[sequence.tier].append(sequence)
+        self._line.join(sequence)
 
     def end(self, sequence: Sequence, reason: FinishReason = FinishReason.ABORT) -> None:
         """End a sequence from outside, wherever it stands; its blocks are back at once."""
@@ -79,7 +75,7 @@ class Scheduler:
 
     def schedule(self) -> Step | None:
         """Plan the next step; `None` if nobody can compute anything now."""
-        self._step_number += 1
+        self._line.begin_step()
         step = Step([])
         step.num_decode_tokens = self._plan_decodes(step)
         decodes = tuple(step.items)
@@ -124,14 +120,14 @@ class Scheduler:
     def check(self) -> None:
         """The invariants of an idle moment; raises `AssertionError`."""
         self.blocks.pool.check()
-        everybody = [*self._running, *(s for queue in self._waiting.values() for s in queue)]
+        everybody = [*self._running, *self._line]
         assert len(everybody) == len(set(everybody)), "a sequence is queued twice"
         counts: dict[int, int] = {}
         for block_id in (b for sequence in everybody for b in sequence.block_ids):
             counts[block_id] = counts.get(block_id, 0) + 1
         held = self.limits.num_blocks - self.blocks.pool.num_free
         assert held == len(counts), "a block is held by nobody"
-        assert sum(self.blocks.held_by_tenant.values()) == sum(counts.values())
+        assert sum(self.blocks.held_by_tenant.values()) == held, "a block counts for no tenant"
 
     def _accept(self, item: Item, tokens: list[int], eos_token_ids: tuple[int, ...]) -> bool:
         """Append new tokens; whether one of them ended the sequence."""
@@ -195,7 +191,11 @@ class Scheduler:
     def _is_over_share(self, sequence: Sequence, end: int) -> bool:
         missing = self.blocks.blocks_for(end) - len(sequence.block_ids)
         held = self.blocks.held_by_tenant.get(sequence.tenant, 0)
-        return missing > 0 and held + missing > self._tenant_blocks
+        if missing <= 0 or held + missing <= self._tenant_blocks:
+            return False
+        # Who waits adopts what others of its tenant hold already.
+        shared = 0 if sequence.block_ids else self.blocks.num_adoptable_held(sequence)
+        return held + missing - shared > self._tenant_blocks
 
     def _preempt(self, step: Step, victim: Sequence) -> None:
         step.items[:] = [item for item in step.items if item.sequence is not victim]
@@ -208,7 +208,7 @@ class Scheduler:
         victim.epoch += 1
         victim.num_preemptions += 1
         self.num_preemptions += 1
-        self._waiting[victim.tier].appendleft(victim)
+        self._line.rejoin(victim)
 
     def _chunk_beside(self, num_decode_tokens: int) -> int:
         """How many prompt tokens the decoders of a step can bear with."""
@@ -219,10 +219,9 @@ class Scheduler:
     def _plan_prefills(self, step: Step, chunk: int) -> None:
         """Share `chunk` prompt tokens between tiers, started prompts before waiting ones."""
         self._is_admitting = not step.preempted
-        self._full_tenants.clear()
-        active = {self._rank(s) for s in self._prefilling}
+        active = set(map(self._line.rank, self._prefilling))
         if self._is_admitting:
-            active |= {self._rank(s) for queue in self._waiting.values() for s in queue}
+            active |= set(map(self._line.rank, self._line))
         if not active:
             return
         shares = self._tiers.shares(active, chunk)
@@ -238,9 +237,10 @@ class Scheduler:
     def _serve_tier(self, step: Step, tier: Tier, share: int) -> int:
         """Spend up to `share` tokens on one tier's prompts; returns how many were spent."""
         planned = {item.sequence for item in step.items}
-        started = [s for s in self._prefilling if self._rank(s) is tier and s not in planned]
+        started = [s for s in self._prefilling if self._line.rank(s) is tier and s not in planned]
         oldest, others = started[:1], started[1:]
-        while self._is_admitting and (sequence := self._next_waiting(tier)) is not None:
+        while self._is_admitting and (turn := self._next_turn(tier)) is not None:
+            sequence = turn.sequence
             sooner = sum(s.num_missing for s in others if s.num_missing <= sequence.num_known)
             if sooner >= share:
                 break
@@ -248,6 +248,8 @@ class Scheduler:
             self._is_admitting = self._admit(step, sequence)
             if self._is_admitting:
                 others.append(sequence)
+                for each in turn.passed:
+                    each.num_passed += 1
         left = share
         # Whoever started first gets half for sure; the rest goes to those who are soon done.
         for sequence in oldest:
@@ -269,40 +271,10 @@ class Scheduler:
         sequence.num_computed_tokens = start + num_tokens
         return num_tokens
 
-    def _next_waiting(self, tier: Tier) -> Sequence | None:
-        """Who may start next: of its own tier, or whom it has waited long enough to pass."""
+    def _next_turn(self, tier: Tier) -> Turn | None:
         num_long = sum(s.num_known > self.limits.long_prompt for s in self._prefilling)
-        found = (self._first_of(queue, tier, num_long) for queue in self._waiting.values())
-        candidates = (sequence for sequence in found if sequence is not None)
-        first = next(candidates, None)
-        # Only a better tier's own may push others back for a place; who has aged takes a free one.
-        if first is None or len(self._running) >= self.limits.max_running:
-            return first
-        oldest = min([first, *candidates], key=lambda each: each.arrived_at_step)
-        return oldest if self._fits(oldest) else first
-
-    def _first_of(self, queue: Iterable[Sequence], tier: Tier, num_long: int) -> Sequence | None:
-        """The first who may start. While a long prompt is being read, short ones pass the rest."""
-        limits, first_long = self.limits, None
-        for sequence in queue:
-            if self._rank(sequence) is not tier or not sequence.is_grammar_ready:
-                continue
-            if sequence.tenant in self._full_tenants:
-                continue
-            if self._is_over_share(sequence, sequence.num_known):
-                # Its tenant's next ones would hold the share for as long as there are any.
-                self._full_tenants.add(sequence.tenant)
-                continue
-            if sequence.num_known <= limits.long_prompt or num_long == 0:
-                return sequence
-            if first_long is None and num_long < limits.max_long_prefills:
-                first_long = sequence
-        return first_long
-
-    def _rank(self, sequence: Sequence) -> Tier:
-        """The tier a sequence counts as: its own, or better once it has waited long."""
-        waited = self._step_number - sequence.arrived_at_step
-        return Tier(max(0, sequence.tier - waited // self.limits.ageing_steps))
+        is_place_free = len(self._running) < self.limits.max_running
+        return self._line.next(tier, num_long, is_place_free=is_place_free, fits=self._fits)
 
     def _admit(self, step: Step, sequence: Sequence) -> bool:
         """Start a waiting sequence if its whole prompt fits, if need be at a lower tier's cost."""
@@ -310,7 +282,7 @@ class Scheduler:
             if len(self._running) < self.limits.max_running:
                 self.blocks.adopt_prefix(sequence)
                 if self._fits(sequence):
-                    self._waiting[sequence.tier].remove(sequence)
+                    self._line.leave(sequence)
                     self._running.append(sequence)
                     self._prefilling.append(sequence)
                     return True
@@ -333,11 +305,18 @@ class Scheduler:
         return sum(blocks_for(s.num_known) - len(s.block_ids) for s in self._prefilling)
 
     def _victim_for(self, sequence: Sequence) -> Sequence | None:
-        """Whom a priority sequence may push back: batch work that was not pushed too often."""
+        """Whom a priority sequence may push back: batch work that was not pushed too often.
+
+        Nor passed before: it would wait for its turn only to lose it.
+        """
         if sequence.tier is not Tier.PRIORITY:
             return None
         most = self.limits.max_preemptions
-        batch = [s for s in self._running if s.tier is Tier.BATCH and s.num_preemptions < most]
+        batch = [
+            each
+            for each in self._running
+            if each.tier is Tier.BATCH and each.num_preemptions < most and not each.num_passed
+        ]
         return max(batch, key=self._as_victim, default=None)
 
     def _as_victim(self, sequence: Sequence) -> tuple[int, int]:
@@ -352,7 +331,7 @@ class Scheduler:
         if sequence in self._running:
             self._running.remove(sequence)
         else:
-            self._waiting[sequence.tier].remove(sequence)
+            self._line.leave(sequence)
         self.blocks.free(sequence)
 
 

@@ -56,6 +56,8 @@ class Sequence:
     num_cached_tokens: int = field(default=0, init=False)
     num_pending: int = field(default=0, init=False)
     num_preemptions: int = field(default=0, init=False)
+    num_passed: int = field(default=0, init=False)
+    """So many of a better tier started before it although it had come sooner."""
     num_published: int = field(default=0, init=False)
     block_ids: list[int] = field(default_factory=list, init=False)
     block_hashes: list[bytes] = field(default_factory=list, init=False)

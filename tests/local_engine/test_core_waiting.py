@@ -36,6 +36,8 @@ def endless(tenants: str) -> Iterator[str]:
         (Tier.STANDARD, Tier.STANDARD),
         (Tier.BATCH, Tier.BATCH),
         (Tier.STANDARD, Tier.BATCH),
+        (Tier.PRIORITY, Tier.STANDARD),
+        (Tier.PRIORITY, Tier.BATCH),
     ],
 )
 @pytest.mark.parametrize("ageing_steps", [16, 100_000], ids=["aged", "young"])

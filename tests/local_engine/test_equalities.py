@@ -273,7 +273,7 @@ def test_recorded_decode_steps_write_what_computed_ones_write(is_sparse: bool) -
         for number in range(23):
             params = greedy(4 + number % 7, logprobs=number % 2 == 0)
             loop.add(prompt(3 + number, seed=number), params)
-    sequences = [list(loop.scheduler._waiting[Tier.STANDARD]) for loop in (plain, played)]
+    sequences = [list(loop.scheduler._line) for loop in (plain, played)]
     plain.run()
     played.run()
     assert played.runner.num_played > 5
