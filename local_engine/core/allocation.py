@@ -73,7 +73,7 @@ class BlockAllocation:
         """
         assert not sequence.block_ids, "a sequence adopts a prefix before anything else"
         size = self.block_size
-        for content_hash in self._prefix_hashes(sequence):
+        for content_hash in self.prefix_hashes(sequence):
             block_id = self.pool.find(content_hash)
             if block_id is not None:
                 self.pool.hold(block_id)
@@ -90,12 +90,32 @@ class BlockAllocation:
     def num_adoptable_held(self, sequence: Sequence) -> int:
         """Blocks of a waiting sequence's prefix that others hold: it will take none for them."""
         num_held = 0
-        for content_hash in self._prefix_hashes(sequence):
+        for content_hash in self.prefix_hashes(sequence):
             block_id = self.pool.find(content_hash)
             if block_id is None or block_id not in self._owners:
                 break
             num_held += 1
         return num_held
+
+    def prefix_hashes(self, sequence: Sequence) -> list[bytes]:
+        """Of the blocks that a sequence may adopt; none if it has to compute all of them."""
+        if (
+            not self._is_caching
+            or sequence.is_zeroed
+            or sequence.params.prompt_logprobs is not None
+        ):
+            return []
+        size, last = self.block_size, len(sequence.token_ids) - 1
+        extend_hashes(sequence.block_hashes, sequence.salt, sequence.token_ids, last, size)
+        return sequence.block_hashes[: last // size]
+
+    def is_read_by(self, sequence: Sequence, reader: Sequence) -> bool:
+        """Whether the next block that `reader` computes is one of `sequence`'s that nobody has."""
+        at, hashes = reader.num_published, self.prefix_hashes(sequence)
+        if at >= min(len(hashes), len(reader.block_hashes)):
+            return False
+        # Equal hashes of a chain mean that all before them are equal.
+        return hashes[at] == reader.block_hashes[at] and self.pool.find(hashes[at]) is None
 
     def grow(self, sequence: Sequence, num_tokens: int) -> bool:
         """Make room for `num_tokens` tokens; false, and nothing taken, if the pool cannot."""
@@ -143,18 +163,6 @@ class BlockAllocation:
         self.pool.clear()
         if self._host is not None:
             self._host.clear()
-
-    def _prefix_hashes(self, sequence: Sequence) -> list[bytes]:
-        """Of the blocks that a sequence may adopt; none if it has to compute all of them."""
-        if (
-            not self._is_caching
-            or sequence.is_zeroed
-            or sequence.params.prompt_logprobs is not None
-        ):
-            return []
-        size, last = self.block_size, len(sequence.token_ids) - 1
-        extend_hashes(sequence.block_hashes, sequence.salt, sequence.token_ids, last, size)
-        return sequence.block_hashes[: last // size]
 
     def _own(self, block_id: int, tenant: str) -> None:
         """Count a block for who holds it first."""

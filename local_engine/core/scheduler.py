@@ -36,7 +36,11 @@ class Scheduler:
         self.num_preemptions = 0
         self._running: list[Sequence] = []
         self._prefilling: list[Sequence] = []
-        self._line = WaitingLine(limits, lambda each: self._is_over_share(each, each.num_known))
+        self._line = WaitingLine(
+            limits,
+            is_over_share=lambda each: self._is_over_share(each, each.num_known),
+            is_read_for=self._is_read_for,
+        )
         self._tiers = DeficitRoundRobin()
         self._is_admitting = True
         self._tenant_blocks = max(1, int(limits.num_blocks * limits.tenant_share))
@@ -196,6 +200,19 @@ class Scheduler:
         # Who waits adopts what others of its tenant hold already.
         shared = 0 if sequence.block_ids else self.blocks.num_adoptable_held(sequence)
         return held + missing - shared > self._tenant_blocks
+
+    def _is_read_for(self, sequence: Sequence) -> bool:
+        """Whether somebody reads the same prefix, no later than it would: its blocks are shared.
+
+        So the choices of a request cost one prompt, and so do equal ones that come together.
+        """
+        rank = self._line.rank
+        return any(
+            reader.num_published < len(reader.block_hashes)
+            and self.blocks.is_read_by(sequence, reader)
+            and rank(reader) <= rank(sequence)
+            for reader in self._running
+        )
 
     def _preempt(self, step: Step, victim: Sequence) -> None:
         step.items[:] = [item for item in step.items if item.sequence is not victim]

@@ -23,9 +23,19 @@ class Turn(NamedTuple):
 class WaitingLine:
     """One queue per tier; decides order only, and takes no block."""
 
-    def __init__(self, limits: Limits, is_over_share: Callable[[Sequence], bool]) -> None:
-        """`is_over_share` says whether starting a sequence is more than its tenant may hold."""
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        is_over_share: Callable[[Sequence], bool],
+        is_read_for: Callable[[Sequence], bool],
+    ) -> None:
+        """`is_over_share` says whether starting a sequence is more than its tenant may hold.
+
+        `is_read_for` says whether another one is reading what it would read.
+        """
         self._limits = limits
+        self._is_read_for = is_read_for
         self._is_over_share = is_over_share
         self._queues: dict[Tier, deque[Sequence]] = {tier: deque() for tier in Tier}
         self._step_number = 0
@@ -114,6 +124,8 @@ class WaitingLine:
                 # Its tenant's next ones would hold the share for as long as there are any.
                 self._full_tenants.add(sequence.tenant)
                 self._short_of_share.append(sequence)
+                continue
+            if self._is_read_for(sequence):
                 continue
             if sequence.num_known <= limits.long_prompt or num_long == 0:
                 return sequence

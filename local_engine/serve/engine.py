@@ -92,6 +92,7 @@ class Engine:
         params: SamplingParams,
         caller: Caller,
         *,
+        request_id: str = "",
         keeps_special: bool = False,
     ) -> Generation:
         """Check what can be known now; raises `PromptTooLong`, `InvalidParameter`."""
@@ -105,7 +106,9 @@ class Engine:
         for param, token_ids in named.items():
             if token_ids and not 0 <= min(token_ids) <= max(token_ids) < self.ready.vocab_size:
                 raise InvalidParameter(param, f"{param} names a token that does not exist")
-        return Generation(uuid.uuid4().hex, prompt_token_ids, params, caller, keeps_special)
+        return Generation(
+            uuid.uuid4().hex, prompt_token_ids, params, caller, request_id, keeps_special
+        )
 
     async def encode_chat(
         self,

@@ -27,6 +27,8 @@ class Generation:
     prompt_token_ids: list[int]
     params: SamplingParams
     caller: Caller
+    request_id: str = ""
+    """The same for all sequences of a request; empty where it has one only."""
     keeps_special: bool = False
     """Control tokens stay in the text: the parser of tool calls looks for them."""
     output_token_ids: list[int] = field(default_factory=list)

@@ -92,6 +92,7 @@ class WorkerLink:
                 caller.tenant,
                 caller.data_class,
                 caller.is_zeroed,
+                generation.request_id,
             )
         )
         return inbox

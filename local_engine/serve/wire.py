@@ -28,6 +28,8 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     tenant: str = ""
     data_class: str = ""
     is_zeroed: bool = False
+    request_id: str = ""
+    """Of a request of several sequences: they may meet each other's blocks, whoever asks."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):

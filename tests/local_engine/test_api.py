@@ -11,7 +11,7 @@ import httpx
 import msgspec
 import pytest
 
-from tests.local_engine.served import client_of, served
+from tests.local_engine.served import Served, client_of, served
 
 
 MESSAGES = [{"role": "user", "content": "hello"}]
@@ -36,8 +36,14 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="module")
-async def client(tiny_model_for_module: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with served(tiny_model_for_module) as place, client_of(place.engine) as found:
+async def place(tiny_model_for_module: Path) -> AsyncIterator[Served]:
+    async with served(tiny_model_for_module) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+async def client(place: Served) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(place.engine) as found:
         yield found
 
 
@@ -65,6 +71,33 @@ async def test_n_choices_differ_and_repeat_with_their_seed(client: httpx.AsyncCl
     assert [choice["index"] for choice in first["choices"]] == [0, 1, 2]
     assert len(set(texts)) > 1
     assert first["usage"]["completion_tokens"] <= 18
+
+
+@pytest.mark.parametrize("headers", [{}, {"x-gatewright-tenant": "a"}], ids=["nameless", "named"])
+async def test_eight_choices_read_their_prompt_once_and_write_as_each_alone(
+    place: Served, client: httpx.AsyncClient, headers: dict[str, str]
+) -> None:
+    asked = {"model": "tiny", "prompt": list(range(10, 60)), "max_tokens": 4, "seed": 7, "n": 8}
+    before = place.engine.stats()
+    answer = (await client.post("/v1/completions", json=asked, headers=headers)).json()
+    after = place.engine.stats()
+    num_read = after.prompt_tokens - after.cached_tokens
+    # Three blocks of sixteen are shared, the two tokens behind them are each choice's own.
+    assert num_read - (before.prompt_tokens - before.cached_tokens) == 50 + 7 * 2
+    for index, choice in enumerate(answer["choices"]):
+        alone = {**asked, "n": 1, "seed": 7 + index}
+        response = await client.post("/v1/completions", json=alone)
+        assert response.json()["choices"][0]["text"] == choice["text"]
+
+
+async def test_nameless_requests_meet_nothing_of_each_other(
+    place: Served, client: httpx.AsyncClient
+) -> None:
+    asked = {"model": "tiny", "prompt": list(range(10, 60)), "max_tokens": 1, "n": 2}
+    before = place.engine.stats().cached_tokens
+    for _ in range(3):
+        await client.post("/v1/completions", json=asked)
+    assert place.engine.stats().cached_tokens - before == 3 * 48
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])

@@ -1,5 +1,6 @@
 """`POST /v1/chat/completions`: one request from its body to its last byte."""
 
+import uuid
 from contextlib import AsyncExitStack, aclosing
 
 from local_engine.core.limits import QueueFull
@@ -77,11 +78,13 @@ def _parser(engine: Engine, request: ChatRequest, generation: Generation) -> Out
 async def _prepare(engine: Engine, request: ChatRequest, caller: Caller) -> list[Generation]:
     try:
         prompt = await engine.encode_chat(request.messages, request.tools, request.variables)
+        request_id = uuid.uuid4().hex if request.num_choices > 1 else ""
         return [
             engine.new_generation(
                 prompt,
                 request.params.of_choice(index),
                 caller,
+                request_id=request_id,
                 keeps_special=request.may_call,
             )
             for index in range(request.num_choices)

@@ -1,5 +1,6 @@
 """`POST /v1/completions`: text or token ids in, their continuation out, with log-probabilities."""
 
+import uuid
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
@@ -97,8 +98,9 @@ async def _prepare(engine: Engine, request: _Body, caller: Caller) -> list[Gener
         **(_NOTHING_WRITTEN if request.is_read_only else {}),
     )
     try:
+        request_id = uuid.uuid4().hex if len(prompts) * request.num_choices > 1 else ""
         return [
-            engine.new_generation(prompt, params.of_choice(index), caller)
+            engine.new_generation(prompt, params.of_choice(index), caller, request_id=request_id)
             for prompt in prompts
             for index in range(request.num_choices)
         ]

@@ -19,8 +19,13 @@ class WorkerIdentity:
         """Whether others may meet what a request leaves; not if nobody says whose it is."""
         return bool(tenant) or self.shares_nameless
 
-    def salt(self, tenant: str, data_class: str) -> bytes:
-        """Where a request's prefixes may be met again; nowhere, if it has no group."""
+    def salt(self, tenant: str, data_class: str, request_id: str = "") -> bytes:
+        """Where a request's prefixes may be met again.
+
+        If it has no group only by the sequences of the same request, and nowhere if that has one.
+        """
         if not self.has_group(tenant):
-            return secrets.token_bytes(32)
+            if not request_id:
+                return secrets.token_bytes(32)
+            return group_salt(self.server_key, "", self.model_digest, request_id)
         return group_salt(self.server_key, tenant, self.model_digest, data_class)

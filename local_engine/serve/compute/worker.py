@@ -288,7 +288,7 @@ class Worker:
                 context_window=self._context_window,
                 tier=tier_named(message.tier),
                 tenant=message.tenant,
-                salt=self._identity.salt(message.tenant, message.data_class),
+                salt=self._identity.salt(message.tenant, message.data_class, message.request_id),
                 is_zeroed=message.is_zeroed,
             )
             sequence.is_grammar_ready = message.params.grammar is None
