@@ -6,10 +6,8 @@ from pathlib import Path
 
 import torch
 
-from local_engine.model.config import read_spec
-from local_engine.model.decoder import Decoder
 from local_engine.model.errors import ModelRefused
-from local_engine.model.loader import stored_tensors
+from local_engine.model.loader import empty_decoder, stored_tensors
 from local_engine.model.manifest import MANIFEST_NAME, open_model, public_key_of
 from local_engine.runner.memory import BLOCK_SIZE
 from local_engine.text.tokenizer import check_tokenizer
@@ -18,9 +16,8 @@ from local_engine.text.tokenizer import check_tokenizer
 def describe_directory(directory: Path, public_key: bytes | None = None) -> list[tuple[str, str]]:
     """Facts in words; raises `ModelRefused` for what would not be served."""
     with open_model(directory, public_key) as files:
-        spec = read_spec(files)
-        with torch.device("meta"):
-            decoder = Decoder(spec)
+        decoder = empty_decoder(files)
+        spec = decoder.spec
         stored_tensors(files, decoder)
         check_tokenizer(files, spec.vocab_size)
         digest, has_manifest = files.digest, MANIFEST_NAME in files

@@ -42,7 +42,7 @@ BORDERS = {
     "local_engine/runner/overlap.py",
     "local_engine/serve/api/app.py",
     "local_engine/serve/compute/worker.py",
-    "local_engine/text/tokenizer.py",  # one call of a library that raises nothing narrower
+    "local_engine/text/tokenizer_bounds.py",  # one call of a library that raises nothing narrower
 }
 BROAD = {"Exception", "BaseException"}
 

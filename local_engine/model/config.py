@@ -1,6 +1,7 @@
 """Reads `config.json` and `generation_config.json` of a Hugging Face directory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -9,6 +10,8 @@ from local_engine.model.errors import ModelRefused
 from local_engine.model.json_file import decode_json
 from local_engine.model.manifest import ModelFiles
 from local_engine.model.spec import (
+    MAX_LAYERS,
+    MAX_SIZE,
     LinearScaling,
     ModelSpec,
     MoeSpec,
@@ -22,6 +25,7 @@ from local_engine.sampling_params import InvalidParameter, SamplingParams
 
 DTYPES = ("float32", "bfloat16", "float16")
 _MAX_CONFIG_BYTES = 1 << 20
+_MAX_NAME_CHARS = 200
 _Config = TypeVar("_Config")
 _Extras = dict[str, Any]
 
@@ -93,15 +97,34 @@ def read_spec(files: ModelFiles) -> ModelSpec:
     """The specification of a model; raises `ModelRefused` for anything we cannot compute."""
     config = _decode(files, "config.json", HfConfig)
     generation = _generation_config(files)
-    eos = generation.eos_token_id if generation.eos_token_id is not None else config.eos_token_id
-    spec = _spec_of(config, _as_ids(eos))
-    check_spec(spec)
+    with _naming("config.json"):
+        spec = _spec_of(config, _as_ids(config.eos_token_id))
+        check_spec(spec)
+    if generation.eos_token_id is None:
+        return spec
+    with _naming("generation_config.json"):
+        ends = _as_ids(generation.eos_token_id)
+        spec = msgspec.structs.replace(spec, eos_token_ids=ends)
+        check_spec(spec)
     return spec
+
+
+@contextmanager
+def _naming(file: str) -> Iterator[None]:
+    """A refusal of what a file says names the file."""
+    try:
+        yield
+    except ModelRefused as error:
+        raise ModelRefused(f"{file}: {error}") from error
 
 
 def read_model_name(files: ModelFiles, otherwise: str) -> str:
     """The name the model is served under: `model_name` in its configuration, or the other one."""
-    return _decode(files, "config.json", _NamedConfig).model_name or otherwise
+    name = _decode(files, "config.json", _NamedConfig).model_name or otherwise
+    if len(name) > _MAX_NAME_CHARS or not name.isprintable():
+        problem = f"model_name needs 1 to {_MAX_NAME_CHARS} characters that can be shown"
+        raise ModelRefused(f"config.json: {problem}")
+    return name
 
 
 def read_sampling_defaults(files: ModelFiles) -> SamplingDefaults:
@@ -146,6 +169,9 @@ def _spec_of(config: HfConfig, eos_token_ids: tuple[int, ...]) -> ModelSpec:
         raise ModelRefused("checkpoints with quantised weights are not supported")
     if config.num_attention_heads < 1:
         raise ModelRefused("num_attention_heads must be positive")
+    if not 1 <= config.num_hidden_layers <= MAX_LAYERS:
+        # Before anything is made for each of them.
+        raise ModelRefused(f"num_hidden_layers must be between 1 and {MAX_LAYERS}")
     dtype = config.dtype or config.torch_dtype or "float32"
     if dtype not in DTYPES:
         raise ModelRefused(f"dtype {dtype!r} is none of {', '.join(DTYPES)}")
@@ -227,6 +253,8 @@ def _windows(config: HfConfig, *, is_used: bool) -> _Extras:
     num_layers, window = config.num_hidden_layers, config.sliding_window
     if not is_used or not window:
         return {}
+    if not 0 < window <= MAX_SIZE:
+        raise ModelRefused(f"sliding_window must be between 0 and {MAX_SIZE}")
     if config.layer_types is not None:
         is_local = [kind == "sliding_attention" for kind in config.layer_types]
     elif config.sliding_window_pattern:

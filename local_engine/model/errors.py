@@ -1,5 +1,15 @@
 """Why a model directory is not served."""
 
+_LONGEST_REASON = 400
+
 
 class ModelRefused(ValueError):
-    """A model directory is incomplete, unsupported, altered or malformed; nothing of it is used."""
+    """A model directory is incomplete, unsupported, altered or malformed; nothing of it is used.
+
+    Whatever the directory's own texts hold, the reason is one line that a terminal shows as it is.
+    """
+
+    def __init__(self, reason: str) -> None:
+        line = "".join(each if each.isprintable() else " " for each in reason)
+        is_long = len(line) > _LONGEST_REASON
+        super().__init__(f"{line[:_LONGEST_REASON]}…" if is_long else line)

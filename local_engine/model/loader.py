@@ -12,7 +12,7 @@ from local_engine.model.decoder import Decoder
 from local_engine.model.errors import ModelRefused
 from local_engine.model.json_file import decode_json
 from local_engine.model.manifest import ModelFiles, open_model
-from local_engine.model.safetensors_file import read_tensors
+from local_engine.model.safetensors_file import read_names, read_tensors
 from local_engine.model.spec import ModelSpec
 
 
@@ -44,10 +44,9 @@ def load_model(directory: Path, *, dtype: torch.dtype | None = torch.float32) ->
 
 def load_decoder(files: ModelFiles, *, dtype: torch.dtype | None = None) -> Decoder:
     """The decoder of verified files, in `dtype` or in the one that `config.json` names."""
-    spec = read_spec(files)
+    decoder = empty_decoder(files)
+    spec = decoder.spec
     chosen = dtype or getattr(torch, spec.dtype)
-    with torch.device("meta"):
-        decoder = Decoder(spec)
     found = stored_tensors(files, decoder)
     tensors = {name: tensor.to(chosen) for name, tensor in found.items()}
     # Tied heads are one tensor under two names; the checkpoint holds the embedding only.
@@ -59,6 +58,28 @@ def load_decoder(files: ModelFiles, *, dtype: torch.dtype | None = None) -> Deco
         decoder.lm_head.weight = decoder.model.embed_tokens.weight
     decoder.requires_grad_(requires_grad=False)
     return decoder.eval()
+
+
+def empty_decoder(files: ModelFiles) -> Decoder:
+    """What `config.json` says, without weights; raises `ModelRefused`."""
+    spec = read_spec(files)
+    _check_count(files, spec)
+    with torch.device("meta"):
+        return Decoder(spec)
+
+
+def _check_count(files: ModelFiles, spec: ModelSpec) -> None:
+    """Before a module is made for each layer and expert that `config.json` names."""
+    fewest = 2 * spec.num_layers
+    if spec.moe is not None:
+        fewest += 3 * spec.moe.num_experts * sum(map(spec.moe.is_sparse, range(spec.num_layers)))
+    found = sum(
+        len(read_names(files, file) if names is None else names)
+        for file, names in weight_files(files).items()
+    )
+    if found < fewest:
+        told = f"tensors missing: of the layers and experts in config.json at least {fewest}"
+        raise ModelRefused(f"{told}, and the files hold {found}")
 
 
 def stored_tensors(files: ModelFiles, decoder: Decoder) -> dict[str, torch.Tensor]:

@@ -107,19 +107,18 @@ def open_model(directory: Path, public_key: bytes | None = None) -> ModelFiles:
         manifest = _read_manifest(files)
         if public_key is not None:
             _check_signature(files, public_key)
+        # Without a manifest a directory's other files may be long, and are of no use.
         found = Manifest(
             {
                 name: _sha256(files._descriptors[name])  # noqa: SLF001 - made here, not yet handed out
                 for name in files.names()
                 if name not in {MANIFEST_NAME, SIGNATURE_NAME}
+                and (manifest is not None or name.endswith(_IDENTITY_SUFFIXES))
             }
         )
         if manifest is not None:
             _compare(manifest, found)
-            files.digest = model_digest(found)
-        else:
-            kept = {n: d for n, d in found.files.items() if n.endswith(_IDENTITY_SUFFIXES)}
-            files.digest = model_digest(Manifest(kept))
+        files.digest = model_digest(found)
     except BaseException:
         files.close()
         raise

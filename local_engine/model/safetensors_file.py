@@ -5,6 +5,7 @@ or overlaps (https://github.com/huggingface/safetensors, "Format").
 """
 
 import math
+import mmap
 
 import msgspec
 import torch
@@ -16,6 +17,7 @@ from local_engine.model.manifest import ModelFiles
 
 MAX_HEADER_BYTES = 100_000_000
 _MOST_ELEMENTS = 1 << 48
+_MOST_DIMENSIONS = 8
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -28,10 +30,8 @@ class _Entry(msgspec.Struct):
 def read_tensors(files: ModelFiles, name: str) -> dict[str, torch.Tensor]:
     """All tensors of one file, backed by the file's pages; raises `ModelRefused`."""
     mapped = files.map(name)
-    length = int.from_bytes(mapped[:8], "little")
-    if length > MAX_HEADER_BYTES or 8 + length > len(mapped):
-        raise ModelRefused(f"{name} cannot be read as safetensors: its header is too long")
-    entries = _header(bytes(mapped[8 : 8 + length]), name)
+    text = _header_text(mapped, name)
+    length, entries = len(text), _header(text, name)
     _check_layout(entries, len(mapped) - 8 - length, name)
     tensors = {}
     for key, entry in entries.items():
@@ -46,6 +46,18 @@ def read_tensors(files: ModelFiles, name: str) -> dict[str, torch.Tensor]:
     return tensors
 
 
+def read_names(files: ModelFiles, name: str) -> list[str]:
+    """The names of all tensors of one file; raises `ModelRefused`."""
+    return list(_header(_header_text(files.map(name), name), name))
+
+
+def _header_text(mapped: mmap.mmap, name: str) -> bytes:
+    length = int.from_bytes(mapped[:8], "little")
+    if length > MAX_HEADER_BYTES or 8 + length > len(mapped):
+        raise ModelRefused(f"{name} cannot be read as safetensors: its header is too long")
+    return bytes(mapped[8 : 8 + length])
+
+
 def _header(text: bytes, name: str) -> dict[str, _Entry]:
     place = f"the header of {name}"
     raw = decode_json(place, text, dict[str, msgspec.Raw])
@@ -56,16 +68,21 @@ def _header(text: bytes, name: str) -> dict[str, _Entry]:
 def _check_layout(entries: dict[str, _Entry], num_bytes: int, name: str) -> None:
     """Tensors follow each other without gap or overlap and fill the file."""
     at = 0
-    for entry in sorted(entries.values(), key=lambda each: each.data_offsets):
+    for key, entry in sorted(entries.items(), key=lambda each: each[1].data_offsets):
         begin, end = entry.data_offsets
         if entry.dtype not in _DTYPES:
-            raise ModelRefused(f"{name} holds {entry.dtype} tensors, which are not supported")
+            raise ModelRefused(
+                f"{name} holds {entry.dtype[:20]} tensors, which are not supported: {key!r}"
+            )
+        if len(entry.shape) > _MOST_DIMENSIONS or max(entry.shape, default=0) >= 1 << 63:
+            raise ModelRefused(f"{name} holds a tensor of a shape that no model has: {key!r}")
         size = math.prod(entry.shape) * _DTYPES[entry.dtype].itemsize
         # A tensor without elements has an extent of nothing, whatever its others say.
         if math.prod(max(extent, 1) for extent in entry.shape) > _MOST_ELEMENTS:
-            raise ModelRefused(f"{name} holds a tensor of a size that no model has")
+            raise ModelRefused(f"{name} holds a tensor of a size that no model has: {key!r}")
         if any(extent < 0 for extent in entry.shape) or begin != at or end - begin != size:
-            raise ModelRefused(f"{name} cannot be read as safetensors: offsets do not fit")
+            problem = f"offsets do not fit: {key!r}"
+            raise ModelRefused(f"{name} cannot be read as safetensors: {problem}")
         at = end
     if at != num_bytes:
         raise ModelRefused(f"{name} cannot be read as safetensors: its length does not fit")

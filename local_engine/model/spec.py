@@ -143,10 +143,12 @@ def check_spec(spec: ModelSpec) -> None:
         raise ModelRefused("eos_token_id lies outside the vocabulary")
     if spec.windows and (len(spec.windows) != spec.num_layers or min(spec.windows) < 0):
         raise ModelRefused("layer_types must name every layer once")
-    if max(spec.windows, default=0) > MAX_SIZE:
-        raise ModelRefused("sliding_window is larger than the context of any model")
     if spec.moe is not None and not 1 <= spec.moe.num_chosen <= spec.moe.num_experts:
         raise ModelRefused("num_experts_per_tok must be between 1 and the number of experts")
+    if spec.query_scale is not None and not 0.0 < spec.query_scale < math.inf:
+        raise ModelRefused("query_pre_attn_scalar must be positive")
+    if not 0.0 <= spec.logit_softcap < math.inf:
+        raise ModelRefused("final_logit_softcapping must be 0 or more")
     if not 0.0 <= spec.rms_norm_eps < 1.0:
         raise ModelRefused("rms_norm_eps must be 0 or more, and less than 1")
     for rope in spec.ropes:
@@ -154,24 +156,25 @@ def check_spec(spec: ModelSpec) -> None:
 
 
 def _check_sizes(spec: ModelSpec) -> None:
-    sizes = (
-        spec.vocab_size,
-        spec.hidden_size,
-        spec.intermediate_size,
-        spec.num_layers,
-        spec.num_heads,
-        spec.num_kv_heads,
-        spec.head_dim,
-        spec.context_window,
-        *(() if spec.moe is None else (spec.moe.num_experts, spec.moe.intermediate_size)),
-    )
-    if min(sizes) < 1:
-        raise ModelRefused("every size in config.json must be positive")
-    if max(sizes) > MAX_SIZE or spec.num_layers > MAX_LAYERS:
-        raise ModelRefused("a size in config.json is larger than that of any model")
+    sizes = {
+        "vocab_size": spec.vocab_size,
+        "hidden_size": spec.hidden_size,
+        "intermediate_size": spec.intermediate_size,
+        "num_hidden_layers": spec.num_layers,
+        "num_attention_heads": spec.num_heads,
+        "num_key_value_heads": spec.num_kv_heads,
+        "head_dim": spec.head_dim,
+        "max_position_embeddings": spec.context_window,
+    }
+    if spec.moe is not None:
+        sizes["num_experts"] = spec.moe.num_experts
+        sizes["moe_intermediate_size"] = spec.moe.intermediate_size
+    for key, size in sizes.items():
+        if not 1 <= size <= MAX_SIZE:
+            raise ModelRefused(f"{key} must be between 1 and {MAX_SIZE}")
     num_experts = 0 if spec.moe is None else spec.moe.num_experts * spec.num_layers
     if num_experts > MAX_EXPERTS_OF_ALL_LAYERS:
-        raise ModelRefused("config.json names more experts than any model has")
+        raise ModelRefused("num_experts: there are more than any model has")
 
 
 def _check_rope(rope: Rope) -> None:
@@ -185,12 +188,13 @@ def _check_rope(rope: Rope) -> None:
         raise ModelRefused("rope_scaling: factor must be 1 or more")
     if isinstance(scaling, LinearScaling):
         return
-    if scaling.original_max_position_embeddings < 1:
-        raise ModelRefused("rope_scaling: original_max_position_embeddings must be positive")
+    if not 1 <= scaling.original_max_position_embeddings <= MAX_SIZE:
+        problem = f"original_max_position_embeddings must be between 1 and {MAX_SIZE}"
+        raise ModelRefused(f"rope_scaling: {problem}")
     if isinstance(scaling, RopeScaling):
         if not 0.0 < scaling.low_freq_factor < scaling.high_freq_factor < math.inf:
             raise ModelRefused("rope_scaling: low_freq_factor must be below high_freq_factor")
-    elif not (0.0 < scaling.beta_slow < scaling.beta_fast < math.inf):
+    elif not (0.0 < scaling.beta_slow < scaling.beta_fast <= MAX_SIZE):
         raise ModelRefused("rope_scaling: beta_slow must be below beta_fast")
     elif not 0.0 < scaling.sharpness < math.inf:
         raise ModelRefused("rope_scaling: attention_factor must be positive")

@@ -2,6 +2,7 @@
 
 from local_engine.core.scheduler import Scheduler
 from local_engine.core.sequence import Sequence
+from local_engine.model.errors import ModelRefused
 from local_engine.runner.model_runner import ModelRunner
 from local_engine.sampling_params import SamplingParams
 
@@ -13,7 +14,7 @@ _OUTPUT_TOKENS = 4
 def warm_up(runner: ModelRunner, scheduler: Scheduler) -> None:
     """Write a few tokens in every way: the first time is the machine's.
 
-    Nothing of it can be met again.
+    Nothing of it can be met again. Raises `ModelRefused` for a model that answers nothing at all.
     """
     window = min(runner.spec.context_window, scheduler.most_tokens)
     length = min(_PROMPT_TOKENS, window - _OUTPUT_TOKENS)
@@ -30,6 +31,12 @@ def warm_up(runner: ModelRunner, scheduler: Scheduler) -> None:
             started = runner.clock_s()
             results = runner.execute(step)
             took_s = runner.clock_s() - started
+            if any(result.is_broken for result in results.values()):
+                dtype = str(runner.dtype).removeprefix("torch.")
+                raise ModelRefused(
+                    f"the weights give scores that are no numbers as {dtype}:"
+                    " they are damaged, or need another --dtype"
+                )
             num_prompt_tokens = step.num_tokens - step.num_decode_tokens
             scheduler.pace.observe(step.num_decode_tokens, num_prompt_tokens, took_s)
             tokens = {name: result.token_ids for name, result in results.items()}

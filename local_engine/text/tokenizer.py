@@ -11,14 +11,17 @@ from tokenizers import Tokenizer
 from local_engine.model.errors import ModelRefused
 from local_engine.model.json_file import decode_json
 from local_engine.model.manifest import ModelFiles
+from local_engine.model.spec import MAX_SIZE
 from local_engine.text.errors import PromptRefused
 from local_engine.text.output_parser import tool_format_of
 from local_engine.text.template import ChatTemplate, TemplateMessage
+from local_engine.text.tokenizer_bounds import check_rules, refusing
 
 
 _MAX_TOKENIZER_BYTES = 64 << 20
 _MAX_CONFIG_BYTES = 4 << 20
 _THINK = "<think>"
+_SAMPLE = "A text, e.g. of 2 words\n"
 _SPECIAL_NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
@@ -84,8 +87,7 @@ class ChatTokenizer:
 
         Control tokens in it are read as such: whoever sends a bare prompt writes the whole of it.
         """
-        (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=True)
-        return list(encoding.ids)
+        return self._encode(self._tokenizer, text, is_whole=True)
 
     def encode_plain(self, text: str) -> list[int]:
         """Text that is nothing but text."""
@@ -141,10 +143,11 @@ class ChatTokenizer:
         hidden[mark] = content
         return mark
 
-    def _encode(self, tokenizer: Tokenizer, text: str) -> list[int]:
+    def _encode(self, tokenizer: Tokenizer, text: str, *, is_whole: bool = False) -> list[int]:
         # The batch call lets other threads run meanwhile, the single one does not: a long prompt
         # would hold up the event loop although it is read on another thread.
-        (encoding,) = tokenizer.encode_batch_fast([text], add_special_tokens=False)
+        with refusing(_unread):
+            (encoding,) = tokenizer.encode_batch_fast([text], add_special_tokens=is_whole)
         return list(encoding.ids)
 
 
@@ -172,7 +175,18 @@ def chat_tokenizer(tokenizer: bytes, config: bytes, template: bytes) -> ChatToke
     names = {name: _token_text(values.get(name)) for name in _SPECIAL_NAMES}
     chat_template = ChatTemplate(source, names)
     chat_template.try_out()
-    return ChatTokenizer(_read_tokenizer(text), chat_template, source)
+    check_rules(tokenizer)
+    unreadable = "tokenizer.json cannot be used to read a text"
+    with refusing(lambda error: ModelRefused(f"{unreadable}: {error}")):
+        found = ChatTokenizer(_read_tokenizer(text), chat_template, source)
+        found.decode(found.encode_text(_SAMPLE))
+        found.encode_plain(_SAMPLE)
+    return found
+
+
+def _unread(error: BaseException) -> PromptRefused:
+    """What it says may quote the text, so only its kind is told."""
+    return PromptRefused(f"the tokenizer cannot read this text: {type(error).__name__}")
 
 
 def _text_of(name: str, content: bytes) -> str:
@@ -183,12 +197,11 @@ def _text_of(name: str, content: bytes) -> str:
 
 
 def _read_tokenizer(text: str) -> Tokenizer:
-    try:
+    with refusing(lambda error: ModelRefused(f"tokenizer.json cannot be read: {error}")):
         tokenizer = Tokenizer.from_str(text)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # Nothing narrower is raised; some files make it panic.
-        raise ModelRefused(f"tokenizer.json cannot be read: {error}") from error
+    if max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0) > MAX_SIZE:
+        # Between the others it would be counted up to.
+        raise ModelRefused("tokenizer.json has a token of a number that no model knows")
     # So texts were cut and filled up when it was trained; a prompt is read whole, and as it is.
     tokenizer.no_truncation()
     tokenizer.no_padding()

@@ -117,6 +117,9 @@ def test_the_generation_config_decides_end_tokens_and_default_sampling(tiny_mode
     assert read_sampling_defaults(tiny_model).temperature == 1.0
 
 
+LLAMA3 = {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4}
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -133,15 +136,20 @@ def test_the_generation_config_decides_end_tokens_and_default_sampling(tiny_mode
         ({"rope_theta": None, "rope_parameters": {"rope_theta": "x"}}, "rope_theta"),
         ({"rope_theta": 0}, "rope_theta"),
         ({"rms_norm_eps": -1}, "rms_norm_eps"),
-        ({"num_hidden_layers": 1 << 31}, "larger"),
-        ({"hidden_size": 10**30}, "larger"),
+        ({"num_hidden_layers": 1 << 31}, "config.json: num_hidden_layers"),
+        ({"hidden_size": 10**30}, "config.json: hidden_size"),
         ({"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling"),
         ({"num_key_value_heads": 3}, "multiple"),
-        ({"num_attention_heads": 0}, "positive"),
+        ({"num_attention_heads": 0}, "config.json: num_attention_heads"),
         ({"head_dim": 7}, "even"),
-        ({"vocab_size": 0}, "positive"),
+        ({"vocab_size": 0}, "config.json: vocab_size"),
         ({"vocab_size": "many"}, "config.json"),
         ({"eos_token_id": 99999}, "eos_token_id"),
+        ({"architectures": ["MistralForCausalLM"], "sliding_window": -1}, "sliding_window"),
+        ({"architectures": ["Gemma3ForCausalLM"], "query_pre_attn_scalar": -1}, "query_pre_attn"),
+        ({"architectures": ["Gemma3ForCausalLM"], "final_logit_softcapping": -1}, "softcapping"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 2, "beta_fast": 1e308}}, "beta_fast"),
+        ({"rope_scaling": {**LLAMA3, "original_max_position_embeddings": 1 << 70}}, "original_max"),
     ],
 )
 def test_a_configuration_we_cannot_compute_is_refused(

@@ -56,10 +56,13 @@ async def read_prompts(
             raise _invalid(f"{param} mixes token ids with texts.", param)
     if not 1 <= len(texts) <= MAX_PROMPTS:
         raise _invalid(f"{param} needs between 1 and {MAX_PROMPTS} entries.", param)
-    found = [
-        await asyncio.to_thread(tokenizer.encode_text, text) if isinstance(text, str) else text
-        for text in texts
-    ]
+    try:
+        found = [
+            await asyncio.to_thread(tokenizer.encode_text, text) if isinstance(text, str) else text
+            for text in texts
+        ]
+    except PromptRefused as error:
+        raise _invalid(str(error), param) from error
     if not all(found):
         raise _invalid(f"{param} is empty.", param)
     return found

@@ -12,6 +12,7 @@ from local_engine.sampling_params import (
     SamplingParams,
 )
 from local_engine.serve.api.errors import InvalidRequest
+from local_engine.text.errors import PromptRefused
 from local_engine.text.grammar import (
     GrammarRefused,
     grammar_of_choices,
@@ -247,5 +248,8 @@ def _bad_words(words: list[str], tokenizer: ChatTokenizer) -> tuple[tuple[int, .
         message = f"a bad word has 1 to {MAX_STOP_STRING_CHARS} characters"
         raise InvalidParameter("bad_words", message)
     spellings = [spelling for word in words for spelling in (word, f" {word}")]
-    encoded = (tuple(tokenizer.encode_plain(spelling)) for spelling in spellings)
+    try:
+        encoded = [tuple(tokenizer.encode_plain(spelling)) for spelling in spellings]
+    except PromptRefused as error:
+        raise InvalidParameter("bad_words", str(error)) from error
     return tuple(dict.fromkeys(tokens for tokens in encoded if tokens))

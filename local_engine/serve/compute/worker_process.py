@@ -35,6 +35,7 @@ from local_engine.serve.options import WorkerOptions
 from local_engine.serve.wire import Ready, Refused, encode
 from local_engine.text.grammar import GrammarCompiler
 from local_engine.text.tokenizer import check_tokenizer
+from local_engine.text.tokenizer_bounds import refusing
 
 
 # Prompt tokens beside decoders until step times are known, and where nothing may depend on them.
@@ -85,6 +86,9 @@ def load_worker(
         budget = budget_of(decoder, device, options)
         if group is not None:
             budget = _shared(budget)
+        # What no session can be as long as takes no memory either, whatever `config.json` says.
+        window = min(spec.context_window, budget.longest_context_tokens)
+        decoder.spec = spec = msgspec.structs.replace(spec, context_window=window)
         runner = ModelRunner(
             decoder,
             device,
@@ -110,11 +114,10 @@ def load_worker(
 
 
 def _grammars(ready: Ready, spec: ModelSpec) -> GrammarCompiler:
-    try:
-        text = ready.tokenizer_json.decode()
+    text = ready.tokenizer_json.decode()
+    unusable = "tokenizer.json cannot be used for grammars"
+    with refusing(lambda error: ModelRefused(f"{unusable}: {error}")):
         return GrammarCompiler(text, spec.vocab_size, spec.eos_token_ids)
-    except ValueError as error:
-        raise ModelRefused(f"tokenizer.json cannot be used for grammars: {error}") from error
 
 
 def _is_overlapping(options: WorkerOptions, runner: ModelRunner) -> bool:
