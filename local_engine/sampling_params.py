@@ -42,6 +42,8 @@ class SamplingParams:
     grammar: str | None = None
     """A grammar that the output must follow, in llguidance's Lark dialect or as JSON."""
     stop: tuple[str, ...] = ()
+    includes_stop: bool = False
+    """The stop string, or the text of the stop token, is part of the answer."""
     logprobs: bool = False
     top_logprobs: int = 0
     prompt_logprobs: int | None = None
@@ -63,8 +65,8 @@ class SamplingParams:
             raise InvalidParameter("max_tokens", f"max_tokens must be 1 to {MAX_TOKENS}")
         if self.seed is not None and not -(1 << 63) <= self.seed < 1 << 63:
             raise InvalidParameter("seed", "seed must fit into 64 bits")
-        if not 0.0 < self.repetition_penalty <= 10.0:
-            raise InvalidParameter("repetition_penalty", "repetition_penalty must be in (0, 10]")
+        # Scores divided by less would be no numbers any more.
+        _in_range("repetition_penalty", self.repetition_penalty, 1e-4, 10.0)
         if not 0 <= self.min_tokens <= MAX_TOKENS:
             raise InvalidParameter("min_tokens", f"min_tokens must be 0 to {MAX_TOKENS}")
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:

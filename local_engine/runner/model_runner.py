@@ -4,6 +4,7 @@ A step is launched and collected. A GPU works on its own between the two, and th
 launched before: its tokens are read where they were chosen.
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -222,12 +223,18 @@ class ModelRunner:
 
     @torch.inference_mode()
     def embed(self, token_ids: list[int]) -> list[float]:
-        """The mean of a text's hidden states, scaled to length one."""
+        """The mean of a text's hidden states, scaled to length one.
+
+        Raises `FloatingPointError` where that is no number.
+        """
         if self._ranks is not None:
             self._ranks.text(token_ids)
         hidden = self._decoder(torch.tensor([token_ids], device=self.device))[0].float()
         mean = hidden.mean(dim=0)
-        embedding: list[float] = (mean / mean.norm()).tolist()
+        norm = float(mean.norm())
+        if not 0.0 < norm < math.inf:
+            raise FloatingPointError("the hidden states of a text are no numbers")
+        embedding: list[float] = (mean / norm).tolist()
         return embedding
 
     def attach_grammar(self, sequence: Sequence, grammar: Grammar) -> None:

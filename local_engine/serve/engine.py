@@ -156,7 +156,8 @@ class Engine:
         keeps_special = generation.keeps_special
         decode = tokenizer.decode_with_special if keeps_special else tokenizer.decode
         detokenizer = IncrementalDetokenizer(decode, tokenizer.encode_plain)
-        stop_filter = StopStringFilter(generation.params.stop)
+        params = generation.params
+        stop_filter = StopStringFilter(params.stop, includes_stop=params.includes_stop)
         while True:
             item = await inbox.get()
             if isinstance(item, Failed):
@@ -185,7 +186,7 @@ class Engine:
             generation.output_token_ids.append(token.token_id)
             is_last = reason is not None and index == len(update.tokens) - 1
             # Speculation may bring several tokens at once, and a stop string between them.
-            is_end = is_last and reason is FinishReason.STOP
+            is_end = is_last and reason is FinishReason.STOP and not generation.params.includes_stop
             fresh = "" if is_end else detokenizer.push(token.token_id)
             if not is_end:
                 shown.append(token)

@@ -87,10 +87,11 @@ class Release:
 
 
 class StopStringFilter:
-    """Cuts the output before the first stop string, even if it arrives in pieces."""
+    """Cuts the output at the first stop string, even if it arrives in pieces: before or behind."""
 
-    def __init__(self, stop: Sequence[str]) -> None:
+    def __init__(self, stop: Sequence[str], *, includes_stop: bool = False) -> None:
         self._stop = tuple(stop)
+        self._includes_stop = includes_stop
         self._held = ""
 
     def push(self, text: str) -> Release:
@@ -99,8 +100,8 @@ class StopStringFilter:
         found = [(at + len(stop), at, stop) for stop in self._stop if (at := held.find(stop)) >= 0]
         if found:
             self._held = ""
-            _, start, stop = min(found)
-            return Release(held[:start], stop)
+            end, start, stop = min(found)
+            return Release(held[: end if self._includes_stop else start], stop)
         keep = self._longest_possible_start(held)
         self._held = held[len(held) - keep :]
         return Release(held[: len(held) - keep])

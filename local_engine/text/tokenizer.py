@@ -82,12 +82,12 @@ class ChatTokenizer:
             raise PromptRefused("the conversation has no tokens")
         return token_ids
 
-    def encode_text(self, text: str) -> list[int]:
+    def encode_text(self, text: str, *, adds_special: bool = True) -> list[int]:
         """A prompt that is just text, with the special tokens that the tokenizer puts around it.
 
         Control tokens in it are read as such: whoever sends a bare prompt writes the whole of it.
         """
-        return self._encode(self._tokenizer, text, is_whole=True)
+        return self._encode(self._tokenizer, text, is_whole=adds_special)
 
     def encode_plain(self, text: str) -> list[int]:
         """Text that is nothing but text."""

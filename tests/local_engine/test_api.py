@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from tokenizers.processors import TemplateProcessing
 
 from tests.local_engine.served import Served, client_of, served
 
@@ -337,6 +338,21 @@ async def test_a_chat_is_counted_and_found_again_as_it_is_answered(
     assert found["num_tokens"] == answer["usage"]["prompt_tokens"]
 
 
+async def test_a_text_gets_no_special_tokens_where_it_has_its_own(
+    place: Served, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = place.engine.tokenizer._tokenizer
+    around = TemplateProcessing(single="<|end|> $A", special_tokens=[("<|end|>", 1)])
+    monkeypatch.setattr(inner, "post_processor", around)
+    for path, counted in (("/tokenize", "count"), ("/v1/completions", "prompt_tokens")):
+        counts = [
+            answer.get("usage", answer)[counted]
+            for fields in ({}, {"add_special_tokens": True}, {"add_special_tokens": False})
+            for answer in [await post(client, path, prompt="one two", **fields)]
+        ]
+        assert counts == [counts[2] + 1, counts[2] + 1, counts[2]], path
+
+
 async def test_sampling_fields_do_what_they_say(client: httpx.AsyncClient) -> None:
     base = {"prompt": "one two", "max_tokens": 8, "temperature": 0, "return_token_ids": True}
 
@@ -350,6 +366,49 @@ async def test_sampling_fields_do_what_they_say(client: httpx.AsyncClient) -> No
     assert plain[0] not in await tokens(ignore_eos=True, logit_bias={str(plain[0]): -100})
     spread = await tokens(ignore_eos=True, repetition_penalty=10.0)
     assert len(set(spread)) >= len(set(plain))
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_stopped_an_answer_is_part_of_it_where_that_is_asked_for(
+    client: httpx.AsyncClient, path: str, stream: bool
+) -> None:
+    prompt = {"messages": MESSAGES} if "chat" in path else {"prompt": "one two"}
+    asked = {"model": "tiny", **prompt, "temperature": 0, "max_tokens": 12, "ignore_eos": True}
+
+    async def answer(**fields: Any) -> tuple[str, dict[str, Any]]:
+        response = await client.post(path, json={**asked, "stream": stream, **fields})
+        parts = events(response.text) if stream else [response.json()]
+        choices = [part["choices"][0] for part in parts]
+        shown = [each.get("delta" if stream else "message", each) for each in choices]
+        text = "".join(each.get("content", each.get("text")) or "" for each in shown)
+        return text, choices[-1]
+
+    whole, _ = await answer()
+    stop = whole[7:10]
+    before, end = await answer(stop=stop)
+    assert (whole[: whole.index(stop)], "stop") == (before, end["finish_reason"])
+    behind, end = await answer(stop=stop, include_stop_str_in_output=True)
+    assert (before + stop, "stop") == (behind, end["finish_reason"])
+
+
+async def test_the_text_of_a_stop_token_is_part_of_an_answer_where_that_is_asked_for(
+    client: httpx.AsyncClient,
+) -> None:
+    asked = {"prompt": "one two", "temperature": 0, "max_tokens": 6, "ignore_eos": True}
+    whole = await post(client, "/v1/completions", **asked, return_token_ids=True)
+    (choice,) = whole["choices"]
+    stop = {"stop_token_ids": choice["token_ids"][-1:]}
+    first = choice["token_ids"].index(choice["token_ids"][-1])
+    text = (await post(client, "/detokenize", tokens=choice["token_ids"][: first + 1]))["prompt"]
+    with_it = await post(
+        client, "/v1/completions", **asked, **stop, logprobs=0, include_stop_str_in_output=True
+    )
+    without = await post(client, "/v1/completions", **asked, **stop, logprobs=0)
+    assert with_it["choices"][0]["text"] == text
+    assert text.startswith(without["choices"][0]["text"])
+    lengths = [len(each["choices"][0]["logprobs"]["tokens"]) for each in (with_it, without)]
+    assert lengths == [first + 1, first]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -404,6 +463,10 @@ async def test_a_prompt_that_leaves_room_for_one_token_gets_one(client: httpx.As
         ("/v1/completions", {"prompt": [-1] * 512}, "context_length_exceeded"),
         ("/v1/completions", {"prompt": "a", "stop_token_ids": [-1]}, "invalid_value"),
         ("/v1/completions", {"prompt": "a", "logit_bias": {"1536": 1}}, "invalid_value"),
+        *(
+            ("/v1/completions", {"prompt": "a", "logit_bias": {key: 1}}, "invalid_value")
+            for key in ("05", " 5", "1_0", "\u0665", "5.0", "")
+        ),
         ("/v1/embeddings", {"input": []}, "invalid_value"),
         ("/v1/embeddings", {"input": [1] * 513}, "context_length_exceeded"),
         ("/tokenize", {}, "invalid_value"),

@@ -105,3 +105,16 @@ async def test_who_is_in_the_same_step_gets_the_answer_it_would_have_got(
     assert sorted(status for status, _ in answers) == [200, 500]
     (answer,) = (answer for status, answer in answers if status == 200)
     assert answer["choices"][0]["text"] == alone["choices"][0]["text"]
+
+
+async def test_a_text_whose_states_are_no_numbers_has_no_embedding(
+    tiny_model_for_module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(tiny_model_for_module) as place, client_of(place.engine) as client:
+        asked = {"model": "tiny", "input": "a"}
+        broken = torch.full((1, 3, 8), float("nan"))
+        with monkeypatch.context() as patch:
+            patch.setattr(place.runner._decoder, "forward", lambda *_: broken)
+            answer = await client.post("/v1/embeddings", json=asked)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (500, "engine_failed")
+        assert (await client.post("/v1/embeddings", json=asked)).status_code == 200

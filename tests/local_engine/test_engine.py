@@ -114,7 +114,8 @@ async def test_health_is_told_while_a_long_answer_is_written(
     async with client_of(place.engine) as client:
         answering = asyncio.create_task(client.post(path, json=asked))
         assert await asyncio.to_thread(is_writing.wait, 20)
-        assert (await client.get("/health/ready")).status_code == 200
+        for probe in ("/health/ready", "/health"):
+            assert (await client.get(probe)).status_code == 200
         is_told.set()
         assert (await answering).status_code == 200
 
@@ -351,7 +352,8 @@ async def test_a_draining_engine_begins_nothing_new_and_ends_what_it_began(place
         drained = await client.post("/drain")
         assert (drained.status_code, drained.json()["status"]) == (200, "draining")
         assert drained.json()["running"] == 1
-        assert (await client.get("/health/ready")).status_code == 503
+        for path in ("/health/ready", "/health"):
+            assert (await client.get(path)).status_code == 503
         assert (await client.get("/health/live")).status_code == 200
         refused = await client.post("/v1/chat/completions", json=BODY)
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")

@@ -46,10 +46,11 @@ from local_engine.text.output_parser import ToolFormat
 
 DEFAULT_MAX_BODY_BYTES = 4 << 20
 DEFAULT_MAX_HELD_BODY_BYTES = 256 << 20
+# `/health` is what vLLM and SGLang call it: whether a request would be taken now.
 # What supervisors and scrapers may ask without a key; everything else shows the model's answers.
 _MODELS = "/v1/models/"
 _DRAIN = "/drain"
-_OPEN_PATHS = frozenset({"/health/live", "/health/ready", "/metrics"})
+_OPEN_PATHS = frozenset({"/health", "/health/live", "/health/ready", "/metrics"})
 _Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
@@ -104,6 +105,7 @@ class EngineApp:
             ("POST", _DRAIN): self._drain,
             ("GET", "/v1/models"): self._models,
             ("GET", _MODELS): self._one_model,
+            ("GET", "/health"): self._ready,
             ("GET", "/health/live"): self._live,
             ("GET", "/health/ready"): self._ready,
             ("GET", "/metrics"): self._metrics,

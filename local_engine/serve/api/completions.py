@@ -45,6 +45,7 @@ class _Body(SamplingFields, kw_only=True):
     logprobs: int | None = None
     echo: bool | None = None
     best_of: int | None = None
+    add_special_tokens: bool | None = None
 
     @property
     def is_read_only(self) -> bool:
@@ -86,7 +87,9 @@ async def answer_completion(
 
 
 async def _prepare(engine: Engine, request: _Body, caller: Caller) -> list[Generation]:
-    prompts = await read_prompts(engine.tokenizer, request.prompt)
+    prompts = await read_prompts(
+        engine.tokenizer, request.prompt, adds_special=request.add_special_tokens is not False
+    )
     num_top = request.logprobs
     params = read_params(
         request,

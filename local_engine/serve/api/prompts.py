@@ -1,6 +1,7 @@
 """Prompts as they may be written: one or several, as text or as token ids."""
 
 import asyncio
+from functools import partial
 
 import msgspec
 
@@ -24,6 +25,8 @@ class AskedPrompt(msgspec.Struct):
     tools: list[Tool] | None = None
     tool_choice: str | Json | None = None
     chat_template_kwargs: Json | None = None
+    add_special_tokens: bool | None = None
+    """Of a text; a chat's are its template's."""
     model: str | None = None
 
 
@@ -32,7 +35,10 @@ async def tokens_of(asked: AskedPrompt, engine: Engine) -> list[int]:
     if (asked.prompt is None) == (asked.messages is None):
         raise _invalid("Either prompt or messages is needed.", "prompt")
     if asked.messages is None:
-        (tokens,) = await read_prompts(engine.tokenizer, asked.prompt or "")
+        adds_special = asked.add_special_tokens is not False
+        (tokens,) = await read_prompts(
+            engine.tokenizer, asked.prompt or "", adds_special=adds_special
+        )
         return tokens
     messages = messages_of(asked.messages)
     tools = () if asked.tool_choice == "none" else tools_of(asked.tools or [])
@@ -43,9 +49,13 @@ async def tokens_of(asked: AskedPrompt, engine: Engine) -> list[int]:
 
 
 async def read_prompts(
-    tokenizer: ChatTokenizer, given: Prompt, param: str = "prompt"
+    tokenizer: ChatTokenizer, given: Prompt, param: str = "prompt", *, adds_special: bool = True
 ) -> list[list[int]]:
-    """Token ids of each prompt; raises `InvalidRequest` for an empty or a mixed one."""
+    """Token ids of each prompt; raises `InvalidRequest` for an empty or a mixed one.
+
+    `adds_special` says whether texts get the special tokens that the tokenizer puts around them.
+    """
+    encode = partial(tokenizer.encode_text, adds_special=adds_special)
     if isinstance(given, str):
         texts: list[str | list[int]] = [given]
     elif given and all(isinstance(entry, int) for entry in given):
@@ -58,7 +68,7 @@ async def read_prompts(
         raise _invalid(f"{param} needs between 1 and {MAX_PROMPTS} entries.", param)
     try:
         found = [
-            await asyncio.to_thread(tokenizer.encode_text, text) if isinstance(text, str) else text
+            await asyncio.to_thread(encode, text) if isinstance(text, str) else text
             for text in texts
         ]
     except PromptRefused as error:

@@ -1,5 +1,6 @@
 """The sampling fields that chat and plain completions share, and how they become parameters."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ from local_engine.text.tokenizer import ChatTokenizer
 
 MAX_CHOICES = 16
 _MAX_BAD_WORDS = 64
+_TOKEN_ID = re.compile("0|[1-9][0-9]{0,18}")
 # Ways of sampling that other engines know and this one does not.
 OTHERS_SAMPLING = (
     "typical_p",
@@ -44,9 +46,19 @@ OTHERS_SAMPLING = (
     "logits_processors",
     "allowed_token_ids",
     "truncate_prompt_tokens",
-    "include_stop_str_in_output",
     "return_tokens_as_token_ids",
     "thinking_token_budget",
+    "guided_whitespace_pattern",
+    "logprob_token_ids",
+    # SGLang's.
+    "regex",
+    "ebnf",
+    "no_stop_trim",
+    "stop_regex",
+    "custom_logit_processor",
+    "custom_params",
+    "lora_path",
+    "return_hidden_states",
 )
 # What they do unless they are told not to, as this one always does.
 ALWAYS_ON = ("skip_special_tokens", "add_generation_prompt")
@@ -96,6 +108,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     seed: int | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool | None = None
     min_tokens: int | None = None
     ignore_eos: bool | None = None
     bad_words: list[str] | None = None
@@ -143,6 +156,7 @@ def read_params(
         "min_tokens": body.min_tokens or 0,
         "ignore_eos": bool(body.ignore_eos),
         "stop": stop,
+        "includes_stop": bool(body.include_stop_str_in_output),
         "stop_token_ids": tuple(body.stop_token_ids or ()),
     }
     try:
@@ -234,10 +248,10 @@ def _or(value: float | None, default: float) -> float:
 
 
 def _logit_bias(entries: dict[str, float]) -> dict[int, float]:
-    try:
-        return {int(token_id): bias for token_id, bias in entries.items()}
-    except ValueError as error:
-        raise InvalidParameter("logit_bias", "logit_bias keys must be token ids") from error
+    # One writing for each: of "5" and "05" one would win.
+    if not all(_TOKEN_ID.fullmatch(token_id) for token_id in entries):
+        raise InvalidParameter("logit_bias", "logit_bias keys must be token ids")
+    return {int(token_id): bias for token_id, bias in entries.items()}
 
 
 def _bad_words(words: list[str], tokenizer: ChatTokenizer) -> tuple[tuple[int, ...], ...]:
