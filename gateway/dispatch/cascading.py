@@ -19,7 +19,14 @@ from gateway.clock import Clock
 from gateway.dispatch.attempts import CASCADE, AttemptLog
 from gateway.dispatch.dispatcher import Answered, Dispatcher
 from gateway.dispatch.live_stream import LiveStream
-from gateway.errors import FeatureUnsupported, NoTargetAvailable, UpstreamFailed, UpstreamRefused
+from gateway.errors import (
+    FeatureUnsupported,
+    GatewrightError,
+    NoTargetAvailable,
+    UpstreamFailed,
+    UpstreamRefused,
+    UpstreamTimeout,
+)
 from gateway.types import ChatRequest, Plan, StreamEvent
 from gateway.veiling.rewriting import AnswerRewriter
 from policies.facts import tier_rank
@@ -28,6 +35,7 @@ from policies.facts import tier_rank
 HELD_BYTES_MAX = 4 * 1024 * 1024
 """A cheap answer that is longer is not waited for: it goes one tier up."""
 LEAST_S = 1.0
+"""With less time than this nobody is asked one tier up: it would be paid, and not answered."""
 _SALT = "cascade"
 _PPM = 1_000_000
 _FAILED = (UpstreamFailed, NoTargetAvailable, FeatureUnsupported)
@@ -59,6 +67,7 @@ class _Asked(Struct, frozen=True):
     dear_leg: Plan
     log: AttemptLog
     rewriting: AnswerRewriter | None
+    began_s: float
 
 
 class _Verdict(Struct, frozen=True):
@@ -140,11 +149,9 @@ class Cascade:
         try:
             cheap = await self._dispatcher.complete(request, cheap_leg, log, rewriting)
         except _FAILED as error:
-            _unless_callers(error)
+            rest = self._fallback(error, dear_leg, began_s)
             log.cascade = {"cascade": "cheap_failed"}
-            return await self._dispatcher.complete(
-                request, self._rest(dear_leg, began_s), log, rewriting
-            )
+            return await self._dispatcher.complete(request, rest, log, rewriting, goes_on=True)
         done, target = cheap.completion, cheap.candidate.target
         seen = _Cheap(done.text, bool(done.tool_calls))
         verdict = await self._verdict(request, plan, seen)
@@ -152,9 +159,8 @@ class Cascade:
             log.cascade = verdict.note("kept", target.name)
             return cheap
         try:
-            dear = await self._dispatcher.complete(
-                request, self._rest(dear_leg, began_s), log, rewriting
-            )
+            rest = self._rest(dear_leg, began_s)
+            dear = await self._dispatcher.complete(request, rest, log, rewriting, goes_on=True)
         except _FAILED:
             log.cascade = verdict.note("escalation_failed", target.name)
             return cheap
@@ -185,12 +191,12 @@ class Cascade:
                 closing.push_async_callback(cheap.close)
                 seen = await _held(cheap)
             except _FAILED as error:
-                _unless_callers(error)
+                rest = self._fallback(error, dear_leg, began_s)
                 log.cascade = {"cascade": "cheap_failed"}
                 return await self._dispatcher.open_stream(
-                    request, self._rest(dear_leg, began_s), log, rewriting
+                    request, rest, log, rewriting, goes_on=True
                 )
-            asked = _Asked(request, plan, self._rest(dear_leg, began_s), log, rewriting)
+            asked = _Asked(request, plan, dear_leg, log, rewriting, began_s)
             live = await self._kept_or_dearer(asked, cheap, seen)
             if live is cheap:
                 closing.pop_all()
@@ -206,8 +212,9 @@ class Cascade:
             # It cannot be shown any more, and every token that it goes on with would be paid.
             await cheap.close(asyncio.CancelledError(CASCADE))
         try:
+            rest = self._rest(asked.dear_leg, asked.began_s)
             dear = await self._dispatcher.open_stream(
-                asked.request, asked.dear_leg, log, asked.rewriting
+                asked.request, rest, log, asked.rewriting, goes_on=True
             )
         except _FAILED:
             if not seen.is_whole:
@@ -237,10 +244,26 @@ class Cascade:
         )
         return _Verdict(score, not choice.cheap, choice.propensity, choice.explored)
 
+    def _fallback(self, error: GatewrightError, leg: Plan, began_s: float) -> Plan:
+        """The leg in place of one that failed: an attempt beyond the first, like any other.
+
+        Raises the error where it may not be made, or is no use.
+        """
+        _unless_callers(error)
+        try:
+            rest = self._rest(leg, began_s)
+        except UpstreamTimeout:
+            raise error from None
+        if not self._dispatcher.may_fall_back():
+            raise error
+        return rest
+
     def _rest(self, leg: Plan, began_s: float) -> Plan:
-        """The leg with the time that is left."""
-        spent_s = self._clock.monotonic_s() - began_s
-        return structs.replace(leg, deadline_s=max(LEAST_S, leg.deadline_s - spent_s))
+        """The leg with the time that is left; raises UpstreamTimeout where that is too little."""
+        left_s = leg.deadline_s - (self._clock.monotonic_s() - began_s)
+        if left_s < LEAST_S:
+            raise UpstreamTimeout("No permitted target answered in time.")
+        return structs.replace(leg, deadline_s=left_s)
 
 
 async def _held(live: LiveStream) -> _Cheap:
@@ -267,7 +290,7 @@ async def _held(live: LiveStream) -> _Cheap:
     )
 
 
-def _unless_callers(error: BaseException) -> None:
+def _unless_callers(error: GatewrightError) -> None:
     """What the caller did wrong is no better one tier up."""
     if isinstance(error, UpstreamRefused) and error.is_callers_fault:
         raise error

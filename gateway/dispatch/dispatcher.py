@@ -147,14 +147,23 @@ class Dispatcher:
             )
         return body
 
+    def may_fall_back(self) -> bool:
+        """Whether the retry budget lets one more call be made; it is then counted."""
+        return self._ground.budget.spend()
+
     async def complete(
         self,
         request: ChatRequest,
         plan: Plan,
         log: AttemptLog,
         rewriting: AnswerRewriter | None = None,
+        *,
+        goes_on: bool = False,
     ) -> Answered:
-        """A whole answer from the first candidate that gives one."""
+        """A whole answer from the first candidate that gives one.
+
+        `goes_on` where others were asked for this request before.
+        """
 
         async def receive(
             candidate: Candidate, dialect: Dialect, reply: UpstreamReply, attempt: RunningAttempt
@@ -180,7 +189,7 @@ class Dispatcher:
         async def give_up(_: Answered) -> None:
             """It came too late, and nothing of it is held."""
 
-        walk = Walk(self._ground, request, plan, log, receive, give_up)
+        walk = Walk(self._ground, request, plan, log, receive, give_up, goes_on=goes_on)
         try:
             answer, dropped = await walk.first_answer()
         except UpstreamRefused as error:
@@ -194,8 +203,13 @@ class Dispatcher:
         plan: Plan,
         log: AttemptLog,
         rewriting: AnswerRewriter | None = None,
+        *,
+        goes_on: bool = False,
     ) -> LiveStream:
-        """A stream from the first candidate whose content began to arrive; close it."""
+        """A stream from the first candidate whose content began to arrive; close it.
+
+        `goes_on` as in `complete`.
+        """
 
         async def receive(
             candidate: Candidate, dialect: Dialect, reply: UpstreamReply, attempt: RunningAttempt
@@ -219,7 +233,7 @@ class Dispatcher:
         async def give_up(live: LiveStream) -> None:
             await live.close(asyncio.CancelledError(HEDGE))
 
-        walk = Walk(self._ground, request, plan, log, receive, give_up)
+        walk = Walk(self._ground, request, plan, log, receive, give_up, goes_on=goes_on)
         try:
             live, dropped = await walk.first_answer()
         except UpstreamRefused as error:

@@ -74,8 +74,12 @@ class Walk(Generic[Answer]):
         log: AttemptLog,
         receive: Receive[Answer],
         give_up: GiveUp[Answer],
+        *,
+        goes_on: bool = False,
     ) -> None:
+        """`goes_on` for a request of which another walk has earned what it may try again."""
         self._ground = ground
+        self._goes_on = goes_on
         self._request = request
         self._plan = plan
         self._log = log
@@ -91,7 +95,8 @@ class Walk(Generic[Answer]):
             NoTargetAvailable: no permitted target can be reached, or all of them are full.
             UpstreamFailed, FeatureUnsupported: what the last attempt said.
         """
-        self._ground.budget.earn(self._ground.clock.monotonic_s())
+        if not self._goes_on:
+            self._ground.budget.earn(self._ground.clock.monotonic_s())
         failure: GatewrightError | None = None
         for tries in range(PASSES_MAX):
             order = self._in_order()
