@@ -104,7 +104,6 @@ class RunningAttempt:
         self._target = target
         self._log: AttemptLog | None = log
         self._health = health
-        health.began(target.name)
         self._clock = clock
         self._status = 0
         self._has_left = False
@@ -114,6 +113,8 @@ class RunningAttempt:
         self.believe = believe
         self.number = log.begin()
         self.started_s = self._first_byte_s = clock.monotonic_s()
+        health.asks(target.name, self.started_s)
+        health.began(target.name)
 
     def leaves(self) -> None:
         """From here on its bytes may have left, and may be charged for; raises if they must not."""
@@ -132,6 +133,9 @@ class RunningAttempt:
         log, self._log = self._log, None
         ended_s, name = self._clock.monotonic_s(), self._target.name
         self._health.ended(name, ended_s, self._first_byte_s - self.started_s, error)
+        if error is None or isinstance(error, GatewrightError):
+            account = self._target.provider
+            self._health.accounts.record(account, self.started_s, ended_s, error)
         attempt = Attempt(
             target=name,
             status=self._status,

@@ -22,10 +22,12 @@ from gateway.errors import (
 )
 
 
-Verdict = Literal["alive", "failing", "throttled", "unpaid", "unknown"]
+Verdict = Literal["alive", "failing", "throttled", "unpaid", "denied", "unknown"]
 Position = Literal["closed", "open", "half_open"]
 SERVER_ERROR_MIN = 500
 TOO_MANY = 429
+DENIED = frozenset({401, 407})
+"""Our credential, or that for the proxy. A 403 may be about what was asked."""
 OVERLOADED = frozenset({503, 529})
 
 
@@ -40,8 +42,9 @@ class BreakerRules(Struct, frozen=True):
     """Pause after an upstream said that it has too much to do, and not for how long."""
     throttle_s_max: float = 120.0
     """The longest `retry-after` that is believed."""
-    unpaid_s: float = 30.0
-    """Pause after an upstream said that our account has no money left: somebody has to pay."""
+    account_s: float = 30.0
+    """Pause after an upstream said that our account has no money left, or that it does not know our
+    credential: somebody has to mend that."""
     settle_s: float = 60.0
     """Who trips again within this time after it recovered stays out for longer each time."""
     trial_s: float = 10.0
@@ -74,9 +77,10 @@ CLOSED = Breaker()
 def judge(error: GatewrightError | None) -> Verdict:
     """What the end of an attempt says about the upstream's health.
 
-    An answer, also one with a 4xx status, shows that it is alive: a refused credential must not
-    take an upstream away from everybody. Who says that it has too much to do gets a pause: the
-    limit is that of our account, so everybody would hear the same. Errors of ours say nothing.
+    An answer, also one with a 4xx status, shows that it is alive: what one request got wrong must
+    not take an upstream away from everybody. Who says that it has too much to do, or that our
+    account there is not served, gets a pause: everybody would hear the same. Errors of ours say
+    nothing.
     """
     if error is None:
         return "alive"
@@ -84,6 +88,8 @@ def judge(error: GatewrightError | None) -> Verdict:
         return "unpaid"
     if isinstance(error, UpstreamRefused):
         status = error.upstream_status
+        if status in DENIED:
+            return "denied"
         if status == TOO_MANY or (status in OVERLOADED and error.retry_after_s is not None):
             return "throttled"
         return "failing" if error.upstream_status >= SERVER_ERROR_MIN else "alive"
@@ -115,8 +121,8 @@ def tell(
     if verdict == "alive":
         is_late = state.is_throttled and state.position(now_s) == "open"
         return state if is_late else _recovered(state, now_s, rules)
-    if verdict in {"throttled", "unpaid"}:
-        usual_s = rules.throttle_s if verdict == "throttled" else rules.unpaid_s
+    if verdict in {"throttled", "unpaid", "denied"}:
+        usual_s = rules.throttle_s if verdict == "throttled" else rules.account_s
         pause_s = usual_s if retry_after_s is None else max(retry_after_s, 0.0)
         until_s = max(state.open_until_s, now_s + min(pause_s, rules.throttle_s_max))
         return replace(
@@ -157,6 +163,11 @@ class Breakers:
     def __init__(self, rules: BreakerRules | None = None) -> None:
         self._rules = rules or BreakerRules()
         self._states: dict[str, Breaker] = {}
+
+    def would_permit(self, target: str, now_s: float) -> bool:
+        """The same answer as `permits`; grants nothing."""
+        state = self._states.get(target)
+        return state is None or ask(state, now_s, self._rules)[0]
 
     def permits(self, target: str, now_s: float) -> bool:
         """Whether to try it in its turn; while half-open, this grants one trial at a time."""

@@ -10,6 +10,7 @@ from math import log2
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gateway.dispatch.accounts import Accounts
 from gateway.dispatch.breaker import Breakers, Position, judge
 from gateway.errors import GatewrightError, UpstreamTimeout
 from policies.facts import SERVICE_TIERS
@@ -96,6 +97,7 @@ class TargetHealth:
         room: RoomRules | None = None,
     ) -> None:
         self.breakers = breakers or Breakers()
+        self.accounts = Accounts()
         self._speed_rules = speed or SpeedRules()
         self._room_rules = room or RoomRules()
         self._speeds: dict[str, Speed] = {}
@@ -132,9 +134,18 @@ class TargetHealth:
             return True
         return room.under_way < room.limit * self._shares.get(service_tier, 1.0)
 
-    def place(self, target: str, now_s: float) -> int:
-        """0 for a healthy target, more for one that is asked later."""
-        if not self.breakers.permits(target, now_s):
+    def asks(self, target: str, now_s: float) -> None:
+        """It is asked now: of one that was broken this is the trial, and others wait for its end.
+
+        Who only stands behind another one in a plan takes no trial.
+        """
+        self.breakers.permits(target, now_s)
+
+    def place(self, target: str, now_s: float, account: str = "") -> int:
+        """0 for a healthy target, more for one that is asked later; `account` is its provider."""
+        if not self.breakers.would_permit(target, now_s):
+            return 2
+        if self.accounts.is_paused(account, now_s):
             return 2
         state = self._speeds.get(target)
         return 1 if state is not None and now_s < state.slow_until_s else 0

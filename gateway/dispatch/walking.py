@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from gateway.admission.plausible_counts import believing
 from gateway.clock import Clock
+from gateway.dispatch.accounts import after_others, is_of_account
 from gateway.dispatch.attempts import HTTP_ERROR_MIN, AttemptLog, RunningAttempt
 from gateway.dispatch.breaker import judge
 from gateway.dispatch.health import TargetHealth
@@ -120,7 +121,11 @@ class Walk(Generic[Answer]):
         ]
         if len(candidates) > 1:
             now_s = self._ground.clock.monotonic_s()
-            candidates.sort(key=lambda each: health.place(each.target.name, now_s))
+            candidates.sort(
+                key=lambda each: health.place(each.target.name, now_s, each.target.provider)
+            )
+            # Before anybody else looks who comes first.
+            health.asks(candidates[0].target.name, now_s)
         return candidates
 
     async def _pass(self, order: list[Candidate]) -> tuple[Answer, tuple[str, ...]]:
@@ -134,13 +139,16 @@ class Walk(Generic[Answer]):
             except (UpstreamFailed, FeatureUnsupported) as error:
                 failure = _unless_callers(error)
                 order = order[2:] if self._hedges > hedges else order[1:]
-        for candidate in order:
+        while order:
             if failure is not None and (self._is_over() or not self._may_try()):
                 break
+            candidate, *order = order
             try:
                 return await self._try(candidate)
             except (UpstreamFailed, FeatureUnsupported) as error:
                 last = _unless_callers(error)
+                if is_of_account(last):
+                    order = after_others(order, candidate)
                 if failure is None or not isinstance(last, UpstreamUnpaid):
                     # Who said before that it is only busy is worth asking again.
                     failure = last

@@ -45,9 +45,10 @@ def tripped(breakers: Breakers, target: str = "t", now_s: float = 0.0) -> Breake
         (refused(503), "failing"),
         (refused(529), "failing"),
         (refused(400), "alive"),
-        (refused(401), "alive"),
+        (refused(401), "denied"),
         (refused(403), "alive"),
         (refused(404), "alive"),
+        (refused(407), "denied"),
         (refused(429), "throttled"),
         (UpstreamRefused("later", upstream_status=503, retry_after_s=3.0), "throttled"),
         (UpstreamRefused("later", upstream_status=529, retry_after_s=3.0), "throttled"),
@@ -65,8 +66,8 @@ def test_only_faults_of_the_upstream_count_against_it(
     assert judge(error) == verdict
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 413, 422])
-def test_refusals_of_one_key_or_request_never_trip(status: int) -> None:
+@pytest.mark.parametrize("status", [400, 403, 413, 422])
+def test_refusals_of_one_request_never_trip(status: int) -> None:
     breakers = Breakers(RULES)
     for _ in range(100):
         breakers.record("t", 0.0, refused(status))
@@ -78,10 +79,10 @@ def test_who_wants_to_be_paid_is_asked_later_for_longer_than_who_is_busy() -> No
     breakers = Breakers(RULES)
     breakers.record("t", 0.0, UpstreamUnpaid("pay", upstream_status=429))
     assert not breakers.permits("t", RULES.throttle_s)
-    assert not breakers.permits("t", RULES.unpaid_s - 0.1)
-    assert breakers.permits("t", RULES.unpaid_s)
-    breakers.record("t", RULES.unpaid_s, None)
-    assert breakers.position("t", RULES.unpaid_s) == "closed"
+    assert not breakers.permits("t", RULES.account_s - 0.1)
+    assert breakers.permits("t", RULES.account_s)
+    breakers.record("t", RULES.account_s, None)
+    assert breakers.position("t", RULES.account_s) == "closed"
 
 
 def asks_for(pause_s: float | None) -> UpstreamRefused:

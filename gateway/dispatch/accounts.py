@@ -1,0 +1,54 @@
+"""Accounts at upstreams that nobody is served on now: no money left, or a credential refused.
+
+An account is a provider: its credential is that of all its targets, and what one of them is told of
+it every other one would be told, too. Such targets are asked after the others and never forbidden.
+Pure: the time is passed in; all of it may be lost.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from gateway.dispatch.breaker import BreakerRules, judge
+from gateway.errors import GatewrightError
+from gateway.types import Candidate
+
+
+class _Pause(Struct, frozen=True):
+    since_s: float
+    until_s: float
+
+
+def is_of_account(error: GatewrightError) -> bool:
+    """Whether what an upstream said is of our account there, whatever it was asked."""
+    return judge(error) in {"unpaid", "denied"}
+
+
+def after_others(order: Sequence[Candidate], refused: Candidate) -> list[Candidate]:
+    """Who is still to be asked: last of all those of the account that was just refused."""
+    account = refused.target.provider
+    return sorted(order, key=lambda each: each.target.provider == account)
+
+
+class Accounts:
+    """What the attempts of a worker have heard, by provider."""
+
+    def __init__(self, rules: BreakerRules | None = None) -> None:
+        self._rules = rules or BreakerRules()
+        self._pauses: dict[str, _Pause] = {}
+
+    def is_paused(self, account: str, now_s: float) -> bool:
+        pause = self._pauses.get(account)
+        return pause is not None and now_s < pause.until_s
+
+    def record(
+        self, account: str, began_s: float, now_s: float, error: GatewrightError | None
+    ) -> None:
+        """How an attempt ended; one that began before a pause shows nothing of what came after."""
+        if error is not None:
+            if is_of_account(error):
+                self._pauses[account] = _Pause(now_s, now_s + self._rules.account_s)
+        elif self._pauses:
+            pause = self._pauses.get(account)
+            if pause is not None and began_s >= pause.since_s:
+                del self._pauses[account]
