@@ -115,11 +115,17 @@ class ParkedReservations:
             self._held[request_id] = await self._ledger.reserve((), 0)
 
     async def drop(self, request_ids: Sequence[str]) -> None:
-        """Whoever leads their parcel by now has set money aside for them as well."""
+        """Whoever leads their parcel by now has set money aside for them as well.
+
+        Raises:
+            NotReady: it is still held, and may be dropped again.
+        """
+        # Noted for longer than it is held, it would come back in a crash, in place of what others
+        # hold by then.
+        await self._purse.parked.leave(request_ids)
         for request_id in request_ids:
             self.release(request_id)
             self._paid.discard(request_id)
-        await self._purse.parked.leave(request_ids)
 
     async def forget(self, request_ids: Sequence[str]) -> None:
         """They have ended: nothing is noted for them any more."""
