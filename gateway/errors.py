@@ -221,6 +221,8 @@ class UpstreamFailed(GatewrightError):
     status = 502
     code = "upstream_failed"
     retryable = True
+    counted: object = None
+    """What it says that it counted all the same (`types.Usage`)."""
 
 
 class UpstreamRefused(UpstreamFailed):
@@ -303,6 +305,8 @@ class UpstreamMalformed(UpstreamFailed):
 
 class StreamBroken(UpstreamFailed):
     code = "stream_broken"
+    refusal: GatewrightError | None = None
+    """The error that its upstream said in the stream, as it would have been without one."""
 
 
 class SovereigntyViolation(GatewrightError):

@@ -273,6 +273,8 @@ class StreamEvent(Struct, frozen=True):
     """Says why the answer stopped: held back until the terminal event shows that it is whole."""
     settles: tuple[int, ...] | None = None
     """Of several answers those it goes on with or ends; None where it may be the end of all."""
+    said: bytes = b""
+    """Of an error its JSON, for whoever judges it: no caller sees it."""
     searches: int = 0
     """By the vendor's own tool that it shows to be done; below zero where one costs nothing."""
 

@@ -8,13 +8,14 @@ from functools import partial
 from msgspec import structs
 
 from gateway.admission.answer_bounds import SHORT_BYTES_MAX
+from gateway.admission.plausible_counts import believing
 from gateway.batching.intake import LineIntake
 from gateway.batching.unanswered import UNENDED
 from gateway.dialects.registry import DIALECTS
 from gateway.dispatch.attempts import AttemptLog, end_code
 from gateway.dispatch.dispatcher import Answered
 from gateway.dispatch.refusals import refusal_of
-from gateway.errors import GatewrightError
+from gateway.errors import GatewrightError, UpstreamFailed
 from gateway.intake import Stages
 from gateway.money.bills import Bill
 from gateway.money.rates import NO_LIMITS
@@ -71,7 +72,7 @@ class BatchPipeline(Pipeline):
                 answered = await self._read(passage, dialect, result)
             except GatewrightError as error:
                 attempt = self._attempt(passage, result.status, end_code(error))
-                attempts.add(number, attempt, _unread(passage, result))
+                attempts.add(number, attempt, _unread(passage, result, error))
                 raise
             bill = Bill(answered.candidate.target, answered.completion.usage)
             attempts.add(number, self._attempt(passage, result.status, ""), bill)
@@ -143,11 +144,17 @@ class BatchPipeline(Pipeline):
         return Attempt(target.name, status, error, waited_us, waited_us)
 
 
-def _unread(passage: Passage, result: VendorResult) -> Bill:
-    """A line that its vendor refused costs nothing; an answer that cannot be read costs about."""
+def _unread(passage: Passage, result: VendorResult, error: GatewrightError) -> Bill:
+    """A line that its vendor refused costs nothing; an answer that cannot be read costs about.
+
+    One that was given up costs what was counted.
+    """
     candidate = passage.ruling.plan.candidates[0]
     if result.kind == "refused":
         return Bill(candidate.target, None)
+    if isinstance(error, UpstreamFailed) and isinstance(error.counted, Usage):
+        told = believing(passage.request, candidate)(error.counted)
+        return Bill(candidate.target, structs.replace(told, service_tier=SERVED_AS))
     output_tokens = min(tokens_of(len(result.body)), candidate.output_tokens_cap)
     usage = Usage(
         read_tokens(passage.request, candidate.target.vendor),

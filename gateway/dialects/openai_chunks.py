@@ -37,7 +37,8 @@ class ChunkDecoder(ABC, Generic[Choice]):
     """See `ports.StreamDecoder`. Nothing is reported after the terminal event."""
 
     __slots__ = (
-        *("_answers", "_begun", "_decoder", "_ended", "_finished", "_foreign", "_message_id"),
+        *("_answers", "_begun", "_decoder", "_ended", "_finished", "_foreign", "_given_up"),
+        "_message_id",
         *("_pieces", "_splitter", "_started", "plain_text"),
     )
 
@@ -56,6 +57,8 @@ class ChunkDecoder(ABC, Generic[Choice]):
         self.plain_text = self._pieces.text_of
         self._started = False
         self._ended = False
+        self._given_up = ""
+        """With which reason an answer was given up; what was counted of it may still come."""
         self._message_id = ""
 
     @abstractmethod
@@ -104,7 +107,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UpstreamMalformed(self._foreign) from error
         if chunk.error is not None or name == b"error":
-            return [StreamEvent(b"", (Delta("error", error_type(chunk.error)),))]
+            return [StreamEvent(b"", (Delta("error", error_type(chunk.error)),), said=data)]
         if chunk.choices is None and chunk.usage is None:
             raise UpstreamMalformed(self._foreign)
         # Some leave an empty list out, where nothing but the usage is told.
@@ -131,6 +134,8 @@ class ChunkDecoder(ABC, Generic[Choice]):
     def _end(self, raw: bytes) -> StreamEvent:
         self._ended = True
         self._pieces.forget()
+        if self._given_up:
+            return StreamEvent(b"", (Delta("error", self._given_up),))
         if self._is_short():
             return StreamEvent(b"", (Delta("error", CUT_SHORT),))
         return StreamEvent(raw, (), is_terminal=True, is_unexplained=not self._finished)
@@ -139,6 +144,11 @@ class ChunkDecoder(ABC, Generic[Choice]):
         self, raw: bytes, chunk: Chunk[Choice], choices: Sequence[Choice], usage: Usage | None
     ) -> StreamEvent:
         self._pieces.forget()
+        self._given_up = self._given_up or _given_up(choices)
+        if self._given_up and usage is not None:
+            self._ended = True
+            error = (Delta("error", self._given_up), Delta("usage", usage=usage))
+            return StreamEvent(b"", error)
         deltas: list[Delta] = []
         if not self._started:
             self._started = True
@@ -148,7 +158,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
         settles: list[int] = []
         for choice in choices:
             if choice.finish_reason in GIVEN_UP:
-                return StreamEvent(b"", (Delta("error", choice.finish_reason or ""),))
+                return StreamEvent(b"", ())
             before = len(deltas)
             has_content |= self._said(choice, deltas)
             # Some servers say an empty reason with every piece.
@@ -174,6 +184,11 @@ class ChunkDecoder(ABC, Generic[Choice]):
             is_closing=is_closing,
             settles=None if is_usage_only else tuple(settles),
         )
+
+
+def _given_up(choices: Sequence[Piece]) -> str:
+    reasons = [choice.finish_reason or "" for choice in choices]
+    return next((reason for reason in reasons if reason in GIVEN_UP), "")
 
 
 def _one_by_one(data: bytes) -> Iterator[bytes]:

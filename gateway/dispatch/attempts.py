@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from gateway.clock import Clock
+from gateway.dispatch.breaker import PAUSING, judge
 from gateway.dispatch.health import TargetHealth
 from gateway.dispatch.hedging import HEDGE
-from gateway.errors import ClientGone, GatewrightError, UpstreamUnreachable
+from gateway.errors import ClientGone, GatewrightError, StreamBroken, UpstreamUnreachable
 from gateway.money.bills import Bill
 from gateway.tally import Believe, as_told
 from gateway.types import Attempt, Target, Usage
@@ -132,10 +133,10 @@ class RunningAttempt:
             return
         log, self._log = self._log, None
         ended_s, name = self._clock.monotonic_s(), self._target.name
-        self._health.ended(name, ended_s, self._first_byte_s - self.started_s, error)
-        if error is None or isinstance(error, GatewrightError):
-            account = self._target.provider
-            self._health.accounts.record(account, self.started_s, ended_s, error)
+        said = _said_by(error)
+        self._health.ended(name, ended_s, self._first_byte_s - self.started_s, said)
+        if said is None or isinstance(said, GatewrightError):
+            self._health.accounts.record(self._target.provider, self.started_s, ended_s, said)
         attempt = Attempt(
             target=name,
             status=self._status,
@@ -156,6 +157,15 @@ class RunningAttempt:
         if not self._has_left or self._status >= HTTP_ERROR_MIN:
             return None
         return Usage(input_tokens=self.read_tokens(), estimated=True)
+
+
+def _said_by(error: BaseException | None) -> BaseException | None:
+    """What an end says of a target: of a stream that broke for want of money, that.
+
+    Any other error in the middle of an answer is a failure, whose fault it may call itself.
+    """
+    refusal = error.refusal if isinstance(error, StreamBroken) else None
+    return refusal if judge(refusal) in PAUSING else error
 
 
 _CAUSES = {HEDGE: HEDGED_CODE, CASCADE: CASCADED_CODE, TAKEN_OVER: TAKEN_OVER_CODE}

@@ -23,6 +23,8 @@ from gateway.errors import (
 
 
 Verdict = Literal["alive", "failing", "throttled", "unpaid", "denied", "unknown"]
+PAUSING: frozenset[Verdict] = frozenset({"throttled", "unpaid", "denied"})
+"""Everybody would hear the same for a while."""
 Position = Literal["closed", "open", "half_open"]
 SERVER_ERROR_MIN = 500
 TOO_MANY = 429
@@ -121,7 +123,7 @@ def tell(
     if verdict == "alive":
         is_late = state.is_throttled and state.position(now_s) == "open"
         return state if is_late else _recovered(state, now_s, rules)
-    if verdict in {"throttled", "unpaid", "denied"}:
+    if verdict in PAUSING:
         usual_s = rules.throttle_s if verdict == "throttled" else rules.account_s
         pause_s = usual_s if retry_after_s is None else max(retry_after_s, 0.0)
         until_s = max(state.open_until_s, now_s + min(pause_s, rules.throttle_s_max))

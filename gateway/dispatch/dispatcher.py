@@ -19,20 +19,21 @@ from gateway.dispatch.health import TargetHealth
 from gateway.dispatch.hedging import HEDGE
 from gateway.dispatch.live_stream import LiveStream
 from gateway.dispatch.long_answers import LongAnswers
-from gateway.dispatch.refusals import refusal_of, retold, status_said
+from gateway.dispatch.refusals import BAD_GATEWAY, refusal_of, retold, status_said
 from gateway.dispatch.retrying import RetryBudget
 from gateway.dispatch.walking import Ground, Walk
 from gateway.errors import (
     FeatureUnsupported,
     GatewrightError,
     StreamBroken,
-    UpstreamMalformed,
+    UpstreamFailed,
     UpstreamRefused,
+    UpstreamUnpaid,
 )
 from gateway.money.catalogue import PARAMETER_FIELDS
 from gateway.pacing.turns import Turns
 from gateway.ports import Dialect, Provider, UpstreamBody, UpstreamReply
-from gateway.tally import read_tokens, tokens_of, usage_of
+from gateway.tally import read_tokens, tokens_of, usage_of, with_estimates
 from gateway.types import (
     Candidate,
     ChatRequest,
@@ -151,6 +152,17 @@ class Dispatcher:
         """Whether the retry budget lets one more call be made; it is then counted."""
         return self._ground.budget.spend()
 
+    async def _read(
+        self,
+        raw: bytes,
+        dialect: Dialect,
+        rewriting: AnswerRewriter | None,
+        candidate: Candidate,
+    ) -> Completion:
+        if self.long_answers.is_long(raw, rewriting):
+            return await self.long_answers.read(dialect, raw, rewriting, candidate.target.name)
+        return dialect.decode_reply(raw if rewriting is None else rewriting.unveiled(raw))
+
     async def complete(
         self,
         request: ChatRequest,
@@ -169,18 +181,19 @@ class Dispatcher:
             candidate: Candidate, dialect: Dialect, reply: UpstreamReply, attempt: RunningAttempt
         ) -> Answered:
             attempt.counted = partial(_of_body, reply, request, candidate)
-            raw = await reply.read()
-            if self.long_answers.is_long(raw, rewriting):
-                upstream = candidate.target.name
-                completion = await self.long_answers.read(dialect, raw, rewriting, upstream)
-            else:
-                try:
-                    completion = dialect.decode_reply(
-                        raw if rewriting is None else rewriting.unveiled(raw)
-                    )
-                except UpstreamMalformed as error:
-                    raise _refusal_in(raw, error, request, dialect, attempt) from None
-            vendor = candidate.target.vendor
+            raw, vendor = await reply.read(), candidate.target.vendor
+            try:
+                completion = await self._read(raw, dialect, rewriting, candidate)
+            except UpstreamFailed as error:
+                if isinstance(error.counted, Usage):
+                    told = attempt.believe(error.counted)
+                    attempt.counted = partial(_as_counted, told, request, vendor)
+                    raise
+                refused = _refusal_in(raw, request, dialect)
+                if refused is None:
+                    raise
+                attempt.counted = _nothing
+                raise refused from None
             attempt.counted = partial(usage_of, completion, request, vendor, attempt.believe)
             await reply.close()
             attempt.end(None)
@@ -224,10 +237,17 @@ class Dispatcher:
                 explaining=self._explaining,
                 lines=self.long_answers,
             )
+            live.refusal = partial(_known_refusal_in, request=request, dialect=dialect)
             try:
                 await live.hold_until_content()
             except StreamBroken as error:
-                raise _refusal_in(live.unannounced, error, request, dialect, attempt) from None
+                if error.refusal is not None:
+                    raise error.refusal from None
+                refused = _refusal_in(live.unannounced, request, dialect)
+                if refused is None:
+                    raise
+                attempt.counted = _nothing
+                raise refused from None
             return live
 
         async def give_up(live: LiveStream) -> None:
@@ -243,23 +263,26 @@ class Dispatcher:
         return live
 
 
-def _refusal_in(
-    raw: bytes,
-    error: GatewrightError,
-    request: ChatRequest,
-    dialect: Dialect,
-    attempt: RunningAttempt,
-) -> GatewrightError:
-    """The refusal that was said where an answer was due, and costs nothing; else the error."""
+def _refusal_in(raw: bytes, request: ChatRequest, dialect: Dialect) -> GatewrightError | None:
+    """The refusal that was said where an answer was due; None where none was."""
     status = status_said(raw)
-    if not status:
-        return error
-    attempt.counted = _nothing
-    return refusal_of(request, dialect, status, raw, None)
+    return refusal_of(request, dialect, status, raw, None) if status else None
+
+
+def _known_refusal_in(raw: bytes, request: ChatRequest, dialect: Dialect) -> GatewrightError | None:
+    """The same in a stream; one that says no more than that it is an error is none."""
+    refused = _refusal_in(raw, request, dialect)
+    says_nothing = isinstance(refused, UpstreamRefused) and refused.upstream_status == BAD_GATEWAY
+    return refused if isinstance(refused, UpstreamUnpaid) or not says_nothing else None
 
 
 def _nothing() -> None:
     """Of what is owed for a refusal."""
+
+
+def _as_counted(told: Usage, request: ChatRequest, vendor: str) -> Usage:
+    """What an answer costs that was given up, and counted all the same."""
+    return with_estimates(told, 0 if told.input_tokens else read_tokens(request, vendor))
 
 
 def _of_body(reply: UpstreamReply, request: ChatRequest, candidate: Candidate) -> Usage:

@@ -14,6 +14,8 @@ from gateway.types import CUT_SHORT, Candidate, Delta, DialectName, StreamEvent,
 from gateway.veiling.rewriting import AnswerRewriter
 
 
+Refusal = Callable[[bytes], GatewrightError | None]
+"""An upstream's error as JSON → what it is, as far as that can be read."""
 Take = Callable[[list[StreamEvent]], bool]
 TakePlain = Callable[[str, bytes], bool]
 """Words, and the event that says them → whether that is enough."""
@@ -65,6 +67,10 @@ class LiveStream:
         self._attempt = attempt
         self._counted = self.uncounted()
         self._was_refused = False
+        self.refusal: Refusal | None = None
+        """What reads errors that come inside."""
+        self._last_count: Usage | None = None
+        """That came with an error: what was made until then."""
         self.unannounced = b""
         """What came first of a reply that is not announced as a stream: it may be an error."""
         attempt.counted = self._owed
@@ -89,11 +95,14 @@ class LiveStream:
 
     def _owed(self) -> Usage | None:
         """What its upstream asks for what it sent: all that was read, passed on or not."""
-        tally = self._counted.and_then(self._held)
+        last = self._last_count
+        counted = () if last is None else (StreamEvent(b"", (Delta("usage", usage=last),)),)
+        tally = self._counted.and_then([*self._held, *counted])
         if self._was_refused and tally.is_empty:
             return None
         tokens = 0 if tally.knows_input else self._attempt.read_tokens()
-        return tally.usage(tokens) if self._ended else tally.usage_so_far(tokens)
+        is_whole = self._ended or last is not None
+        return tally.usage(tokens) if is_whole else tally.usage_so_far(tokens)
 
     async def hold_until_content(self) -> None:
         """Read until the caller could see something, so that an error before it can fall back.
@@ -206,7 +215,7 @@ class LiveStream:
             if event.is_terminal:
                 self._ended = self._is_due = True
             elif not event.has_content and _is_error(event):
-                broken = StreamBroken(_said_of(event))
+                broken = self._broken_by(event)
                 if not any(before.has_content for before in events[:place]):
                     self._was_refused = True
                     self._held += events[:place]
@@ -214,6 +223,13 @@ class LiveStream:
                 self._broken, self._is_due = broken, True
                 return events[:place]
         return events
+
+    def _broken_by(self, event: StreamEvent) -> StreamBroken:
+        self._last_count = next((d.usage for d in event.deltas if d.usage is not None), None)
+        broken = StreamBroken(_said_of(event))
+        if event.said and self.refusal is not None:
+            broken.refusal = self.refusal(event.said)
+        return broken
 
     def _ending(self, event: StreamEvent) -> StreamEvent:
         """A terminal event, or an error: who said why once, and does not now, was cut short."""

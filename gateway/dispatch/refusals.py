@@ -20,7 +20,7 @@ VALUES_MAX: Final = 20_000
 SAID_BYTES_MAX: Final = 64 * 1024
 """A refusal behind a good status is no longer than this; a longer body is an answer, or rubbish."""
 _STATUS = re.compile(r"[45][0-9]{2}")
-_BAD_GATEWAY = 502
+BAD_GATEWAY = 502
 _STATUSES: Final[Mapping[str, int]] = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -28,8 +28,14 @@ _STATUSES: Final[Mapping[str, int]] = {
     "not_found_error": 404,
     "rate_limit_error": 429,
     "overloaded_error": 529,
+    "billing_error": 402,
+    "context_length_exceeded": 400,
+    "insufficient_quota": 429,
+    "invalid_prompt": 400,
+    "rate_limit_exceeded": 429,
+    "server_error": 500,
 }
-"""What the vendors' types of errors mean, where no number stands beside them."""
+"""What the vendors' types and codes of errors mean, where no number stands beside them."""
 _FIELD_END = re.compile(r"[.\[]")
 
 
@@ -68,13 +74,16 @@ def status_said(raw: bytes) -> int:
     if not isinstance(said, dict):
         return 0
     error = said.get("error")
+    if said.get("output") or said.get("choices"):
+        return 0  # An answer has begun, and is paid for.
     if not error and "error" not in (said.get("object"), said.get("type")):
         return 0
     inner = error if isinstance(error, dict) else said
     for code in (inner.get("code"), inner.get("status"), said.get("code")):
         if isinstance(code, int | str) and (status := _STATUS.fullmatch(str(code))):
             return int(status.group())
-    return _STATUSES.get(str(inner.get("type")), _BAD_GATEWAY)
+    words = (str(inner.get("code")), str(inner.get("type")))
+    return next((_STATUSES[word] for word in words if word in _STATUSES), BAD_GATEWAY)
 
 
 def retold(error: UpstreamRefused, rewriting: AnswerRewriter | None) -> UpstreamRefused:

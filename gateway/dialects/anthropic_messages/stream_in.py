@@ -91,6 +91,9 @@ class MessageStreamDecoder:
         if kind == "message_stop":
             self._ended = True
             return StreamEvent(raw, (), is_terminal=True, is_unexplained=not self._stopped)
+        if kind == "error":
+            word = (wire.error.type if wire.error is not None else None) or "error"
+            return StreamEvent(b"", (Delta("error", word[:64]),), said=event.data)
         return self._lifecycle(raw, wire)
 
     def _is_foreign(self, data: bytes) -> bool:
@@ -125,9 +128,6 @@ class MessageStreamDecoder:
                 self._pieces.end()
             deltas = (*stopped, *self._counted(wire.usage))
             return StreamEvent(raw, deltas, is_closing=True)
-        if wire.type == "error":
-            word = (wire.error.type if wire.error is not None else None) or "error"
-            return StreamEvent(b"", (Delta("error", word[:64]),))
         return StreamEvent(raw, _OPAQUE, settles=())
 
     def _counted(self, said: object, *, is_opening: bool = False) -> tuple[Delta, ...]:

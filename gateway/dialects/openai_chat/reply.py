@@ -51,7 +51,7 @@ def decode_reply(raw: bytes) -> Completion:
         wire = _REPLY.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UpstreamMalformed("The upstream's answer is not a chat completion.") from error
-    check_finished(wire.choices)
+    check_finished(wire.choices, usage_of(wire.usage, wire.service_tier))
     choice = wire.choices[0]
     message = choice.message
     identity = wire.id or ""
@@ -81,10 +81,12 @@ def decode_reply(raw: bytes) -> Completion:
     )
 
 
-def check_finished(choices: Iterable[Ended]) -> None:
-    """Raises UpstreamFailed where the upstream gave up an answer."""
+def check_finished(choices: Iterable[Ended], counted: Usage | None) -> None:
+    """Raises UpstreamFailed, with what it counted, where the upstream gave up an answer."""
     if any(choice.finish_reason in GIVEN_UP for choice in choices):
-        raise UpstreamFailed("The upstream gave up its answer.")
+        error = UpstreamFailed("The upstream gave up its answer.")
+        error.counted = counted
+        raise error
 
 
 def said_of(message: ReplyMessage) -> tuple[str, str]:

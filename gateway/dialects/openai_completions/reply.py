@@ -29,7 +29,7 @@ def decode_reply(raw: bytes) -> Completion:
         wire = _REPLY.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UpstreamMalformed(_NOT_ONE) from error
-    check_finished(wire.choices)
+    check_finished(wire.choices, usage_of(wire.usage, wire.service_tier))
     texts = [choice.text for choice in wire.choices]
     if None in texts:
         raise UpstreamMalformed(_NOT_ONE)

@@ -55,7 +55,9 @@ def decode_reply(raw: bytes) -> Completion:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UpstreamMalformed("The upstream's answer is not a response.") from error
     if wire.status in UNANSWERED:
-        raise UpstreamFailed("The upstream failed to answer.")
+        failed = UpstreamFailed("The upstream failed to answer.")
+        failed.counted = usage_of(wire)
+        raise failed
     parts = [part for item in items for part in _parts(item)]
     refusal = "".join(part.refusal or "" for part in parts if part.type == "refusal")
     calls = tuple(_tool_call(item) for item in items if item.type == "function_call")

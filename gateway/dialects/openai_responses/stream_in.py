@@ -112,7 +112,7 @@ class ResponseStreamDecoder:
         if kind == "response.refusal.delta":
             self._refused = True
             return self._words(raw, wire, "refusal")
-        return self._lifecycle(raw, wire)
+        return self._lifecycle(raw, wire, event.data)
 
     def _words(self, raw: bytes, wire: StreamWire, kind: Literal["text", "refusal"]) -> StreamEvent:
         if wire.delta:
@@ -120,11 +120,10 @@ class ResponseStreamDecoder:
             self._is_saying = True
         return _said(raw, Delta(kind, wire.delta or ""))
 
-    def _lifecycle(self, raw: bytes, wire: StreamWire) -> StreamEvent:
+    def _lifecycle(self, raw: bytes, wire: StreamWire, data: bytes) -> StreamEvent:
         kind = wire.type
         if kind in _FAILURES:
-            word = wire.code or "error"
-            return StreamEvent(b"", (Delta("error", word[:64]),))
+            return _failed(wire, data)
         if kind == "response.output_item.added":
             return self._added(raw, wire)
         if kind == "response.output_item.done":
@@ -217,7 +216,7 @@ class ResponseStreamDecoder:
     def _end(self, raw: bytes, reply: Reply, kind: str) -> StreamEvent:
         self._ended = True
         if reply.status in UNANSWERED:
-            return StreamEvent(b"", (Delta("error", reply.status),))
+            return _failure(reply, reply.status or "error")
         self._untold += self._never_told(reply)
         if kind == "response.incomplete":
             reply.status = "incomplete"
@@ -240,6 +239,22 @@ class ResponseStreamDecoder:
             elif item.type == "function_call":
                 deltas += self._call_begun(place, item)
         return deltas
+
+
+def _failed(wire: StreamWire, data: bytes) -> StreamEvent:
+    word = (wire.code or "error")[:64]
+    if wire.response is not None:
+        return _failure(wire.response, word)
+    return StreamEvent(b"", (Delta("error", word),), said=data)
+
+
+def _failure(reply: Reply, word: str) -> StreamEvent:
+    """A response that ends with an error: what its upstream says of it, and what it counted."""
+    error: tuple[Delta, ...] = (Delta("error", word),)
+    if (usage := usage_of(reply)) is not None:
+        error += (Delta("usage", usage=usage),)
+    said = bytes(reply.error)
+    return StreamEvent(b"", error, said=b'{"error":%b}' % said if said else b"")
 
 
 def _said(raw: bytes, delta: Delta) -> StreamEvent:

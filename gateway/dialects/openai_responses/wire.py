@@ -155,6 +155,7 @@ class Reply(Struct):
     usage: Any = None
     """See `figures`."""
     service_tier: str | None = None
+    error: Raw = Raw()
 
 
 class StreamWire(Struct):

@@ -8,7 +8,7 @@ import pytest
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.sse import Splitter
 from gateway.errors import UpstreamMalformed
-from gateway.types import Delta, StreamEvent
+from gateway.types import Delta, StreamEvent, Usage
 from tests.gateway.dialects.samples import charged, chat, messages, sse, target, to_anthropic
 
 
@@ -342,7 +342,18 @@ def test_calls_and_refusals_that_only_the_last_event_has_are_told() -> None:
 @pytest.mark.parametrize("status", ["failed", "cancelled"])
 def test_a_response_that_is_called_complete_and_says_that_it_failed_did(status: str) -> None:
     (event,) = decoded(whole(SAID, status=status))
-    assert (event.raw, event.deltas, event.is_terminal) == (b"", (Delta("error", status),), False)
+    error, counted = event.deltas
+    assert (event.raw, error, event.is_terminal) == (b"", Delta("error", status), False)
+    assert counted.usage == Usage(5, 3)
+
+
+def test_a_response_that_fails_says_why_to_nobody_but_the_dispatcher() -> None:
+    said = {"code": "insufficient_quota", "message": "Pay."}
+    (event,) = decoded(
+        sse("response.failed", response={**WHOLE, "status": "failed", "error": said})
+    )
+    assert json.loads(event.said) == {"error": said}
+    assert (event.raw, event.deltas[0]) == (b"", Delta("error", "error"))
 
 
 def test_a_response_that_ends_as_incomplete_is_no_whole_answer_whatever_it_says_of_itself() -> None:
