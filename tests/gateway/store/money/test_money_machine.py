@@ -118,6 +118,8 @@ class Money(RuleBasedStateMachine):
         """What was spent in the present window."""
         self.above = dict.fromkeys(KEYS, 0)
         """How much of it was more than had been set aside for it."""
+        self.under_way = dict.fromkeys(KEYS, 0)
+        """What was reserved when its run crashed: nobody knows what became of it."""
         self.lost = dict.fromkeys(KEYS, 0)
         """What write-offs counted as spent, without what of it had been spent."""
         self.window = dict.fromkeys(KEYS, 0)
@@ -244,7 +246,7 @@ class Money(RuleBasedStateMachine):
             key = BudgetKey(row["account"], row["window_kind"])
             if row["window_start_us"] != self.window[key]:
                 self.window[key] = row["window_start_us"]
-                self.true[key] = self.above[key] = self.lost[key] = 0
+                self.true[key] = self.above[key] = self.lost[key] = self.under_way[key] = 0
         for place, lease in before.items():
             if place in self.leases or lease.window_start_us != self.window[lease.key]:
                 continue
@@ -256,7 +258,7 @@ class Money(RuleBasedStateMachine):
             self.lost[lease.key] += max(lease.outstanding - lease.parked, 0)
             part = run.ledger._held.by_key.get(lease.key)
             if part is not None and part.window_start_us == lease.window_start_us:
-                self.lost[lease.key] -= min(part.spent - part.booked, lease.outstanding)
+                self.lost[lease.key] -= min(part.spent - lease.spent, lease.outstanding)
 
     # Steps
 
@@ -305,6 +307,9 @@ class Money(RuleBasedStateMachine):
         await self.note_losses()
         run = self.runs[number]
         self.dead.append(run)
+        for reservation in run.open:
+            for pot in self.pots(run, reservation):
+                self.under_way[pot.limit.key] += reservation.amount_microusd
         run.open.clear()
         self.runs[number] = await self.new_run(number)
 
@@ -433,7 +438,7 @@ class Money(RuleBasedStateMachine):
                 if each.key == key and each.window_start_us == row["window_start_us"]
             ]
             assert leased == sum(held), (key, leased, held)
-            due = self.true[key] + self.reserved(key) - self.above[key]
+            due = self.true[key] + self.reserved(key) + self.under_way[key] - self.above[key]
             assert spent + leased >= due, (key, spent, leased, due)
             assert spent <= self.true[key] + self.lost[key], (key, spent, self.true, self.lost)
 
