@@ -26,11 +26,12 @@ from gateway.batching.pipeline import SERVED_AS
 from gateway.batching.unanswered import UNENDED
 from gateway.clock import MINUTE_US, Clock
 from gateway.dialects.registry import DIALECTS
-from gateway.errors import GatewrightError, NotReady, UpstreamMalformed
+from gateway.errors import GatewrightError, NotReady, UpstreamFailed, UpstreamMalformed
 from gateway.money.bills import Bill, charged
 from gateway.parcels import VendorResult
 from gateway.recording.evidence import Loss
 from gateway.store.batching.parcel_rows import ParkedLine
+from gateway.types import Usage
 
 
 Said = VendorResult | GatewrightError
@@ -123,7 +124,12 @@ def loss_of(
 
 def _counted(loss: Loss, ticket: Ticket, said: VendorResult) -> Loss:
     """By the vendor's own count; raises GatewrightError where that cannot be read, or cannot be."""
-    usage = DIALECTS[ticket.dialect].decode_reply(said.body).usage
+    try:
+        usage = DIALECTS[ticket.dialect].decode_reply(said.body).usage
+    except UpstreamFailed as error:
+        if not isinstance(error.counted, Usage):
+            raise
+        usage = error.counted
     target = ticket.plan.candidates[0].target
     if believed_at_all(usage, target).disbelieved:
         raise UpstreamMalformed("The upstream counted what cannot be.")
