@@ -5,13 +5,10 @@ it every other one would be told, too. Such targets are asked after the others a
 Pure: the time is passed in; all of it may be lost.
 """
 
-from collections.abc import Sequence
-
 from msgspec import Struct
 
 from gateway.dispatch.breaker import BreakerRules, judge
 from gateway.errors import GatewrightError
-from gateway.types import Candidate
 
 
 class _Pause(Struct, frozen=True):
@@ -22,12 +19,6 @@ class _Pause(Struct, frozen=True):
 def is_of_account(error: GatewrightError) -> bool:
     """Whether what an upstream said is of our account there, whatever it was asked."""
     return judge(error) in {"unpaid", "denied"}
-
-
-def after_others(order: Sequence[Candidate], refused: Candidate) -> list[Candidate]:
-    """Who is still to be asked: last of all those of the account that was just refused."""
-    account = refused.target.provider
-    return sorted(order, key=lambda each: each.target.provider == account)
 
 
 class Accounts:

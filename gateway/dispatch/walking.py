@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from gateway.admission.plausible_counts import believing
 from gateway.clock import Clock
-from gateway.dispatch.accounts import after_others, is_of_account
+from gateway.dispatch.accounts import is_of_account
 from gateway.dispatch.attempts import HTTP_ERROR_MIN, AttemptLog, RunningAttempt
 from gateway.dispatch.breaker import judge
 from gateway.dispatch.health import TargetHealth
@@ -139,6 +139,7 @@ class Walk(Generic[Answer]):
             except (UpstreamFailed, FeatureUnsupported) as error:
                 failure = _unless_callers(error)
                 order = order[2:] if self._hedges > hedges else order[1:]
+                order = self._still_to_ask(order, failure)
         while order:
             if failure is not None and (self._is_over() or not self._may_try()):
                 break
@@ -147,13 +148,19 @@ class Walk(Generic[Answer]):
                 return await self._try(candidate)
             except (UpstreamFailed, FeatureUnsupported) as error:
                 last = _unless_callers(error)
-                if is_of_account(last):
-                    order = after_others(order, candidate)
+                order = self._still_to_ask(order, last)
                 if failure is None or not isinstance(last, UpstreamUnpaid):
                     # Who said before that it is only busy is worth asking again.
                     failure = last
         assert failure is not None  # Every candidate answered or failed.
         raise failure
+
+    def _still_to_ask(self, order: list[Candidate], failure: GatewrightError) -> list[Candidate]:
+        """Last of all those of accounts that are not served, as was just heard of one."""
+        if not is_of_account(failure):
+            return order
+        accounts, now_s = self._ground.health.accounts, self._ground.clock.monotonic_s()
+        return sorted(order, key=lambda each: accounts.is_paused(each.target.provider, now_s))
 
     async def _hedged(
         self, order: list[Candidate], after_s: float

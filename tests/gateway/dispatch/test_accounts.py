@@ -38,8 +38,8 @@ class Accounts(World):
         """The targets of the last request, in the order in which they were asked."""
         return [each.target.removeprefix("scripted/") for each in self.log.as_tuple()]
 
-    async def asks(self, *names: str) -> list[str]:
-        await self.ask(names)  # type: ignore[arg-type]
+    async def asks(self, *names: str, **more: object) -> list[str]:
+        await self.ask(names, **more)  # type: ignore[arg-type]
         return self.asked()
 
 
@@ -63,6 +63,12 @@ async def test_one_target_without_money_speaks_for_all_of_its_account(
     assert await world.asks("a2", "b1") == ["b1"]
     assert await world.asks("a3", "a2") == ["a3"], "it is passed over, and never forbidden"
     assert await world.asks("a2", "b1") == ["a2"], "and was paid meanwhile, as that answer shows"
+
+
+async def test_so_it_does_where_the_second_would_have_been_asked_at_once() -> None:
+    world = Accounts()
+    world.providers["a"].add(UNPAID)
+    assert await world.asks("a1", "a2", "b1", hedge_after_s=30.0) == ["a1", "b1"]
 
 
 async def test_an_account_is_asked_again_after_half_a_minute() -> None:
