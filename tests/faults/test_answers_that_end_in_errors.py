@@ -1,5 +1,6 @@
 """Answers that end with an error inside: charged as counted, and told as what they say."""
 
+import aiohttp
 import msgspec
 import pytest
 
@@ -148,3 +149,46 @@ async def test_a_limit_of_rate_in_a_stream_pauses_its_target(
     assert reply.status == 429
     clock = caller.gateway.plane._clock
     assert caller.gateway.plane._health.place(GPT_TARGET, clock.monotonic_s()) == 2
+
+
+RESPONSE = {"id": "r", "object": "response", "status": "in_progress", "model": "m", "output": []}
+TOO_LONG = {"type": "error", "code": "context_length_exceeded", "message": "Too long."}
+
+
+def event(**fields: object) -> bytes:
+    return b"data: " + msgspec.json.encode(fields) + b"\n\n"
+
+
+def response_failed(code: str, **more: object) -> tuple[bytes, ...]:
+    failure = {"status": "failed", "error": {"code": code, "message": "m"}, **more}
+    begun = event(type="response.created", response=RESPONSE)
+    return begun, event(type="response.failed", response=RESPONSE | failure)
+
+
+COUNTED = {"input_tokens": 9, "output_tokens": 4, "total_tokens": 13}
+RESPONSES = {
+    "empty": (response_failed("insufficient_quota"), 503, b"upstream_unpaid", False),
+    "empty, at once": ((event(type="error", error=PAY),), 503, b"upstream_unpaid", False),
+    "too long": ((event(**TOO_LONG),), 400, b"context_length_exceeded", False),
+    "busy": (response_failed("rate_limit_exceeded"), 429, b"rate_limit", False),
+    "counted": (response_failed("server_error", usage=COUNTED), 500, b"upstream_refused", True),
+}
+
+
+@pytest.mark.parametrize("case", RESPONSES)
+async def test_a_response_that_fails_before_a_word_is_told_and_charged_as_it_says(
+    caller: Caller, http: aiohttp.ClientSession, upstreams: Upstreams, case: str
+) -> None:
+    events, status, word, is_counted = RESPONSES[case]
+    upstreams.openai.answer(Answer(events=events))
+    body = {"model": GPT_TARGET, "input": "Hi", "stream": True, "max_output_tokens": 50}
+    url, headers = f"{caller.gateway.url}/v1/responses", caller.headers("openai")
+    async with http.post(url, json=body, headers=headers) as reply:
+        said = await reply.read()
+
+    assert (reply.status, word in said) == (status, True), said
+    outcome = (await caller.gateway.records(reply.headers["x-request-id"]))[-1]
+    if is_counted:
+        check_counted(caller.gateway, outcome)
+    else:
+        assert outcome.cost_microusd == 0
