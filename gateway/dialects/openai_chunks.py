@@ -158,7 +158,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
         settles: list[int] = []
         for choice in choices:
             if choice.finish_reason in GIVEN_UP:
-                return StreamEvent(b"", ())
+                return StreamEvent(b"", (), settles=())
             before = len(deltas)
             has_content |= self._said(choice, deltas)
             # Some servers say an empty reason with every piece.
