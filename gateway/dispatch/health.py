@@ -150,8 +150,10 @@ class TargetHealth:
         state = self._speeds.get(target)
         return 1 if state is not None and now_s < state.slow_until_s else 0
 
-    def position(self, target: str, now_s: float) -> Position:
-        """Of the target's breaker."""
+    def position(self, target: str, now_s: float, account: str = "") -> Position:
+        """Of the target's breaker; open as well while its account is not served."""
+        if self.accounts.is_paused(account, now_s):
+            return "open"
         return self.breakers.position(target, now_s)
 
     def first_token_ms(self) -> Mapping[str, int]:

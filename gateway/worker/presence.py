@@ -172,7 +172,10 @@ class Presence:
             stale_s=max(snapshots.age_s(), 0.0),
             problems=problems,
             requests_in_flight=self._parts.metrics.requests_in_flight(),
-            breakers={name: health.position(name, now_s) for name in sorted(board.targets)},
+            breakers={
+                name: health.position(name, now_s, target.provider)
+                for name, target in sorted(board.targets.items())
+            },
             unavailable=dict(board.unavailable),
             members=tuple(self._members(now_s)),
             metrics=self._sums,

@@ -71,6 +71,16 @@ async def test_so_it_does_where_the_second_would_have_been_asked_at_once() -> No
     assert await world.asks("a1", "a2", "b1", hedge_after_s=30.0) == ["a1", "b1"]
 
 
+async def test_all_targets_of_an_account_without_money_are_shown_as_open() -> None:
+    world = Accounts()
+    world.providers["a"].add(UNPAID)
+    await world.asks("a1", "b1")
+    now_s, health = world.clock.monotonic_s(), world.health
+    shown = [health.position(f"scripted/{name[0]}9", now_s, name) for name in ("a", "b")]
+    assert shown == ["open", "closed"]
+    assert health.position("scripted/a9", now_s + 30.0, "a") == "closed"
+
+
 async def test_an_account_is_asked_again_after_half_a_minute() -> None:
     world = Accounts()
     world.providers["a"].add(UNPAID)

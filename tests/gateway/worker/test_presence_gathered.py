@@ -6,7 +6,7 @@ from msgspec import structs
 from gateway.clock import StoppedClock
 from gateway.configuration.settings import Settings
 from gateway.dispatch.health import TargetHealth
-from gateway.errors import NotReady, UpstreamUnreachable
+from gateway.errors import NotReady, UpstreamUnpaid, UpstreamUnreachable
 from gateway.identity import KeyTable
 from gateway.metrics import Metrics
 from gateway.pool.figures import Figures
@@ -60,6 +60,14 @@ class Worker:
 @pytest.fixture
 def worker(sqlite_url: str) -> Worker:
     return Worker(sqlite_url)
+
+
+def test_a_target_whose_account_is_not_served_is_told_as_open(worker: Worker) -> None:
+    assert worker.presence.gathered().breakers == {"one": "closed"}
+    unpaid = UpstreamUnpaid("pay", upstream_status=429)
+    accounts = worker.presence._parts.health.accounts
+    accounts.record(make_target("one").provider, 0.0, 0.0, unpaid)
+    assert worker.presence.gathered().breakers == {"one": "open"}
 
 
 def test_prices_that_have_changed_are_told_by_the_next_report(worker: Worker) -> None:
