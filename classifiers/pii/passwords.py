@@ -14,6 +14,15 @@ _NAMED = (
 )
 """What a password is called in Latin script, of which the plain letters are read; others are in
 `called`."""
+_INSIDE = (
+    r"(?:[\[{]\s{0,24}(?:[\"'](?:values?|text|plain_?text|plain|clear_?text|current|new|old|secret|raw"
+    r"|string_?value|string|content|data|s)[\"']\s?:\s{0,3})?)?"
+)
+"""What stands between a name and its value where the value is a list, or an object, in JSON."""
+_BESIDE = r"(?:[\"'],\s{0,24}[\"']values?[\"']\s?:\s{0,3})"
+"""The same where the name is a value itself, as in `{"name": "password", "value": …}`."""
+_GAP = r"[\s\"',]{1,4}"
+"""What parts the words of a command, also where they are a list."""
 
 
 def password_value(text: str) -> bool:
@@ -51,10 +60,18 @@ PASSWORDS: tuple[Rule, ...] = (
         rf"(?i){_NAMED}"
         r"(?:[\w.\-]{0,16}[\"'`*]{0,3}\s?"
         r"(?:[:=|\x1f]|=>|:=|(?: is| was| ist| est| es| e| to| je| on| ar)? ))"
-        r"[*\s]{0,3}[\"'`]?([^\s\"'`\x1f,;<>]{6,64})",
+        rf"[*\s]{{0,3}}{_INSIDE}[\"'`]?([^\s\"'`\x1f,;<>]{{6,64}})",
         0.8,
         password_value,
         gate=rf"(?i){_NAMED}[\"'`*]*[\w.\-\"'`*]*[\s:=|\x1f]",
+    ),
+    Rule(
+        "PASSWORD",
+        "named",
+        rf"(?i){_NAMED}{_BESIDE}[\"'`]([^\s\"'`\x1f,;<>]{{6,64}})",
+        0.8,
+        password_value,
+        gate=rf"(?i){_NAMED}[\"'],\s*[\"']values?[\"']",
     ),
     Rule(
         "PASSWORD",
@@ -77,10 +94,11 @@ PASSWORDS: tuple[Rule, ...] = (
         "PASSWORD",
         "command",
         r"(?i)(?:\bidentified\s(?:with\s\w{1,40}\s)?by\s[\"']"
-        r"|\b(?:mysql|mysqldump|mysqladmin|mariadb)\s[^\n|]{0,80}\s-p[\"']?"
-        r"|\bcurl\s[^\n|]{0,80}\s(?:-u|--user)[ =][\"']?[\w.@\-]{1,64}:)([^\s\"']{6,64})",
+        rf"|\b(?:mysql|mysqldump|mysqladmin|mariadb){_GAP}(?:[^\n|]{{0,80}}[\s\"',])?-p[\"']?"
+        rf"|\bcurl{_GAP}(?:[^\n|]{{0,80}}[\s\"',])?(?:-u[\"']?|(?:-u|--user)(?:=[\"']?|{_GAP}))"
+        r"[\w.@\-]{1,64}:)([^\s\"']{6,64})",
         0.8,
         password_value,
-        gate=r"(?i)\b(?:identified|mysql|mysqldump|mysqladmin|mariadb|curl)\s",
+        gate=r"(?i)\b(?:identified|mysql|mysqldump|mysqladmin|mariadb|curl)[\s\"',]",
     ),
 )

@@ -27,7 +27,7 @@ _VENDOR = (
     r"|sonar|sourcegraph|spotify|square|squarespace|stripe|sumo|supabase|telegram|terraform|travis|trello"
     r"|twilio|twitch|twitter|typeform|vault|vercel|wakatime|yandex|zendesk|zoom)"
 )
-_OPERATOR = r"[ \t\"'`]{0,4}(?:=>|:=|\|{1,2}|[?]?={1,2}|:{1,3}=?|,|>|\x1f)[ \t\"'`=>:|?(]{0,6}"
+_OPERATOR = r"[ \t\"'`]{0,4}(?:=>|:=|\|{1,2}|[?]?={1,2}|:{1,3}=?|,|>|\x1f)[ \t\"'`=>:|?(\[]{0,6}"
 _ASSIGNED = r"[ \t\"'`]{0,3}(?:=>|:=|\|\||[?=:>]{1,3}|,)[ \t\"'`=]{0,5}"
 # Names of values that are random and no secret.
 _NO_SECRETS = (

@@ -82,7 +82,15 @@ WRITTEN = {
         f"CREATE USER bob IDENTIFIED BY '{PASSWORD}';",
         f"ALTER USER bob IDENTIFIED WITH mysql_native_password BY '{PASSWORD}';",
         f"curl -s -u bob:{PASSWORD} https://api.corp.io/v1",
+        f"curl -u bob:{PASSWORD} https://api.corp.io/v1",
+        f"curl -ubob:{PASSWORD} https://api.corp.io/v1",
+        f'{{"command": ["curl", "--user", "bob:{PASSWORD}", "https://api.corp.io/v1"]}}',
         f"mysql -h db -u root -p{PASSWORD} shop",
+        f"mysql -p{PASSWORD} shop",
+        f'["mysql", "-p{PASSWORD}", "shop"]',
+        f'{{"host": "db1", "password": {{"value": "{PASSWORD}"}}}}',
+        f'{{"password": {{\n    "value": "{PASSWORD}"\n  }}}}',
+        f'{{"name": "password", "value": "{PASSWORD}"}}',
         f'{{"dbPass": "{PASSWORD}"}}',
         f"SMTP_PASS={PASSWORD}",
         f"**Password:** {PASSWORD}",
@@ -113,6 +121,8 @@ def test_a_value_is_found_as_it_is_written(label: str, text: str) -> None:
         "a password > 8 characters, or if len(password) >min_length_8",
         '<label for="password">Choose12</label> <input name="password" value="">',
         "mysql -h db -u root -p shop1; mysql --print-defaults1; curl -u $USER:$TOKEN https://x.io",
+        "curl -X POST -d build:Run123456 -H a:b9c8d7e6",
+        '{"password": {"type": "string", "pattern": "^pw_8[a-z]{2}$"}}',
         "identified by the number 12345 in table 4",
         "the tests pass: build_12 ok, first_pass = Run2x",
         "https://shop.io/?q=20123&size=20px&page=2045",
@@ -122,3 +132,17 @@ def test_a_value_is_found_as_it_is_written(label: str, text: str) -> None:
 )
 def test_what_only_looks_alike_is_left_alone(text: str) -> None:
     assert find(text) == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{{"passwords": ["{PASSWORD}"]}}',
+        f'{{"\u043f\u0430\u0440\u043e\u043b\u044c": ["{PASSWORD}"]}}',
+        f'{{"api_key": ["{PASSWORD}{PASSWORD[::-1]}"]}}',
+    ],
+)
+def test_a_secret_that_stands_in_a_list_is_found_in_arguments_of_a_call(text: str) -> None:
+    call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": text}}
+    request = {"messages": [{"role": "assistant", "content": None, "tool_calls": [call]}]}
+    assert inspect(request).data_class.name == "S4"
