@@ -9,7 +9,6 @@ from gateway.conversation import (
     Conversation,
     DocumentPart,
     Hosted,
-    ImagePart,
     Part,
     Reasoning,
     RefusalPart,
@@ -25,6 +24,7 @@ from gateway.conversation import (
     told,
 )
 from gateway.dialects.allowed_tools import ALLOWED, only
+from gateway.dialects.inline_data import image_at, inline_data
 from gateway.dialects.loss import AUTO_TIER, Losses, breakpoint_life, cache_life, unsupported
 from gateway.dialects.naming import tool_id
 from gateway.dialects.openai_chat.wire import (
@@ -347,17 +347,10 @@ def _part(part: ContentPart, place: str, losses: Losses) -> Part:
     if part.type == "image_url" and part.image_url is not None:
         if part.image_url.detail not in {None, "auto"}:
             losses.add("messages.image_url.detail")
-        media_type, data = _data_uri(part.image_url.url)
-        return ImagePart("" if data else part.image_url.url, media_type, data)
+        return image_at(part.image_url.url, f"{place}.image_url.url")
     if part.type == "file" and part.file is not None:
-        media_type, data = _data_uri(part.file.file_data or "")
+        media_type, data = inline_data(part.file.file_data or "")
         if data:
             return DocumentPart(media_type, data, title=part.file.filename or "")
         raise unsupported(f"{place}.file", "Only files sent inline can be passed on", 8)
     raise unsupported(f"{place}.type", "This kind of content has no equivalent there", 8)
-
-
-def _data_uri(url: str) -> tuple[str, str]:
-    """`data:image/png;base64,…` → media type and base64; two empty strings for anything else."""
-    head, _, data = url.partition(";base64,")
-    return (head[5:], data) if head[:5].lower() == "data:" and data else ("", "")

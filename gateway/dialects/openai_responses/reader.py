@@ -24,6 +24,7 @@ from gateway.conversation import (
     told,
 )
 from gateway.dialects.allowed_tools import ALLOWED, only
+from gateway.dialects.inline_data import image_at, inline_data
 from gateway.dialects.loss import AUTO_TIER, Losses, breakpoint_life, unsupported
 from gateway.dialects.openai_responses import built_in, wire
 from gateway.dialects.openai_responses.foreign import readable
@@ -295,18 +296,11 @@ def _attachment(part: wire.Part, place: str, losses: Losses) -> ImagePart | Docu
     if part.type == "input_image" and part.image_url is not None:
         if part.detail not in {None, "auto"}:
             losses.add("input.content.detail")
-        media_type, data = data_uri(part.image_url)
-        return ImagePart("" if data else part.image_url, media_type, data)
+        return image_at(part.image_url, f"{place}.image_url")
     if part.type == "input_file" and part.file_data:
-        media_type, data = data_uri(part.file_data)
+        media_type, data = inline_data(part.file_data)
         if data:
             return DocumentPart(media_type, data, title=part.filename or "")
     if part.type == "input_file" and part.file_url is not None:
         return DocumentPart(title=part.filename or "", url=part.file_url)
     raise unsupported(f"{place}.type", "This kind of content has no equivalent there", 8)
-
-
-def data_uri(url: str) -> tuple[str, str]:
-    """`data:image/png;base64,…` → media type and base64; two empty strings for anything else."""
-    head, _, data = url.partition(";base64,")
-    return (head[5:], data) if head[:5].lower() == "data:" and data else ("", "")

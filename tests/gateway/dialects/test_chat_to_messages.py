@@ -99,6 +99,41 @@ def test_rule_6_images_cross_inline_and_by_address() -> None:
     assert dropped == {"messages.image_url.detail"}
 
 
+@pytest.mark.parametrize(
+    ("said", "media_type"),
+    [
+        ("image/jpg", "image/jpeg"),
+        ("image/pjpeg", "image/jpeg"),
+        ("IMAGE/PNG", "image/png"),
+        ("image/png;charset=utf-8", "image/png"),
+        ("image/webp;name=a.webp;x=1", "image/webp"),
+    ],
+)
+def test_rule_6_an_inline_image_is_of_a_type_that_others_take(said: str, media_type: str) -> None:
+    """OpenAI takes what programs make of an ending, and Anthropic four types to the letter."""
+    source = {"type": "base64", "media_type": media_type, "data": "AAAA"}
+    for scheme in ("data", "DATA"):
+        url = {"url": f"{scheme}:{said};base64,AAAA"}
+        body, dropped = to_anthropic(
+            chat(messages=[turn("user", [{"type": "image_url", "image_url": url}])])
+        )
+        assert body["messages"][0]["content"][0]["source"] == source
+        assert dropped == set()
+    part = {"type": "input_image", "image_url": f"data:{said};base64,AAAA"}
+    asked = {"model": "m", "input": [{"role": "user", "content": [part]}]}
+    request = DIALECTS["openai_responses"].decode_request(json.dumps(asked).encode(), "req_1")
+    assert to_anthropic(request)[0]["messages"][0]["content"][0]["source"] == source
+
+
+@pytest.mark.parametrize("url", ["data:image/svg+xml,%3Csvg/%3E", "data:;base64,AAAA", "data:,"])
+def test_rule_6_an_image_inline_in_another_way_is_refused_by_its_place(url: str) -> None:
+    with pytest.raises(FeatureUnsupported) as caught:
+        to_anthropic(
+            chat(messages=[turn("user", [{"type": "image_url", "image_url": {"url": url}}])])
+        )
+    assert caught.value.parameter == "messages[0].content[0].image_url.url"
+
+
 def test_rule_8_inline_files_cross_and_other_kinds_are_refused_by_path() -> None:
     file = {"file_data": "data:application/pdf;base64,AAAA", "filename": "a.pdf"}
     body, _ = to_anthropic(chat(messages=[turn("user", [{"type": "file", "file": file}])]))

@@ -1,0 +1,42 @@
+"""Files inside of an address (`data:…;base64,…`, RFC 2397), as other dialects want them."""
+
+import re
+from collections.abc import Mapping
+
+from gateway.conversation import ImagePart
+from gateway.dialects.loss import unsupported
+
+
+_HEAD = re.compile(r"data:([^,;\s]+)((?:;[^,;]*)*);base64,", re.IGNORECASE)
+_MISTAKEN: Mapping[str, str] = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg"}
+"""Types that programs make of a file's ending. OpenAI takes them, other vendors only real ones."""
+
+
+def inline_data(url: str) -> tuple[str, str]:
+    """Media type and base64 of an address that holds them; two empty strings for any other.
+
+    The type is a real one in small letters, and of texts alone has parameters: their letters. What
+    is percent-encoded is not read: whoever decodes that behind the inspection sends on what it has
+    not seen.
+    """
+    head = _HEAD.match(url)
+    if head is None or head.end() == len(url):
+        return "", ""
+    media_type = head[1].lower()
+    if media_type.startswith("text/"):
+        media_type += head[2]
+    return _MISTAKEN.get(media_type, media_type), url[head.end() :]
+
+
+def image_at(url: str, place: str) -> ImagePart:
+    """An image by its address, or inline.
+
+    Raises:
+        FeatureUnsupported: it is inline in a way that only OpenAI reads.
+    """
+    media_type, data = inline_data(url)
+    if data:
+        return ImagePart("", media_type, data)
+    if url[:5].lower() == "data:":
+        raise unsupported(place, "Images sent inline have to be in base64 there", 6)
+    return ImagePart(url)
