@@ -11,6 +11,7 @@ text, image url, image base64    exact                exact
 image `detail`                   dropped              -
 image or file by upstream id     refused              refused
 document base64 / text / url     exact / exact / -    exact / as text / in responses
+results of one's own search      -                    as texts
 audio, video, unknown parts      refused              refused
 tool calls, results, errors      exact (2)            exact (2); images move to a user turn
 tool calls without results       refused              refused

@@ -22,6 +22,11 @@ from gateway.conversation import (
     Turn,
     told,
 )
+from gateway.dialects.anthropic_messages.attachments import (
+    SEARCH_RESULT,
+    attached,
+    search_result,
+)
 from gateway.dialects.anthropic_messages.tools import read_choice, read_tools
 from gateway.dialects.anthropic_messages.wire import (
     Block,
@@ -29,7 +34,6 @@ from gateway.dialects.anthropic_messages.wire import (
     MessagesBody,
     Metadata,
     OutputConfig,
-    Source,
     SystemBlock,
     Thinking,
     ToolChoiceWire,
@@ -205,6 +209,8 @@ def _part(block: Block, place: str, losses: Losses) -> Part:
         if block.citations:
             losses.add("messages.citations")
         return TextPart(block.text or "", cache_life(block.cache_control))
+    if block.type == SEARCH_RESULT:
+        return search_result(block, place, losses)
     if block.cache_control is not None:
         losses.add("cache_control")
     if block.type == "tool_use":
@@ -216,7 +222,7 @@ def _part(block: Block, place: str, losses: Losses) -> Part:
         return ThinkingPart(block.thinking or "", block.signature or "")
     if block.type == "redacted_thinking":
         return ThinkingPart("", redacted=block.data or "")
-    return _attachment(block, place, losses)
+    return attached(block, place, losses)
 
 
 def _tool_result(block: Block, place: str, losses: Losses) -> ToolResultPart:
@@ -234,42 +240,12 @@ def _tool_result(block: Block, place: str, losses: Losses) -> ToolResultPart:
 def _inner_part(
     block: InnerBlock, place: str, losses: Losses
 ) -> TextPart | ImagePart | DocumentPart:
+    if block.type == SEARCH_RESULT:
+        return search_result(block, place, losses)
     if block.type == "text" and block.text is not None:
         if block.citations:
             losses.add("messages.citations")
         return TextPart(block.text, cache_life(block.cache_control))
     if block.cache_control is not None:
         losses.add("cache_control")
-    return _attachment(block, place, losses)
-
-
-def _attachment(block: Block | InnerBlock, place: str, losses: Losses) -> ImagePart | DocumentPart:
-    source = block.source
-    if isinstance(source, Source):
-        if block.type == "image":
-            return _image(source, place)
-        if block.type == "document":
-            if block.context is not None:
-                losses.add("messages.document.context")
-            if block.citations not in (None, {}, {"enabled": False}):
-                losses.add("messages.citations")
-            return _document(source, block.title or "", place)
-    raise unsupported(f"{place}.type", "This kind of content has no equivalent there", 8)
-
-
-def _image(source: Source, place: str) -> ImagePart:
-    if source.type == "base64" and source.data is not None:
-        return ImagePart("", source.media_type or "", source.data)
-    if source.type == "url" and source.url is not None:
-        return ImagePart(source.url)
-    raise unsupported(f"{place}.source.type", "Only images by URL or inline can be passed on", 6)
-
-
-def _document(source: Source, title: str, place: str) -> DocumentPart:
-    if source.type == "base64" and source.data is not None:
-        return DocumentPart(source.media_type or "", source.data, title=title)
-    if source.type == "text" and source.data is not None:
-        return DocumentPart(text=source.data, title=title)
-    if source.type == "url" and source.url is not None:
-        return DocumentPart(title=title, url=source.url)
-    raise unsupported(f"{place}.source.type", "Only documents by URL or inline can be passed on", 8)
+    return attached(block, place, losses)

@@ -19,6 +19,15 @@ class Source(Struct):
     media_type: str | None = None
     data: str | None = None
     url: str | None = None
+    content: object = None
+
+
+class Said(Struct):
+    """A text inside a search result, or inside a document of such."""
+
+    type: Literal["text"]
+    text: str
+    cache_control: object = None
 
 
 class InnerBlock(Struct):
@@ -30,6 +39,7 @@ class InnerBlock(Struct):
     title: str | None = None
     context: str | None = None
     citations: object = None
+    content: object = None
     cache_control: Object | None = None
 
 

@@ -144,6 +144,49 @@ def test_documents_cross_as_files_or_as_text() -> None:
     assert dropped == {"messages.document.context", "messages.citations"}
 
 
+FOUND = {
+    "type": "search_result",
+    "title": "Bridges",
+    "source": "https://docs.example/bridges",
+    "content": [text("It was built"), text("in 1906.")],
+}
+SAID = "Bridges\nhttps://docs.example/bridges\nIt was built\nin 1906."
+
+
+def test_rule_8_results_of_the_callers_own_search_cross_as_texts() -> None:
+    cited = FOUND | {"citations": {"enabled": True}}
+    body, dropped = to_openai(messages(messages=[turn("user", cited, text("When?"))]))
+    assert body["messages"][0]["content"] == [text(SAID), text("When?")]
+    assert dropped == {"messages.citations"}
+    plain = FOUND | {"citations": {"enabled": False}, "title": ""}
+    body, dropped = to_openai(messages(messages=[turn("user", plain)]))
+    assert body["messages"][0]["content"] == SAID.removeprefix("Bridges\n")
+    assert dropped == set()
+
+
+def test_rule_8_results_of_a_search_that_a_tool_made_cross_with_its_result() -> None:
+    marked = FOUND | {"content": [text("A", **MARK)]}
+    talk = [turn("assistant", CALL), turn("user", result("toolu_a", [FOUND, marked]))]
+    body, dropped = to_openai(messages(messages=talk))
+    told = body["messages"][1]
+    assert told["role"] == "tool"
+    assert told["content"][0] == text(SAID)
+    assert told["content"][1] == text("Bridges\nhttps://docs.example/bridges\nA")
+    assert dropped == {"cache_control"}
+
+
+def test_rule_8_a_document_in_pieces_crosses_as_its_text() -> None:
+    pieces = {"type": "content", "content": [text("A"), text("B")]}
+    whole = {"type": "content", "content": "A"}
+    documents = [{"type": "document", "source": source} for source in (pieces, whole)]
+    body, dropped = to_openai(messages(messages=[turn("user", *documents)]))
+    assert body["messages"][0]["content"] == [text("A\nB"), text("A")]
+    assert dropped == set()
+    picture = {"type": "content", "content": [image(type="url", url="https://a.example")]}
+    with pytest.raises(FeatureUnsupported):
+        to_openai(messages(messages=[turn("user", {"type": "document", "source": picture})]))
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -155,7 +198,8 @@ def test_documents_cross_as_files_or_as_text() -> None:
         {"stop_sequences": ["a", "b", "c", "d", "e"]},
         {"messages": [turn("user", image(type="file", file_id="f"))]},
         {"messages": [turn("user", {"type": "document", "source": {"type": "url", "url": "u"}})]},
-        {"messages": [turn("user", {"type": "search_result", "source": "u", "content": []})]},
+        {"messages": [turn("user", {"type": "search_result", "source": "u", "content": [CALL]})]},
+        {"messages": [turn("user", {"type": "search_result", "source": "u"})]},
         {"messages": [turn("user", text("x")), turn("assistant", text("It is ("))]},
         {
             "messages": [
