@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from gateway.answers.traits import UNUSUAL
 from gateway.clock import Clock
 from gateway.dispatch.attempts import AttemptLog
-from gateway.errors import ClientGone, GatewrightError
+from gateway.errors import ClientGone, GatewrightError, WorkerStopped
 from gateway.metrics import Metrics
 from gateway.money.bills import charged
 from gateway.money.calibration import Calibration
@@ -41,6 +41,8 @@ from gateway.types import (
 
 Blacken = Callable[[ChatRequest, str, bytes], Awaitable[bytes]]
 """Request, organisation and the answer's JSON → what the log keeps of the answer."""
+_UNANSWERED = {ClientGone.code: ClientGone.status, WorkerStopped.code: WorkerStopped.status}
+"""Statuses of what was broken off before anything came, and is no defect."""
 
 
 class Concluded(Struct, frozen=True):
@@ -168,7 +170,7 @@ class Conclusion:
         bill = attempts.main_bill()
         first = passage.ruling.plan.candidates[0].target
         has_left = error_code == ClientGone.code
-        unanswered = ClientGone.status if has_left else GatewrightError.status
+        unanswered = _UNANSWERED.get(error_code, GatewrightError.status)
         ending = Ending(
             status="cancelled" if has_left else "incomplete",
             http_status=200 if content else unanswered,

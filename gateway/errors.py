@@ -25,6 +25,7 @@ GatewrightError
 │   │   └── NoTargetConfigured  503  none will before somebody gives one its credential
 │   ├── AuditUnavailable        503  no audit device can write, so nothing is sent
 │   │   └── LeaseOver           503  another worker's by now, perhaps: nothing is written
+│   ├── WorkerStopped           503  this worker was told to end, and waited no longer
 │   └── NotReady                503  the configuration snapshot is missing or stale
 ├── UpstreamFailed              502
 │   ├── UpstreamRefused         (the upstream's own status)
@@ -209,6 +210,12 @@ class LeaseOver(AuditUnavailable):
     """What is to be written, or sent, may be another worker's to do by now."""
 
     code = "lease_over"
+
+
+class WorkerStopped(Unavailable):
+    """The worker was told to end, and had waited for its requests as long as it does."""
+
+    code = "worker_stopped"
 
 
 class NotReady(Unavailable):

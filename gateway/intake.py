@@ -16,8 +16,9 @@ from gateway.clock import Clock
 from gateway.conclusion import Conclusion
 from gateway.configuration.settings import Settings
 from gateway.continuing.threads import Threads, at_least, without_keeping
+from gateway.dispatch.attempts import is_stopped
 from gateway.dispatch.dispatcher import Dispatcher
-from gateway.errors import ClientGone, ClosedByPolicy, GatewrightError
+from gateway.errors import ClientGone, ClosedByPolicy, GatewrightError, WorkerStopped
 from gateway.heads import refusal_headers
 from gateway.identity import Peppers, authenticate
 from gateway.inspection.inspector import Inspector
@@ -276,6 +277,8 @@ def _most_tokens(request: ChatRequest) -> int:
 
 def _ended_by(error: BaseException) -> GatewrightError:
     """What is written down where the caller left, or we failed, before anything was sent."""
+    if is_stopped(error):
+        return WorkerStopped("The worker ended before anything was sent.")
     if isinstance(error, asyncio.CancelledError):
         return ClientGone("The caller left before anything was sent.")
     return GatewrightError("The gateway failed before anything was sent.")

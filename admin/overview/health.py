@@ -27,6 +27,7 @@ GIVEN_UP: Final = {
     "cascaded_away": "was given up: too long to be judged, so a dearer target was asked",
     "taken_over": "was given up: another worker had taken the line over",
     "client_gone": "was given up: the caller left",
+    "worker_stopped": "was given up: this gateway's worker was ended",
 }
 """Attempts that we ended ourselves, in words: nothing was wrong with their targets."""
 

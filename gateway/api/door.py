@@ -17,7 +17,14 @@ from gateway.api.exchange import Bounds, Exchange
 from gateway.api.room import Room
 from gateway.clock import Clock
 from gateway.configuration.settings import Limits
-from gateway.errors import Exhausted, GatewrightError, MethodRefused, Unavailable
+from gateway.dispatch.attempts import is_stopped
+from gateway.errors import (
+    Exhausted,
+    GatewrightError,
+    MethodRefused,
+    Unavailable,
+    WorkerStopped,
+)
 from gateway.metrics import Metrics
 from gateway.pacing.pings import Write
 from gateway.pacing.turns import Turns
@@ -38,6 +45,7 @@ READING_S = 3.0
 """How long after the deadline of the work a caller may still be reading what came of it."""
 ID_BYTES = 8
 IDS_DRAWN = 64
+_STOPPED = "This worker is being ended; try again."
 OVERLOADED = "Too many requests are being served by this worker; try again shortly."
 
 
@@ -95,9 +103,11 @@ class Door:
                 await _send(exchange, request_id, answer)
         except GatewrightError as error:
             await self._refuse(exchange, request_id, error)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             # The caller left: the exchange is over and uvicorn drops the connection.
             if not exchange.caller_left:
+                if is_stopped(error):
+                    await self._refuse(exchange, request_id, WorkerStopped(_STOPPED))
                 raise
         except Exception as error:  # noqa: BLE001 - the ASGI edge
             self._log.error(

@@ -11,7 +11,13 @@ from gateway.clock import Clock
 from gateway.dispatch.breaker import PAUSING, judge
 from gateway.dispatch.health import TargetHealth
 from gateway.dispatch.hedging import HEDGE
-from gateway.errors import ClientGone, GatewrightError, StreamBroken, UpstreamUnreachable
+from gateway.errors import (
+    ClientGone,
+    GatewrightError,
+    StreamBroken,
+    UpstreamUnreachable,
+    WorkerStopped,
+)
 from gateway.money.bills import Bill
 from gateway.tally import Believe, as_told
 from gateway.types import Attempt, Target, Usage
@@ -25,6 +31,8 @@ TAKEN_OVER_CODE = "taken_over"
 """The line of a batch became another worker's while it was being sent."""
 CASCADE = "cascade"
 TAKEN_OVER = "taken over"
+STOPPED = "Task cancelled, timeout graceful shutdown exceeded"
+"""With these words uvicorn ends what it will not wait for any more."""
 NO_ANSWER = -1
 HTTP_ERROR_MIN = 400
 
@@ -168,7 +176,17 @@ def _said_by(error: BaseException | None) -> BaseException | None:
     return refusal if judge(refusal) in PAUSING else error
 
 
-_CAUSES = {HEDGE: HEDGED_CODE, CASCADE: CASCADED_CODE, TAKEN_OVER: TAKEN_OVER_CODE}
+_CAUSES = {
+    HEDGE: HEDGED_CODE,
+    CASCADE: CASCADED_CODE,
+    TAKEN_OVER: TAKEN_OVER_CODE,
+    STOPPED: WorkerStopped.code,
+}
+
+
+def is_stopped(error: BaseException) -> bool:
+    """Whether it is the end of this worker that broke something off."""
+    return isinstance(error, asyncio.CancelledError) and STOPPED in error.args
 
 
 def end_code(error: BaseException) -> str:

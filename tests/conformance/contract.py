@@ -21,8 +21,8 @@ RULES: Mapping[int, str] = {
     5: "A `function` message answers the call before it, else it becomes text, reported",
     6: "Images cross inline, as a type that the target takes, and by address; `detail` is reported",
     7: "Images and texts have each dialect's own words in a response's input",
-    8: "Inline documents cross, and by address where there is a word for that; results of one's own "
-    "search cross as texts; audio, video and files held elsewhere are refused",
+    8: "Inline documents cross, and by address where there is a word for that; results of one's "
+    "own search cross as texts; audio, video and files held elsewhere are refused",
     9: "Images in tool results follow in a user's message, marked",
     10: "Tools keep their schema, and their strictness where the target enforces such a schema",
     11: "Names of tools that the target does not allow are renamed, and restored in answers",

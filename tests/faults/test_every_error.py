@@ -387,7 +387,9 @@ CASES: Mapping[str, Case] = {
 def test_every_error_of_the_page_that_callers_are_told_has_a_case() -> None:
     told = {code for code, row in table().items() if ELSEWHERE.match(row[2]) is None}
     assert set(CASES) == told
-    assert set(table()) - told == {"conflict", "lease_over", "client_gone", "permission_denied"}
+    assert set(table()) - told == {
+        *("conflict", "lease_over", "client_gone", "permission_denied", "worker_stopped"),
+    }
 
 
 @pytest.fixture

@@ -61,8 +61,10 @@ def test_times_are_of_what_answered_and_the_share_of_all() -> None:
     gave_up = [Attempt("claude", 200, code, 50, 0) for code in GIVEN_UP]
     found = parts(outcome(9, good("claude", 70)), *(outcome(1, each) for each in gave_up))
     managed = found["managed"]
-    assert set(GIVEN_UP) == {"hedged_away", "cascaded_away", "taken_over", "client_gone"}
-    assert (managed.attempts, managed.failed, managed.failed_share) == (5, 0, 0.0)
+    assert set(GIVEN_UP) == {
+        *("hedged_away", "cascaded_away", "taken_over", "client_gone", "worker_stopped"),
+    }
+    assert (managed.attempts, managed.failed, managed.failed_share) == (6, 0, 0.0)
     assert (managed.p95_us, managed.last_us) == (70, 1_009)
     answers = [outcome(n, good("claude", n)) for n in range(1, 21)]
     some = parts(*answers, *(outcome(1, gave_up[0]) for _ in answers))

@@ -280,6 +280,7 @@ def test_a_part_of_a_bill_is_not_rounded(tokens: int, microusd_per_mtok: int, sa
         ("cascaded_away", "too long to be judged"),
         ("taken_over", "another worker"),
         ("client_gone", "the caller left"),
+        ("worker_stopped", "worker was ended"),
     ],
 )
 def test_what_we_gave_up_is_no_failure_of_its_target(code: str, said: str) -> None:
