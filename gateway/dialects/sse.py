@@ -12,6 +12,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from gateway.admission.answer_bounds import check_values_of
+from gateway.dialects.half_pairs import HalfPairs
 from gateway.errors import UpstreamMalformed
 
 
@@ -48,15 +49,16 @@ class Event(Struct, frozen=True):
 class Splitter:
     """Feed it what arrives; it keeps the unfinished rest.
 
-    `raw` is the event's exact bytes. Four exceptions, all with the same meaning to every reader:
+    `raw` is the event's exact bytes. Five exceptions, all with the same meaning to every reader:
     events ended by lone CRs get a plain blank line; comments are emptied, so that an upstream
     cannot write lines that look like ours; data in several lines, or behind a lone CR, comes in
     one, where whoever blackens or retells an event looks for its JSON; and of fields only names and
     data are passed on, together. Nobody can come back to a stream here, and OpenAI's clients take a
-    name, an id or a wait without data for an event: behind an id, every comment.
+    name, an id or a wait without data for an event: behind an id, every comment. And characters
+    that are torn between two events come whole in the second one (`half_pairs`).
     """
 
-    __slots__ = ("_searched", "_values_max", "rest")
+    __slots__ = ("_halves", "_searched", "_values_max", "rest")
 
     def __init__(self, values_max: int = VALUES_MAX) -> None:
         """`values_max` is instead of `VALUES_MAX`."""
@@ -64,6 +66,7 @@ class Splitter:
         self.rest = b""
         """What has no end yet."""
         self._searched = 0
+        self._halves = HalfPairs()
 
     def sole(self, data: bytes) -> bytes | None:
         """The `data` of a read that is exactly one ordinary event, as most reads of a stream are.
@@ -88,6 +91,11 @@ class Splitter:
         Raises:
             UpstreamMalformed: an event is larger than `EVENT_BYTES_MAX`, or holds too much.
         """
+        if b"\\u" in data or self._halves.half or self.rest:
+            return [self._paired(event) for event in self._feed(data)]
+        return self._feed(data)
+
+    def _feed(self, data: bytes) -> list[Event]:
         if (only := self.sole(data)) is not None:
             return [Event(data, b"", only)]
         if not self.rest and data.endswith(b"\n\n") and b"\r" not in data:
@@ -119,6 +127,16 @@ class Splitter:
             raise UpstreamMalformed(_TOO_LARGE)
         return events
 
+    def _paired(self, event: Event) -> Event:
+        if event.data is None:
+            return event
+        data = self._halves.joined(event.data)
+        if data is event.data:
+            return event
+        head = b"event: %b\n" % event.name if event.name else b""
+        # The data is JSON, in which a line end is a blank like any other.
+        return Event(b"%bdata: %b\n\n" % (head, data.replace(b"\n", b" ")), event.name, data)
+
     def _check(self, block: bytes) -> None:
         """One event is read in one go, in which nobody else is served."""
         if len(block) <= SHORT_BYTES_MAX:
@@ -133,7 +151,7 @@ class Splitter:
         block = self.rest.rstrip(b"\r\n")
         self.rest = b""
         self._check(block)
-        return [_event(block, b"\n\n")] if block.strip(b"\r\n") else []
+        return [self._paired(_event(block, b"\n\n"))] if block.strip(b"\r\n") else []
 
 
 def _event(block: bytes, ending: bytes) -> Event:

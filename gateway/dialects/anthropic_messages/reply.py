@@ -11,6 +11,7 @@ from gateway.dialects.answer_tool import ANSWER_TOOL
 from gateway.dialects.anthropic_messages.foreign import block_of, searches_in
 from gateway.dialects.anthropic_messages.wire import Reply, ReplyBlock, StopDetails, UsageWire
 from gateway.dialects.figures import read_figures
+from gateway.dialects.half_pairs import paired
 from gateway.dialects.naming import call_id, message_id
 from gateway.errors import UpstreamMalformed
 from gateway.estimate import estimate_written_tokens
@@ -45,6 +46,7 @@ _SERVED_AS = {tier: word for word, tier in _SERVED.items()}
 
 def decode_reply(raw: bytes) -> Completion:
     """See `ports.Dialect.decode_reply`."""
+    raw = paired(raw)
     try:
         wire = _REPLY.decode(raw)
         blocks = [block_of(each) for each in wire.content]

@@ -6,6 +6,7 @@ import msgspec
 
 from gateway.dialects import body
 from gateway.dialects.figures import read_figures, written_in_all
+from gateway.dialects.half_pairs import paired
 from gateway.dialects.naming import message_id, tool_id
 from gateway.dialects.openai_chat.wire import (
     Ended,
@@ -47,6 +48,7 @@ _REPLY = msgspec.json.Decoder(Reply)
 
 def decode_reply(raw: bytes) -> Completion:
     """See `ports.Dialect.decode_reply`."""
+    raw = paired(raw)
     try:
         wire = _REPLY.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

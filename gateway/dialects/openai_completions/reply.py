@@ -2,6 +2,7 @@
 
 import msgspec
 
+from gateway.dialects.half_pairs import paired
 from gateway.dialects.naming import message_id
 from gateway.dialects.openai_chat.reply import (
     FINISH_REASONS,
@@ -25,6 +26,7 @@ _NOT_ONE = "The upstream's answer is no text completion."
 
 def decode_reply(raw: bytes) -> Completion:
     """See `ports.Dialect.decode_reply`. In our words it says what its first choice does."""
+    raw = paired(raw)
     try:
         wire = _REPLY.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

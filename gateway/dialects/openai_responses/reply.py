@@ -7,6 +7,7 @@ import msgspec
 from gateway.conversation import PART_SEAM
 from gateway.dialects import body
 from gateway.dialects.figures import read_figures, written_in_all
+from gateway.dialects.half_pairs import paired
 from gateway.dialects.naming import made_at
 from gateway.dialects.openai_chat.reply import served_tier, told_tier
 from gateway.dialects.openai_responses import built_in
@@ -49,6 +50,7 @@ _REPLY = msgspec.json.Decoder(Reply)
 
 def decode_reply(raw: bytes) -> Completion:
     """See `ports.Dialect.decode_reply`."""
+    raw = paired(raw)
     try:
         wire = _REPLY.decode(raw)
         items = [item_of(each) for each in wire.output]
