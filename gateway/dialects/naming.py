@@ -35,6 +35,17 @@ def tool_id(message: str, index: int) -> str:
     return f"call_{digest}"
 
 
+def own_id(given: str, message: str, index: int, told: set[str]) -> str:
+    """A call's id, and one of ours where it has none, or that of a call before it.
+
+    Some servers give every call of an answer the same: results could not be told apart. `told` are
+    the ids of the calls before it.
+    """
+    own = tool_id(message, index) if not given or given in told else given
+    told.add(own)
+    return own
+
+
 def call_id(given: str) -> str:
     """A call's id as messages take it; the same id always becomes the same one.
 

@@ -33,7 +33,7 @@ RULES: Mapping[int, str] = {
     16: "Broken or empty arguments cost no answer",
     17: "Failed results are marked, and unmarked on the way back",
     18: "Ids of calls are kept byte for byte, or where Messages refuses one the same other one "
-    "for call and result; a missing one is made once",
+    "for call and result; a missing one, or one that another call has, is made once",
     19: "Tools that only another vendor runs are refused, or left out, reported, where the target "
     "is set to that, and so are its vendor's without a price; a paused turn is no finished answer",
     20: "Thinking, text and calls keep their order",

@@ -7,7 +7,7 @@ import msgspec
 from gateway.dialects import body
 from gateway.dialects.figures import read_figures, written_in_all
 from gateway.dialects.half_pairs import paired
-from gateway.dialects.naming import message_id, tool_id
+from gateway.dialects.naming import message_id, own_id
 from gateway.dialects.openai_chat.wire import (
     Ended,
     Reply,
@@ -57,8 +57,9 @@ def decode_reply(raw: bytes) -> Completion:
     choice = wire.choices[0]
     message = choice.message
     identity = wire.id or ""
+    told: set[str] = set()
     calls = tuple(
-        _tool_call(call, identity, index)
+        _tool_call(call, identity, index, told)
         for index, call in enumerate(message.tool_calls or ())
         if (call.type or "function") == "function" and call.custom is None
     )
@@ -114,11 +115,12 @@ def stopped_by(choice: Ended) -> str | None:
     return told if isinstance(told, str) else None
 
 
-def _tool_call(call: ReplyToolCall, identity: str, index: int) -> ToolCall:
+def _tool_call(call: ReplyToolCall, identity: str, index: int, told: set[str]) -> ToolCall:
     if call.function is None or not call.function.name:
         raise UpstreamMalformed("The upstream called a tool without a name.")
     arguments = call.function.arguments or ""
-    return ToolCall(call.id or tool_id(identity, index), call.function.name, arguments)
+    own = own_id(call.id or "", identity, index, told)
+    return ToolCall(own, call.function.name, arguments)
 
 
 def usage_of(said: object, service_tier: str | None = None) -> Usage | None:

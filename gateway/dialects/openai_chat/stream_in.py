@@ -2,7 +2,7 @@
 
 import msgspec
 
-from gateway.dialects.naming import tool_id
+from gateway.dialects.naming import own_id
 from gateway.dialects.openai_chat.reply import said_of, stopped_by
 from gateway.dialects.openai_chat.wire import ChunkChoice, ReplyMessage, ReplyToolCall
 from gateway.dialects.openai_chunks import Chunk, ChunkDecoder
@@ -45,7 +45,7 @@ class _Call:
 class ChatStreamDecoder(ChunkDecoder[ChunkChoice]):
     """See `ports.StreamDecoder`."""
 
-    __slots__ = ("_calls", "_calls_count", "_ids", "_refused")
+    __slots__ = ("_calls", "_calls_count", "_ids", "_ids_told", "_refused")
 
     def __init__(self, answers: int = 1) -> None:
         super().__init__(_CHUNK, _NOT_A_CHUNK, answers)
@@ -54,6 +54,7 @@ class ChatStreamDecoder(ChunkDecoder[ChunkChoice]):
         self._calls_count = 0
         self._ids: dict[tuple[int, int], str] = {}
         """Of calls whose name has not come yet."""
+        self._ids_told: set[str] = set()
 
     def _text_alone(self, choice: ChunkChoice) -> str | None:
         piece = choice.delta
@@ -119,7 +120,7 @@ class ChatStreamDecoder(ChunkDecoder[ChunkChoice]):
             index = self._calls_count
             self._calls_count += 1
             named = call.id or self._ids.pop(slot, "")
-            call_id = named or tool_id(self._message_id, index)
+            call_id = own_id(named, self._message_id, index, self._ids_told)
             known = _Call(index, call_id, name, is_named=bool(named))
             self._calls[slot] = known
             deltas.append(Delta("tool_start", index=index, tool_id=known.tool_id, name=name))

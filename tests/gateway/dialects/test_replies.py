@@ -208,6 +208,15 @@ def test_rule_18_a_call_without_an_id_gets_a_stable_one() -> None:
     assert OPENAI.decode_reply(raw).tool_calls[0].tool_id == first
 
 
+def test_rule_18_calls_that_bear_one_id_are_told_apart() -> None:
+    """OpenAI's client for responses fails at two, and to Messages their results are one."""
+    raw = completion({"tool_calls": [call("{}", id=each) for each in ("a", "a", "b", "a")]})
+    ids = [tool.tool_id for tool in OPENAI.decode_reply(raw).tool_calls]
+    assert (ids[0], ids[2]) == ("a", "b")
+    assert len(set(ids)) == 4
+    assert [tool.tool_id for tool in OPENAI.decode_reply(raw).tool_calls] == ids
+
+
 @pytest.mark.parametrize(
     ("reason", "finish"),
     [

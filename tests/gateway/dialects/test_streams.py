@@ -256,6 +256,22 @@ def test_rule_18_an_id_that_comes_before_its_name_is_kept() -> None:
     assert [delta.tool_id for delta in begun] == ["call_a", "call_b"]
 
 
+def test_rule_18_calls_of_a_stream_that_bear_one_id_are_told_apart() -> None:
+    stream = (
+        chunk(call_piece(0, '{"a"', id="call_a", name="clock"))
+        + chunk(call_piece(0, ":1}", id="call_a", name="clock"))
+        + chunk(call_piece(1, "{}", id="call_a", name="clock"))
+        + chunk({}, "tool_calls")
+        + b"data: [DONE]\n\n"
+    )
+    crossed = datas(recoded("openai_chat", stream, MESSAGES))
+    grammar(crossed)
+    blocks = [e["content_block"] for e in crossed if e["type"] == "content_block_start"]
+    assert [block["name"] for block in blocks] == ["clock", "clock"]
+    assert blocks[0]["id"] == "call_a"
+    assert blocks[1]["id"] != "call_a"
+
+
 def test_rule_32_reasoning_comes_before_text_in_a_block_of_its_own() -> None:
     stream = (
         chunk({"reasoning_content": "Hm."})
