@@ -17,6 +17,7 @@ from classifiers.pieces import bytes_said, pieces_of
 from classifiers.pii.decoded import CUT
 from classifiers.sealed import SEALING, has_seal, is_sealed, wrapped
 from classifiers.segments import CODES, Extraction, Segment
+from classifiers.tables import table_in, table_said, tables_in_text
 from classifiers.units import SEAM
 
 
@@ -180,6 +181,8 @@ class _Walk:
         if (said := bytes_said(items)) is not None:
             self.add(said, role, CODES)
             return
+        if items and items[0].__class__ is list and (table := table_said(items)):
+            self.add(table, role, "table")
         chain: list[int] = []
         for item in items:
             begin = len(self.segments)
@@ -204,6 +207,8 @@ class _Walk:
             self.note_opaque(_OPAQUE_PARTS[kind], mapping)
         elif depth == _PART_DEPTH and nested == 0 and role and _is_unknown_part(kind):
             self.opaque_kinds.add("unknown")
+        if table := table_in(mapping):
+            self.add(table, role, "table")
         may_be_sealed = kind.__class__ is str and kind in SEALING and has_seal(mapping)
         for key, given in mapping.items():
             if (key in FIELDS and not nested and is_name(given)) or (
@@ -252,9 +257,15 @@ class _Walk:
                 return
             self.opaque_kinds.add("binary")
         self.add(text, role, "json" if nested else "value")
-        # Without an escape, everything that the decoded form says stands in the raw form too.
-        if "\\" in text and text.lstrip(" \t\r\n")[:1] in _OPENERS:
+        if text.lstrip(" \t\r\n")[:1] not in _OPENERS:
+            return
+        # Without an escape, everything that the decoded form says stands in the raw form too, but
+        # for what headings say of the rows below them.
+        if "\\" in text:
             self.json_in_string(text, role, depth, nested)
+            return
+        for table in tables_in_text(text):
+            self.add(table, role, "table")
 
     def json_in_string(self, text: str, role: str, depth: int, nested: int) -> None:
         try:

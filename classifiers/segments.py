@@ -14,7 +14,10 @@ CODES: Final = "codes"
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """One string of the request, its role and kind: value, key, number, piece, codes or json."""
+    """One string of the request, its role, and its kind.
+
+    That is value, key, number, piece, table, codes or json.
+    """
 
     text: str
     role: str
