@@ -14,7 +14,9 @@ from gateway.errors import BodyTooLarge, EncodingRefused, RequestInvalid
 PIECE_BYTES = 256 * 1024
 """What is inflated before others get their turn: about a millisecond of work."""
 
-_WINDOW_BITS = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
+_GZIP = 16 + zlib.MAX_WBITS
+_WINDOW_BITS = {b"gzip": _GZIP, b"x-gzip": _GZIP, b"deflate": zlib.MAX_WBITS}
+"""By name; the second is the first's older one (RFC 9110, 8.4.1.3)."""
 _BROKEN = "The body is not what its content-encoding says."
 
 

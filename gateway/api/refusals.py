@@ -56,6 +56,9 @@ def _error_response(dialect: Dialect, error: Exception, request_id: str) -> Resp
     headers = dict(error.headers)
     if error.retry_after_s is not None:
         headers["retry-after"] = str(max(1, round(error.retry_after_s)))
+    if not error.retryable:
+        # SDKs would retry a 409, and every status from 500 on.
+        headers["x-should-retry"] = "false"
     return Response(body, status_code=status, media_type=MediaType.JSON, headers=headers)
 
 

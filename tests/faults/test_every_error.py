@@ -167,8 +167,6 @@ class Case(Struct, frozen=True):
     endpoints: tuple[str, ...] = tuple(PATHS)
     in_stream: bool = False
     """Whether it is an event of a stream that had begun with a 200."""
-    small: bool = False
-    """Whether a small route says it, whose errors do not name what to try again."""
 
 
 async def too_large(ground: Ground) -> Reply:
@@ -347,11 +345,11 @@ CASES: Mapping[str, Case] = {
     "invalid_request": Case(unread),
     "request_too_large": Case(too_large),
     "unsupported_encoding": Case(compressed),
-    "unknown_url": Case(nothing_there, outcome="", small=True),
+    "unknown_url": Case(nothing_there, outcome=""),
     "method_not_allowed": Case(wrong_method, outcome=""),
-    "response_not_found": Case(no_response, outcome="", endpoints=("responses",), small=True),
-    "file_not_found": Case(no_file, outcome="", endpoints=("chat", "messages"), small=True),
-    "batch_not_found": Case(no_batch, outcome="", endpoints=("chat", "messages"), small=True),
+    "response_not_found": Case(no_response, outcome="", endpoints=("responses",)),
+    "file_not_found": Case(no_file, outcome="", endpoints=("chat", "messages")),
+    "batch_not_found": Case(no_batch, outcome="", endpoints=("chat", "messages")),
     "previous_response_not_found": Case(
         asking(previous_response_id="resp_nobody"), endpoints=("responses",)
     ),
@@ -439,7 +437,7 @@ def check_reply(reply: Reply, code: str, endpoint: str) -> None:
     else:
         assert (told.keys(), told["code"]) == ({"message", "type", "param", "code"}, code)
     retryable = class_of(code).retryable
-    assert reply.headers.get("x-should-retry") == (None if retryable or case.small else "false")
+    assert reply.headers.get("x-should-retry") == (None if retryable else "false")
     if case.waits:
         assert int(reply.headers["retry-after"]) >= 1
     assert retryable or "retry-after" not in reply.headers

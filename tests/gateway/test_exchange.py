@@ -12,7 +12,7 @@ from msgspec import structs
 
 from gateway.api.deadlines import Deadlines
 from gateway.api.exchange import Bounds, Exchange
-from gateway.api.inflating import PIECE_BYTES, inflated
+from gateway.api.inflating import PIECE_BYTES, check_encoding, inflated
 from gateway.api.room import Room
 from gateway.errors import BodyTooLarge, EncodingRefused, RequestInvalid, Unavailable
 
@@ -105,6 +105,13 @@ async def test_an_encoding_that_cannot_be_bounded_is_refused_unread(
 async def test_a_broken_cut_or_doubled_compressed_body_is_refused(body: bytes) -> None:
     with pytest.raises(RequestInvalid, match="content-encoding"):
         await inflated(body, b"gzip", 100)
+
+
+@pytest.mark.parametrize("encoding", [b"gzip", b"x-gzip", b"deflate"])
+async def test_a_body_may_come_compressed(encoding: bytes) -> None:
+    compress = zlib.compress if encoding == b"deflate" else gzip.compress
+    check_encoding(encoding)
+    assert await inflated(compress(b'{"model":"m"}'), encoding, 100) == b'{"model":"m"}'
 
 
 @pytest.mark.parametrize("encoding", [b"gzip", b"deflate"])
