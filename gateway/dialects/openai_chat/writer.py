@@ -54,7 +54,10 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
         raise unsupported(
             "messages", "The last turn must not be the assistant's for this model", 27
         )
-    fields: Json = {"model": target.model, "messages": _messages(talk, losses)}
+    fields: Json = {
+        "model": target.model,
+        "messages": _messages(talk, losses, at_vendor=_is_vendors(target)),
+    }
     fields[limit_field(target)] = output_tokens_cap
     if talk.stream:
         fields["stream"] = True
@@ -140,13 +143,13 @@ def _is_vendors(target: Target) -> bool:
     return limit_field(target) == NEWER
 
 
-def _messages(talk: Conversation, losses: Losses) -> list[Json]:
+def _messages(talk: Conversation, losses: Losses, *, at_vendor: bool) -> list[Json]:
     messages: list[Json] = []
     if talk.system:
         messages.append({"role": "system", "content": _content(talk.system)})
     for turn in talk.turns:
         if turn.role == "assistant":
-            _append_assistant(messages, turn, losses)
+            _append_assistant(messages, turn, losses, at_vendor=at_vendor)
         elif turn.role == "system":
             messages.append({"role": "system", "content": _content(turn.parts)})
         else:
@@ -154,9 +157,13 @@ def _messages(talk: Conversation, losses: Losses) -> list[Json]:
     return messages
 
 
-def _append_assistant(messages: list[Json], turn: Turn, losses: Losses) -> None:
+def _append_assistant(messages: list[Json], turn: Turn, losses: Losses, *, at_vendor: bool) -> None:
     """One message; thinking is left out, because its signatures are another vendor's."""
-    said = tuple(part for part in turn.parts if isinstance(part, TextPart | RefusalPart))
+    said: Iterable[Part] = (part for part in turn.parts if isinstance(part, TextPart | RefusalPart))
+    if not at_vendor:
+        # Compatible servers know no parts of that kind, and refuse what has one.
+        said = (TextPart(part.text) if isinstance(part, RefusalPart) else part for part in said)
+    said = tuple(said)
     calls = [_tool_call(part) for part in turn.parts if isinstance(part, ToolCallPart)]
     if any(isinstance(part, ThinkingPart) for part in turn.parts):
         losses.add("messages.thinking")
