@@ -91,13 +91,15 @@ class Splitter:
         Raises:
             UpstreamMalformed: an event is larger than `EVENT_BYTES_MAX`, or holds too much.
         """
-        if b"\\u" in data or self._halves.half or self.rest:
-            return [self._paired(event) for event in self._feed(data)]
-        return self._feed(data)
+        only = self.sole(data)
+        # Most events have no backslash, and one byte is found in no time.
+        if only is not None and b"\\" not in data and not self._halves.half:
+            return [Event(data, b"", only)]
+        if only is not None:
+            return [self._paired(Event(data, b"", only))]
+        return [*map(self._paired, self._feed(data))]
 
     def _feed(self, data: bytes) -> list[Event]:
-        if (only := self.sole(data)) is not None:
-            return [Event(data, b"", only)]
         if not self.rest and data.endswith(b"\n\n") and b"\r" not in data:
             blocks = data.split(b"\n\n")
             blocks.pop()
@@ -128,7 +130,7 @@ class Splitter:
         return events
 
     def _paired(self, event: Event) -> Event:
-        if event.data is None:
+        if event.data is None or (b"\\" not in event.data and not self._halves.half):
             return event
         data = self._halves.joined(event.data)
         if data is event.data:
