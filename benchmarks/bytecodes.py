@@ -1,4 +1,4 @@
-"""What of our own code a request runs: bytecodes and calls, by thread, file and function.
+"""What of our own code a request runs: bytecodes and calls, by thread, task, file and function.
 
     python -m benchmarks.bytecodes                        a request of 1 KB
     python -m benchmarks.bytecodes --case stream          a streamed chunk; also: large, agent
@@ -13,6 +13,7 @@ numbers say nothing of what a bytecode costs: a call into C is one.
 """
 
 import argparse
+import asyncio
 import signal
 import sys
 import tempfile
@@ -37,12 +38,16 @@ IDLE = "idle"
 IDLE_S = 20.0
 """Long enough that what is done every five seconds is done as often as it should be."""
 PACKAGES = "site-packages"
+CALLBACKS = "callbacks"
+REQUESTS = "requests"
 
 
 class Ran(Struct, frozen=True):
     """One function in one thread: what of it ran while it was counted."""
 
     thread: str
+    task: str
+    """A duty by its name; `requests` for all of those, `callbacks` for what is in no task."""
     file: str
     function: str
     bytecodes: int
@@ -56,8 +61,8 @@ class Counting:
     def __init__(self, out: Path) -> None:
         self._out = out
         self._is_on = False
-        self._bytecodes: Counter[tuple[str, CodeType]] = Counter()
-        self._calls: Counter[tuple[str, CodeType]] = Counter()
+        self._bytecodes: Counter[tuple[str, str, CodeType]] = Counter()
+        self._calls: Counter[tuple[str, str, CodeType]] = Counter()
 
     def begin(self, *_: object) -> None:
         self._is_on = True
@@ -65,8 +70,8 @@ class Counting:
     def end(self, *_: object) -> None:
         self._is_on = False
         ran = [
-            Ran(thread, code.co_filename, code.co_qualname, count, self._calls[thread, code])
-            for (thread, code), count in self._bytecodes.items()
+            Ran(*where, code.co_filename, code.co_qualname, count, self._calls[*where, code])
+            for (*where, code), count in self._bytecodes.items()
         ]
         part = self._out.with_suffix(".part")
         part.write_bytes(msgspec.json.encode(ran))
@@ -76,7 +81,7 @@ class Counting:
     def trace(self, frame: FrameType, _event: str, _arg: Any) -> Callable[..., Any] | None:
         if not self._is_on or frame.f_code.co_filename == __file__:
             return None
-        key = (threading.current_thread().name, frame.f_code)
+        key = (threading.current_thread().name, task_now(), frame.f_code)
         self._calls[key] += 1
         bytecodes = self._bytecodes
 
@@ -88,6 +93,18 @@ class Counting:
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
         return count
+
+
+def task_now() -> str:
+    """For whom this thread works now."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # A thread without an event loop.
+        return ""
+    if task is None:
+        return CALLBACKS
+    name = task.get_name()
+    return REQUESTS if name.startswith("Task-") else name
 
 
 def serve(config: str, out: Path) -> None:
@@ -102,7 +119,7 @@ def serve(config: str, out: Path) -> None:
     command(["--config", config])
 
 
-def counted(case: str, work: Path) -> tuple[list[Ran], int]:
+def counted(case: str, work: Path, seconds: float) -> tuple[list[Ran], int]:
     """What ran for a case, and for how many requests, chunks or seconds."""
     out = work / "counted.json"
     with running_upstream() as upstream:
@@ -113,7 +130,9 @@ def counted(case: str, work: Path) -> tuple[list[Ran], int]:
         contestant.start(request_body(64))
         try:
             units = (
-                _counted_at_rest(contestant) if case == IDLE else _counted(contestant, case, work)
+                _counted_at_rest(contestant)
+                if case == IDLE
+                else _counted(contestant, case, work, seconds)
             )
             contestant.wait_for(out)
         finally:
@@ -121,12 +140,12 @@ def counted(case: str, work: Path) -> tuple[list[Ran], int]:
     return msgspec.json.decode(out.read_bytes(), type=list[Ran]), max(units, 1)
 
 
-def _counted(contestant: Contestant, case: str, work: Path) -> int:
+def _counted(contestant: Contestant, case: str, work: Path, seconds: float) -> int:
     """Put load on it and count; the requests or chunks of that time."""
     to = (case, contestant.port, contestant.path, contestant.headers, work)
     put_load(*to, seconds=SECONDS)
     contestant.signal(signal.SIGUSR1)
-    seen = put_load(*to, seconds=SECONDS)
+    seen = put_load(*to, seconds=seconds)
     contestant.signal(signal.SIGUSR2)
     return seen.chunks if "chunks" in CASES[case] else seen.answers
 
@@ -138,6 +157,10 @@ def _counted_at_rest(contestant: Contestant) -> int:
     time.sleep(IDLE_S)
     contestant.signal(signal.SIGUSR2)
     return round(IDLE_S)
+
+
+def task_of(ran: Ran) -> str:
+    return ran.task or ran.thread
 
 
 def file_of(ran: Ran) -> str:
@@ -172,6 +195,8 @@ def main() -> None:
     cases = [name for name in BODIES if name != "low"]
     parser.add_argument("--case", choices=[*cases, IDLE], default="small")
     parser.add_argument("--rows", type=int, default=30)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of load")
+    parser.add_argument("--task", help="only what ran for it; a name from the table by task")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -179,10 +204,13 @@ def main() -> None:
         serve(options.serve, options.out)
         return
     with tempfile.TemporaryDirectory(prefix="gatewright-bytecodes-") as folder:
-        ran, units = counted(options.case, Path(folder))
+        ran, units = counted(options.case, Path(folder), options.seconds)
     print(f"{units} counted")
+    if options.task:
+        ran = [each for each in ran if task_of(each) == options.task]
     for title, name_of in (
         ("by thread", lambda each: each.thread),
+        ("by task", task_of),
         ("by file", file_of),
         ("by function", lambda each: f"{file_of(each)} {each.function}"),
     ):
