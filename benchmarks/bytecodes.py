@@ -70,8 +70,9 @@ class Counting:
     def end(self, *_: object) -> None:
         self._is_on = False
         ran = [
-            Ran(*where, code.co_filename, code.co_qualname, count, self._calls[*where, code])
-            for (*where, code), count in self._bytecodes.items()
+            Ran(key[0], key[1], code.co_filename, code.co_qualname, count, self._calls[key])
+            for key, count in self._bytecodes.items()
+            for code in key[2:]
         ]
         part = self._out.with_suffix(".part")
         part.write_bytes(msgspec.json.encode(ran))

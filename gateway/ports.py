@@ -174,8 +174,8 @@ class ModelHost(Provider, Protocol):
 class StreamDecoder(Protocol):
     """Bytes of an upstream's event stream → events; keeps the unfinished rest."""
 
-    def plain_text(self, data: bytes) -> str | None:
-        """The words of a read that is one whole event and says nothing else.
+    def plain_words(self, data: bytes) -> list[str] | None:
+        """The words of each event of a read that is whole events and says nothing else.
 
         It is one that need not be fed. None, which says nothing, leaves it to `feed`.
         """
@@ -212,7 +212,7 @@ class StreamEncoder(Protocol):
         ...
 
     def plain(self, push: Push) -> Push | None:
-        """What writes an event that says nothing but words, and goes to the caller as it came.
+        """What writes events that say nothing but words, and go to the caller as they came.
 
         None where events are not passed on as they come.
         """

@@ -118,12 +118,16 @@ class Relay:
         """What takes events that say nothing but words, if nobody here looks at those."""
         is_looked_at = self._traits is not None or self._said is not None or self._by_channel
         plain = None if is_looked_at else encoder.plain(push)
-        return None if plain is None else partial(self._pass_plain, plain)
+        if plain is None:
+            return None
+        count, pings = self._tally.add_plain, self._pings
 
-    def _pass_plain(self, push: Push, text: str, raw: bytes) -> bool:
-        self._tally.add_plain(text, raw)
-        self._pings.is_quiet = False
-        return push(raw)
+        def pass_plain(words: list[str], raw: bytes) -> bool:
+            count(words, raw)
+            pings.is_quiet = False
+            return plain(raw)
+
+        return pass_plain
 
     def _pass_on(self, encoder: StreamEncoder, push: Push, events: list[StreamEvent]) -> bool:
         data = self._next(encoder, events)

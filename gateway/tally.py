@@ -16,7 +16,7 @@ from gateway.estimate import (
     whole_tokens,
     without_escapes,
 )
-from gateway.types import ChatRequest, Completion, StreamEvent, Usage
+from gateway.types import EVENT_END, ChatRequest, Completion, StreamEvent, Usage
 
 
 UNWEIGHED_MAX = 512
@@ -115,16 +115,20 @@ class Tally:
                 self._kept.append(event.raw)
                 self._kept_bytes += size
 
-    def add_plain(self, text: str, raw: bytes) -> None:
-        """The same of one event that says nothing but these words."""
-        self._unweighed.append(text)
-        self._unweighed_length += len(text)
-        if self._unweighed_length > UNWEIGHED_MAX:
-            self._weigh()
+    def add_plain(self, words: list[str], raw: bytes) -> None:
+        """The same of events that say nothing but these words, one for each."""
+        for text in words:
+            self._unweighed.append(text)
+            self._unweighed_length += len(text)
+            if self._unweighed_length > UNWEIGHED_MAX:
+                self._weigh()
         kept_bytes = self._kept_bytes + len(raw)
         if kept_bytes <= self._kept_bytes_max:
             self._kept.append(raw)
             self._kept_bytes = kept_bytes
+        elif len(words) > 1:
+            for piece in raw.split(EVENT_END)[:-1]:  # What still fits of them.
+                self.add_plain([], piece + EVENT_END)
 
     def _weigh(self) -> None:
         if self._unweighed:

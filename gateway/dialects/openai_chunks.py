@@ -38,8 +38,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
 
     __slots__ = (
         *("_answers", "_begun", "_decoder", "_ended", "_finished", "_foreign", "_given_up"),
-        "_message_id",
-        *("_pieces", "_splitter", "_started", "plain_text"),
+        *("_message_id", "_pieces", "_splitter", "_started", "plain_words"),
     )
 
     def __init__(
@@ -54,7 +53,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
         self._foreign = foreign
         self._splitter = sse.Splitter(VALUES_MAX)
         self._pieces = PlainPieces(self._splitter)
-        self.plain_text = self._pieces.text_of
+        self.plain_words = self._pieces.words_of
         self._started = False
         self._ended = False
         self._given_up = ""

@@ -1,9 +1,9 @@
 """Pieces of a stream that differ from one before them in their words alone, as most of it do.
 
-Such a piece need not be parsed again: it is the same bytes around other words. What is the same
-was read in full when it came first, so nothing is believed of a piece that was not seen.
-Two things may be others in each of them, because nobody reads them here: its number, and letters
-that hide how long the words are.
+Such a piece, or several of them in one read, need not be parsed again: it is the same bytes around
+other words. What is the same was read in full when it came first, so nothing is believed of a piece
+that was not seen. Two things may be others in each of them, because nobody reads them here: its
+number, and letters that hide how long the words are.
 """
 
 import re
@@ -14,7 +14,7 @@ from gateway.dialects.sse import Splitter
 _IDLE = re.compile(rb'"obfuscation":"[A-Za-z0-9]*"|"sequence_number":(?:0|[1-9]\d{0,8})')
 _HOLE = b"\0"
 """What stands for one of these: no JSON has it, and no words that are passed on have."""
-PIECE_BYTES_MAX = 16 * 1024
+READ_BYTES_MAX = 16 * 1024
 LESSONS_MAX = 16
 """Where a stream's pieces are never alike, looking for what they share stops after so many."""
 
@@ -22,11 +22,16 @@ LESSONS_MAX = 16
 class PlainPieces:
     """Knows what stands around the words of a stream's pieces, once it has seen one."""
 
-    __slots__ = ("_after", "_before", "_begin", "_end", "_holes", "_lessons_left", "_splitter")
+    __slots__ = (
+        *("_after", "_before", "_begin", "_end", "_holes", "_lessons_left", "_seam"),
+        "_splitter",
+    )
 
     def __init__(self, splitter: Splitter) -> None:
         self._splitter = splitter
         self._before = self._after = b""
+        self._seam = ""
+        """What stands between the words of two pieces that come in one read."""
         self._holes = 0
         """How many idle things are in a piece; they are left out of `_before` and `_after`."""
         self._begin = self._end = 0
@@ -51,7 +56,8 @@ class PlainPieces:
         if _HOLE in raw:
             return
         self._before, self._after, self._holes = before, after, holes + more
-        self._begin, self._end = len(self._before), -len(self._after)
+        self._begin, self._end = len(before), -len(after)
+        self._seam = (after + before).decode("utf-8", "replace")
 
     def forget(self) -> None:
         """Something else came: what is like the pieces before it may mean another thing now."""
@@ -62,28 +68,29 @@ class PlainPieces:
         self._before = b""
         self._lessons_left = 0
 
-    def text_of(self, data: bytes) -> str | None:
-        """The words of a read that is one such piece, whole; None leaves it to the parser."""
+    def words_of(self, data: bytes) -> list[str] | None:
+        """The words of each of the pieces that a read is, whole; None leaves it to the parser."""
         before = self._before
-        if self._holes and before:
-            if len(data) > PIECE_BYTES_MAX:
-                return None
-            # Where as many are left out as it has, each is where one was: words have no hole.
+        if not before or len(data) > READ_BYTES_MAX:
+            return None
+        holes = 0
+        if self._holes:
             data, holes = _IDLE.subn(_HOLE, data)
-            if holes != self._holes:
-                return None
-        if not before or not data.startswith(before) or not data.endswith(self._after):
+        if not data.startswith(before) or not data.endswith(self._after):
             return None
         try:
-            text = data[self._begin : self._end].decode()
+            words = data[self._begin : self._end].decode().split(self._seam)
         except UnicodeDecodeError:
             return None
+        text = "".join(words)
         if (
             '"' in text
             or "\\" in text
             or not text.isprintable()
-            or len(data) > PIECE_BYTES_MAX
+            or "" in words
+            # Where as many are left out as there are, each is where one was: words have no hole.
+            or holes != self._holes * len(words)
             or self._splitter.rest
         ):
             return None
-        return text or None
+        return words

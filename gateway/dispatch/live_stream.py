@@ -17,8 +17,8 @@ from gateway.veiling.rewriting import AnswerRewriter
 Refusal = Callable[[bytes], GatewrightError | None]
 """An upstream's error as JSON → what it is, as far as that can be read."""
 Take = Callable[[list[StreamEvent]], bool]
-TakePlain = Callable[[str, bytes], bool]
-"""Words, and the event that says them → whether that is enough."""
+TakePlain = Callable[[list[str], bytes], bool]
+"""Words of events, one each, and those that say them → whether that is enough."""
 
 HELD_EVENTS_MAX = 64
 HELD_BYTES_MAX = 256 * 1024
@@ -159,9 +159,9 @@ class LiveStream:
             has_enough = bool(events) and take(events)
             return has_enough or self._is_due
 
-        flowing = read
+        flowing: Callable[[bytes], bool] = read
         if take_plain is not None and self._lift is None:
-            flowing = partial(_read_plain, self._decoder.plain_text, take_plain, read)
+            flowing = _plain_first(self._decoder.plain_words, take_plain, read)
         try:
             await self._reply.flow(flowing)
         except GatewrightError as error:
@@ -246,15 +246,18 @@ class LiveStream:
         await self._reply.close()
 
 
-def _read_plain(
-    plain_text: Callable[[bytes], str | None],
+def _plain_first(
+    plain_words: Callable[[bytes], list[str] | None],
     take_plain: TakePlain,
     read: Callable[[bytes], bool],
-    data: bytes,
-) -> bool:
+) -> Callable[[bytes], bool]:
     """What nearly every read of a stream is, past all that the others need."""
-    text = plain_text(data)
-    return read(data) if text is None else take_plain(text, data)
+
+    def read_plain(data: bytes) -> bool:
+        words = plain_words(data)
+        return read(data) if words is None else take_plain(words, data)
+
+    return read_plain
 
 
 def _said_of(event: StreamEvent) -> str:

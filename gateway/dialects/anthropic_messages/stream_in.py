@@ -37,13 +37,13 @@ class MessageStreamDecoder:
 
     __slots__ = (
         *("_answer", "_calls", "_calls_count", "_ended", "_foreign", "_is_answered"),
-        *("_is_sound", "_pieces", "_searching", "_splitter", "_stopped", "_usage", "plain_text"),
+        *("_is_sound", "_pieces", "_searching", "_splitter", "_stopped", "_usage", "plain_words"),
     )
 
     def __init__(self) -> None:
         self._splitter = sse.Splitter()
         self._pieces = PlainPieces(self._splitter)
-        self.plain_text = self._pieces.text_of
+        self.plain_words = self._pieces.words_of
         self._ended = False
         self._stopped = False
         """Whether it said why it stopped."""

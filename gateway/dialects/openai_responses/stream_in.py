@@ -43,13 +43,13 @@ class ResponseStreamDecoder:
 
     __slots__ = (
         *("_begun", "_calls", "_calls_count", "_ended", "_is_saying", "_pieces", "_refused"),
-        *("_said_at", "_splitter", "_started", "_summed", "_untold", "plain_text"),
+        *("_said_at", "_splitter", "_started", "_summed", "_untold", "plain_words"),
     )
 
     def __init__(self) -> None:
         self._splitter = sse.Splitter()
         self._pieces = PlainPieces(self._splitter)
-        self.plain_text = self._pieces.text_of
+        self.plain_words = self._pieces.words_of
         self._started = False
         self._ended = False
         self._refused = False

@@ -23,7 +23,7 @@ from gateway.dialects.openai_responses.reply import (
 )
 from gateway.dialects.openai_responses.tools import Called, called_there, text_of
 from gateway.errors import GatewrightError
-from gateway.types import ChatRequest, Delta, StreamEvent, Usage
+from gateway.types import EVENT_END, ChatRequest, Delta, StreamEvent, Usage
 
 
 PING = b": ping\n\n"
@@ -89,7 +89,7 @@ class ResponsePassThrough:
 
     def plain(self, push: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
         def pushed(raw: bytes) -> bool:
-            self._sequence += 1
+            self._sequence += raw.count(EVENT_END)
             return push(raw)
 
         return pushed

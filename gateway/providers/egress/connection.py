@@ -351,7 +351,7 @@ class Connection(asyncio.Protocol):
             return  # It had enough, and has not been back yet.
         self._waits_since_s = self._loop.time()
         try:
-            is_enough = bool(self._pieces) and take(self.take())
+            is_enough = self._pieces and take(self.take())
         except Exception as error:  # noqa: BLE001 - not handled here, but raised in who waits
             waiter.set_exception(error)
             return

@@ -2,18 +2,19 @@
 
 import json
 from collections.abc import Callable
+from itertools import groupby
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.dialects.plain_pieces import LESSONS_MAX, PIECE_BYTES_MAX, PlainPieces
+from gateway.dialects.plain_pieces import LESSONS_MAX, READ_BYTES_MAX, PlainPieces
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.sse import Splitter
 from gateway.errors import StreamBroken, UpstreamMalformed
 from gateway.ports import StreamDecoder
 from gateway.tally import Tally
-from gateway.types import Delta, DialectName, StreamEvent
+from gateway.types import EVENT_END, Delta, DialectName, StreamEvent
 
 
 Piece = Callable[[str, int, bool, int], bytes]
@@ -154,10 +155,14 @@ def _read_plainly(decoder: StreamDecoder, reads: list[bytes]) -> tuple[list[Stre
     events: list[StreamEvent] = []
     found = 0
     for data in reads:
-        text = decoder.plain_text(data)
-        if text is not None:
+        words = decoder.plain_words(data)
+        if words is not None:
             found += 1
-            events.append(StreamEvent(data, (Delta("text", text),), has_content=True))
+            events += [
+                StreamEvent(raw + EVENT_END, (Delta("text", text),), has_content=True)
+                for raw, text in zip(data.split(EVENT_END), words, strict=False)
+            ]
+            assert data.count(EVENT_END) == len(words)
             continue
         try:
             events += decoder.feed(data)
@@ -174,6 +179,10 @@ def _said(events: list[StreamEvent]) -> list[object]:
     ]
 
 
+def _is_plain(event: StreamEvent) -> bool:
+    return [delta.kind for delta in event.deltas] == ["text"] and bool(event.deltas[0].text)
+
+
 @st.composite
 def cut_streams(draw: st.DrawFn) -> tuple[DialectName, list[bytes]]:
     """Some dialect's events in any order, in reads that end where they do, and elsewhere."""
@@ -185,14 +194,19 @@ def cut_streams(draw: st.DrawFn) -> tuple[DialectName, list[bytes]]:
     for event in events:
         cut = draw(st.one_of(st.none(), st.none(), st.integers(1, len(event) - 1)))
         reads += [event] if cut is None else [event[:cut], event[cut:]]
-    if draw(st.booleans()) and len(reads) > 2:
-        reads[1:3] = [reads[1] + reads[2]]
+    for at in range(len(reads) - 2, 0, -1):
+        if draw(st.booleans()):
+            reads[at : at + 2] = [reads[at] + reads[at + 1]]
     return dialect, reads
 
 
 @given(cut_streams())
 @example(("openai_chat", [CHAT_START, _chat("a"), _chat("b"), CHAT_STOP, _chat("c"), DONE]))
 @example(("openai_chat", [CHAT_START, _chat("a"), b"data: [1,\n", _chat("b")]))
+@example(("openai_chat", [CHAT_START, _chat("a"), _chat("b") + _chat("") + _chat("c")]))
+@example(("openai_chat", [CHAT_START, _chat("a"), _chat("b") + CHAT_STOP + _chat("c")]))
+@example(("openai_chat", [CHAT_START, _chat("a"), _chat("b") + _chat("c", 1) + _chat("d")]))
+@example(("openai_chat", [CHAT_START, _chat("a"), _chat("b\xc3") + _chat("\xa9")]))
 @example(("anthropic_messages", [BLOCK, _message("a"), BLOCK_END, _message("b"), MESSAGE_STOP]))
 def test_words_alone_are_what_the_parser_finds(stream: tuple[DialectName, list[bytes]]) -> None:
     dialect, reads = stream
@@ -209,11 +223,13 @@ def test_counting_words_alone_counts_the_same(stream: tuple[DialectName, list[by
         decoder = DIALECTS[dialect].stream_decoder()
         events = _fed(decoder, [BEGINNINGS[dialect], data])[1:]
         one.add(events)
-        for event in events:
-            if [delta.kind for delta in event.deltas] == ["text"] and event.deltas[0].text:
-                other.add_plain(event.deltas[0].text, event.raw)
+        for is_plain, some in groupby(events, _is_plain):
+            alike = list(some)
+            if is_plain:
+                raw = b"".join(event.raw for event in alike)
+                other.add_plain([event.deltas[0].text for event in alike], raw)
             else:
-                other.add([event])
+                other.add(alike)
     assert one.content == other.content
     assert one.usage(10) == other.usage(10)
 
@@ -227,17 +243,31 @@ def test_an_ordinary_stream_is_parsed_once(shape: str) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+def test_pieces_that_come_in_one_read_are_parsed_no_more_than_alone(shape: str) -> None:
+    dialect, piece, beginning, _ = SHAPES[shape]
+    decoder = DIALECTS[dialect].stream_decoder()
+    decoder.feed(beginning)
+    decoder.feed(piece("one", 0, False, 1))
+    some = [piece(text, 0, False, place) for place, text in enumerate((" a", "é", " c"), 2)]
+    assert decoder.plain_words(b"".join(some)) == [" a", "é", " c"]
+    other = piece("d", 1, False, 5)
+    assert decoder.plain_words(b"".join([*some, other])) is None
+    assert decoder.plain_words(b"".join([*some, other, *some])) is None
+    assert decoder.plain_words(b"".join(some) + b"data: ") is None
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
-    "text", ['he said "no"', "back\\slash", "two\nlines", "", "x" * PIECE_BYTES_MAX, "\x7f"]
+    "text", ['he said "no"', "back\\slash", "two\nlines", "", "x" * READ_BYTES_MAX, "\x7f"]
 )
 def test_other_words_are_left_to_the_parser(shape: str, text: str) -> None:
     dialect, piece, beginning, _ = SHAPES[shape]
     decoder = DIALECTS[dialect].stream_decoder()
     decoder.feed(beginning)
     decoder.feed(piece("one", 0, False, 1))
-    assert decoder.plain_text(piece("two", 0, False, 2)) == "two"
-    assert decoder.plain_text(piece(text, 0, False, 3)) is None
-    assert decoder.plain_text(piece("three", 0, False, 4)) == "three"
+    assert decoder.plain_words(piece("two", 0, False, 2)) == ["two"]
+    assert decoder.plain_words(piece(text, 0, False, 3)) is None
+    assert decoder.plain_words(piece("three", 0, False, 4)) == ["three"]
 
 
 @pytest.mark.parametrize(
@@ -254,7 +284,7 @@ def test_words_behind_the_reason_to_stop_are_never_plain(shape: str, end: bytes)
     decoder = DIALECTS[dialect].stream_decoder()
     for data in (beginning, piece("one", 0, False, 1), end, piece("two", 0, False, 2)):
         decoder.feed(data)
-    assert decoder.plain_text(piece("three", 0, False, 3)) is None
+    assert decoder.plain_words(piece("three", 0, False, 3)) is None
 
 
 @pytest.mark.parametrize(
@@ -273,10 +303,10 @@ def test_only_what_nobody_reads_may_differ(other: bytes) -> None:
     decoder.feed(RESPONSE_START)
     decoder.feed(_response("one", place=4))
     piece = _response("two", place=5)
-    assert decoder.plain_text(piece) == "two"
-    assert decoder.plain_text(piece.replace(b'"sequence_number":5', other)) is None
+    assert decoder.plain_words(piece) == ["two"]
+    assert decoder.plain_words(piece.replace(b'"sequence_number":5', other)) is None
     moved = piece.replace(b'"sequence_number":5,', b"").replace(b"two", b'two"sequence_number":5')
-    assert decoder.plain_text(moved) is None
+    assert decoder.plain_words(moved) is None
 
 
 @pytest.mark.parametrize(
@@ -293,7 +323,7 @@ def test_where_words_cannot_be_told_from_other_strings_nothing_is_learned(first:
     decoder = DIALECTS["openai_chat"].stream_decoder()
     decoder.feed(CHAT_START)
     decoder.feed(first)
-    assert decoder.plain_text(_chat("b")) is None
+    assert decoder.plain_words(_chat("b")) is None
 
 
 def test_a_piece_that_writes_words_another_way_teaches_no_wrong_place() -> None:
@@ -301,7 +331,7 @@ def test_a_piece_that_writes_words_another_way_teaches_no_wrong_place() -> None:
     decoder.feed(CHAT_START)
     decoder.feed(b'data: {"model":"a","choices":[{"index":0,"delta":{"content":"\\u0061"}}]}\n\n')
     other = b'data: {"model":"b","choices":[{"index":0,"delta":{"content":"\\u0061"}}]}\n\n'
-    assert decoder.plain_text(other) is None
+    assert decoder.plain_words(other) is None
     assert decoder.feed(other)[0].deltas[0].text == "a"
 
 
@@ -310,7 +340,7 @@ def test_a_stream_whose_pieces_are_never_plain_is_not_searched_for_ever() -> Non
     for _ in range(LESSONS_MAX):
         pieces.learn(_chat("m"), "m")
     pieces.learn(_chat("a"), "a")
-    assert pieces.text_of(_chat("b")) is None
+    assert pieces.words_of(_chat("b")) is None
 
 
 def test_an_error_behind_words_that_were_passed_on_has_the_next_number() -> None:
@@ -327,10 +357,11 @@ def test_an_error_behind_words_that_were_passed_on_has_the_next_number() -> None
 
     push = encoder.plain(write)
     assert push is not None
-    for place in (2, 3):
-        piece = _response(" more", place=place)
-        assert decoder.plain_text(piece) == " more"
-        assert not push(piece)
+    for places in ((2,), (3, 4, 5)):
+        read = b"".join([_response(" more", place=place) for place in places])
+        assert decoder.plain_words(read) == [" more"] * len(places)
+        assert not push(read)
     written.append(encoder.fail(StreamBroken("It broke."), "req_1"))
-    numbers = [json.loads(raw.partition(b"data: ")[2])["sequence_number"] for raw in written]
-    assert numbers == [0, 1, 2, 3, 4]
+    events = b"".join(written).split(EVENT_END)[:-1]
+    numbers = [json.loads(raw.partition(b"data: ")[2])["sequence_number"] for raw in events]
+    assert numbers == [0, 1, 2, 3, 4, 5, 6]
