@@ -1,6 +1,6 @@
 """Rows of budgets and leases: between the tables and the arithmetic of slices."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import asdict
@@ -29,7 +29,43 @@ from gateway.store.schema.tables import budget_leases, budgets
 NONE: Final = "none"
 """The mark of no limit."""
 MEANWHILE: Final = "somebody changed this limit meanwhile"
+# Made once: they run every second, and to make one costs more than to run it.
+_OWN_BUDGET = and_(
+    budgets.c.account == bindparam("of_account"),
+    budgets.c.window_kind == bindparam("of_window_kind"),
+)
+_OWN_LEASE = and_(
+    budget_leases.c.account == bindparam("of_account"),
+    budget_leases.c.window_kind == bindparam("of_window_kind"),
+    budget_leases.c.worker == bindparam("of_worker"),
+)
+_BUDGET_CHANGES = [each.name for each in budgets.c if not each.primary_key]
 _LEASE_CHANGES = ("window_start_us", "amount_microusd", "spent_microusd", "expires_us")
+
+
+def _changing(names: Iterable[str]) -> dict[str, Any]:
+    return {name: bindparam(name) for name in names}
+
+
+_CLAIMED = (
+    select(budgets)
+    .where(tuple_(budgets.c.account, budgets.c.window_kind).in_(bindparam("keys", expanding=True)))
+    .order_by(budgets.c.account, budgets.c.window_kind)
+    .with_for_update()
+)
+_LEASED = select(budget_leases).where(
+    tuple_(budget_leases.c.account, budget_leases.c.window_kind).in_(
+        bindparam("keys", expanding=True)
+    ),
+    or_(
+        budget_leases.c.worker == bindparam("holder"),
+        budget_leases.c.expires_us < bindparam("expired_us"),
+    ),
+)
+_CHANGE_BUDGET = update(budgets).where(_OWN_BUDGET).values(_changing(_BUDGET_CHANGES))
+_CHANGE_LEASE = update(budget_leases).where(_OWN_LEASE).values(_changing(_LEASE_CHANGES))
+_END_LEASE = delete(budget_leases).where(_OWN_LEASE)
+_BEGIN_LEASE = insert(budget_leases)
 
 
 def amount_mark(limit_microusd: int | None) -> str:
@@ -115,16 +151,29 @@ async def limit_all(connection: AsyncConnection, limit: Limit) -> None:
     await connection.execute(update(budgets).where(of_limit).values(said))
 
 
+async def claimed_budgets(
+    connection: AsyncConnection, keys: Collection[BudgetKey]
+) -> dict[BudgetKey, Budget]:
+    """These, locked in the order of their accounts and windows."""
+    rows = (await connection.execute(_CLAIMED, {"keys": list(keys)})).mappings()
+    found = [budget_of(row) for row in rows]
+    return {budget.limit.key: budget for budget in found}
+
+
+async def leases_of(
+    connection: AsyncConnection, keys: Collection[BudgetKey], worker: str, expired_us: int
+) -> list[Lease]:
+    """What a worker holds of these budgets, and anybody whose lease was over at that time."""
+    about = {"keys": list(keys), "holder": worker, "expired_us": expired_us}
+    rows = (await connection.execute(_LEASED, about)).mappings().all()
+    return [Lease(**row) for row in rows]
+
+
 async def write_budgets(connection: AsyncConnection, changed: Sequence[Budget]) -> None:
     if changed:
-        own = and_(
-            budgets.c.account == bindparam("of_account"),
-            budgets.c.window_kind == bindparam("of_window_kind"),
-        )
         rows = [budget_row(budget) for budget in changed]
-        names = rows[0].keys() - {"account", "window_kind"}
         await connection.execute(
-            update(budgets).where(own).values({name: bindparam(name) for name in names}),
+            _CHANGE_BUDGET,
             [
                 {"of_account": row.pop("account"), "of_window_kind": row.pop("window_kind"), **row}
                 for row in rows
@@ -138,11 +187,6 @@ async def write_leases(
     held: Mapping[BudgetKey, Lease],
     ended: set[BudgetKey],
 ) -> None:
-    own = and_(
-        budget_leases.c.account == bindparam("of_account"),
-        budget_leases.c.window_kind == bindparam("of_window_kind"),
-        budget_leases.c.worker == bindparam("of_worker"),
-    )
     gone, kept, new = [], [], []
     for lease in leases:
         key = {
@@ -157,9 +201,8 @@ async def write_leases(
         else:
             new.append(asdict(lease))
     if gone:
-        await connection.execute(delete(budget_leases).where(own), gone)
+        await connection.execute(_END_LEASE, gone)
     if kept:
-        changes: dict[str, Any] = {name: bindparam(name) for name in _LEASE_CHANGES}
-        await connection.execute(update(budget_leases).where(own).values(changes), kept)
+        await connection.execute(_CHANGE_LEASE, kept)
     if new:
-        await connection.execute(insert(budget_leases), new)
+        await connection.execute(_BEGIN_LEASE, new)

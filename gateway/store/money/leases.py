@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, and_, delete, func, not_, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, and_, delete, func, not_, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
@@ -22,8 +22,10 @@ from gateway.store.money.budget_rows import (
     budget_of,
     budget_row,
     children,
+    claimed_budgets,
     is_end_user,
     is_one_of,
+    leases_of,
     limit_all,
     limit_mark,
     require_seen,
@@ -261,7 +263,7 @@ class LeaseTable:
         is_overdrawn = False
         await self._end_users.introduce(claims)
         async with self._database.writing() as connection:
-            before = await self._locked(connection, is_one_of({claim.key for claim in claims}))
+            before = await claimed_budgets(connection, {claim.key for claim in claims})
             state = {key: roll(budget, now_us) for key, budget in before.items()}
             held = await self._settle_leases(connection, state, holder, now_us)
             for claim in claims:
@@ -346,16 +348,9 @@ class LeaseTable:
         now_us: int,
     ) -> dict[BudgetKey, Lease]:
         """The holder's own leases; those of past windows, runs and the dead are written off."""
-        query = select(budget_leases).where(
-            tuple_(budget_leases.c.account, budget_leases.c.window_kind).in_(list(state)),
-            or_(
-                budget_leases.c.worker == holder.worker,
-                budget_leases.c.expires_us < now_us - _EXPIRY_GRACE_US,
-            ),
-        )
+        expired_us = now_us - _EXPIRY_GRACE_US
         own: dict[BudgetKey, Lease] = {}
-        for row in (await connection.execute(query)).mappings().all():
-            lease = Lease(**row)
+        for lease in await leases_of(connection, state, holder.worker, expired_us):
             budget = state[lease.key]
             is_current = lease.window_start_us == budget.window_start_us
             is_own = (lease.worker, lease.incarnation) == (holder.worker, holder.incarnation)
