@@ -53,18 +53,18 @@ class Upkeep:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _loop(self, duty: Duty) -> None:
-        while True:
-            try:
-                with patience():
+        with patience():
+            while True:
+                try:
                     await duty.perform()
-            except Exception as error:  # noqa: BLE001 - the worker loop
-                self._log.warning(
-                    duty.failed,
-                    component=duty.name,
-                    error_class=type(error).__name__,
-                    where=raised_at(error),
-                )
-            await _rest(duty)
+                except Exception as error:  # noqa: BLE001 - the worker loop
+                    self._log.warning(
+                        duty.failed,
+                        component=duty.name,
+                        error_class=type(error).__name__,
+                        where=raised_at(error),
+                    )
+                await _rest(duty)
 
 
 async def _rest(duty: Duty) -> None:

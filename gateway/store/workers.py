@@ -46,6 +46,7 @@ _RENEWED = (
     .where(workers.c.worker == bindparam("name"))
     .values({name: bindparam(f"new_{name}") for name in ("started_us", "seen_us", "report")})
 )
+TIDIED_EVERY_US = 3_600_000_000
 _FORGOTTEN = delete(workers).where(workers.c.seen_us < bindparam("since_us"))
 
 
@@ -75,15 +76,23 @@ class WorkerTable:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._tidied_us = 0
 
     async def put(self, report: WorkerReport) -> None:
-        """Say how this worker is now; rows that nobody renewed for a day go.
+        """Say how this worker is now; rows that nobody renewed for a day go, within an hour more.
 
         Raises:
             NotReady: the database does not answer.
         """
+        seen_us = report.seen_us
+        tidies = abs(seen_us - self._tidied_us) >= TIDIED_EVERY_US
         async with self._database.writing() as connection:
             await _put(connection, report)
+            if tidies:
+                since_us = seen_us - round(FORGOTTEN_AFTER_S * 1_000_000)
+                await connection.execute(_FORGOTTEN, {"since_us": since_us})
+        if tidies:
+            self._tidied_us = seen_us
 
     async def arrive(self, report: WorkerReport) -> None:
         """`put` for the first time, once it is certain that the schema is still one to run on.
@@ -129,7 +138,5 @@ async def _put(connection: AsyncConnection, report: WorkerReport) -> None:
     seen_us = report.seen_us
     values = {"started_us": report.started_us, "seen_us": seen_us, "report": encoded(report)}
     renewed = {"name": report.worker} | {f"new_{name}": values[name] for name in values}
-    since_us = seen_us - round(FORGOTTEN_AFTER_S * 1_000_000)
     if not (await connection.execute(_RENEWED, renewed)).rowcount:
         await connection.execute(workers.insert(), {"worker": report.worker, **values})
-    await connection.execute(_FORGOTTEN, {"since_us": since_us})

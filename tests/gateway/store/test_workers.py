@@ -6,7 +6,7 @@ import pytest
 
 from gateway.oversight.workers import FORGOTTEN_AFTER_S, MemberReport, WorkerReport
 from gateway.store.engine import Database
-from gateway.store.workers import WorkerTable
+from gateway.store.workers import TIDIED_EVERY_US, WorkerTable
 
 
 pytestmark = pytest.mark.anyio
@@ -38,6 +38,18 @@ async def test_who_said_nothing_for_a_day_is_forgotten(table: WorkerTable) -> No
     await table.put(said("w0"))
 
     assert [each.worker for each in await table.all()] == ["quiet", "w0"]
+
+
+async def test_whose_day_is_over_later_is_forgotten_within_an_hour(
+    table: WorkerTable, database: Database
+) -> None:
+    day_us = round(FORGOTTEN_AFTER_S * 1e6)
+    await table.put(said("w0"))
+    await WorkerTable(database).put(said("old", NOW_US - day_us))
+    await table.put(said("w0", NOW_US + TIDIED_EVERY_US - 1))
+    assert len(await table.all()) == 2, "nothing is looked for with each report"
+    await table.put(said("w0", NOW_US + TIDIED_EVERY_US))
+    assert [each.worker for each in await table.all()] == ["w0"]
 
 
 async def test_who_stops_in_good_order_takes_only_its_own_row(table: WorkerTable) -> None:
