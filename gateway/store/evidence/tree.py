@@ -118,8 +118,7 @@ class DatabaseAuditTrees:
         self._database = database
 
     async def trees(self) -> dict[str, OpenTree]:
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(_TREES)).all()
+        rows = await self._database.peek(_TREES)
         return {name: _open_tree(following, tiles) for name, following, tiles in rows}
 
     async def ask(self, organisation: str, question: Question[_T]) -> _T:
@@ -179,9 +178,8 @@ class DatabaseAuditTrees:
             return [SignedCheckpoint(*row) for row in rows]
 
     async def newest_of_all(self) -> dict[str, SignedCheckpoint]:
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(_NEWEST_OF_ALL)).all()
-        return {row.organisation: SignedCheckpoint(*row) for row in rows}
+        newest = [SignedCheckpoint(*row) for row in await self._database.peek(_NEWEST_OF_ALL)]
+        return {each.organisation: each for each in newest}
 
     async def between(
         self, organisation: str, since_us: int, until_us: int, limit: int | None = None

@@ -64,9 +64,8 @@ class PriceFiles:
 
     async def standing(self) -> PriceOrder:
         """The last order; NEVER before the first. Raises NotReady."""
-        async with self._database.reading() as connection:
-            row = (await connection.execute(_LAST_ORDER)).mappings().one_or_none()
-        return PriceOrder(**row) if row is not None else NEVER
+        rows = await self._database.peek(_LAST_ORDER)
+        return PriceOrder(*rows[0]) if rows else NEVER
 
     async def text(self, number: int) -> PriceText:
         """The text of a file; raises RequestInvalid where there is none of this number."""
