@@ -160,7 +160,7 @@ class Database:
 
 
 @lru_cache(maxsize=64)
-def _as_text(query: Select[Any], dialect: Dialect) -> str:
+def _as_text(query: Select[*tuple[Any, ...]], dialect: Dialect) -> str:
     return str(query.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
 
 
@@ -208,6 +208,17 @@ class Held:
 async def driver_of(connection: AsyncConnection) -> Any:
     """The driver's own connection: asyncpg's or aiosqlite's."""
     return (await connection.get_raw_connection()).driver_connection
+
+
+async def look(
+    connection: AsyncConnection, query: Select[*tuple[Any, ...]]
+) -> Sequence[Sequence[Any]]:
+    """Rows of a query that is made once and has no values but its own, within a transaction."""
+    if connection.dialect.name == "postgresql":
+        return list(await connection.execute(query))
+    driver, text = await driver_of(connection), _as_text(query, connection.dialect)
+    rows: Sequence[Sequence[Any]] = await driver.execute_fetchall(text)
+    return rows
 
 
 class _Translated:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Literal
 
-from sqlalchemy import Table
+from sqlalchemy import Executable, Table
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
@@ -33,6 +33,12 @@ def insert_into(kind: DatabaseKind, table: Table) -> Any:
     from sqlalchemy.dialects import postgresql  # noqa: PLC0415 - see the module's docstring
 
     return postgresql.insert(table)
+
+
+@cache
+def for_sqlite(statement: Executable) -> str:
+    """Its text, for values by name; only of statements that are made once."""
+    return str(statement.compile(dialect=sqlite.dialect(paramstyle="named")))  # type: ignore[attr-defined]
 
 
 @cache

@@ -16,7 +16,7 @@ from gateway.audit.projecting.projection import ProjectedRecord
 from gateway.audit.proving.merkle import split_hashes
 from gateway.errors import NotReady
 from gateway.oversight.deeds import OPERATORS
-from gateway.store.engine import Database
+from gateway.store.engine import Database, look
 from gateway.store.evidence.rows import organisations_of
 from gateway.store.schema.audit import (
     audit_awaited_deeds,
@@ -86,7 +86,7 @@ async def recalled(connection: AsyncConnection, batch: list[ProjectedRecord]) ->
     """
     if not batch:
         return {}
-    waits, has_numbers = (await connection.execute(_ANYTHING)).one()
+    ((waits, has_numbers),) = await look(connection, _ANYTHING)
     if waits:
         raise NotReady("the database was put back: not every worker has started since")
     if not has_numbers:

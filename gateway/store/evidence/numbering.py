@@ -11,13 +11,12 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import Executable, bindparam, text, update
-from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.audit.projecting.projection import START, Position, ProjectedRecord
 from gateway.store.evidence.rows import organisations_of
 from gateway.store.schema.audit import audit_positions
-from gateway.store.speech import DatabaseKind, insert_into
+from gateway.store.speech import DatabaseKind, for_sqlite, insert_into
 
 
 Before = dict[str, tuple[int, bytes]]
@@ -104,7 +103,7 @@ async def _changed(
         return (await connection.execute(statement, values)).all()
     driver = (await connection.get_raw_connection()).driver_connection
     assert driver is not None
-    rows: list[tuple[Any, ...]] = await driver.execute_fetchall(_for_sqlite(statement), values)
+    rows: list[tuple[Any, ...]] = await driver.execute_fetchall(for_sqlite(statement), values)
     return rows
 
 
@@ -113,8 +112,3 @@ def _first(kind: DatabaseKind) -> Any:
     """What writes a worker's first position down, unless somebody has."""
     statement = insert_into(kind, audit_positions).values(_FIRST).on_conflict_do_nothing()
     return statement.returning(audit_positions.c.worker)
-
-
-@cache
-def _for_sqlite(statement: Executable) -> str:
-    return str(statement.compile(dialect=sqlite.dialect(paramstyle="named")))  # type: ignore[attr-defined]

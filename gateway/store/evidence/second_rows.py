@@ -16,7 +16,7 @@ from gateway.audit.content_keys.keys import WrappedKey
 from gateway.audit.projecting.export import SealedContent
 from gateway.audit.projecting.projection import ProjectedRecord
 from gateway.audit.second import SECOND_SUFFIX
-from gateway.store.engine import Database
+from gateway.store.engine import Database, look
 from gateway.store.schema.audit import audit_records, audit_second_keys, audit_second_records
 
 
@@ -65,7 +65,7 @@ async def taken(connection: AsyncConnection, batch: list[ProjectedRecord]) -> fr
     A disk that hung writes what it was given when it goes on, long after its caller went elsewhere.
     """
     columns = audit_second_records.c
-    if (await connection.execute(_ANY)).first() is None:
+    if not await look(connection, _ANY):
         return frozenset()
     return await _known(connection, batch, select(columns.request_id, columns.stage))
 
