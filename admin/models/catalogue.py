@@ -14,7 +14,7 @@ from admin.models.lately import LatelyReader, ProviderState
 from admin.overview.credentials import told_here
 from admin.services import Services
 from admin.sign_in.pages import READING
-from gateway.configuration.settings import ProviderSettings
+from gateway.configuration.settings import ProviderSettings, TargetSettings
 from gateway.errors import GatewrightError
 from gateway.money.catalogue import Catalogue, Entry
 from gateway.oversight.access import Permission, allows, organisations_of
@@ -50,6 +50,8 @@ class TargetLine(Struct, frozen=True):
     model: str
     entry: Entry | None
     """None: the catalogue does not know it, and it is not served."""
+    tier: str = ""
+    """By which policies choose it: the settings' own, or else the entry's; empty without either."""
 
 
 class ModelsPage(Struct, frozen=True):
@@ -116,17 +118,17 @@ async def read_models(services: Services) -> ModelsPage:
             for name, provider in settings.providers.items()
         ),
         targets=tuple(
-            TargetLine(
-                name=name,
-                provider=target.provider,
-                route=_route(settings.providers[target.provider]),
-                model=target.model,
-                entry=catalogue.models.get(target.catalogue or target.model),
-            )
+            _target_line(name, target, _route(settings.providers[target.provider]), catalogue)
             for name, target in settings.targets.items()
         ),
         problem=problem,
     )
+
+
+def _target_line(name: str, target: TargetSettings, route: str, catalogue: Catalogue) -> TargetLine:
+    entry = catalogue.models.get(target.catalogue or target.model)
+    tier = target.tier or (entry.tier if entry else "")
+    return TargetLine(name, target.provider, route, target.model, entry, tier)
 
 
 def _route(provider: ProviderSettings) -> str:
