@@ -38,6 +38,8 @@ from policies.document import PolicyBody
 
 AHEAD: Final = ("draft", "approved", "shadow", "canary")
 """States of versions that something may come of yet."""
+ROLLED_OUT: Final = ("approved", "shadow", "canary")
+"""States from which a version may become a canary, or is one."""
 EMPTY: Final = PolicyBody(name="nothing", version=1)
 OUTCOMES_MAX: Final = 8
 LATELY_MAX: Final = 10
@@ -152,6 +154,9 @@ async def version_page(
         version=version,
         live=live,
         canary=await reader.lists.canary(place.name),
+        key_share=await reader.key_share(organisation, place, version)
+        if version.state in ROLLED_OUT
+        else None,
         text=text,
         body=document.body,
         changes=()

@@ -1,5 +1,6 @@
 """Gathers what the pages and the API show of an organisation's policies; changes nothing."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -12,6 +13,7 @@ from admin.policy_room.places import Place, place_named, place_of
 from admin.policy_room.wording import effects
 from admin.services import Services
 from gateway.assembly.configured_policy import load_policy
+from gateway.rollout.key_share import KeyShare, key_share
 from gateway.rollout.versions import PolicyVersion, State
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.drafts import DraftTable, PolicyDraft
@@ -28,6 +30,8 @@ from policies.text.writing import document_text
 ON_TRIAL: Final[tuple[State, ...]] = ("canary", "shadow")
 ACTING: Final[tuple[State, ...]] = ("live", *ON_TRIAL)
 PLACES_MAX: Final = 200
+KEYS_COUNTED_MAX: Final = 20_000
+"""Of more keys than this even the smallest share has some."""
 REFUSED_SHOWN_US: Final = 14 * 86_400_000_000
 RULES_SHOWN_MAX: Final = 200
 """Of one phase on one page; the code shows all of them."""
@@ -111,6 +115,19 @@ class PolicyReader:
         draft = await self.drafts.draft(place.name)
         drafts = {place.name: draft} if draft else {}
         return (await self._views(organisation, [place], drafts))[0]
+
+    async def key_share(
+        self, organisation: str, place: Place, version: PolicyVersion
+    ) -> KeyShare | None:
+        """What the version's share means for the keys of a level; None where they are very many."""
+        names = place.name.partition(":")[2].split("/")
+        below = (*names, "", "", "")[:3]
+        if place.depth and below[0] != organisation:
+            raise NotFoundException
+        found = await self._keys.live_ids(*below, self._clock.utc_us(), KEYS_COUNTED_MAX + 1)
+        if len(found) > KEYS_COUNTED_MAX:
+            return None
+        return await asyncio.to_thread(key_share, version.digest, found, version.percent)
 
     async def places_without(self, organisation: str, views: list[LevelView]) -> list[Place]:
         """Workspaces and projects that have keys and no document of their own."""

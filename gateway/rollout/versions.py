@@ -222,7 +222,12 @@ class Trial(Struct, frozen=True):
 
     def takes(self, principal: Principal) -> bool:
         """Sticky by key: the same key stays with the same version as long as the trial runs."""
-        return share(self.version_digest, principal.key_id) * PERCENT < self.percent
+        return is_taken(self.version_digest, principal.key_id, self.percent)
+
+
+def is_taken(version_digest: str, key_id: str, percent: float) -> bool:
+    """Whether a key is among the share that a canary gets."""
+    return share(version_digest, key_id) * PERCENT < percent
 
 
 class PolicySet:

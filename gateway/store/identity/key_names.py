@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import Text, cast, func, select
+from sqlalchemy import Text, cast, func, or_, select
 
 from gateway.store.engine import Database
 from gateway.store.schema.tables import virtual_keys
@@ -72,6 +72,26 @@ class KeyNames:
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).all()
         return [facts_of(row) for row in rows]
+
+    async def live_ids(
+        self, organisation: str, workspace: str, project: str, now_us: int, most: int
+    ) -> list[str]:
+        """Keys that may ask below a place, `most` of them; an empty name stands for all there are.
+
+        Raises NotReady.
+        """
+        below = ((_C.organisation, organisation), (_C.workspace, workspace), (_C.project, project))
+        query = (
+            select(_C.id)
+            .where(
+                *(column == name for column, name in below if name),
+                _C.revoked_us.is_(None),
+                or_(_C.expires_us.is_(None), _C.expires_us > now_us),
+            )
+            .limit(most)
+        )
+        async with self._database.reading() as connection:
+            return list((await connection.execute(query)).scalars())
 
     async def homes(self, key_ids: Collection[str]) -> dict[str, str]:
         """The organisations of these keys, by id; raises NotReady."""

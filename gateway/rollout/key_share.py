@@ -1,0 +1,36 @@
+"""How many keys a share gives a canary: of a few it may be none. Pure."""
+
+from collections.abc import Collection
+from math import floor
+
+from msgspec import Struct
+
+from gateway.rollout.versions import PERCENT, is_taken
+from policies.ordering import share
+
+
+_STEPS = 10
+"""A share is chosen in tenths of a percent."""
+
+
+class KeyShare(Struct, frozen=True):
+    """What a share means for the keys that may ask at a level."""
+
+    keys: int
+    taken: int
+    first_percent: float
+    """From which share on the first of them is taken; 0 where there is none."""
+    all_percent: float
+    """From which share on all of them are."""
+
+
+def key_share(version_digest: str, key_ids: Collection[str], percent: float) -> KeyShare:
+    """Of these keys those that a canary for `percent` of them gets."""
+    shares = [share(version_digest, key_id) for key_id in key_ids]
+    taken = sum(is_taken(version_digest, key_id, percent) for key_id in key_ids)
+    first, last = (_step_above(each) for each in (min(shares, default=0), max(shares, default=0)))
+    return KeyShare(len(shares), taken, first, last) if shares else KeyShare(0, 0, 0.0, 0.0)
+
+
+def _step_above(drawn: float) -> float:
+    return min(floor(drawn * PERCENT * _STEPS + 1) / _STEPS, PERCENT)

@@ -1,0 +1,70 @@
+"""A canary for a share of few keys may be one for nobody: the page says so, before and after."""
+
+import re
+
+import pytest
+
+from gateway.identity import Peppers
+from gateway.secrets.credentials import pepper
+from gateway.store.identity.key_names import KeyNames
+from gateway.store.identity.keys import KeyStore, NewKey, Place
+from tests.admin.listener import ON_BOTH, Listener
+from tests.admin.policies.people import APPROVER, WRITER, add_person, signed_in
+from tests.admin.policies.test_rolling_out import stepped, submitted
+from tests.admin.policies.test_writing import TEXT, plain
+
+
+pytestmark = pytest.mark.anyio
+
+
+async def issued(listener: Listener, *key_ids: str, organisation: str = "acme") -> None:
+    """Keys of ids that are chosen: whether a share takes them hangs on those alone."""
+    async with listener.database() as database:
+        store = KeyStore(database, Peppers({1: pepper(listener.settings)}), listener.clock)
+        for key_id in key_ids:
+            place = Place(organisation, "research", "assistant")
+            await store.issue(NewKey(place, "a key", "a test", key_id=key_id))
+
+
+async def test_a_canary_says_how_many_keys_it_decides_for(listener: Listener) -> None:
+    await issued(listener, "firstkey0000", "secondkey000")
+    await issued(listener, "theirkey0000", organisation="globex")
+    await add_person(listener, WRITER, "policy_editor")
+    await add_person(listener, APPROVER, "approver")
+    async with signed_in(listener, WRITER) as wanda, signed_in(listener, APPROVER) as anton:
+        path = await submitted(wanda, TEXT)
+        await stepped(anton, path, "approve")
+        page = plain((await anton.send("GET", path))[1])
+        told = re.search(
+            r"Of the 2 keys that may ask here the first is among them from (\S+)% on, "
+            r"and all from (\S+)% on", page,
+        )  # fmt: skip
+        assert told
+        first, last = map(float, told.groups())
+        for percent, said in (
+            (first - 0.1, f"now none of 2: it decides nothing until its share is {told[1]}%"),
+            (first, "now 1 of 2"),
+            (last, "now 2 of 2"),
+        ):
+            await stepped(anton, path, "canary", percent=f"{percent:.1f}")
+            page = plain((await anton.send("GET", path))[1])
+            assert said in page, said
+
+
+@ON_BOTH
+async def test_keys_that_may_ask_are_counted_below_their_level(listener: Listener) -> None:
+    mine = {await listener.issue_key(f"key {number}") for number in range(3)}
+    await listener.revoke_key(mine.pop())
+    others = {await listener.issue_key("of others", organisation="globex")}
+    now_us = listener.clock.utc_us()
+    async with listener.database() as database:
+        names = KeyNames(database)
+        for place, expected in (
+            (("", "", ""), mine | others),
+            (("acme", "", ""), mine),
+            (("acme", "research", ""), mine),
+            (("acme", "research", "assistant"), mine),
+            (("acme", "research", "nothing"), set()),
+        ):
+            assert set(await names.live_ids(*place, now_us, 9)) == expected, place
+        assert len(await names.live_ids("", "", "", now_us, 2)) == 2
