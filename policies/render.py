@@ -36,6 +36,13 @@ def render_report(report: CheckReport) -> str:
     return "\n".join(lines)
 
 
+def wrongs_of(report: CheckReport) -> list[str]:
+    """What keeps a document from being used, a line each: its errors, and what cases failed by."""
+    failed = [each for each in report.tests if not each.has_passed]
+    cases = [f"{_failed(each)}: {'; '.join(each.failures)}" for each in failed]
+    return [*(f"error: {problem}" for problem in report.errors), *cases]
+
+
 def _failed(result: CaseResult) -> str:
     return f"FAIL  {result.name}" + (f" ({result.at})" if result.at is not None else "")
 

@@ -7,7 +7,7 @@ from gateway.configuration.texts import text_of
 from gateway.errors import ConfigurationInvalid
 from policies.checking.check import check
 from policies.program import PolicyDocument
-from policies.render import render_report
+from policies.render import wrongs_of
 
 
 def load_policy(settings: Settings) -> PolicyDocument:
@@ -30,5 +30,5 @@ def load_policy(settings: Settings) -> PolicyDocument:
         raise ConfigurationInvalid(settings.source, "policy.file", reason) from error
     report = check(text, name)
     if report.document is None or not report.is_ok:
-        raise ConfigurationInvalid(name, "", render_report(report))
+        raise ConfigurationInvalid(name, "", f"\n{name}: ".join(wrongs_of(report)))
     return report.document

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from gateway.configuration.settings import TargetSettings
 from gateway.errors import ConfigurationInvalid
+from gateway.money.entry_faults import entry_faults, refusal_of
 from gateway.price import Price
 from gateway.types import Target, Tier, Usage
 
@@ -160,22 +161,11 @@ class Place(Struct, frozen=True):
     """See `gateway.types.Target.seals`."""
 
 
-def _first_wrong(tree: Mapping[str, object]) -> str:
-    """The first entry that is none; what checked them all says only that it is one of them."""
-    models = tree.get("models")
-    for name, entry in models.items() if isinstance(models, dict) else ():
-        try:
-            msgspec.convert(entry, Entry)
-        except msgspec.ValidationError:
-            return str(name)
-    return ""
-
-
 def load_catalogue(text: str, source: str) -> Catalogue:
     """Check a catalogue text.
 
     Raises:
-        ConfigurationInvalid: with the file, the key and the reason.
+        ConfigurationInvalid: with the file, the key and the reason, of every entry that has one.
     """
     try:
         tree = tomllib.loads(text)
@@ -184,14 +174,22 @@ def load_catalogue(text: str, source: str) -> Catalogue:
     except (ValueError, RecursionError) as error:
         # What the parser itself cannot take: numbers of thousands of digits, endless nesting.
         raise ConfigurationInvalid(source, "", "not valid TOML: it knows no bounds") from error
+    models = tree.get("models")
+    if isinstance(models, dict) and (faults := entry_faults(models, Entry)):
+        raise refusal_of(source, faults)
     try:
         catalogue = msgspec.convert(tree, Catalogue)
     except msgspec.ValidationError as error:
         reason, _, where = str(error).partition(" - at `$.")
-        key = where.rstrip("`").replace("models[...]", f"models.{_first_wrong(tree)}")
-        raise ConfigurationInvalid(source, key, reason) from error
+        raise ConfigurationInvalid(source, where.rstrip("`"), reason) from error
+    found: list[tuple[str, str]] = []
     for name, entry in catalogue.models.items():
-        _check(entry, source, f"models.{name}")
+        try:
+            _check(entry, source, f"models.{name}")
+        except ConfigurationInvalid as fault:
+            found.append((fault.key, fault.reason))
+    if found:
+        raise refusal_of(source, found)
     return catalogue
 
 

@@ -142,6 +142,34 @@ def test_a_wrong_key_is_named_with_file_key_and_reason(
 
 
 @pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (
+            "colour = 1\n[[constraints]]\nname = 'a'\n",
+            [
+                "error: line 4, column 1: constraints[0] (rule 'a'): the constraint has no effect",
+                "error: line 3, column 1: colour: unknown key 'colour'",
+            ],
+        ),
+        (
+            "[[tests]]\nname = 'a'\nfacts = {}\nexpect = { effect = 'deny' }\n",
+            ["FAIL  a (line 3, column 1): effect: expected deny, got allow"],
+        ),
+    ],
+)
+def test_a_wrong_policy_is_named_once_in_each_line_and_nothing_else_is_said(
+    newcomer: Operator, policy: str, expected: list[str]
+) -> None:
+    newcomer.config_file.write_text('[policy]\nfile = "policy.toml"\n')
+    (newcomer.folder / "policy.toml").write_text(f"name = 'x'\nversion = 1\n{policy}")
+    ended = newcomer.config("config", "check")
+
+    assert ended.status == 2
+    lines = ended.errors.removeprefix("gatewright: ").splitlines()
+    assert lines == [f"policy.toml: {each}" for each in expected]
+
+
+@pytest.mark.parametrize(
     ("variable", "key"),
     [("GATEWRIGHT_DATA_PLANE__PORT", "data_plane.port"), ("GATEWRIGHT_LOG_LEVEL", "log_level")],
 )

@@ -259,6 +259,30 @@ def test_a_broken_catalogue_names_the_file_the_key_and_the_reason(
     assert caught.value.reason
 
 
+def test_all_that_entries_lack_is_said_at_once() -> None:
+    bare = '[models.one]\nvendor = "v"\n[models.two]\ntier = "cheap"\n'
+    wrong = GOOD.replace('tier = "cheap"', 'tier = "best"').replace("models.m", "models.three")
+    with pytest.raises(ConfigurationInvalid) as caught:
+        load_catalogue(bare + wrong + GOOD, "my-prices.toml")
+    first, second, third = caught.value.message.split("\n")
+    needed = [each.name for each in structs.fields(Entry) if each.required]
+    for line, key, known in ((first, "models.one", "vendor"), (second, "models.two", "tier")):
+        lacking = [f"`{name}`" for name in needed if name != known]
+        assert line == f"my-prices.toml: {key}: missing required fields {', '.join(lacking)}"
+    assert third.startswith("my-prices.toml: models.three.tier: Invalid enum value 'best'")
+
+
+def test_of_very_many_wrong_entries_the_rest_are_counted() -> None:
+    zero = GOOD.replace("window_tokens = 100", "window_tokens = 0")
+    text = "".join(zero.replace("models.m", f"models.m{number}") for number in range(25))
+    with pytest.raises(ConfigurationInvalid) as caught:
+        load_catalogue(text, "my-prices.toml")
+    lines = caught.value.message.split("\n")
+    assert lines[0] == "my-prices.toml: models.m0.context_window_tokens: is zero"
+    assert lines[19] == "my-prices.toml: models.m19.context_window_tokens: is zero"
+    assert lines[20:] == ["my-prices.toml: and 5 more entries"]
+
+
 BEYOND = 10**12 + 1
 TAKEN = 'parameters_source = "somewhere"\nparameters_as_of = "2026-11-22"\nvendor = "v"\n'
 
