@@ -1,7 +1,8 @@
 """Untrusted tables read key by key, with every problem collected instead of the first raised."""
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from policies.limits import (
     COUNT_MAX,
@@ -14,6 +15,7 @@ from policies.problems import Position, Problem, shown, suggestion
 
 
 T = TypeVar("T")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class TableReader:
@@ -174,7 +176,9 @@ class TableReader:
             if len(self._problems) >= PROBLEMS_MAX:
                 return
             if key not in self._known:
-                self.report("", f"unknown key {shown(key)}{suggestion(key, self._known)}")
+                # A plain name leads to its line; any other could be taken for a path.
+                at = key if _PLAIN.fullmatch(key) else ""
+                self.report(at, f"unknown key {shown(key)}{suggestion(key, self._known)}")
 
     def _typed(self, key: str, kind: type[T], expected: str) -> T | None:
         value = self.raw(key)

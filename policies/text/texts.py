@@ -48,12 +48,12 @@ def place_finder(text: str) -> Find:
     headers: dict[str, list[int]] = {}
 
     def find(problem: Problem) -> Problem:
-        place = _RULE_PATH.match(problem.path)
-        if place is None:
-            return problem
         if not lines:
             lines.extend(text.splitlines())
             headers.update(_headers(lines))
+        place = _RULE_PATH.match(problem.path)
+        if place is None:
+            return msgspec.structs.replace(problem, rule_at=_place_at_top(lines, problem.path))
         known, number = headers.get(place[1], []), int(place[2])
         if number < len(known):
             at: Position | None = _key_after(lines, known[number], place[3] or "")
@@ -62,6 +62,23 @@ def place_finder(text: str) -> Find:
         return msgspec.structs.replace(problem, rule_at=at)
 
     return find
+
+
+def _place_at_top(lines: Sequence[str], path: str) -> Position | None:
+    """Where a key of the document itself stands, or of a table of it; None where none is seen."""
+    key, _, below = path.partition(".")
+    if not key:
+        return None
+    plain = re2.compile(r"[\"']?" + re2.escape(key) + r"[\"']?\s*[:=]")
+    is_inside = False
+    for number, line in enumerate(lines, start=1):
+        if line.startswith("["):
+            is_inside = True
+            if line.strip("[]# \t").partition("]")[0].partition(".")[0].strip() == key:
+                return _key_after(lines, number, below)
+        elif not is_inside and plain.match(line):
+            return Position(number, 1)
+    return None
 
 
 def _place_of_name(text: str, rule: str | None) -> Position | None:

@@ -153,7 +153,10 @@ def test_a_mistake_outside_the_rules_is_named(rest: dict[str, object], expected:
         ({"forbid": {"targets": [""]}}, "an entry has 1 to 100 characters"),
         ({"forbid": {"targets": [str(n) for n in range(300)]}}, "more than 256 entries"),
         ({"forbid": {"in_house": "yes"}}, "expected true or false, not a string"),
-        ({"forbid": {"house": True}}, "forbid (rule 'c0'): unknown key 'house'; did you mean"),
+        (
+            {"forbid": {"house": True}},
+            "forbid.house (rule 'c0'): unknown key 'house'; did you mean",
+        ),
         ({"no_cache": 1}, "no_cache (rule 'c0'): expected true or false, not a number"),
         ({"audit_content": "all"}, "'all' is not one of none, metadata, redacted, encrypted, full"),
         ({"cap_output_tokens": 0}, "cap_output_tokens (rule 'c0'): not between 1 and"),
@@ -180,7 +183,10 @@ def test_a_mistake_in_a_constraint_is_named(rule: dict[str, object], expected: s
         ({"order": ["mid"], "cache_s": -1}, "cache_s (rule 'p0'): not between 0 and"),
         ({"order": ["mid"], "cache_s": 604_801}, "cache_s (rule 'p0'): not between 0 and 604800"),
         ({"order": "middle"}, "preferences[0].order (rule 'p0'): 'middle' is not known"),
-        ({"order": ["mid"], "forbid": {}}, "preferences[0] (rule 'p0'): unknown key 'forbid'"),
+        (
+            {"order": ["mid"], "forbid": {}},
+            "preferences[0].forbid (rule 'p0'): unknown key 'forbid'",
+        ),
     ],
 )
 def test_a_mistake_in_a_preference_is_named(rule: dict[str, object], expected: str) -> None:

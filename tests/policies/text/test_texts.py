@@ -107,6 +107,28 @@ def test_words_that_yaml_once_took_for_truth_values_stay_words() -> None:
     assert load_document("name: no\nversion: 1\n").name == "no"
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('name="x"\nversion=1\ncolour=1\n', "line 3, column 1: colour: unknown key 'colour'"),
+        ('name="x"\nversion=1\n[colour]\na=1\n', "line 3, column 1: colour: unknown key"),
+        ('name="x"\nversion=1\n[[colour]]\na=1\n', "line 3, column 1: colour: unknown key"),
+        (
+            'name="x"\nversion=1\n[defaults]\norder=["mid"]\ncolour=1\n',
+            "line 5, column 1: defaults.colour: unknown key",
+        ),
+        ('name="x"\nversion=1\n[defaults]\norder=["no"]\n', "line 4, column 1: defaults.order"),
+        ("name: x\nversion: 1\ncolour: 1\n", "line 3, column 1: colour: unknown key"),
+        ('{"name": "x",\n"version": 1,\n"colour": 1}', "line 3, column 1: colour: unknown key"),
+        # Not seen plainly: no line is better than another's.
+        ('{"name": "x", "version": 1, "colour": 1}', "colour: unknown key"),
+        ('name="x"\nversion=1\n"a.b"=1\n', "unknown key 'a.b'"),
+    ],
+)
+def test_a_problem_of_the_document_itself_names_its_line(text: str, expected: str) -> None:
+    assert problems(text).startswith(expected)
+
+
 def test_a_problem_names_the_line_of_its_rule_in_every_form() -> None:
     toml = 'name="x"\nversion=1\n[[constraints]] # one\nname="r"\nwhen="stroem"\nno_cache=true\n'
     assert problems(toml).startswith(
@@ -117,7 +139,8 @@ def test_a_problem_names_the_line_of_its_rule_in_every_form() -> None:
     elsewhere = toml.replace('when="stroem"', '"when"="stroem"').replace("[[", "  [[")
     assert problems(elsewhere).startswith("line 3, column 3: constraints[0].when (rule 'r')")
     behind = toml.replace('when="stroem"\n', "colour=1\n") + '[[constraints]]\nname="s"\ncolour=2\n'
-    assert problems(behind).startswith("line 3, column 1: constraints[0] (rule 'r')")
+    assert problems(behind).startswith("line 5, column 1: constraints[0].colour (rule 'r')")
+    assert "line 9, column 1: constraints[1].colour (rule 's')" in problems(behind)
     yaml = "name: x\nversion: 1\nconstraints:\n  - name: r\n    when: stroem\n    no_cache: true\n"
     assert problems(yaml).startswith("line 4, column 5: constraints[0].when (rule 'r')")
     table = {"name": "x", "version": 1, "constraints": [{"name": "r", "colour": 1, "deny": "no"}]}
