@@ -221,7 +221,9 @@ def rule_from(section: str, form: Mapping[str, str]) -> Constraint | Preference:
         return constraint_from(table) if section == "constraints" else preference_from(table)
     except DocumentInvalid as error:
         first = error.problems[0]
-        raise RequestInvalid(first.message, parameter=first.path or "name") from error
+        # Of the rule as a whole it is at no field that it is said, least of all at its name.
+        lacking = "order" if section == "preferences" else None
+        raise RequestInvalid(first.message, parameter=first.path or lacking) from error
 
 
 def with_rule(text: str, section: str, place: int | None, rule: Constraint | Preference) -> Amended:

@@ -244,6 +244,7 @@ async def editor_page(
         marks=marks_of(text, report),
         rules=await asyncio.to_thread(editable_rules, body, text) if body else (),
         shown_as=_shown_as(asked.get("as", ""), is_right=body is not None, is_typed=bool(said)),
+        cards_wait=asked.get("as") == "cards" and body is None and not said,
         problem=problem,
         saved=asked.get("saved") == "1" and not problem,
         comments_lost=asked.get("comments") == "lost",

@@ -221,6 +221,13 @@ async def test_a_version_goes_live_at_its_time_in_the_readers_zone_or_is_refused
         assert "was refused" not in plain((await anton.send("GET", HOME))[1])
         answer, _ = await anton.send("POST", f"{first}/unschedule", {"reason": "not yet"})
         assert answer.status == 303
+        history = plain((await anton.send("GET", f"{HOME}/history"))[1])
+        for done in (
+            f"scheduled by {APPROVER} — canary for 5% of the keys at",
+            f"taken off the schedule by {APPROVER} — not yet",
+            "refused at its time by schedule",
+        ):
+            assert f"Version 1 : {done}" in history
         _, listed = await wanda.send(
             "GET", "/api/organisations/acme/policies/organisation/schedules"
         )

@@ -228,3 +228,45 @@ async def test_a_hostile_text_is_answered_in_place(listener: Listener, text: str
     assert answer.status == 200
     assert ("not ready" in plain(page)) is ("alert" not in text)
     assert "<script>alert" not in page
+
+
+async def test_a_draft_with_mistakes_says_why_it_has_no_cards_and_claims_nothing_of_its_rules(
+    listener: Listener,
+) -> None:
+    await staff(listener)
+    async with signed_in(listener, WRITER) as wanda:
+        await saved(wanda, TEXT + "colour = 1\n")
+        _, page = await wanda.send("GET", f"{HOME}/edit?as=cards")
+        assert "The text has mistakes, so there are no cards of it yet" in plain(page)
+        assert "line 14, column 1" in plain(page)
+        _, page = await wanda.send("GET", f"{HOME}/edit?as=code")
+        assert "no cards of it yet" not in plain(page)
+        _, page = await wanda.send("GET", f"{HOME}/edit/rule?section=constraints&place=0")
+        assert "<h1>A constraint</h1>" in page
+        assert "None" not in plain(page)
+        assert "Keep in the draft" not in page
+        _, page = await wanda.send("GET", f"{HOME}/submit")
+        assert "nothing can be said of what it changes" in plain(page)
+        assert "No rule decides otherwise" not in plain(page)
+
+
+@pytest.mark.parametrize(("section", "field"), [("constraints", None), ("preferences", "order")])
+async def test_what_a_rule_lacks_is_not_said_of_its_name(
+    listener: Listener, section: str, field: str | None
+) -> None:
+    await staff(listener)
+    async with signed_in(listener, WRITER) as wanda:
+        form = {"section": section, "revision": "0", "name": "mine"}
+        answer, page = await wanda.send("POST", f"{HOME}/edit/rule", form)
+        assert answer.status == 400
+        assert re.findall(r'name="([^"]*)"[^>]*aria-invalid="true"', page) == [field] * bool(field)
+        told = "has no effect" if field is None else "needs an order, targets, weights or a canary"
+        assert told in plain(page)
+
+
+async def test_two_texts_are_told_of_in_a_whole_sentence(listener: Listener) -> None:
+    await staff(listener)
+    async with signed_in(listener, WRITER) as wanda:
+        await saved(wanda, TEXT)
+        _, page = await wanda.send("POST", f"{HOME}/edit", {"text": TEXT, "revision": "0"})
+        assert re.search(r'role="alert">The draft is not what it was', page)
