@@ -26,10 +26,11 @@ COUNTS_KEPT_MAX: Final = 200
 
 
 class Hits(Struct, frozen=True):
-    """How often one rule held, and when last; 0 for never."""
+    """How often one rule held, and when last and for which request; 0 and empty for never."""
 
     count: int = 0
     last_us: int = 0
+    last_id: str = ""
 
 
 class HitCount(Struct, frozen=True):
@@ -94,5 +95,9 @@ def _asked(document: PolicyDocument, recent: Sequence[Timed]) -> dict[str, Hits]
         first = decision.matched_preference
         for name in (*decision.matched_constraints, *((first,) if first else ())):
             known = counts.get(name, Hits())
-            counts[name] = Hits(known.count + 1, max(known.last_us, each.utc_us))
+            counts[name] = max(
+                Hits(known.count + 1, known.last_us, known.last_id),
+                Hits(known.count + 1, each.utc_us, each.recorded.request_id),
+                key=lambda hits: hits.last_us,
+            )
     return counts

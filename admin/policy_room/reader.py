@@ -49,6 +49,8 @@ class RuleLine(Struct, frozen=True):
     never_matches: str
     hits: int
     last_us: int
+    last_id: str
+    """The request that it held for last."""
 
 
 class LevelView(Struct, frozen=True):
@@ -243,6 +245,7 @@ def _lines(
                 never_matches=never.get(f"{kind}s[{place}]", ""),
                 hits=found.count,
                 last_us=found.last_us,
+                last_id=found.last_id,
             )
         )
     return tuple(lines)

@@ -1,5 +1,6 @@
 """The pages of traffic: the list, one request, and the list's file."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from litestar.status_codes import HTTP_404_NOT_FOUND
 
 from admin.access import needs, session_of
 from admin.kept_views import view_routes
+from admin.policy_room.rule_places import RulePlace, RulePlaces
 from admin.services import Services
 from admin.shell import PEEK, target_of
 from admin.sign_in.pages import READING
@@ -82,6 +84,7 @@ def _list_routes(services: Services, room: TrafficRoom) -> list[Any]:
 
 def _request_route(services: Services, stories: StoryReader) -> Any:
     lists = CustodyLists(services.database, services.clock)
+    places = RulePlaces(services)
 
     @route(f"{_LIST}/{{request_id:str}}", http_method=READING, media_type=MediaType.HTML, opt=_READ)
     async def one_request(
@@ -99,14 +102,20 @@ def _request_route(services: Services, stories: StoryReader) -> Any:
             )
         way = await services.shell.way(request)
         reveals = None
-        if allows(session_of(request).person, Permission.AUDIT_READ, organisation):
+        person = session_of(request).person
+        if allows(person, Permission.AUDIT_READ, organisation):
             since_us = story.decided.utc_us
             reveals = await lists.reveals_about(organisation, request_id, since_us, REVEALS_SHOWN)
+        rule_places: Sequence[RulePlace | None] = ()
+        if story.explanation and allows(person, Permission.POLICIES_READ, organisation):
+            decided, rules = story.decided, story.explanation.rules
+            rule_places = await places.of(organisation, decided.workspace, decided.project, rules)
         return await services.shell.page(
             request,
             "traffic/request.html",
             "traffic",
             story=story,
+            rule_places=rule_places,
             organisation=organisation,
             verdict=verdict_of(story, way),
             days=[_day(each.utc_us) for each in (story.intent, story.outcome) if each],

@@ -221,13 +221,7 @@ async def test_a_version_goes_live_at_its_time_in_the_readers_zone_or_is_refused
         assert "was refused" not in plain((await anton.send("GET", HOME))[1])
         answer, _ = await anton.send("POST", f"{first}/unschedule", {"reason": "not yet"})
         assert answer.status == 303
-        history = plain((await anton.send("GET", f"{HOME}/history"))[1])
-        for done in (
-            f"scheduled by {APPROVER} — canary for 5% of the keys at",
-            f"taken off the schedule by {APPROVER} — not yet",
-            "refused at its time by schedule",
-        ):
-            assert f"Version 1 : {done}" in history
+        assert await _steps_of_a_schedule(anton)
         _, listed = await wanda.send(
             "GET", "/api/organisations/acme/policies/organisation/schedules"
         )
@@ -240,6 +234,17 @@ async def test_a_version_goes_live_at_its_time_in_the_readers_zone_or_is_refused
         (APPROVER, "policy.scheduled", ""),
         (APPROVER, "policy.unscheduled", ""),
     ]
+
+
+async def _steps_of_a_schedule(browser: Browser) -> bool:
+    """Whether the history has all of them in words."""
+    history = plain((await browser.send("GET", f"{HOME}/history"))[1])
+    said = (
+        f"scheduled by {APPROVER} — canary for 5% of the keys at",
+        f"taken off the schedule by {APPROVER} — not yet",
+        "refused at its time by schedule",
+    )
+    return all(f"Version 1 : {each}" in history for each in said)
 
 
 async def test_nobody_approves_what_they_wrote_also_with_both_roles(listener: Listener) -> None:
