@@ -240,7 +240,7 @@ function say(view, told) {
     list.append(line);
   }
   const state = document.createElement("p");
-  state.textContent = told.ok ? `Ready to submit; ${told.tests} test cases passed.` : "Not ready yet.";
+  state.textContent = told.ok ? `Ready to submit; ${told.tests} test case${told.tests === 1 ? "" : "s"} passed.` : "Not ready yet.";
   panel.replaceChildren(panel.querySelector("h2"), state, list);
 }
 
@@ -322,6 +322,8 @@ async function mount(area) {
   area.before(host);
   area.hidden = true;
   document.querySelector(`label[for="${area.id}"]`)?.addEventListener("click", () => view.focus());
+  // What is wrong with it already is underlined, too, and its list leads to the lines.
+  if (document.querySelector("#found .marks")) check(view);
   // For whoever drives the page: the text as it is shown.
   host.editorView = view;
 }

@@ -18,6 +18,7 @@ from admin.policy_room.fact_words import FACT_WORDS
 from admin.policy_room.marks import line_difference, marks_of
 from admin.policy_room.meanwhile import standing_of
 from admin.policy_room.places import Place, place_of
+from admin.policy_room.proposing import SHOWN, case_text
 from admin.policy_room.room import (
     Asking,
     Named,
@@ -253,6 +254,7 @@ async def editor_page(
         more_fields=rest,
         said=said,
         effects=effects,
+        example=case_text(report.document, SHOWN) if report.document and not report.tests else "",
         tried=await tried(room, organisation, place, report.document, said),
         in_house={each.name for each in await room.reader.targets() if each.in_house},
     )

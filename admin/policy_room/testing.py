@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from admin.policy_room.asking import PREFIX, Asked
 from admin.policy_room.places import Place
+from admin.policy_room.proposing import case_of
 from admin.policy_room.room import PolicyRoom
 from gateway.errors import RequestInvalid
 from policies.explain import Explanation
@@ -20,6 +21,8 @@ class Tried(Struct, frozen=True):
     problem: str = ""
     field: str = ""
     """The field that is wrong."""
+    case: str = ""
+    """The same as a test case of the document; empty where it cannot be one."""
 
 
 def wants_answer(said: Mapping[str, str]) -> bool:
@@ -48,4 +51,5 @@ async def tried(
         asked = await room.asker.ask(organisation, said)
     except RequestInvalid as error:
         return Tried(problem=error.message, field=error.parameter or "")
-    return Tried(asked, await room.weigher.explain(place, document, asked.facts))
+    explanation = await room.weigher.explain(place, document, asked.facts)
+    return Tried(asked, explanation, case=case_of(document, asked.facts) if document else "")
