@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy import update
 
 from gateway.store.revisions import current
 from gateway.store.schema.audit import gone_workers
@@ -138,6 +139,40 @@ async def test_what_a_gone_worker_left_open_is_said_with_how_to_end_it(
     assert "left 3 requests without an outcome" in page
     assert "gatewright audit gone end w7" in page
     assert "w8" not in page
+
+
+REGION = "document.querySelector('#state [role=status]')"
+READ_OUT = f"""() => {{ window.told = 0;
+  const region = {REGION};
+  region.isTheSame = true;
+  new MutationObserver(() => {{ window.told += 1; }}).observe(
+    region, {{ childList: true, characterData: true, subtree: true }}); }}"""
+
+
+async def test_what_a_gone_worker_left_is_read_out_again_only_where_it_is_something_else(
+    listener: Listener,
+) -> None:
+    await seeding.person(listener, "root", "platform_admin")
+    heard_us = listener.clock.utc_us() - 7 * 60_000_000
+    async with listener.database() as database, database.writing() as connection:
+        row = {"worker": "w7", "heard_us": heard_us, "requests": 3, "since_us": heard_us}
+        await connection.execute(filled(gone_workers, **row))
+    async with window(listener) as seen:
+        await seen.sign_in("root", seeding.PASSWORD)
+        await seen.open("/system")
+        await seen.page.evaluate(READ_OUT)
+        listener.clock.advance(120.0)
+        await seen.page.wait_for_selector("#state .notice:has-text('gone for 9 min')")
+        assert await seen.page.evaluate("window.told") == 0
+        assert await seen.page.evaluate(f"{REGION}.isTheSame") is True
+        assert await seen.page.locator("#state .notice[role]").count() == 0
+        async with listener.database() as database, database.writing() as connection:
+            await connection.execute(update(gone_workers).values(requests=4))
+        await seen.page.wait_for_selector("#state .notice:has-text('left 4 requests')")
+        assert await seen.page.evaluate("window.told") == 1
+        assert await seen.page.evaluate(f"{REGION}.isTheSame") is True
+        assert "w7 left 4 requests" in await seen.page.evaluate(f"{REGION}.textContent")
+        assert seen.problems == []
 
 
 async def test_one_worker_tells_its_engines_breakers_and_metrics(
