@@ -18,6 +18,8 @@ from tests.admin.policies.traffic import EXAMPLES, record_traffic
 
 
 pytestmark = pytest.mark.anyio
+CUT_OFF = """() => [...document.querySelectorAll('#tried .scroll')]
+  .filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.ariaLabel)"""
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\N{RIGHT-TO-LEFT OVERRIDE}"
 SCREENS = (
     "/o/acme/policies",
@@ -88,6 +90,7 @@ async def test_the_editor_completes_marks_and_saves_by_keys(listener: Listener) 
         await page.wait_for_selector("#found:has-text('Ready to submit')")
         await page.select_option("select[name='fact.data_class']", "S4")
         await page.wait_for_selector("#tried:has-text('stay-home')")
+        assert await page.evaluate(CUT_OFF) == [], "no column of the pane is out of sight"
         await page.click("text=Save the draft")
         await page.wait_for_selector("text=Saved as revision 1")
         assert await page.input_value("#text") == text
