@@ -30,6 +30,12 @@ class Place(Struct, frozen=True):
     depth: int
     """0 is the installation, 3 a project."""
 
+    @property
+    def below(self) -> tuple[str, str]:
+        """The workspace and the project that it names; empty for all of them."""
+        _, *names = (*self.slug.split(":"), "", "")
+        return names[0], names[1]
+
 
 def place_of(organisation: str, slug: str) -> Place:
     """The level that an address of this organisation names.

@@ -122,11 +122,10 @@ class PolicyReader:
         self, organisation: str, place: Place, version: PolicyVersion
     ) -> KeyShare | None:
         """What the version's share means for the keys of a level; None where they are very many."""
-        names = place.name.partition(":")[2].split("/")
-        below = (*names, "", "", "")[:3]
-        if place.depth and below[0] != organisation:
-            raise NotFoundException
-        found = await self._keys.live_ids(*below, self._clock.utc_us(), KEYS_COUNTED_MAX + 1)
+        workspace, project = place.below
+        of = organisation if place.depth else ""
+        now_us, most = self._clock.utc_us(), KEYS_COUNTED_MAX + 1
+        found = await self._keys.live_ids(of, workspace, project, now_us, most)
         if len(found) > KEYS_COUNTED_MAX:
             return None
         return await asyncio.to_thread(key_share, version.digest, found, version.percent)

@@ -8,7 +8,7 @@ from admin.policy_room.places import SLUG_INSTALLATION, SLUG_ORGANISATION, Place
 from admin.services import Services
 from gateway.assembly.configured_policy import load_policy
 from gateway.store.policies.documents import PolicyStore
-from policies.document import PolicyBody
+from policies.document import Constraint, PolicyBody, Preference
 from policies.explain import RuleExplanation
 from policies.hierarchy import SEPARATOR
 
@@ -55,7 +55,9 @@ def _found(
 ) -> RulePlace | None:
     for place, body in bodies:
         section = f"{asked.kind}s"
-        rules = body.constraints if asked.kind == "constraint" else body.preferences
+        rules: tuple[Constraint | Preference, ...] = (
+            body.constraints if asked.kind == "constraint" else body.preferences
+        )
         for number, rule in enumerate(rules):
             # Where two levels use a name, the lower one's stands behind that of its document.
             if asked.name not in (rule.name, f"{body.name}{SEPARATOR}{rule.name}"):

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from admin.policy_room.places import place_of
 from gateway.identity import Peppers
 from gateway.secrets.credentials import pepper
 from gateway.store.identity.key_names import KeyNames
@@ -49,6 +50,19 @@ async def test_a_canary_says_how_many_keys_it_decides_for(listener: Listener) ->
             await stepped(anton, path, "canary", percent=f"{percent:.1f}")
             page = plain((await anton.send("GET", path))[1])
             assert said in page, said
+
+
+@pytest.mark.parametrize(
+    ("slug", "below"),
+    [
+        ("installation", ("", "")),
+        ("organisation", ("", "")),
+        ("ws:research", ("research", "")),
+        ("proj:research:assistant", ("research", "assistant")),
+    ],
+)
+def test_a_level_names_the_keys_below_it(slug: str, below: tuple[str, str]) -> None:
+    assert place_of("acme", slug).below == below
 
 
 @ON_BOTH
