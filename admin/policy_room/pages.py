@@ -26,20 +26,19 @@ from admin.policy_room.wording import defaults_in_words
 from admin.queries import PAGE_ROWS, after_of, first_of
 from gateway.actors import same_person
 from gateway.clock import SECOND_US
-from gateway.configuration.guarding import wider
+from gateway.configuration.guarding import GuardRules, wider
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.rollout.versions import Acting, PolicyEvent, PolicyVersion, acting_at, former_of
 from gateway.store.policies.guard import ACTOR
 from gateway.store.policies.version_lists import ACTS, WENT_LIVE
-from policies.checking.difference import amendments
+from policies.checking.difference import Amendment, amendments
 from policies.document import PolicyBody
+from policies.program import PolicyDocument
 
 
 AHEAD: Final = ("draft", "approved", "shadow", "canary")
 """States of versions that something may come of yet."""
-ROLLED_OUT: Final = ("approved", "shadow", "canary")
-"""States from which a version may become a canary, or is one."""
 EMPTY: Final = PolicyBody(name="nothing", version=1)
 OUTCOMES_MAX: Final = 8
 LATELY_MAX: Final = 10
@@ -154,17 +153,10 @@ async def version_page(
         version=version,
         live=live,
         canary=await reader.lists.canary(place.name),
-        key_share=await reader.key_share(organisation, place, version)
-        if version.state in ROLLED_OUT
-        else None,
+        key_share=await reader.key_share(organisation, place, version),
         text=text,
         body=document.body,
-        changes=()
-        if same
-        else (
-            *amendments(before.body if before else EMPTY, document.body),
-            *guard_amendments(reader.guard, version.guard or reader.guard),
-        ),
+        changes=() if same else _changes(reader.guard, before, document, version),
         lines=() if same else await asyncio.to_thread(line_difference, written, text),
         weight=weight,
         guard=version.guard or reader.guard,
@@ -182,6 +174,20 @@ async def version_page(
         problem=error.message if error else "",
         form=form or {},
         mistakes={error.parameter: error.message} if form and error and error.parameter else {},
+    )
+
+
+def _changes(
+    usual: GuardRules,
+    before: PolicyDocument | None,
+    document: PolicyDocument,
+    version: PolicyVersion,
+) -> tuple[Amendment, ...]:
+    """What a version changes of what is live, and of the limits that are usual."""
+    body = before.body if before else EMPTY
+    return (
+        *amendments(body, document.body),
+        *guard_amendments(usual, version.guard or usual),
     )
 
 

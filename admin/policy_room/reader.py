@@ -29,6 +29,8 @@ from policies.text.writing import document_text
 
 ON_TRIAL: Final[tuple[State, ...]] = ("canary", "shadow")
 ACTING: Final[tuple[State, ...]] = ("live", *ON_TRIAL)
+ROLLED_OUT: Final[tuple[State, ...]] = ("approved", *ON_TRIAL)
+"""Of versions that may become a canary, or are one."""
 PLACES_MAX: Final = 200
 KEYS_COUNTED_MAX: Final = 20_000
 """Of more keys than this even the smallest share has some."""
@@ -121,7 +123,12 @@ class PolicyReader:
     async def key_share(
         self, organisation: str, place: Place, version: PolicyVersion
     ) -> KeyShare | None:
-        """What the version's share means for the keys of a level; None where they are very many."""
+        """What the version's share means for the keys of a level.
+
+        None where they are very many, and of a version that is no canary and cannot become one.
+        """
+        if version.state not in ROLLED_OUT:
+            return None
         workspace, project = place.below
         of = organisation if place.depth else ""
         now_us, most = self._clock.utc_us(), KEYS_COUNTED_MAX + 1
