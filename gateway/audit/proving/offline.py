@@ -1,12 +1,12 @@
 """Verifies an evidence pack or a proof offline: this one file, Python 3.11 or newer, nothing else.
 
     python verify.py PACK [--key VKEY]           a folder or a .zip made by `gatewright audit pack`
-    python verify.py --proof PROOF.json [--key VKEY]     made by `gatewright audit prove`
+    python verify.py --proof FILE [--key VKEY]   a proof, or the certificate of an erasure
 
-It is written for readers who trust nobody: RFC 6962 (Merkle trees), RFC 8032 (Ed25519) and the C2SP
-signed note are done here from the text of the standards, and nothing of the gateway is imported.
-Give the log's keys (each worker has one) with --key as you know them from elsewhere; without them,
-the pack's own are used and the output says so. Exit status: 0 it holds, 1 it does not.
+It is for readers who trust nobody: RFC 6962 (Merkle trees), RFC 8032 (Ed25519) and the C2SP signed
+note are done here from the text of the standards, and nothing of the gateway is imported. Give the
+log's keys (each worker has one) with --key as you know them from elsewhere; without them, the
+file's own are used and the output says so. Exit status: 0 it holds, 1 it does not.
 """
 
 import argparse
@@ -22,18 +22,16 @@ from pathlib import Path
 from typing import Any
 
 
-FORMAT = "gatewright-evidence/1"
-ED25519 = b"\x01"
+FORMAT, ED25519 = "gatewright-evidence/1", b"\x01"
 EMPTY_ROOT = hashlib.sha256(b"").digest()
-_P = 2**255 - 19
-_L = 2**252 + 27742317777372353535851937790883648493
-_D = -121665 * pow(121666, _P - 2, _P) % _P
-_ROOT_OF_MINUS_1 = pow(2, (_P - 1) // 4, _P)
+_P, _L = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
+_D, _ROOT_OF_MINUS_1 = -121665 * pow(121666, _P - 2, _P) % _P, pow(2, (_P - 1) // 4, _P)
 _FILES = ("records.jsonl", "leaves.bin", "checkpoints.jsonl", "keys.txt", "verify.py", "README.txt")
 _OTHERWISE = "the zip file is not as packs are written; unpack it, and check the folder"
 _LINE_BYTES_MAX, _MANIFEST_BYTES_MAX, _PLAIN = 1 << 20, 1 << 24, (0, 8)  # stored, deflated
 _HASH_BYTES, _KEY_BYTES, _SIGNATURE_BYTES, _NOTE_PARTS = 32, 33, 64, 3
 
+Hashes = list[bytes]
 Point = tuple[int, int, int, int]
 Key = tuple[str, bytes, bytes]  # name, short hash and public key
 Checkpoint = tuple[str, int, bytes, int]  # origin, size, root, microseconds UTC
@@ -43,9 +41,8 @@ class Wrong(Exception):
     """What does not hold, in words."""
 
 
-_UNREADABLE: tuple[type[Exception], ...] = (Wrong, ValueError, LookupError, TypeError, OSError)
-_UNREADABLE += (AttributeError, ArithmeticError, RuntimeError, EOFError)
-_UNREADABLE += (zipfile.BadZipFile, zlib.error)
+_FAULTS: tuple[type[Exception], ...] = (Wrong, ValueError, LookupError, TypeError, OSError)
+_FAULTS += (AttributeError, ArithmeticError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 def leaf_hash(data: bytes) -> bytes:
@@ -97,9 +94,7 @@ def _climb(node: int, last: int, begin: bytes, path: Iterable[bytes]) -> tuple[b
     return first, second
 
 
-def check_consistency(
-    old: int, new: int, old_root: bytes, new_root: bytes, proof: Iterable[bytes]
-) -> None:
+def check_consistency(old: int, new: int, old_root: bytes, new_root: bytes, proof: Hashes) -> None:
     """RFC 9162 section 2.1.4.2: the tree of `new` leaves begins with the one of `old`, or Wrong."""
     path = list(proof)
     if not 0 <= old <= new:
@@ -108,8 +103,7 @@ def check_consistency(
         if path or (old and old_root != new_root):
             raise Wrong("two checkpoints of one size differ")
         return
-    if old & (old - 1) == 0:
-        path.insert(0, old_root)
+    path = [old_root] * (old & (old - 1) == 0) + path
     if not path:
         raise Wrong("the consistency proof is empty")
     node, last = old - 1, new - 1
@@ -120,10 +114,8 @@ def check_consistency(
 
 
 def _add(one: Point, two: Point) -> Point:
-    a = (one[1] - one[0]) * (two[1] - two[0]) % _P
-    b = (one[1] + one[0]) * (two[1] + two[0]) % _P
-    c = 2 * one[3] * two[3] * _D % _P
-    d = 2 * one[2] * two[2] % _P
+    a, b = (one[1] - one[0]) * (two[1] - two[0]), (one[1] + one[0]) * (two[1] + two[0])
+    c, d = 2 * one[3] * two[3] * _D, 2 * one[2] * two[2]
     e, f, g, h = b - a, d - c, d + c, b + a
     return (e * f % _P, g * h % _P, f * g % _P, e * h % _P)
 
@@ -131,8 +123,7 @@ def _add(one: Point, two: Point) -> Point:
 def _times(number: int, point: Point) -> Point:
     result: Point = (0, 1, 1, 0)
     while number:
-        if number & 1:
-            result = _add(result, point)
+        result = _add(result, point) if number & 1 else result
         point, number = _add(point, point), number >> 1
     return result
 
@@ -145,12 +136,10 @@ def _point(data: bytes) -> Point | None:
         return None
     square = (y * y - 1) * pow(_D * y * y + 1, _P - 2, _P) % _P
     x = pow(square, (_P + 3) // 8, _P)
-    if (x * x - square) % _P:
-        x = x * _ROOT_OF_MINUS_1 % _P
+    x = x * (_ROOT_OF_MINUS_1 if (x * x - square) % _P else 1) % _P
     if (x * x - square) % _P or (x == 0 and sign):
         return None
-    if x & 1 != sign:
-        x = _P - x
+    x = x if x & 1 == sign else _P - x
     return (x, y, 1, x * y % _P)
 
 
@@ -189,7 +178,6 @@ def open_checkpoint(note: str, keys: Iterable[Key], holds: Any = ed25519_holds) 
     text, separator, lines = note.rpartition("\n\n")
     if not separator:
         raise Wrong("a checkpoint is not a signed note")
-    text += "\n"
     for line in lines.splitlines():
         parts = line.split(" ")
         if len(parts) != _NOTE_PARTS or parts[0] != "\u2014":
@@ -197,7 +185,7 @@ def open_checkpoint(note: str, keys: Iterable[Key], holds: Any = ed25519_holds) 
         raw = _decoded(parts[2])
         for name, short, public in keys:
             known = name == parts[1] and short == raw[:4]
-            if known and holds(public, raw[4:], text.encode()):
+            if known and holds(public, raw[4:], f"{text}\n".encode()):
                 return _read_checkpoint(text)
     raise Wrong("a checkpoint was not signed by the log's key: each worker has one, give all")
 
@@ -346,19 +334,17 @@ def _check_checkpoints(pack: Pack, origin: str, keys: list[Key]) -> list[tuple[i
     return checked
 
 
-def _range_root(
-    low: int, high: int, begin: int, end: int, leaves: list[bytes], outside: list[bytes]
-) -> bytes:
+def _range_root(low: int, high: int, begin: int, end: int, leaves: Hashes, rest: Hashes) -> bytes:
     """The root of leaves low..high, of which `leaves` holds begin..end; takes the rest in order."""
     if high <= begin or low >= end:
-        if not outside:
+        if not rest:
             raise Wrong("hashes of the rest of the log are missing")
-        return outside.pop(0)
+        return rest.pop(0)
     if begin <= low and high <= end:
         return root_of(leaves[low - begin : high - begin])
     middle = low + split_point(high - low)
-    left = _range_root(low, middle, begin, end, leaves, outside)
-    return node_hash(left, _range_root(middle, high, begin, end, leaves, outside))
+    left = _range_root(low, middle, begin, end, leaves, rest)
+    return node_hash(left, _range_root(middle, high, begin, end, leaves, rest))
 
 
 def check_proof(proof: dict[str, Any], trusted: list[str]) -> dict[str, object]:
@@ -373,19 +359,34 @@ def check_proof(proof: dict[str, Any], trusted: list[str]) -> dict[str, object]:
     return found | {"tree_size": size, "signed_us": utc_us}
 
 
+def check_certificate(said: dict[str, Any], trusted: list[str]) -> dict[str, object]:
+    """Check an erasure's certificate: of each proof, that its content's key is said to be gone."""
+    for proof in said["proofs"]:
+        origin, line = check_proof(proof, trusted)["origin"], json.loads(proof["record"])
+        is_of_case = str(origin).endswith("/" + said["organisation"])
+        is_of_case &= said["subject"] in ("", line["record"].get("subject"))
+        if not is_of_case or line["content"]["key"] not in said["keys_destroyed"]:
+            raise Wrong(f"record {proof['sequence']} is of no key that the case destroyed")
+    proved = len({proof["sequence"] for proof in said["proofs"]})
+    if not proved:
+        raise Wrong("the certificate carries no proof")
+    found = {name: said[name] for name in ("case", "organisation", "subject", "erased_us")}
+    return found | {"records": said["records"], "proved": proved}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("pack", nargs="?", type=Path)
-    parser.add_argument("--proof", type=Path)
+    either = parser.add_mutually_exclusive_group(required=True)
+    either.add_argument("pack", nargs="?", type=Path)
+    either.add_argument("--proof", type=Path)
     parser.add_argument("--key", action="append", default=[], help="one, or all between blanks")
     options = parser.parse_args()
-    if (options.pack is None) == (options.proof is None):
-        parser.error("give a pack or --proof")
     keys = [key for each in options.key for key in each.split() or [each]]
     try:
-        proof = options.proof and json.loads(options.proof.read_text("utf-8"))
-        found = check_proof(proof, keys) if options.proof else check_pack(options.pack, keys)
-    except _UNREADABLE as error:
+        proof = json.loads(options.proof.read_text("utf-8")) if options.proof else {}
+        check = check_certificate if "proofs" in proof else check_proof
+        found = check(proof, keys) if options.proof else check_pack(options.pack, keys)
+    except _FAULTS as error:
         # Names of a pack are escaped: a terminal would obey what is in them, or not know it.
         sys.stdout.write(f"DOES NOT HOLD: {ascii(str(error) or type(error).__name__)[1:-1]}\n")
         return 1

@@ -1,6 +1,9 @@
 """Erasure as a case: found by digest, stopped by holds, certified by proofs that still hold."""
 
+import html
 import re
+import shlex
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from anyio import run_process
 from sqlalchemy import insert, update
 
 from gateway.audit.proving import offline
@@ -300,6 +304,36 @@ async def test_a_case_shows_what_vendors_hold_of_it_until_they_have_deleted_it(
         assert (said["vendor_copies_left"], said["vendor_copies"][0]["state"]) == (0, "deleted")
         _, text = await cora.send("GET", f"/api/organisations/acme/compliance/erasures/{case}")
         assert msgspec.json.decode(text)["copies"][0]["vendor_id"] == "batch_v1"
+
+
+async def test_a_certificate_is_checked_offline_by_the_command_of_its_page(
+    listener: Listener, tmp_path: Path
+) -> None:
+    await converse(listener, ["ann", "bob"])
+    async with person(listener, "cora") as cora, person(listener, "dan") as dan:
+        one = await opened(cora)
+        assert await asked(cora, one) == 303
+        assert (await decided(dan, one))[0] == 303
+        _, page = await cora.send("GET", one)
+        answer, text = await cora.send("GET", f"{one}/certificate")
+        _, verifier = await cora.send("GET", "/o/acme/integrity/verify.py")
+    (tmp_path / "verify.py").write_text(verifier, "utf-8")
+    name = answer.headers["content-disposition"].partition('filename="')[2].rstrip('"')
+    (tmp_path / name).write_text(text, "utf-8")
+    (command,) = re.findall(r"<code>python (verify.py .+)</code>", page)
+    command = html.unescape(command).replace("KEYS", " ".join(log_keys(listener)))
+
+    async def checked() -> tuple[int, str]:
+        spoken = [sys.executable, *shlex.split(command)]
+        done = await run_process(spoken, cwd=tmp_path, check=False)
+        return done.returncode, done.stdout.decode()
+
+    code, said = await checked()
+    assert (code, said.splitlines()[-3:]) == (0, ["records: 1", "proved: 1", "it holds"])
+    (key,) = msgspec.json.decode(text)["keys_destroyed"]
+    (tmp_path / name).write_text(text.replace(f'["{key}"]', '["0123456789abcdef"]'), "utf-8")
+    code, said = await checked()
+    assert (code, "is of no key that the case destroyed" in said) == (1, True)
 
 
 async def certificate(browser: Browser, one: str) -> str:

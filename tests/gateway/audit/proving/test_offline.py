@@ -18,6 +18,7 @@ from gateway.audit.proving.checkpoints import Checkpoint, Signer
 from gateway.audit.proving.merkle import consistency_path, inclusion_path, outside_hashes
 from gateway.audit.proving.offline import (
     Wrong,
+    check_certificate,
     check_pack,
     check_proof,
     ed25519_holds,
@@ -431,3 +432,47 @@ def test_a_key_is_read_as_it_is_written_and_no_other() -> None:
         digest = hashlib.sha256(b"log/w0\n" + wrong).hexdigest()[:8]
         with pytest.raises(Wrong, match="not an Ed25519 key"):
             parse_key(f"log/w0+{digest}+{base64.b64encode(wrong).decode()}")
+
+
+def certificate() -> dict[str, Any]:
+    """Of one end user's record 1 and 2 of a log of four, under a key that was destroyed."""
+    kept = {"organisation": "acme", "subject": "5b0e"}
+    lines = [json.dumps({"record": kept, "content": {"key": f"k{at}"}}) for at in (1, 1, 2, 3)]
+    leaves = [hashlib.sha256(b"\x00" + line.encode()).digest() for line in lines]
+    note = SIGNER.sign(Checkpoint(ORIGIN, 4, naive_root(leaves), 1))
+    proofs = []
+    for at in (0, 1):
+        path = [each.hex() for each in inclusion_path(at, 4, lambda _: leaves)]
+        proof = {"sequence": at + 1, "record": lines[at], "path": path}
+        proofs += [proof | {"checkpoint": note, "keys": KEYS}]
+    said = {"case": "c1", "organisation": "acme", "subject": "5b0e", "erased_us": 7}
+    return said | {"keys_destroyed": ["k1"], "records": 2, "proofs": proofs}
+
+
+def test_a_certificate_proves_records_of_its_case() -> None:
+    found = check_certificate(certificate(), KEYS)
+    assert (found["records"], found["proved"]) == (2, 2)
+    of_all = certificate() | {"subject": ""}
+    assert check_certificate(of_all, KEYS)["proved"] == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"keys_destroyed": ["k2"]},
+        {"subject": "77aa"},
+        {"organisation": "cme"},
+        {"organisation": "globex"},
+        {"proofs": []},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_a_certificate_of_another_case_does_not_hold(wrong: dict[str, Any]) -> None:
+    with pytest.raises(Wrong):
+        check_certificate(certificate() | wrong, KEYS)
+
+
+def test_a_proof_that_stands_twice_in_a_certificate_counts_once() -> None:
+    said = certificate()
+    said["proofs"] = [said["proofs"][0]] * 2
+    assert check_certificate(said, KEYS)["proved"] == 1
