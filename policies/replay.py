@@ -146,7 +146,8 @@ class _Tally:
             self.counts["rerouted"] += 1
             # What is blocked stays where it is: it leaves the house as little.
             self.counts["no_longer_in_house"] += before in homes and after not in homes
-        self.counts["newly_in_house"] += after in homes and before not in homes
+            # Nor did what was refused leave it before.
+            self.counts["newly_in_house"] += after in homes and before not in homes
 
 
 Limits = dict[str, int]
