@@ -42,7 +42,7 @@ class LogBadge:
             said = f"log last signed {_ago(age_us)} ago"
             return [Badge(said, "warn", path, "No checkpoint since: is a gateway running?")]
         title = "The newest checkpoint, signed then, extends every earlier one."
-        return [Badge(f"log verified {_ago(age_us)} ago", "good", path, title)]
+        return [Badge(f"log signed {_ago(age_us)} ago", "good", path, title)]
 
 
 def _ago(age_us: int) -> str:
