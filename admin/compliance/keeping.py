@@ -72,11 +72,17 @@ def keeping_routes(services: Services, office: Office) -> list[Any]:
 
 def _hold_routes(services: Services, office: Office) -> list[Any]:
     async def showing(
-        request: Asked, organisation: str, form: HoldForm, problem: str = "", status: int = 200
+        request: Asked,
+        organisation: str,
+        form: HoldForm,
+        problem: str = "",
+        status: int = 200,
+        field: str = "",
     ) -> Response[str]:
         place = (first_of(request), PAGE_ROWS, after_of(request))
         holds = await office.lists.holds(organisation, *place)
         values = {"holds": holds, "form": form, "problem": problem}
+        values["mistakes"] = {field: problem} if field else {}
         return await services.shell.page(
             request, "compliance/holds.html", "holds", status, **values
         )
@@ -95,10 +101,10 @@ def _hold_routes(services: Services, office: Office) -> list[Any]:
         async def made() -> Response[Any]:
             if not data.reason.strip():
                 problem = "A hold needs a reason: whoever is to release it reads it."
-                return await showing(request, organisation, data, problem, 400)
+                return await showing(request, organisation, data, problem, 400, "reason")
             if data.scope not in SCOPES or (data.scope == "user") != bool(data.user.strip()):
                 problem = "Name the end user, or choose the whole organisation and name nobody."
-                return await showing(request, organisation, data, problem, 400)
+                return await showing(request, organisation, data, problem, 400, "user")
             try:
                 subject = office.subject_of(organisation, data.user.strip())
             except RequestInvalid as error:

@@ -268,7 +268,7 @@ def in_words() -> Iterator[None]:
     except CustodyChanged as error:
         raise ChangedMeanwhile(as_sentence(str(error))) from error
     except CustodyRefused as error:
-        raise RequestInvalid(as_sentence(str(error))) from error
+        raise RequestInvalid(as_sentence(str(error)), parameter=error.field) from error
 
 
 def _revealed(line: dict[str, object]) -> Revealed:

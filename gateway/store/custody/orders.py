@@ -28,7 +28,11 @@ _ID_BYTES = 6
 
 
 class CustodyRefused(Exception):
-    """What was asked for is not allowed; the message says why."""
+    """What was asked for is not allowed; the message says why, `field` whose value it is about."""
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class CustodyChanged(CustodyRefused):
@@ -202,12 +206,13 @@ class Custody(CustodyReader):
             CustodyRefused: it does not say why and for how long, or names a request by blanks.
         """
         if request_id and not request_id.strip():
-            raise CustodyRefused("which request is it? Without any it is all content")
+            raise CustodyRefused("which request is it? Without any it is all content", "request_id")
         request_id = request_id.strip()
-        if not reason.strip() or not ticket.strip():
-            raise CustodyRefused("a reveal needs a reason and a ticket")
+        for field, said in {"reason": reason, "ticket": ticket}.items():
+            if not said.strip():
+                raise CustodyRefused("a reveal needs a reason and a ticket", field)
         if not 1 <= minutes <= REVEAL_MINUTES_MAX:
-            raise CustodyRefused(f"a reveal lasts 1 to {REVEAL_MINUTES_MAX} minutes")
+            raise CustodyRefused(f"a reveal lasts 1 to {REVEAL_MINUTES_MAX} minutes", "minutes")
         now_us = self._clock.utc_us()
         reveal = Reveal(
             _new_id(), organisation, request_id, reason, ticket, actor, now_us, minutes, "", 0, 0
@@ -298,9 +303,8 @@ class Custody(CustodyReader):
         return self._deeds.doing(actor, action, organisation, **detail)
 
     async def _reveal(self, reveal_id: str) -> Reveal:
-        where = audit_reveals.c.id == reveal_id
-        found: Reveal = _one(await self._read(audit_reveals, Reveal, where), "reveal")
-        return found
+        found = await self._read(audit_reveals, Reveal, audit_reveals.c.id == reveal_id)
+        return _one(found, "reveal")  # type: ignore[no-any-return]
 
     async def _was_signed_past(self, reveal: Reveal) -> bool:
         """Whether its log was signed while it was open, and again since its end.

@@ -1,5 +1,6 @@
 """Break-glass: a second person, a while, and a record of every reading."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -209,6 +210,8 @@ async def test_a_form_that_is_not_complete_comes_back_as_it_was(listener: Listen
         ):
             answer, page = await cora.send("POST", AT, whole | wrong)
             assert (answer.status, 'role="alert"' in page) == (400, True), wrong
+            (marked,) = re.findall(r'name="(\w+)"[^>]* aria-invalid="true"', page)
+            assert marked in wrong, "what is wrong is said where it is"
             assert "what &amp; why" in page or "reason" in wrong
         answer, _ = await cora.send("POST", AT, whole | {"minutes": " 60 "})
         assert answer.status == 303
