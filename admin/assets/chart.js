@@ -1,28 +1,38 @@
 // Draws each figure.chart from the table inside it. The first column holds times (data-x, seconds
 // since 1970), each other column is a series (data-y); the table stays for who cannot see a drawing.
-// A table with data-bars is drawn as bars; one with data-brush leads on to the span that is drawn on.
+// A table with data-bars, the seconds that each row lasts, is drawn as bars over that time, two series
+// side by side; one with data-brush leads on to the span that is drawn on.
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const PALETTE = ["--accent", "--in-house", "--managed", "--refused", "--warn"];
 
+// A bar stands around the middle of its row's time, so that a span drawn around it is that time.
+function barsOf(table, index, count, color) {
+  if (!("bars" in table.dataset)) return {};
+  const beside = count === 2 ? { size: [0.4, 24], align: index === 0 ? -1 : 1 } : { size: [0.8, 40] };
+  return { paths: uPlot.paths.bars(beside), fill: color, width: 0 };
+}
+
 function seriesOf(table) {
+  const lasts = Number(table.dataset.bars ?? 0);
   const heads = [...table.tHead.rows[0].cells].slice(1).filter((head) => head.classList.contains("number"));
   const body = [...table.tBodies[0].rows];
   const column = (number, name) => body.map((row) => {
     const value = row.cells[number]?.dataset[name];
     return value === undefined || value === "" ? null : Number(value);
   });
+  const color = (head, index) => style(head.dataset.color ?? PALETTE[index % PALETTE.length]);
   return {
-    data: [column(0, "x"), ...heads.map((_, index) => column(index + 1, "y"))],
+    data: [column(0, "x").map((from) => from + lasts / 2), ...heads.map((_, index) => column(index + 1, "y"))],
     series: heads.map((head, index) => ({
       label: head.textContent.trim(),
-      stroke: style(head.dataset.color ?? PALETTE[index % PALETTE.length]),
+      stroke: color(head, index),
       width: 1.5,
       dash: head.dataset.dash ? [4, 4] : undefined,
       points: { show: body.length < 2 && !("bars" in table.dataset) },
-      ...("bars" in table.dataset && { paths: uPlot.paths.bars({ size: [0.8, 40] }), fill: style(head.dataset.color ?? PALETTE[index % PALETTE.length]), width: 0 }),
+      ...barsOf(table, index, heads.length, color(head, index)),
     })),
   };
 }
@@ -57,11 +67,16 @@ function marks(table) {
   };
 }
 
-// The words of an axis: as many digits as its steps have, however small they are, and the unit.
+// From the first row's beginning to the last one's end; of one row uPlot would make years.
+const whole = (middles, lasts) => ({ x: { range: () => [middles[0] - lasts / 2, middles.at(-1) + lasts / 2] } });
+
+// The words of an axis: as many digits as its steps have, however small they are, and the unit. Of
+// what is counted there is no half.
 function wordsOf(unit) {
   return (chart, splits, axis, space, step) => {
     const digits = Math.min(20, Math.max(0, Math.ceil(1 - Math.log10(step))));
     const form = new Intl.NumberFormat(undefined, { maximumFractionDigits: digits });
+    if (["requests", "records"].includes(unit)) return splits.map((value) => (Number.isInteger(value) ? form.format(value) : ""));
     return splits.map((value) => `${unit === "$" ? unit : ""}${form.format(value)}${unit === "%" ? unit : ""}`);
   };
 }
@@ -99,7 +114,7 @@ function draw(figure) {
   const { data, series } = seriesOf(table);
   const axis = { stroke: style("--ink-soft"), grid: { stroke: style("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
   const href = table.dataset.brush;
-  const more = href ? { cursor: { drag: { x: true, setScale: false } } } : {};
+  const more = { ...(href && { cursor: { drag: { x: true, setScale: false } } }), ...("bars" in table.dataset && { scales: whole(data[0], Number(table.dataset.bars)) }) };
   const hooks = { draw: [marks(table)], ...(href && { setSelect: [brush(href)] }) };
   // In the zone of all other times of the page, which may not be the browser's.
   const zone = document.body.dataset.zone;

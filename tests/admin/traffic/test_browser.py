@@ -156,3 +156,53 @@ async def test_the_room_is_read_without_scripts(listener: Listener) -> None:
         await seen.page.click("button:has-text('Filter')")
         await seen.page.click("table.rows tbody a")
         assert ids[20] in await seen.page.inner_text("h1")
+
+
+PAINTED = """(name) => {
+  const canvas = document.querySelector(".plot canvas");
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  pen.fillRect(0, 0, 1, 1);
+  const [red, green, blue] = pen.getImageData(0, 0, 1, 1).data;
+  const { width, height } = canvas;
+  const all = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+  const found = [];
+  for (let at = 0; at < all.length; at += 4)
+    if (all[at] === red && all[at + 1] === green && all[at + 2] === blue && all[at + 3] === 255)
+      found.push(((at / 4) % width) / width);
+  return found;
+}"""
+"""Where on the chart something is painted in a colour: its distance from the left, 0 to 1."""
+
+
+async def test_what_was_not_answered_hides_nothing_on_the_chart(listener: Listener) -> None:
+    listener.clock.advance((NOW_US - listener.clock.utc_us()) / 1e6 + 60)
+    made = World(listener)
+    await made.open()
+    await made.write(Asked(1), Asked(2), Asked(3, status="failed"), Asked(4, status="failed"))
+    async with window(listener) as seen:
+        await seen.sign_in_with_token(listener.token)
+        await seen.open(LIST)
+        await seen.page.wait_for_selector(".plot canvas")
+        answered = await seen.page.evaluate(PAINTED, "--accent")
+        others = await seen.page.evaluate(PAINTED, "--refused")
+    assert len(answered) == len(others) > 100, "two of each, in one second"
+    # The one second there is takes the whole width, and both stand in its middle.
+    assert 0.3 < min(answered) < max(answered) <= min(others) < max(others) < 0.7
+
+
+async def test_a_menu_of_the_page_opens_on_the_screen(listener: Listener) -> None:
+    await _world(listener)
+    async with window(listener) as seen:
+        await seen.sign_in_with_token(listener.token)
+        for width in (1280, 600, 390, 320):
+            await seen.page.set_viewport_size({"width": width, "height": 900})
+            for name in ("Views", "Export"):
+                await seen.open(LIST)
+                await seen.page.click(f".deeds summary:has-text('{name}')")
+                box = await seen.page.locator(".deeds .menu[open] > div").bounding_box()
+                assert box is not None
+                assert box["x"] >= 0, (name, width)
+                assert box["x"] + box["width"] <= width, (name, width)
+                wide = await seen.page.evaluate("document.documentElement.scrollWidth")
+                assert wide <= width, (name, width)
