@@ -117,8 +117,12 @@ def _place(text: str) -> Place | None:
         return None
     utc_us, _, sequence = text.partition(".")
     if not all(part.isascii() and part.isdecimal() for part in (utc_us, sequence)):
-        raise RequestInvalid("this is no place in the list", parameter="before")
+        raise RequestInvalid(
+            "This is no place in the list: begin at its newest.", parameter="before"
+        )
     place = Place(int(utc_us[:20]), int(sequence[:20]))
     if max(place.utc_us, place.sequence) > _INT64_MAX:
-        raise RequestInvalid("this is no place in the list", parameter="before")
+        raise RequestInvalid(
+            "This is no place in the list: begin at its newest.", parameter="before"
+        )
     return place

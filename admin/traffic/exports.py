@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -11,25 +12,30 @@ from gateway.store.traffic.lists import Row
 
 
 FORMS: Final = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl"}
-_COLUMNS: Final = (*Row.__struct_fields__, "route")
+_COLUMNS: Final = (*Row.__struct_fields__, "route", "time", "key_name")
 _ROWS_AT_ONCE: Final = 200
 
 
-async def lines_of(rows: AsyncIterator[Row], form: str) -> AsyncIterator[bytes]:
-    """The file in pieces; `form` is one of FORMS."""
+NamesOfKeys = Callable[[Collection[str]], Awaitable[Mapping[str, str]]]
+
+
+async def lines_of(
+    rows: AsyncIterator[Row], form: str, names_of: NamesOfKeys
+) -> AsyncIterator[bytes]:
+    """The file in pieces; `form` is one of FORMS. Keys are named as they are called now."""
     piece: list[Row] = []
     if form == "csv":
         yield _csv([dict(zip(_COLUMNS, _COLUMNS, strict=True))])
     async for row in rows:
         piece.append(row)
         if len(piece) == _ROWS_AT_ONCE:
-            yield _written(piece, form)
+            yield _written(piece, form, await names_of({each.key_id for each in piece}))
             piece = []
-    yield _written(piece, form)
+    yield _written(piece, form, await names_of({each.key_id for each in piece}))
 
 
-def _written(rows: list[Row], form: str) -> bytes:
-    values = [values_of(row) for row in rows]
+def _written(rows: list[Row], form: str, names: Mapping[str, str]) -> bytes:
+    values = [values_of(row) | _readable(row, names) for row in rows]
     if form == "csv":
         return _csv([each | {"findings": _as_text(each["findings"])} for each in values])
     return b"".join(msgspec.json.encode(each) + b"\n" for each in values)
@@ -39,6 +45,13 @@ def values_of(row: Row) -> dict[str, Any]:
     """A row's fields by name, with the route that follows from them."""
     found = {name: getattr(row, name) for name in row.__struct_fields__}
     return found | {"findings": dict(row.findings), "route": row.route}
+
+
+def _readable(row: Row, names: Mapping[str, str]) -> dict[str, str]:
+    """What a person reads of it: spreadsheets make a rounded number of the microseconds."""
+    moment = datetime.fromtimestamp(row.utc_us // 1_000_000, UTC)
+    time = f"{moment:%Y-%m-%dT%H:%M:%S}.{row.utc_us % 1_000_000:06}Z"
+    return {"time": time, "key_name": names.get(row.key_id, "")}
 
 
 def _as_text(findings: dict[str, int]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from litestar import MediaType, Request, Response, get, route
@@ -19,7 +20,7 @@ from admin.traffic.asked import asked_of
 from admin.traffic.exports import FORMS, lines_of
 from admin.traffic.reader import ROOM, TrafficRoom
 from admin.traffic.story import StoryReader
-from admin.traffic.words import verdict_of
+from admin.traffic.words import findings_sent_as, obeyed_in, verdict_of
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission, allows
 from gateway.oversight.searching import FIELDS
@@ -74,7 +75,7 @@ def _list_routes(services: Services, room: TrafficRoom) -> list[Any]:
         rows = room.rows(organisation, asked, await zone_of(request, services))
         name = f'attachment; filename="traffic-{organisation}.{form}"'
         return Stream(
-            lines_of(rows, form),
+            lines_of(rows, form, partial(services.key_names.names, organisation)),
             media_type=FORMS[form],
             headers={"content-disposition": name},
         )
@@ -118,6 +119,8 @@ def _request_route(services: Services, stories: StoryReader) -> Any:
             rule_places=rule_places,
             organisation=organisation,
             verdict=verdict_of(story, way),
+            sent_as=findings_sent_as(story),
+            obeyed=obeyed_in(story),
             days=[_day(each.utc_us) for each in (story.intent, story.outcome) if each],
             reveals=reveals,
             peeked=target_of(request) == PEEK,

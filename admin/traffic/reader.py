@@ -110,23 +110,32 @@ def keys_named(asked: Asked, page: Page, counted: Iterable[str]) -> set[str]:
 def choices_of(
     asked: Asked, field: str, counts: Sequence[tuple[str, int]], names: Mapping[str, str]
 ) -> tuple[Choice, ...]:
-    """The counted values, and those that are asked for though none was counted."""
+    """The counted values, and those that are asked for though none was counted.
+
+    A pattern counts nothing by itself. A key may be asked for by its name: it is the same choice.
+    """
     counted = dict(counts)
+    words = {names.get(value, value) if field == "key" else value for value in counted}
     chosen = [
         value
         for term in asked.filter.terms
         if term.field == field and asked.filter.has(field, term.values[0])
         for value in term.values
+        if "*" not in value and (value not in words or value in counted)
     ]
     low = {value.lower() if FIELDS[field].kind == "choice" else value: value for value in counted}
     values = [*low, *(value for value in chosen if value not in low)]
-    return tuple(
-        Choice(
-            value,
-            names.get(value, value) if field == "key" else low.get(value, value),
-            counted.get(low.get(value, value), 0),
-            asked.toggled(field, value),
-            is_chosen=asked.filter.has(field, value),
+    choices = []
+    for value in values:
+        word = names.get(value, value) if field == "key" else low.get(value, value)
+        typed = word if field == "key" and asked.filter.has(field, word) else value
+        choices.append(
+            Choice(
+                value,
+                word,
+                counted.get(low.get(value, value), 0),
+                asked.toggled(field, typed),
+                is_chosen=asked.filter.has(field, typed),
+            )
         )
-        for value in values
-    )
+    return tuple(choices)

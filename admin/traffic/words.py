@@ -1,4 +1,4 @@
-"""A request's end in one sentence of plain words."""
+"""A request's end in one sentence of plain words, and what was obeyed on its way."""
 
 from msgspec import Struct
 
@@ -46,3 +46,34 @@ def verdict_of(story: Story, way: Preferences) -> Verdict:
     error = record.error or "unknown"
     said = f"{word} after {took} and {attempts} with “{error}” (HTTP {record.http_status})."
     return Verdict("bad", said, reason)
+
+
+def findings_sent_as(story: Story) -> str:
+    """How what was found in a request went to its target; empty where nobody can say, or need."""
+    is_known = story.explanation is not None and story.is_same_decision
+    if not is_known or not story.decided.findings or not (story.outcome and story.outcome.attempts):
+        return ""
+    assert story.explanation is not None
+    asked = story.explanation.decision.obligations
+    if asked.redact:
+        return "blackened"
+    return "as surrogates" if asked.pseudonymise else "as they were written"
+
+
+def obeyed_in(story: Story) -> tuple[str, ...]:
+    """What the decision asked for besides a target, each in a sentence."""
+    if story.explanation is None or not story.is_same_decision:
+        return ()
+    asked = story.explanation.decision.obligations
+    way = findings_sent_as(story)
+    scanned = "What its answer holds was counted" + (
+        ", and blackened where it is sensitive." if asked.scan_output == "mask" else "."
+    )
+    said = (
+        (bool(way), f"What was found was sent {way}."),
+        (asked.scan_output is not None, scanned),
+        (asked.no_cache, "No kept answer was given, and this one was not kept to be given again."),
+        (asked.audit_content == "none", "What was said was not to be kept."),
+        (asked.audit_content == "redacted", "What was said is kept with findings blackened."),
+    )
+    return tuple(sentence for holds, sentence in said if holds)

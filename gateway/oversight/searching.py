@@ -60,7 +60,7 @@ FIELDS: Final = {
         Field("http", "count", "the HTTP status"),
         Field("pii", "label", "what the text held"),
         Field("class", "choice", "the class of the data", CLASSES),
-        Field("key", "text", "the key's id"),
+        Field("key", "text", "the key's name or id"),
         Field("user", "digest", "the end user, by the digest that stands for the name"),
         Field("project", "text", "the project"),
         Field("workspace", "text", "the workspace"),

@@ -7,7 +7,7 @@ no request, and along a request's id, which begins with its time.
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, and_, literal_column, not_, or_
+from sqlalchemy import ColumnElement, and_, literal_column, not_, or_, select
 
 from gateway.oversight.searching import (
     DEED,
@@ -21,6 +21,7 @@ from gateway.oversight.searching import (
 )
 from gateway.store.schema.audit import audit_records
 from gateway.store.schema.audit_columns import IN_HOUSE
+from gateway.store.schema.tables import virtual_keys
 from gateway.store.speech import DatabaseKind
 
 
@@ -38,7 +39,6 @@ _TEXTS: Final = {
     "provider": _C.provider,
     "error": _C.error,
     "jurisdiction": _C.jurisdiction,
-    "key": _C.key_id,
     "project": _C.project,
     "workspace": _C.workspace,
     "user": _C.subject,
@@ -123,10 +123,11 @@ def _one(term: Term, value: str, search: Search, kind: DatabaseKind) -> Conditio
     if term.field in _NUMBERS:
         return _compared(term, value)
     match term.field:
-        case "since":
-            return _C.utc_us >= moment_us(value, search.now_us, search.zone)
-        case "until":
-            return _C.utc_us < moment_us(value, search.now_us, search.zone)
+        case "key":
+            return _key(value, search.source, kind)
+        case "since" | "until":
+            at_us = moment_us(value, search.now_us, search.zone)
+            return _C.utc_us >= at_us if term.field == "since" else _C.utc_us < at_us
         case "status":
             return _C.status.not_in(("ok", "")) if value == ERROR else _C.status == value
         case "class":
@@ -134,6 +135,15 @@ def _one(term: Term, value: str, search: Search, kind: DatabaseKind) -> Conditio
         case "kind":
             return _C.stage == (STAGE_OF_DEEDS if value == DEED else value)
     return {"id": _id, "route": _route, "pii": _label}[term.field](value)
+
+
+def _key(value: str, source: Source, kind: DatabaseKind) -> Condition:
+    """By its id, or by the name that it has now: lists show a key by its name."""
+    keys = virtual_keys.c
+    named = select(keys.id).where(
+        keys.organisation == (source.about or source.organisation), _like(keys.name, value, kind)
+    )
+    return or_(_like(_C.key_id, value, kind), _C.key_id.in_(named))
 
 
 def _like(column: ColumnElement[str], value: str, kind: DatabaseKind) -> Condition:

@@ -1,6 +1,7 @@
 """Exports: everything that matches, while only a page of it is held."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ from gateway.audit.projecting.projection import START, ProjectedRecord
 from gateway.oversight.searching import parse
 from gateway.store.engine import open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.identity.key_names import KeyNames
 from gateway.store.traffic import lists as traffic
 from gateway.store.traffic.conditions import Search, Source
 from gateway.store.traffic.lists import Page, Place, Row, TrafficReader
@@ -58,7 +60,8 @@ async def test_an_export_holds_no_more_than_a_page_and_a_piece_of_it(
     search = Search(Source("acme", "outcome"), parse(""), NOW_US + 1)
     rows: AsyncIterator[Row] = reader.rows(search)
     written, held_most = b"", 0
-    async for piece in lines_of(rows, form):
+    names_of = partial(KeyNames(database).names, "acme")
+    async for piece in lines_of(rows, form, names_of):
         written += piece
         sent = written.count(b"\n") - (form == "csv")
         held_most = max(held_most, reader.read - sent)

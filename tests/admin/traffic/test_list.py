@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from datetime import datetime
 
 import msgspec
 import pytest
@@ -139,6 +140,11 @@ async def test_files_hold_all_that_matches_make_no_formula_and_leave_a_record(
     assert [row["request_id"] for row in rows] == [row["request_id"] for row in values]
     assert len({row["request_id"] for row in rows}) == 205
     assert all(row["model_requested"][:1] not in "=+-@" for row in rows)
+    told = {(row["time"], row["key_name"]) for row in rows}
+    assert told == {(row["time"], row["key_name"]) for row in values}
+    assert {key_name for _, key_name in told} == {"the assistant"}
+    times = [datetime.fromisoformat(row["time"]) for row in rows]
+    assert [round(each.timestamp() * 1e6) for each in times] == [int(row["utc_us"]) for row in rows]
     for wrong in ("form=exe", "form=csv&q=cost:x"):
         answer, _ = await browser.send("GET", f"{LIST}/export?{wrong}")
         assert answer.status == 400
@@ -222,3 +228,44 @@ async def test_a_filter_that_finds_nothing_says_so_and_leads_back_to_everything(
         assert f'<a href="/o/acme/{room}">Show all {what}s</a>' in page
         assert "Counted over" not in page
         assert "No record was written yet" not in page
+
+
+async def test_a_key_is_found_by_the_name_that_the_list_shows(
+    world: World, browser: Browser
+) -> None:
+    other = await world.listener.issue_key("another", world.organisation)
+    await world.listener.issue_key("the assistant", "globex")
+    ids = await world.write(Asked(1), Asked(2, key_id=other))
+    for query, shown in {
+        "key:%22the+assistant%22": [True, False],
+        "key:the*": [True, False],
+        f"key:{world.key_id}": [True, False],
+        "-key:%22the+assistant%22": [False, True],
+        "key:nobody": [False, False],
+    }.items():
+        _, page = await browser.send("GET", f"{LIST}?q={query}")
+        assert [each in page for each in ids] == shown, query
+        _, body = await browser.send("GET", f"/api/organisations/acme/traffic?q={query}")
+        assert len(msgspec.json.decode(body)["rows"]) == sum(shown), query
+    _, page = await browser.send("GET", f"{LIST}?q=key:%22the+assistant%22")
+    (chosen,) = re.findall(r'<a href="([^"]*)" aria-current="true" title="the assistant">', page)
+    assert chosen == LIST, "chosen once, and led back from"
+    assert page.count('title="the assistant"><span class="cut">') == 1
+
+
+async def test_a_pattern_is_not_counted_as_a_value(world: World, browser: Browser) -> None:
+    await world.write(Asked(1, model_requested="claude-x"), Asked(2, model_requested="claude-y"))
+    _, page = await browser.send("GET", f"{LIST}?q=model:claude*")
+    assert 'title="claude-x"' in page
+    assert 'title="claude*"' not in page
+
+
+async def test_a_word_alone_does_not_pass_for_a_search_of_what_was_said(
+    world: World, browser: Browser
+) -> None:
+    await world.write(Asked(1, content=b"a haiku"))
+    for path in (LIST, "/o/acme/audit"):
+        _, page = await browser.send("GET", f"{path}?q=haiku")
+        assert "what was said is sealed, and no filter looks into it" in page
+        _, page = await browser.send("GET", f"{path}?q=req_0")
+        assert "what was said is sealed" not in page

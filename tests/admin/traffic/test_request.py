@@ -19,7 +19,9 @@ from gateway.audit.proving import offline
 from gateway.money.catalogue import cost
 from gateway.price import Price
 from gateway.store.money.price_files import PriceFiles, PriceOrder, put_in_force
+from gateway.store.policies.documents import PolicyStore
 from gateway.types import Attempt, AuditRecord, Usage
+from policies.text.loading import load_document
 from tests.admin import seeding
 from tests.admin.listener import Browser, Listener, browsing
 from tests.admin.models.test_prices import file_of
@@ -322,3 +324,28 @@ def test_what_was_paid_beside_an_answer_stands_beside_its_parts() -> None:
     unknown = bill_of(silent, price)
     assert unknown is not None
     assert (unknown.is_exact, unknown.others) == (False, ())
+
+
+async def test_a_request_says_how_what_was_found_in_it_was_sent(
+    world: World, browser: Browser
+) -> None:
+    attempts = (Attempt("managed-mid", 200, "", 1, 2),)
+    plain = Asked(1, findings={"PHONE": 1}, attempts=attempts)
+    unsent = Asked(2, findings={"PHONE": 1}, outcome={"attempts": ()})
+    nothing = Asked(3, attempts=attempts)
+    ids = await world.write(plain, unsent, nothing)
+    world.document = load_document(
+        "name = 'acme'\nversion = 1\n[[constraints]]\nname = 'veiled'\npseudonymise = true\n"
+        "scan_output = 'mask'\nno_cache = true\naudit_content = 'redacted'\n"
+    )
+    async with world.listener.database() as database:
+        await PolicyStore(database, world.listener.clock).keep(world.document)
+    ids += await world.write(Asked(4, findings={"PHONE": 1}, attempts=attempts))
+    pages = [(await browser.send("GET", f"{LIST}/{each}"))[1] for each in ids]
+    said = [re.findall(r"What was found was sent ([a-z ]+)\.", page) for page in pages]
+    assert said == [["as they were written"], [], [], ["as surrogates"]]
+    assert "and blackened where it is sensitive." in pages[3]
+    assert "this one was not kept to be given again." in pages[3]
+    assert "kept with findings blackened" in pages[3]
+    _, peek = await browser.send("GET", f"{LIST}/{ids[3]}", hx_request="true", hx_target="a#peek")
+    assert "sent as surrogates" in peek
