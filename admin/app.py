@@ -56,6 +56,7 @@ from admin.teams.routes import team_routes
 from admin.traffic.api import traffic_api_routes
 from admin.traffic.pages import traffic_routes
 from admin.traffic.profiles import profile_routes
+from admin.typed_paths import typed_path_routes
 from admin.undo import carry_undo
 from admin.viewing import viewing_routes
 from gateway.clock import Clock, SystemClock
@@ -94,6 +95,7 @@ ROOMS: Final[tuple[Callable[[Services], list[Any]], ...]] = (
     planner_routes,
     people_routes,
     system_routes,
+    typed_path_routes,
 )
 """What is served to who is signed in; each room says what its handlers need."""
 

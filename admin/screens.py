@@ -26,9 +26,12 @@ from gateway.secrets.content_keys import ContentDamaged, KeyClosed
 from gateway.telemetry import Event, logger, raised_at
 
 
+INVALID: Final = 400
 NOT_SIGNED_IN: Final = 401
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
+CONFLICT: Final = 409
+"""Somebody changed it meanwhile."""
 READING: Final = frozenset({"GET", "HEAD"})
 SERVER_ERROR: Final = 500
 UNAVAILABLE: Final = 503
@@ -57,6 +60,9 @@ GO_BACK: Final = (
 )
 EARLIER: Final = (
     "This page is of an earlier session, so nothing was done. You are signed in as {name} now."
+)
+NO_ADDRESS: Final = (
+    "Something in this address cannot be read. Look at what follows its question mark."
 )
 NO_ROLE: Final = (
     "No role of yours opens this page. Whoever looks after people and roles can give you one that "
@@ -120,6 +126,8 @@ def _said(status: int, method: str) -> str:
     """What a page says of a problem that says nothing itself."""
     if status == FORBIDDEN and method in READING:
         return NO_ROLE  # Nothing was sent, so nothing can have come from another site.
+    if status == INVALID and method in READING:
+        return NO_ADDRESS
     if status == UNAVAILABLE and method not in READING:
         return UNSURE
     return PROBLEMS.get(status, "This page cannot be shown.")

@@ -11,6 +11,7 @@ from admin.bodies import body_of
 from admin.compliance.checklist import Checklist, ChecklistRoom, RegimeOrder
 from admin.compliance.office import Office
 from admin.forms import Form, form_of
+from admin.screens import CONFLICT
 from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER
 from gateway.errors import ChangedMeanwhile, RequestInvalid
@@ -22,7 +23,6 @@ from gateway.store.custody.regimes import RegimeChoice
 AT: Final = "/o/{organisation:str}/compliance/obligations"
 API: Final = "/api/organisations/{organisation:str}/compliance/obligations"
 PLACE_MAX: Final = 10**6
-CONFLICT: Final = 409
 MEANWHILE: Final = "Somebody else chose meanwhile; nothing was done. Below is what holds now."
 _P = Permission
 _READS: Final = needs(_P.AUDIT_READ)

@@ -17,6 +17,7 @@ from admin.forms import Form, form_of
 from admin.models.credentials import CredentialReader, Credentials
 from admin.models.sealing import Forget, Sealed, Sealer, SealOrder
 from admin.models.spares import SpareDesk, spare_routes
+from admin.screens import CONFLICT
 from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER
 from gateway.errors import Exhausted, RequestInvalid
@@ -27,7 +28,6 @@ from gateway.store.sealed_secrets import SealedSecret
 
 AT: Final = "/models/credentials"
 API: Final = "/api/credentials"
-CONFLICT: Final = 409
 NO_CONTENT: Final = 204
 VERSION_MAX: Final = 10**12
 _HTML: Final = MediaType.HTML

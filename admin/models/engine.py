@@ -16,6 +16,7 @@ from admin.access import needs, session_of
 from admin.bodies import body_of
 from admin.forms import form_of
 from admin.models.room import Room, room_of
+from admin.screens import CONFLICT
 from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER
 from admin.undo import MEANWHILE, Undo, offer
@@ -27,7 +28,6 @@ from gateway.store.workers import WorkerTable
 
 
 AT: Final = "/models/engine"
-CONFLICT: Final = 409
 REASON_LENGTH_MAX: Final = 500
 _HTML: Final = MediaType.HTML
 _READS: Final = needs(Permission.SYSTEM_READ, "everywhere")

@@ -22,13 +22,13 @@ from admin.policy_room.room import (
     takes,
 )
 from admin.queries import AFTER, FIRST, after_of, first_of
+from admin.screens import CONFLICT
 from admin.sign_in.pages import SEE_OTHER
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.store.custody.orders import CustodyRefused
 
 
-CONFLICT = 409
 BASE = "/o/{organisation:str}/approvals"
 
 

@@ -11,6 +11,7 @@ from admin.access import needs, session_of
 from admin.forms import Form, form_of
 from admin.keys.issuing import EXPIRES_DAYS
 from admin.queries import after_of, first_of
+from admin.screens import CONFLICT
 from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER
 from admin.teams.desk import TeamDesk
@@ -24,7 +25,6 @@ from gateway.store.identity.team_lists import STATES
 from gateway.store.identity.teams import COUNT_MAX, EXPIRES_DAYS_MAX, KeyDefaults, Team
 
 
-CONFLICT: Final = 409
 MEANWHILE: Final = "Somebody changed this team meanwhile. Nothing was done; here is how it is now."
 WINDOW_WORDS: Final = {"day": "each day", "month": "each month", "total": "in all"}
 NAMES_MAX: Final = 500

@@ -1,0 +1,52 @@
+"""Addresses typed without an organisation: `/costs` leads to the one there is, or to a choice."""
+
+from typing import Any, Final
+from urllib.parse import quote
+
+from litestar import MediaType, Request, Response, route
+from litestar.exceptions import NotFoundException
+from litestar.response import Redirect
+
+from admin.access import needs, session_of
+from admin.rail import ROOMS, Screen
+from admin.services import Services
+from admin.sign_in.pages import READING, SEE_OTHER
+from gateway.oversight.access import allows
+
+
+BEFORE: Final = "/o/{organisation}"
+
+
+def typed_path_routes(services: Services) -> list[Any]:
+    """One for each screen of the rail whose path begins with an organisation."""
+    screens = [screen for room in ROOMS for screen in room.screens]
+    own = {screen.path for screen in screens}
+    return [
+        _leading(services, screen)
+        for screen in screens
+        if screen.path.startswith(BEFORE) and screen.path.removeprefix(BEFORE) not in own
+    ]
+
+
+def _leading(services: Services, screen: Screen) -> Any:
+    path = screen.path.removeprefix(BEFORE)
+    reads = needs(screen.needs, "some")
+
+    @route(path, http_method=READING, media_type=MediaType.HTML, opt=reads)
+    async def lead(request: Request[Any, Any, Any]) -> Response[Any]:
+        person = session_of(request).person
+        query = request.scope["query_string"].decode("latin-1")
+        ways = {
+            name: f"/o/{quote(name)}{path}{'?' if query else ''}{query}"
+            for name in sorted(await services.people.organisations())
+            if allows(person, screen.needs, name)
+        }
+        if not ways:
+            raise NotFoundException
+        if len(ways) == 1:
+            return Redirect(*ways.values(), status_code=SEE_OTHER)
+        return await services.shell.page(
+            request, "organisations.html", screen.name, screen=screen, ways=ways
+        )
+
+    return lead
