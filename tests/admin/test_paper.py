@@ -6,14 +6,34 @@ import pytest
 
 from tests.admin import seeding
 from tests.admin.chromium import window
+from tests.admin.compliance.archive import PASSWORD, person
 from tests.admin.listener import Browser, Listener
 
 
 pytestmark = pytest.mark.anyio
 
 UTC = re.compile(r'"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)"')
+RULES = "/api/organisations/acme/compliance/obligations"
 A4_PX = 718
 """Its width between usual margins, in pixels of style sheets."""
+
+TORN = """() => {
+  const torn = [];
+  for (const cell of document.querySelectorAll("table.rows td")) {
+    const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    const whole = cell.matches(".number") ? /\\S.*\\S/g : /[a-z]{1,7}(?![a-z])/gi;
+    for (let text = texts.nextNode(); text; text = texts.nextNode())
+      for (const found of text.data.matchAll(whole)) {
+        const range = document.createRange();
+        range.setStart(text, found.index);
+        range.setEnd(text, found.index + found[0].length);
+        const lines = [...range.getClientRects()].map((each) => Math.round(each.top));
+        if (new Set(lines).size > 1) torn.push(found[0]);
+      }
+  }
+  return torn;
+}"""
+"""Figures and short words of a list that stand on two lines."""
 
 
 @pytest.fixture
@@ -23,6 +43,21 @@ async def read(listener: Listener, browser: Browser) -> Browser:
     await listener.record(*seeding.requests(listener, key, 5, findings={"EMAIL": 1, "PERSON": 2}))
     await browser.sign_in()
     return browser
+
+
+async def test_the_checklist_of_obligations_fits_the_paper(listener: Listener) -> None:
+    await seeding.issue(listener, "an assistant")
+    async with person(listener, "cora") as cora:
+        order = '{"regimes": ["gdpr"], "reason": "a contract", "seen": 0}'
+        answer, said = await cora.send("POST", RULES, body=order)
+        assert answer.status < 300, said
+    async with window(listener, width=A4_PX) as seen:
+        await seen.sign_in("cora", PASSWORD)
+        await seen.page.emulate_media(media="print")
+        await seen.open("/o/acme/compliance/obligations")
+        table = await seen.page.locator("table.thirds >> nth=0").bounding_box()
+        assert table is not None
+        assert table["x"] + table["width"] <= A4_PX
 
 
 async def test_a_page_on_paper_is_dark_on_white_and_says_when_and_by_whom_it_was_read(
@@ -54,4 +89,5 @@ async def test_a_page_on_paper_is_dark_on_white_and_says_when_and_by_whom_it_was
                 "e => e.getBoundingClientRect().right))"
             )
             assert wide <= A4_PX, path
+            assert await seen.page.evaluate(TORN) == [], path
             await seen.page.emulate_media(media="screen")

@@ -168,6 +168,7 @@ async def test_two_who_each_ask_for_a_release_release_nothing(listener: Listener
             form = {"user": user, "scope": scope, "reason": "a lawsuit"}
             answer, page = await cora.send("POST", HOLDS, form)
             assert (answer.status, "Name the end user" in page) == (400, True), "not everybody's"
+            assert re.search(r'name="user"[^>]* aria-invalid="true"', page)
         assert "No hold is in force" in (await cora.send("GET", HOLDS))[1]
         form = {"scope": "organisation", "reason": "a lawsuit"}
         assert (await cora.send("POST", HOLDS, form))[0].status == 303

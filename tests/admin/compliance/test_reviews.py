@@ -11,6 +11,7 @@ from gateway.clock import DAY_US
 from gateway.store.custody.reviews import Review, ReviewStore, Signature
 from gateway.store.evidence.sink import DatabaseAuditSink
 from tests.admin import seeding
+from tests.admin.chromium import window
 from tests.admin.listener import Browser, Listener
 from tests.admin.test_deeds import deeds
 
@@ -223,3 +224,16 @@ async def test_who_may_not_sign_reads_and_signs_nothing(listener: Listener, cora
         assert answer.status == 403, part
     answer, _ = await cora.send("GET", f"{ROOM.replace('acme', 'umbrella')}")
     assert answer.status == 404
+
+
+async def test_signatures_show_all_their_columns_on_a_screen_of_1280(
+    listener: Listener, cora: Browser
+) -> None:
+    """How the log stood then was cut off behind the span and the comment."""
+    path = await _made(cora)
+    assert await _sign(cora, path, "Two went as surrogates, one left with a name in it") == 303
+    async with window(listener) as seen:
+        await seen.sign_in("cora", seeding.PASSWORD)
+        await seen.open(path)
+        table = seen.page.locator("main .scroll:has-text('Log then')")
+        assert await table.evaluate("each => each.scrollWidth - each.clientWidth") <= 1
