@@ -15,21 +15,22 @@ from gateway.oversight.access import allows
 
 
 BEFORE: Final = "/o/{organisation}"
+_SCREENS: Final = tuple(screen for room in ROOMS for screen in room.screens)
+TYPED: Final = {
+    screen.path.removeprefix(BEFORE): screen
+    for screen in _SCREENS
+    if screen.path.startswith(BEFORE)
+    and screen.path.removeprefix(BEFORE) not in {each.path for each in _SCREENS}
+}
+"""Screens of the rail whose path begins with an organisation, by the rest of it. No link has it."""
 
 
 def typed_path_routes(services: Services) -> list[Any]:
-    """One for each screen of the rail whose path begins with an organisation."""
-    screens = [screen for room in ROOMS for screen in room.screens]
-    own = {screen.path for screen in screens}
-    return [
-        _leading(services, screen)
-        for screen in screens
-        if screen.path.startswith(BEFORE) and screen.path.removeprefix(BEFORE) not in own
-    ]
+    """All of them."""
+    return [_leading(services, path, screen) for path, screen in TYPED.items()]
 
 
-def _leading(services: Services, screen: Screen) -> Any:
-    path = screen.path.removeprefix(BEFORE)
+def _leading(services: Services, path: str, screen: Screen) -> Any:
     reads = needs(screen.needs, "some")
 
     @route(path, http_method=READING, media_type=MediaType.HTML, opt=reads)

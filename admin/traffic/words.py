@@ -57,7 +57,7 @@ def findings_sent_as(story: Story) -> str:
     asked = story.explanation.decision.obligations
     if asked.redact:
         return "blackened"
-    return "as surrogates" if asked.pseudonymise else "as they were written"
+    return "as surrogates" if asked.pseudonymise else "as written"
 
 
 def obeyed_in(story: Story) -> tuple[str, ...]:

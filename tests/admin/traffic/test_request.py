@@ -343,7 +343,7 @@ async def test_a_request_says_how_what_was_found_in_it_was_sent(
     ids += await world.write(Asked(4, findings={"PHONE": 1}, attempts=attempts))
     pages = [(await browser.send("GET", f"{LIST}/{each}"))[1] for each in ids]
     said = [re.findall(r"What was found was sent ([a-z ]+)\.", page) for page in pages]
-    assert said == [["as they were written"], [], [], ["as surrogates"]]
+    assert said == [["as written"], [], [], ["as surrogates"]]
     assert "and blackened where it is sensitive." in pages[3]
     assert "this one was not kept to be given again." in pages[3]
     assert "kept with findings blackened" in pages[3]
