@@ -1,0 +1,164 @@
+"""One request of 1 KB, alone, on the event loop: its calls in their order, with what each runs.
+
+    python -m benchmarks.journey              the request as a tree
+    python -m benchmarks.journey --deep 3     only calls that lie at most so deep
+
+Before each call stand its own bytecodes and those of all that it called. Nothing else is asked
+meanwhile, so the same tree comes out of every run but for what a worker does now and then, and a
+change shows to the single bytecode. A coroutine that goes on after a wait begins a tree of its own.
+"""
+
+import argparse
+import http.client
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from benchmarks.bodies import BODIES, request_body
+from benchmarks.bytecodes import Ran, file_of
+from benchmarks.processes import Contestant
+from benchmarks.run import HERE, running_upstream
+
+
+WARM_REQUESTS = 20
+"""So many come first: what is kept of texts and decisions is there by then."""
+SETTLED_S = 1.0
+APART_S = 0.05
+
+
+class Call(Struct):
+    """One entry into a function, in the order in which they came."""
+
+    depth: int
+    ran: Ran
+
+
+class Listening:
+    """What the main thread of this process runs between `SIGUSR1` and `SIGUSR2`."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self._is_on = False
+        self._calls: list[tuple[int, FrameType, list[int]]] = []
+
+    def begin(self, *_: object) -> None:
+        self._is_on = True
+
+    def end(self, *_: object) -> None:
+        self._is_on = False
+        calls = [
+            Call(depth, Ran("", each.f_code.co_filename, each.f_code.co_qualname, count[0], 1))
+            for depth, each, count in self._calls
+        ]
+        part = self._out.with_suffix(".part")
+        part.write_bytes(msgspec.json.encode(calls))
+        part.rename(self._out)
+
+    def trace(self, frame: FrameType, _event: str, _arg: Any) -> Callable[..., Any] | None:
+        if not self._is_on or frame.f_code.co_filename == __file__:
+            return None
+        if threading.current_thread() is not threading.main_thread():
+            return None
+        own = [0]
+        self._calls.append((_depth(frame), frame, own))
+
+        def count(_: FrameType, event: str, __: object) -> object:
+            own[0] += event == "opcode"
+            return count
+
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return count
+
+
+def _depth(frame: FrameType | None) -> int:
+    depth = 0
+    while frame is not None:
+        depth, frame = depth + 1, frame.f_back
+    return depth
+
+
+def serve(config: str, out: Path) -> None:
+    """The data plane in this process, listened to."""
+    from gateway.cli.serve import serve as command  # noqa: PLC0415 - only in that process
+
+    listening = Listening(out)
+    signal.signal(signal.SIGUSR1, listening.begin)
+    signal.signal(signal.SIGUSR2, listening.end)
+    sys.settrace(listening.trace)
+    command(["--config", config])
+
+
+def calls_of_one(work: Path) -> list[Call]:
+    """What runs for one request of a caller who has asked before."""
+    out = work / "calls.json"
+    with running_upstream() as upstream:
+        contestant = Contestant(HERE / "gatewright.toml", work / "gateway", upstream)
+        contestant.plan["cmd"] = (
+            f"{sys.executable} -m benchmarks.journey --serve $WORK/gatewright.toml --out {out}"
+        )
+        contestant.start(request_body(64))
+        try:
+            caller = http.client.HTTPConnection("127.0.0.1", contestant.port)
+            headers = {"content-type": "application/json", **contestant.headers}
+
+            def ask() -> None:
+                caller.request("POST", contestant.path, BODIES["small"], headers)
+                assert caller.getresponse().read()
+
+            for _ in range(WARM_REQUESTS):
+                ask()
+            time.sleep(SETTLED_S)
+            contestant.signal(signal.SIGUSR1)
+            time.sleep(APART_S)
+            ask()
+            time.sleep(APART_S)
+            contestant.signal(signal.SIGUSR2)
+            contestant.wait_for(out)
+        finally:
+            contestant.stop()
+    return msgspec.json.decode(out.read_bytes(), type=list[Call])
+
+
+def lines(calls: list[Call], deep: int) -> Iterator[str]:
+    """The tree, a line a call; then what all of it comes to."""
+    least = min([call.depth for call in calls], default=0)
+    for at, call in enumerate(calls):
+        level = call.depth - least
+        below = call.ran.bytecodes
+        for inner in calls[at + 1 :]:
+            if inner.depth <= call.depth:
+                break
+            below += inner.ran.bytecodes
+        if level <= deep:
+            name = f"{file_of(call.ran)} {call.ran.function}"
+            yield f"{call.ran.bytecodes:6d} {below:6d}  {'  ' * level}{name}"
+    yield f"{sum(call.ran.bytecodes for call in calls)} bytecodes in {len(calls)} calls"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--deep", type=int, default=99)
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.serve, options.out)
+        return
+    with tempfile.TemporaryDirectory(prefix="gatewright-journey-") as folder:
+        calls = calls_of_one(Path(folder))
+    print("\n".join(lines(calls, options.deep)))
+
+
+if __name__ == "__main__":
+    main()
