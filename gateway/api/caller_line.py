@@ -4,9 +4,13 @@ It hands a body over and writes an answer in the states where both mean the same
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+
+
+_LINE: Final = ": ".join
+"""A header as it is sent, but for its end; in C, since each answer has ten."""
 
 
 class Connection(Protocol):
@@ -102,7 +106,7 @@ class CallerLine:
             ValueError: one of them does.
         """
         cycle = self._cycle
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        lines = "\r\n".join([*map(_LINE, headers.items()), ""])
         if lines.count("\n") != len(headers) or lines.count("\r") != len(headers):
             raise ValueError("a response header holds a line break")
         if not cycle.keep_alive:

@@ -114,14 +114,10 @@ class Exchange:
             RequestInvalid: it did not arrive in time, or there is too much in it.
             Unavailable: with those of others it would be too much to hold at once.
         """
-        encoding = b""
-        for name, value in self.headers:
-            if name == b"content-encoding" and value not in (b"", b"identity"):
-                # Encodings listed in several headers are several in a row as well.
-                encoding = value.lower() if not encoding else b"several"
-                check_encoding(encoding)
-            if name == b"content-length" and self._is_too_long(value):
-                raise self._too_large()
+        named = dict(self.headers)
+        encoding = self._encoding() if b"content-encoding" in named else b""
+        if self._is_too_long(named.get(b"content-length", b"")):
+            raise self._too_large()
         self._serving = asyncio.current_task()
         body = self._line.body() if self._line is not None else None
         if body is None:
@@ -137,6 +133,16 @@ class Exchange:
             body = await inflated(body, encoding, self._bounds.body_bytes_max, self._hold)
         check_values(body, self._bounds.values_max)
         return body
+
+    def _encoding(self) -> bytes:
+        """How the body is encoded; empty where it is not. Raises EncodingRefused."""
+        encoding = b""
+        for name, value in self.headers:
+            if name == b"content-encoding" and value not in (b"", b"identity"):
+                # Encodings listed in several headers are several in a row as well.
+                encoding = value.lower() if not encoding else b"several"
+                check_encoding(encoding)
+        return encoding
 
     def _is_too_long(self, length: bytes) -> bool:
         return length.isdigit() and int(length) > self._bounds.body_bytes_max

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Final, Literal
 
 
 Framing = Literal["", "length", "chunks"]
 
+_NAME: Final = itemgetter(0)
 _ENCODING: Final = b"transfer-encoding"
 _HEAD_END: Final = b"\r\n\r\n"
 _UPGRADE: Final = re.compile(rb"\r\n[Uu]pgrade:[^\r\n]*")
@@ -28,10 +30,10 @@ def not_upgraded(data: bytes) -> bytes:
     Java's own client makes one (`h2c`) in the first request of a connection in the clear. Nothing
     here takes any, and the parser would stop behind the head, before the body.
     """
+    if b"pgrade:" not in data:
+        return data
     end = data.find(_HEAD_END)
     end = len(data) if end < 0 else end
-    if data.find(b"pgrade:", 0, end) < 0:
-        return data
     return _UPGRADE.sub(b"", data[:end]) + data[end:]
 
 
@@ -41,7 +43,7 @@ def framing(version: str, headers: Sequence[tuple[bytes, bytes]], url: bytes) ->
     Empty where one might not. Two lengths, and a length beside an encoding, the parser refuses by
     itself.
     """
-    names = [name for name, _ in headers]
+    names = [*map(_NAME, headers)]
     hosts = names.count(b"host")
     # A fragment belongs into no request: here the path ends before it, elsewhere it may not.
     if not (hosts == 1 if version == "1.1" else version == "1.0" and hosts <= 1) or b"#" in url:
