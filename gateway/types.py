@@ -186,6 +186,8 @@ class Plan(Struct, frozen=True):
     @property
     def worst_cost_microusd(self) -> int:
         """Of the dearest candidate; in a race or a cascade two are asked, and both are paid."""
+        if len(self.candidates) == 1:
+            return self.candidates[0].worst_cost_microusd
         worst = [each.worst_cost_microusd for each in self.candidates]
         asks_one = self.hedge_after_s is None and self.cascade_above is None
         return max(worst) if asks_one else sum(sorted(worst, reverse=True)[:2])

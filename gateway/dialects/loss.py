@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache, reduce
 from operator import or_
 from types import GenericAlias
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -21,6 +21,8 @@ NAMES_MAX = 32
 
 AUTO_TIER = "auto"
 """The one service tier that means the same to every vendor."""
+
+_TIERS_ASKED: Final = frozenset({"service_tier", "speed"})
 
 
 _FIELD = re.compile(r"\A[A-Za-z_.\-]{1,48}[0-9]{0,2}\Z")
@@ -146,7 +148,7 @@ def check_tier_priced(request: ChatRequest, target: Target) -> None:
     Raises:
         FeatureUnsupported
     """
-    if target.in_house:
+    if target.in_house or _TIERS_ASKED.isdisjoint(request.tree):
         return
     for name in ("service_tier", "speed"):
         asked = request.tree.get(name)

@@ -5,7 +5,7 @@ and `Model` it takes whichever comes last, and `N` for `n`. What decides here mu
 else there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Final
 
 from gateway.dialects.reserved import NAMES
@@ -30,12 +30,15 @@ WORDS: Final = frozenset(
 """What a request is judged, routed, reserved or recorded by, in any dialect."""
 
 
-def check_letters(names: Iterable[str]) -> None:
+def check_letters(names: Collection[str]) -> None:
     """Refuse a body in which one of its own fields has such a name.
 
     Raises:
         RequestInvalid: with the name as it is to be written.
     """
+    together = "".join(names)
+    if together.islower() and together.isascii():
+        return
     for name in names:
         if not (name.islower() and name.isascii()):
             # U+017F is a small letter too, and another form of the S.

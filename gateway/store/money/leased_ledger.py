@@ -136,11 +136,16 @@ class LeasedLedger:
         """See the port; what the database then leases ahead, the request itself will use."""
         now_us, now_s = self._clock.utc_us(), self._clock.monotonic_s()
         slices = self._held.paths.get(accounts)
+        least: int | None = None
         for part in self._held.path(accounts) if slices is None else slices:
             if now_us >= part.valid_until_us or now_s >= part.valid_until_s:
                 await self._hear_of(accounts)
-                break
-        return self.left_microusd(accounts)
+                return self.left_microusd(accounts)
+            # What `left_at` says of a slice that is good now.
+            left = part.left + part.amount - part.spent - part.reserved
+            if least is None or left < least:
+                least = left
+        return least
 
     def left_microusd(self, accounts: tuple[str, ...]) -> int | None:
         """See the port; what other workers hold is as last heard."""
