@@ -38,7 +38,7 @@ class Obligations(msgspec.Struct, frozen=True):
     """Count what the answer contains, or mask it as well."""
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True, cache_hash=True):
     """Allow with candidates in order, or deny with a kind of refusal; always with a reason."""
 
     effect: Effect

@@ -5,6 +5,7 @@ so that recorded facts give the recorded decision again.
 """
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
@@ -55,7 +56,7 @@ NO_HEADERS: Mapping[str, str] = {}
 HEADER_CHARACTERS_MAX = 128
 PERCENT = 100
 NAMES_TOLD_MAX = 10
-_FOR_1H = (b'"1h"', b'"\\u0031h"', b'"1\\u0068"', b'"\\u0031\\u0068"')
+_FOR_1H = re.compile(rb'"(?:1|\\u0031)(?:h|\\u0068)"')
 """A long life in the cache, in every way that JSON can spell it."""
 
 
@@ -249,7 +250,7 @@ def _candidate(
         cap = obliged
     price = target.price
     is_1h_dearer = price.cache_write_1h_microusd_per_mtok > price.cache_write_microusd_per_mtok
-    writes_for_1h = is_1h_dearer and any(written in request.raw for written in _FOR_1H)
+    writes_for_1h = is_1h_dearer and _FOR_1H.search(request.raw) is not None
     most = max(request.input_tokens_most, request.input_tokens_estimate)
     searches = searches_at_most(request) if price.web_search_microusd else 0
     answers = answers_of(request)
