@@ -5,7 +5,8 @@ released, its outcome is on disk, and only then may the caller see the end.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -84,7 +85,7 @@ class Conclusion:
             return COLD
         return self._warmth.find(principal, request, self._clock.monotonic_s())
 
-    async def answered(
+    def answered(
         self,
         passage: Passage,
         attempts: AttemptLog,
@@ -95,15 +96,13 @@ class Conclusion:
         *,
         stop_reason: str = "",
         unsound: Unsound = sound,
-    ) -> Concluded:
+    ) -> Coroutine[Any, Any, Concluded]:
         """A whole answer is ready, or a stream reached its terminal event, for a reason.
 
         `unsound` gives those of some checks that the answer fails.
         """
         if attempts.repeats:
-            return await self._conclude(
-                passage, _repeated(attempts, target, usage, dropped), content
-            )
+            return self._conclude(passage, _repeated(attempts, target, usage, dropped), content)
         if self._calibration is not None:
             self._calibration.observe(passage.request, target, usage)
         if passage.arrival.snapshot.policies.stays_warm:
@@ -121,7 +120,7 @@ class Conclusion:
             dropped=dropped,
             stop_reason=stop_reason if stop_reason in UNUSUAL else "",
         )
-        return await self._conclude(passage, ending, content, unsound)
+        return self._conclude(passage, ending, content, unsound)
 
     async def counted(
         self, passage: Passage, attempts: AttemptLog, target: Target | None, usage: Usage
@@ -243,7 +242,7 @@ class Conclusion:
         )
         now_us = self._clock.utc_us()
         duration_us = passage.arrival.lasted_us(now_us)
-        record = evidence.outcome(passage, ending, utc_us=now_us)
+        record = evidence.outcome(passage, ending, utc_us=now_us, duration_us=duration_us)
         self.aftermath.ended(passage, ending, duration_us, unsound)
         self._require_lease(passage.arrival)
         if content and passage.ruling.plan.audit_content == "redacted":

@@ -106,7 +106,8 @@ class Pipeline:
             stop_reason=stopped_by(completion),
             unsound=partial(unsound_whole, passage, completion),
         )
-        await self._threads.keep(passage, body)
+        if passage.request.thread is not None:
+            await self._threads.keep(passage, body)
         headers = answer_headers(passage, target, answered.dropped, concluded)
         headers |= attempts.told
         headers |= ending_headers(target, usage, unmet)
@@ -115,9 +116,12 @@ class Pipeline:
     def _encoded(self, passage: Passage, answered: Answered) -> tuple[Completion, bytes]:
         """The answer with a usage in any case, and as its caller gets it."""
         completion, request = answered.completion, passage.request
-        candidate = answered.candidate
-        believe = believing(request, candidate)
-        usage = usage_of(completion, request, candidate.target.vendor, believe)
+        # What was sent in other words has other bounds than the request.
+        usage = answered.usage if passage.veil is None else None
+        if usage is None:
+            candidate = answered.candidate
+            believe = believing(request, candidate)
+            usage = usage_of(completion, request, candidate.target.vendor, believe)
         if usage is not completion.usage:
             completion = structs.replace(completion, usage=usage)
         return completion, passage.arrival.dialect.encode_reply(

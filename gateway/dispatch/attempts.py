@@ -6,6 +6,7 @@ the record and from the breaker. What its upstream will ask for it is known then
 
 import asyncio
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 
 from gateway.clock import Clock
 from gateway.dispatch.breaker import PAUSING, judge
@@ -35,6 +36,8 @@ STOPPED = "Task cancelled, timeout graceful shutdown exceeded"
 """With these words uvicorn ends what it will not wait for any more."""
 NO_ANSWER = -1
 HTTP_ERROR_MIN = 400
+_ATTEMPT = itemgetter(1)
+"""Of an entry of the log."""
 
 
 class AttemptLog:
@@ -70,7 +73,7 @@ class AttemptLog:
         return of_target[-1] if of_target else 0
 
     def as_tuple(self) -> tuple[Attempt, ...]:
-        return tuple([attempt for _, attempt, _ in self._entries])
+        return tuple(map(_ATTEMPT, self._entries))
 
     def bills(self, of_answer: Usage | None = None) -> list[Bill]:
         """What each attempt is owed, in the same order; the answer's as it was counted in the end.
@@ -135,10 +138,13 @@ class RunningAttempt:
         """The upstream's head has arrived."""
         self._status, self._first_byte_s = status, self._clock.monotonic_s()
 
-    def end(self, error: BaseException | None) -> None:
-        """Write it down and tell the breaker; the first end counts, later ones are no news."""
+    def end(self, error: BaseException | None) -> Usage | None:
+        """Write it down and tell the breaker; the first end counts, later ones are no news.
+
+        What is owed, from the first one.
+        """
         if self._log is None:
-            return
+            return None
         log, self._log = self._log, None
         ended_s, name = self._clock.monotonic_s(), self._target.name
         said = _said_by(error)
@@ -152,9 +158,11 @@ class RunningAttempt:
             duration_us=round((ended_s - self.started_s) * 1e6),
             first_byte_us=round((self._first_byte_s - self.started_s) * 1e6),
         )
-        log.add(self.number, attempt, Bill(self._target, self._owed(error)))
+        owed = self._owed(error)
+        log.add(self.number, attempt, Bill(self._target, owed))
         # It holds the answer, which holds us: nothing is left to the cycle collector.
         self.counted = None
+        return owed
 
     def _owed(self, error: BaseException | None) -> Usage | None:
         """None for a refusal, and for what never left."""

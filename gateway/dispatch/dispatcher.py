@@ -54,6 +54,8 @@ class Answered(Struct, frozen=True):
     completion: Completion
     dropped: tuple[str, ...]
     attempt: int = NO_ANSWER
+    usage: Usage | None = None
+    """What is owed for it, counted or estimated; None where nobody was asked for it now."""
 
 
 class Dispatcher:
@@ -196,8 +198,8 @@ class Dispatcher:
                 raise refused from None
             attempt.counted = partial(usage_of, completion, request, vendor, attempt.believe)
             await reply.close()
-            attempt.end(None)
-            return Answered(candidate, dialect.name, completion, (), attempt.number)
+            owed = attempt.end(None)
+            return Answered(candidate, dialect.name, completion, (), attempt.number, owed)
 
         async def give_up(_: Answered) -> None:
             """It came too late, and nothing of it is held."""
@@ -208,7 +210,7 @@ class Dispatcher:
         except UpstreamRefused as error:
             raise retold(error, rewriting) from None
         log.answer = answer.attempt
-        return Answered(answer.candidate, answer.source, answer.completion, dropped, answer.attempt)
+        return structs.replace(answer, dropped=dropped) if dropped else answer
 
     async def open_stream(
         self,

@@ -37,6 +37,9 @@ class Speed(Struct, frozen=True):
     slow_until_s: float = 0.0
 
 
+_UNKNOWN = Speed()
+
+
 def observe(state: Speed, first_byte_s: float, now_s: float, rules: SpeedRules) -> Speed:
     """The state after one more good answer."""
     if not state.samples:
@@ -68,22 +71,21 @@ class Room(Struct, frozen=True):
     """Additive increase, multiplicative decrease: the limit follows what the target can take."""
 
     limit: float
-    under_way: int = 0
     shrunk_s: float = float("-inf")
 
 
-def grown(room: Room, rules: RoomRules) -> Room:
+def grown(room: Room, under_way: int, rules: RoomRules) -> Room:
     """A good answer while the room was used."""
-    if room.under_way * 2 < room.limit:
+    if under_way * 2 < room.limit:
         return room
     return replace(room, limit=min(room.limit + 1.0 / room.limit, rules.most))
 
 
-def shrunk(room: Room, now_s: float, rules: RoomRules) -> Room:
+def shrunk(room: Room, under_way: int, now_s: float, rules: RoomRules) -> Room:
     """The target said, or showed by silence, that it has too much to do."""
     if now_s - room.shrunk_s < rules.shrink_every_s:
         return room
-    limit = max(min(room.limit, room.under_way + 1) * rules.shrink, rules.least)
+    limit = max(min(room.limit, under_way + 1) * rules.shrink, rules.least)
     return replace(room, limit=limit, shrunk_s=now_s)
 
 
@@ -102,37 +104,35 @@ class TargetHealth:
         self._room_rules = room or RoomRules()
         self._speeds: dict[str, Speed] = {}
         self._rooms: dict[str, Room] = {}
+        self._under_way: dict[str, int] = {}
         self._unused = Room(self._room_rules.start)
         self._told_ms: dict[str, int] = {}
         self._shares = dict(zip(SERVICE_TIERS, self._room_rules.shares, strict=True))
 
     def began(self, target: str) -> None:
         """A call is under way; `ended` must follow, however it ends."""
-        room = self._rooms.get(target) or self._unused
-        self._rooms[target] = Room(room.limit, room.under_way + 1, room.shrunk_s)
+        self._under_way[target] = self._under_way.get(target, 0) + 1
 
     def ended(
         self, target: str, now_s: float, first_byte_s: float, error: BaseException | None
     ) -> None:
         """A call is over. What is no error of our tree says nothing about the target."""
-        room = self._rooms.get(target) or self._unused
-        room = Room(room.limit, max(room.under_way - 1, 0), room.shrunk_s)
-        if error is None or isinstance(error, GatewrightError):
-            self.breakers.record(target, now_s, error)
-            if error is None:
-                state = self._speeds.get(target, Speed())
-                self._speeds[target] = observe(state, first_byte_s, now_s, self._speed_rules)
-                room = grown(room, self._room_rules)
-            elif judge(error) == "throttled" or isinstance(error, UpstreamTimeout):
-                room = shrunk(room, now_s, self._room_rules)
-        self._rooms[target] = room
+        under_way = self._under_way[target] = max(self._under_way.get(target, 0) - 1, 0)
+        if error is not None and not isinstance(error, GatewrightError):
+            return
+        self.breakers.record(target, now_s, error)
+        room = self._rooms.get(target, self._unused)
+        if error is None:
+            state = self._speeds.get(target, _UNKNOWN)
+            self._speeds[target] = observe(state, first_byte_s, now_s, self._speed_rules)
+            self._rooms[target] = grown(room, under_way, self._room_rules)
+        elif judge(error) == "throttled" or isinstance(error, UpstreamTimeout):
+            self._rooms[target] = shrunk(room, under_way, now_s, self._room_rules)
 
     def has_room(self, target: str, service_tier: str) -> bool:
         """Whether one more call of this tier fits."""
-        room = self._rooms.get(target)
-        if room is None:
-            return True
-        return room.under_way < room.limit * self._shares.get(service_tier, 1.0)
+        limit = self._rooms.get(target, self._unused).limit
+        return self._under_way.get(target, 0) < limit * self._shares.get(service_tier, 1.0)
 
     def asks(self, target: str, now_s: float) -> None:
         """It is asked now: of one that was broken this is the trial, and others wait for its end.

@@ -38,8 +38,12 @@ def charged(bills: Sequence[Bill], reserved_microusd: int) -> tuple[int, ...]:
 
     Estimates share, in their order, what the exact ones leave of the reservation.
     """
-    costs = [bill.cost_microusd for bill in bills]
-    estimated = [place for place, bill in enumerate(bills) if bill.is_estimated]
+    costs: list[int] = []
+    estimated: list[int] = []
+    for place, bill in enumerate(bills):
+        costs.append(bill.cost_microusd)
+        if bill.is_estimated:
+            estimated.append(place)
     if estimated:
         exact = sum(costs) - sum([costs[place] for place in estimated])
         left = max(0, reserved_microusd - exact)

@@ -120,7 +120,7 @@ def _in_ppm(parts: tuple[tuple[str, float], ...]) -> Mapping[str, int]:
     return {name: round(value * PPM) for name, value in parts}
 
 
-def outcome(passage: Passage, ending: Ending, *, utc_us: int) -> AuditRecord:
+def outcome(passage: Passage, ending: Ending, *, utc_us: int, duration_us: int) -> AuditRecord:
     """What happened; durable before the caller sees the end."""
     target, ruling = ending.target, passage.ruling
     principal, request, inspection = passage.principal, passage.request, passage.inspection
@@ -151,7 +151,7 @@ def outcome(passage: Passage, ending: Ending, *, utc_us: int) -> AuditRecord:
         usage=ending.usage,
         cost_microusd=ending.cost_microusd,
         price_as_of=target.price.as_of if target else "",
-        duration_us=passage.arrival.lasted_us(utc_us),
+        duration_us=duration_us,
         dropped=ending.dropped,
         subject=passage.subject,
         output_findings=passage.output.found if passage.output is not None else {},

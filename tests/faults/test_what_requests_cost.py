@@ -274,8 +274,8 @@ async def test_a_race_that_one_lost_by_a_refusal_costs_what_the_other_counted(
     other = asked.meets(GPT_TARGET, MOMENTS[end])
     asking = asyncio.create_task(sent(asked, http, scoped["hedge"], "auto:hedge"))
     await other.called()
-    rooms = asked.gateway.plane._health._rooms
-    while rooms[GPT_TARGET].under_way:
+    under_way = asked.gateway.plane._health._under_way
+    while under_way[GPT_TARGET]:
         await asyncio.sleep(0.01)  # Until the refusal is read: then nothing else can win.
     hold.set()
     outcome = await asking
