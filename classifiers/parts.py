@@ -39,6 +39,8 @@ class Part(Struct, frozen=True):
         if self.kind == "document":
             return False
         members, prompted = self.value, self.kind == "prompted"
+        if members.keys().isdisjoint(_ASKING):
+            return False
         return any(
             asked(key, members[key], prompted=prompted) is not None
             for key in _ASKING

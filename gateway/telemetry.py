@@ -312,11 +312,13 @@ class _Lines(structlog.BoundLoggerBase):
     def _say(self, method: str, event: str, fields: dict[str, Any]) -> None:
         fields["event"] = event
         said: Any = fields
-        # A full disk under the log, or a reader that left, is no reason to refuse a request.
-        with suppress(structlog.DropEvent, OSError):
+        try:
             for process in self._processors:
                 said = process(self._logger, method, said)
             self._logger.msg(said)
+        except (structlog.DropEvent, OSError):
+            # A full disk under the log, or a reader that left, is no reason to refuse a request.
+            pass
 
 
 def _lines_from(level: int) -> type[_Lines]:

@@ -68,39 +68,24 @@ class Bounds(Struct, frozen=True):
 class Exchange:
     """Reads the request's body, watches the caller, writes the answer. Used once."""
 
-    __slots__ = (
-        "_bounds",
-        "_head",
-        "_held_bytes",
-        "_is_closed",
-        "_is_late",
-        "_line",
-        "_on_line",
-        "_receive",
-        "_send",
-        "_serving",
-        "_watcher",
-        "caller_left",
-        "headers",
-        "method",
-        "started",
-    )
+    # Of the class, since nearly every exchange leaves most of them as they are.
+    started = False
+    caller_left = False
+    _on_line = False
+    """Whether a stream was started on the line."""
+    _serving: asyncio.Task[Any] | None = None
+    _watcher: asyncio.Task[Any] | None = None
+    _is_late = False
+    _is_closed = False
+    _held_bytes = 0
+    _head: Mapping[str, str] | None = None
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, bounds: Bounds) -> None:
         self.method = str(scope.get("method", ""))
         self.headers: list[Header] = list(scope["headers"])
-        self.started = False
-        self.caller_left = False
         # Taken out: the line knows the scope, and a circle of them would wait for the collector,
         # with all that a request was made of.
         self._line: Line | None = scope.pop(LINE, None)  # type: ignore[misc]
-        self._on_line = False
-        """Whether a stream was started on the line."""
-        self._serving: asyncio.Task[Any] | None = None
-        self._watcher: asyncio.Task[Any] | None = None
-        self._is_late = self._is_closed = False
-        self._held_bytes = 0
-        self._head: Mapping[str, str] | None = None
         self._receive = receive
         self._send = send
         self._bounds = bounds

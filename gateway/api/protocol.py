@@ -194,11 +194,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def on_response_complete(self) -> None:
-        """As uvicorn's, but for the timer."""
+        """As uvicorn's, but for the timer, which nobody has set since its head was there."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
-        self.resting.remove(self)
         self.flow.resume_reading()
         if self.pipeline:
             cycle, application = self.pipeline.pop()

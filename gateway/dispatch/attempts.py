@@ -7,6 +7,7 @@ the record and from the breaker. What its upstream will ask for it is known then
 import asyncio
 from collections.abc import Callable, Mapping
 from operator import itemgetter
+from types import MappingProxyType
 
 from gateway.clock import Clock
 from gateway.dispatch.breaker import PAUSING, judge
@@ -43,21 +44,21 @@ _ATTEMPT = itemgetter(1)
 class AttemptLog:
     """The attempts of one request, in the order of their ends; append-only."""
 
-    __slots__ = ("_begun", "_entries", "answer", "cascade", "check_lease", "repeats", "told")
+    # Of the class, since nearly every request leaves most of them as they are.
+    answer = NO_ANSWER
+    """Number of the attempt whose answer counts."""
+    cascade: Mapping[str, str] = MappingProxyType({})
+    """What a cascade has to say in the record."""
+    repeats: Mapping[str, str] = MappingProxyType({})
+    """What the record says of an answer given before; empty where somebody was asked."""
+    told: Mapping[str, str] = MappingProxyType({})
+    """What the caller is told in headers of where the answer comes from."""
+    check_lease: Callable[[], None] | None = None
+    """Raises where nothing may be sent for this request any more."""
+    _begun = 0
 
     def __init__(self) -> None:
-        self._begun = 0
         self._entries: list[tuple[int, Attempt, Bill]] = []
-        self.answer = NO_ANSWER
-        """Number of the attempt whose answer counts."""
-        self.cascade: Mapping[str, str] = {}
-        """What a cascade has to say in the record."""
-        self.repeats: Mapping[str, str] = {}
-        """What the record says of an answer given before; empty where somebody was asked."""
-        self.told: Mapping[str, str] = {}
-        """What the caller is told in headers of where the answer comes from."""
-        self.check_lease: Callable[[], None] | None = None
-        """Raises where nothing may be sent for this request any more."""
 
     def begin(self) -> int:
         """The number of an attempt that begins."""

@@ -349,13 +349,16 @@ class Inspector:
     ) -> tuple[Contents, Complexity]:
         """By what is known of its parts; as a whole where that cannot be, or is too long."""
         if length_bytes <= MAX_LENGTH:
-            with suppress(UnicodeEncodeError):
-                names = self._reader.names(parts)
-                seen = self._reader.seen(reading, parts, names)
-                across = self._reader.across(reading, parts, names, seen)
+            reader = self._reader
+            try:
+                names = reader.names(parts)
+                seen = reader.seen(reading, parts, names)
+                across = reader.across(reading, parts, names, seen)
                 contents = in_all(seen, self._tolerated, across)
                 if contents is not None:
-                    return contents, self._reader.question(reading, parts, names)
+                    return contents, reader.question(reading, parts, names)
+            except UnicodeEncodeError:
+                pass
         whole = extract_parts(parts)
         judged = partial(self._reader.verdict, reading)
         contents = inspect_extraction(whole, self._tolerated, judged)

@@ -52,6 +52,7 @@ HOURS_PER_DAY = 24
 EPOCH_WEEKDAY = 3
 """1970-01-01 was a Thursday (Monday is 0)."""
 PRIORITY, STANDARD, BATCH = SERVICE_TIERS
+_TIER_LABELS = frozenset({f"tier:{PRIORITY}", f"tier:{BATCH}"})
 NO_HEADERS: Mapping[str, str] = {}
 HEADER_CHARACTERS_MAX = 128
 PERCENT = 100
@@ -133,7 +134,7 @@ def service_tier(asked: object, labels: Sequence[str]) -> str:
     A label `tier:priority` or `tier:batch` is what the key gets by default. Anybody may ask for
     less; `priority` is for keys that carry the label.
     """
-    if asked is None and not labels:
+    if asked is None and _TIER_LABELS.isdisjoint(labels):
         return STANDARD
     entitled = STANDARD
     for tier in (PRIORITY, BATCH):

@@ -4,12 +4,14 @@ Bounded: when the projection falls behind, all of it is let go and the segments 
 """
 
 from collections import deque
+from operator import attrgetter
 
 from msgspec import Struct
 
 from gateway.audit.projecting.projection import Position, ProjectedRecord
 
 
+_RAW = attrgetter("raw_json")
 _RECORDS_MAX = 20_000
 _BYTES_MAX = 32 * 1024 * 1024
 
@@ -37,7 +39,7 @@ class RecentRecords:
 
     def add(self, before: Position, after: Position, records: list[ProjectedRecord]) -> None:
         """Keep a group that is durable; `before` is where the one before it ended."""
-        length_bytes = sum([len(record.raw_json) for record in records])
+        length_bytes = sum(map(len, map(_RAW, records)))
         self._records += len(records)
         self._bytes += length_bytes
         self._groups.append(_Group(before, after, records, length_bytes))

@@ -57,12 +57,7 @@ def decode_reply(raw: bytes) -> Completion:
     choice = wire.choices[0]
     message = choice.message
     identity = wire.id or ""
-    told: set[str] = set()
-    calls = tuple(
-        _tool_call(call, identity, index, told)
-        for index, call in enumerate(message.tool_calls or ())
-        if (call.type or "function") == "function" and call.custom is None
-    )
+    calls = _calls_of(message.tool_calls, identity) if message.tool_calls else ()
     stop_reason = STOP_REASONS.get(choice.finish_reason or "", "end")
     if message.refusal:
         stop_reason = "content_filter"
@@ -86,10 +81,11 @@ def decode_reply(raw: bytes) -> Completion:
 
 def check_finished(choices: Iterable[Ended], counted: Usage | None) -> None:
     """Raises UpstreamFailed, with what it counted, where the upstream gave up an answer."""
-    if any(choice.finish_reason in GIVEN_UP for choice in choices):
-        error = UpstreamFailed("The upstream gave up its answer.")
-        error.counted = counted
-        raise error
+    for choice in choices:
+        if choice.finish_reason in GIVEN_UP:
+            error = UpstreamFailed("The upstream gave up its answer.")
+            error.counted = counted
+            raise error
 
 
 def said_of(message: ReplyMessage) -> tuple[str, str]:
@@ -113,6 +109,15 @@ def stopped_by(choice: Ended) -> str | None:
     """The stop string that ended an answer, where an upstream tells it; OpenAI does not."""
     told = choice.stop_reason or choice.matched_stop
     return told if isinstance(told, str) else None
+
+
+def _calls_of(given: Iterable[ReplyToolCall], identity: str) -> tuple[ToolCall, ...]:
+    told: set[str] = set()
+    return tuple(
+        _tool_call(call, identity, index, told)
+        for index, call in enumerate(given)
+        if (call.type or "function") == "function" and call.custom is None
+    )
 
 
 def _tool_call(call: ReplyToolCall, identity: str, index: int, told: set[str]) -> ToolCall:

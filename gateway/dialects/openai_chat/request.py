@@ -156,7 +156,7 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     limit = _limit(request, target, output_tokens_cap)
     lacks_usage = request.stream and not request.wants_stream_usage
     messages = request.tree["messages"]
-    has_thinking = isinstance(messages, list) and any("thinking_blocks" in m for m in messages)
+    has_thinking = isinstance(messages, list) and "thinking_blocks" in set().union(*messages)
     effort = request.tree.get("reasoning_effort")
     misfits = unfit(request.tree, target, CHAT_WORDS, reasons=reasons_at(target, effort))
     is_restless = cannot_rest(target, effort)

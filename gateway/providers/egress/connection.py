@@ -89,10 +89,14 @@ class Connection(asyncio.Protocol):
     # --- what the egress does ---------------------------------------------------------------------
 
     @property
+    def is_open(self) -> bool:
+        """Whether it can still be used; nothing is unsent on one that rests."""
+        return self._failure is None and not self._transport.is_closing()
+
+    @property
     def is_usable(self) -> bool:
         """Whether an exchange may begin; not behind a body that the upstream has not taken."""
-        transport = self._transport
-        return self._failure is None and not transport.is_closing() and not unsent_bytes(transport)
+        return self.is_open and not unsent_bytes(self._transport)
 
     def send(self, head: bytes, body: bytes) -> None:
         """Begin an exchange."""
@@ -180,7 +184,8 @@ class Connection(asyncio.Protocol):
         """The exchange is over and whole: be kept for another one, until `end_s` at most."""
         self._is_in_use = False
         self.body_bytes_max = sys.maxsize
-        self.take()  # What nobody read; held back by it, the upstream could answer nobody else.
+        if self._pieces or self._is_paused:
+            self.take()  # What nobody read; held back by it, it could answer nobody else.
         self.expect_until(end_s)
 
     def cut(self) -> None:

@@ -41,7 +41,7 @@ class Origin:
     def newest_idle(self) -> Connection | None:
         while self.idle:
             connection = self.idle.pop()
-            if connection.is_usable:
+            if connection.is_open:
                 return connection
         return None
 

@@ -7,6 +7,7 @@ so it only says where they are: a copy would cost more than all the rest.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -45,6 +46,7 @@ from gateway.store.schema.audit import audit_positions, audit_records
 from gateway.types import AuditRecord
 
 
+_KNOWN = attrgetter("known_record")
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _PAGE = 500
@@ -125,7 +127,7 @@ class DatabaseAuditSink:
         Raises:
             CopiesError: `unless_numbered`, and the first device's are in the log already.
         """
-        if any(projected.known_record is None for projected in batch):
+        if None in map(_KNOWN, batch):
             # Before the transaction: nobody else's writes wait for the decoding.
             batch = await asyncio.to_thread(_decoded, batch)
         try:
