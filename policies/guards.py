@@ -5,6 +5,8 @@ fact such comparisons become one table: from the fact's value to the rules that 
 request is looked up once per fact, whatever the number of rules; only what no table can say (`or`,
 functions, two facts compared) is evaluated, and only for rules that every table let through.
 
+What the facts that take few values let through is remembered for all of them together.
+
     when ──▶ conjuncts ──▶ atoms (one fact, written values) ──▶ tables: value → bits of rules
                       └──▶ the rest, compiled as a condition of its own
 
@@ -12,20 +14,14 @@ Bits are places of rules in their list. Tables and conditions say the same as th
 compiled conditions: a property test compares them.
 """
 
-import operator
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from fractions import Fraction
-from itertools import accumulate
-from operator import xor
-from typing import Any, Final, TypeAlias
-from typing import Literal as OneOf
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Final
 
 import msgspec
 
 from policies.expressions import compile_expression
 from policies.facts import Facts
-from policies.language.functions import text_test
 from policies.language.parser import parse
 from policies.language.syntax import (
     Call,
@@ -52,13 +48,9 @@ from policies.language.vocabulary import (
     Texts,
     Truth,
 )
-from policies.limits import REMEMBERED_LENGTH_MAX, REMEMBERED_TEXTS_MAX
+from policies.limits import REMEMBERED_MASKS_MAX
+from policies.tables import SEARCHES, Allowed, Atom, table
 
-
-Test: TypeAlias = Operator | OneOf["startswith", "endswith", "contains", "matches"]
-Asking: TypeAlias = "Mapping[int, list[Atom]]"
-"""What each rule asks of one fact, by the rule's bit."""
-Allowed: TypeAlias = Callable[[Facts], int]
 
 _FLIPPED: Final[Mapping[Operator, Operator]] = {
     "==": "==",
@@ -68,31 +60,13 @@ _FLIPPED: Final[Mapping[Operator, Operator]] = {
     ">": "<",
     ">=": "<=",
 }
-_SEARCHES: Final[Mapping[str, Test]] = {
-    "startswith": "startswith",
-    "endswith": "endswith",
-    "contains": "contains",
-    "matches": "matches",
-}
+_FEW: Final = frozenset(
+    {"hour_utc", "weekday"}
+    | {name for name, fact in FACTS.items() if isinstance(fact, Text | Texts | Truth | Level)}
+)
+"""Facts that take few values, and the same ones again and again."""
 _ORDERED: Final = frozenset({"==", "<", "<=", ">", ">="})
 """What a table of numbers can say: "not equal" also holds for what is no number."""
-_HOLDS: Final[Mapping[str, Callable[[Any, float], bool]]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-
-
-class Atom(msgspec.Struct, frozen=True):
-    """A fact, or one entry of it, against written values; several values only after `in`."""
-
-    fact: str
-    operator: Test
-    values: tuple[Scalar, ...]
-    key: str = ""
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -107,16 +81,33 @@ class Guard(msgspec.Struct, frozen=True):
     """The tables of a list of rules."""
 
     everything: int
-    tables: tuple[Allowed, ...]
+    few: Callable[[Facts], object]
+    """Reads all facts at once that take few values, and that some rule asks for."""
+    of_few: tuple[Allowed, ...]
+    of_many: tuple[Allowed, ...]
     rests: Mapping[int, Condition]
     """By bit, what the tables do not say."""
     rest_mask: int
+    known: dict[object, int]
+    """By what `few` read: the bits that all of its tables let through."""
+
+    def _let_through(self, facts: Facts) -> int:
+        few = self.few(facts)
+        mask = self.known.get(few)
+        if mask is None:
+            mask = self.everything
+            for allowed in self.of_few:
+                mask &= allowed(facts)
+            if len(self.known) >= REMEMBERED_MASKS_MAX:
+                self.known.clear()
+            self.known[few] = mask
+        for allowed in self.of_many:
+            mask &= allowed(facts)
+        return mask
 
     def matching(self, facts: Facts) -> int:
         """The bits of all rules that hold."""
-        mask = self.everything
-        for allowed in self.tables:
-            mask &= allowed(facts)
+        mask = self._let_through(facts)
         open_ = mask & self.rest_mask
         while open_:
             bit = open_ & -open_
@@ -127,9 +118,7 @@ class Guard(msgspec.Struct, frozen=True):
 
     def first(self, facts: Facts) -> int:
         """The bit of the first rule that holds; 0 for none."""
-        mask = self.everything
-        for allowed in self.tables:
-            mask &= allowed(facts)
+        mask = self._let_through(facts)
         while mask:
             bit = mask & -mask
             rest = self.rests.get(bit)
@@ -147,9 +136,14 @@ def make_guard(conditions: Sequence[str | None]) -> Guard:
     for rule in rules:
         for atom in rule.atoms:
             by_fact.setdefault((atom.fact, atom.key), []).append((rule.bit, atom))
-    tables = [_table(fact, atoms, everything) for (fact, _), atoms in sorted(by_fact.items())]
+    few: list[Allowed] = []
+    many: list[Allowed] = []
+    for (fact, _), atoms in sorted(by_fact.items()):
+        (few if fact in _FEW else many).append(table(fact, atoms, everything))
+    # A data class is read with whether the inspection was complete.
+    read = attrgetter("inspection_complete", *sorted({fact for fact, _ in by_fact} & _FEW))
     rests = {rule.bit: rule.rest for rule in rules if rule.rest is not None}
-    return Guard(everything, tuple(tables), rests, sum(rests))
+    return Guard(everything, read, tuple(few), tuple(many), rests, sum(rests), {})
 
 
 def _taken_apart(bit: int, when: str | None) -> Rule:
@@ -207,7 +201,7 @@ def _compared(node: Compare) -> Atom | None:
 
 
 def _searching(fact: str, function: str, part: str) -> Atom | None:
-    test = _SEARCHES.get(function)
+    test = SEARCHES.get(function)
     is_text = isinstance(FACTS[fact], Text)
     return Atom(fact, test, (part,)) if test is not None and is_text else None
 
@@ -224,160 +218,3 @@ def _against(fact: str, symbol: Operator, values: tuple[Scalar, ...]) -> Atom | 
             places = tuple(scale.levels.index(str(value)) for value in values)
             return Atom(fact, symbol, places)
     return None
-
-
-def _table(fact: str, atoms: Sequence[tuple[int, Atom]], everything: int) -> Allowed:
-    """Per value of the fact: the rules that ask for it, and those that do not ask."""
-    asking: dict[int, list[Atom]] = {}
-    for bit, atom in atoms:
-        asking.setdefault(bit, []).append(atom)
-    others = everything & ~sum(asking)
-    match FACTS[fact]:
-        case Text(read=text):
-            return _texts(text, asking, others)
-        case Truth(read=truth):
-            yes, no = (_holding(asking, others, wanted) for wanted in (True, False))
-            return lambda facts: yes if truth(facts) else no
-        case Level(read=level, scale=scale):
-            ranks = [_holding(asking, others, rank) for rank in range(len(scale.levels))]
-            return lambda facts: ranks[level(facts)]
-        case Texts(read=texts):
-            return _labels(texts, asking, others)
-        case Counts(read=counts):
-            key = atoms[0][1].key
-            return _numbers(lambda facts: counts(facts).get(key, 0), asking, others)
-        case Number(read=number):
-            return _numbers(number, asking, others)
-        case OptionalNumber(read=optional):
-            return _numbers(optional, asking, others)
-    raise AssertionError(fact)  # pragma: no cover - `atom_of` makes no atoms of other kinds.
-
-
-def _holding(asking: Asking, others: int, value: float) -> int:
-    """The rules all of whose atoms hold for a value, and those that do not ask."""
-    for bit, atoms in asking.items():
-        if all(atom_holds(atom, value) for atom in atoms):
-            others |= bit
-    return others
-
-
-def atom_holds(atom: Atom, value: float | Fraction) -> bool:
-    """Whether a number, or a place on a scale, is what the comparison asks for."""
-    if atom.operator == "in":
-        return value in atom.values
-    return _HOLDS[atom.operator](value, _number(atom.values[0]))
-
-
-def _texts(read: Callable[[Facts], str], asking: Asking, others: int) -> Allowed:
-    known: dict[str, int] = {}
-    tests: list[tuple[int, tuple[Callable[[str], bool], ...]]] = []
-    for bit, atoms in asking.items():
-        searches = [atom for atom in atoms if atom.operator in _SEARCHES]
-        named = [frozenset(atom.values) for atom in atoms if atom.operator not in _SEARCHES]
-        searching = tuple(text_test(each.operator, str(each.values[0])) for each in searches)
-        if not named:
-            tests.append((bit, searching))
-            continue
-        for text in map(str, frozenset.intersection(*named)):
-            if all(holds(text) for holds in searching):
-                known[text] = known.get(text, others) | bit
-    if not tests:
-        return lambda facts: known.get(read(facts), others)
-    return _searched(read, known, others, tests)
-
-
-def _searched(
-    read: Callable[[Facts], str],
-    known: Mapping[str, int],
-    others: int,
-    tests: Sequence[tuple[int, tuple[Callable[[str], bool], ...]]],
-) -> Allowed:
-    """What was found in a text is remembered: the same ones come again and again."""
-    remembered: dict[str, int] = {}
-
-    def allowed(facts: Facts) -> int:
-        text = read(facts)
-        mask = remembered.get(text)
-        if mask is None:
-            mask = known.get(text, others)
-            for bit, searching in tests:
-                if all(holds(text) for holds in searching):
-                    mask |= bit
-            if len(text) <= REMEMBERED_LENGTH_MAX:
-                if len(remembered) >= REMEMBERED_TEXTS_MAX:
-                    remembered.clear()
-                remembered[text] = mask
-        return mask
-
-    return allowed
-
-
-def _labels(read: Callable[[Facts], Iterable[str]], asking: Asking, others: int) -> Allowed:
-    wanted: dict[str, int] = {}
-    for bit, (atom,) in asking.items():
-        label = str(atom.values[0])
-        wanted[label] = wanted.get(label, 0) | bit
-
-    def allowed(facts: Facts) -> int:
-        mask = others
-        for label in read(facts):
-            mask |= wanted.get(label, 0)
-        return mask
-
-    return allowed
-
-
-def _numbers(read: Callable[[Facts], float | None], asking: Asking, others: int) -> Allowed:
-    """By intervals: between two written numbers every value is the same to every rule.
-
-    Written number n has the place 2n+1; what lies between has the even places.
-    """
-    values = {
-        _number(value) for atoms in asking.values() for each in atoms for value in each.values
-    }
-    written = sorted(values)
-    count = len(written)
-    changes = [0] * (2 * count + 2)
-    for bit, atoms in asking.items():
-        for low, high in _intervals(written, atoms):
-            changes[low] ^= bit
-            changes[high] ^= bit
-    masks: list[int] = [others | running for running in accumulate(changes, xor)]
-
-    def allowed(facts: Facts) -> int:
-        value = read(facts)
-        if value is None or value != value:  # noqa: PLR0124 - not a number is like no other
-            return others
-        at = bisect_left(written, value)
-        return masks[2 * at + (at < count and written[at] == value)]
-
-    return allowed
-
-
-def _intervals(written: Sequence[float], atoms: Sequence[Atom]) -> list[tuple[int, int]]:
-    """The places where all atoms hold, as half-open intervals that do not overlap."""
-    low, high = 0, 2 * len(written) + 1
-    points: set[int] | None = None
-    for atom in atoms:
-        places = {2 * bisect_left(written, _number(value)) + 1 for value in atom.values}
-        place = min(places)
-        match atom.operator:
-            case "<":
-                high = min(high, place)
-            case "<=":
-                high = min(high, place + 1)
-            case ">":
-                low = max(low, place + 1)
-            case ">=":
-                low = max(low, place)
-            case _:
-                points = places if points is None else points & places
-    if points is not None:
-        return [(point, point + 1) for point in points if low <= point < high]
-    return [(low, high)] if low < high else []
-
-
-def _number(value: Scalar) -> float:
-    """The number as it was written: an integer of many digits would lose some as a float."""
-    assert not isinstance(value, str)
-    return value

@@ -26,6 +26,8 @@ PATTERN_MEMORY_MAX_BYTES: Final = 1 << 20
 # What was found in short texts is remembered: workspaces and models come again and again.
 REMEMBERED_LENGTH_MAX: Final = 128
 REMEMBERED_TEXTS_MAX: Final = 1_024
+REMEMBERED_MASKS_MAX: Final = 1_024
+"""Of rules that hold, by the facts that take few values."""
 
 # A document with ten thousand mistakes is reported with the first of them.
 PROBLEMS_MAX: Final = 200

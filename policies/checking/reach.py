@@ -15,11 +15,12 @@ from policies.checking.possible import Search
 from policies.document import Constraint, PolicyBody, Preference
 from policies.examples import EXAMPLE_FACTS
 from policies.expressions import compile_expression
-from policies.guards import Atom, atom_holds, atom_of
+from policies.guards import atom_of
 from policies.language.parser import parse
 from policies.language.syntax import Logic, Node, canonical_text
 from policies.language.vocabulary import FACTS, Counts, Level, Number, OptionalNumber
 from policies.problems import shown
+from policies.tables import Atom, atom_holds
 
 
 RuleKind: TypeAlias = Literal["constraint", "preference"]

@@ -9,7 +9,7 @@ from policies.expressions import compile_expression
 from policies.facts import Facts
 from policies.guards import atom_of, make_guard
 from policies.language.parser import parse
-from policies.limits import REMEMBERED_TEXTS_MAX
+from policies.limits import REMEMBERED_MASKS_MAX, REMEMBERED_TEXTS_MAX
 from tests.policies.worlds import CONDITIONS, request, requests
 
 
@@ -155,6 +155,22 @@ def test_what_was_found_in_texts_is_remembered_within_bounds() -> None:
         assert guard.matching(facts) == naive(conditions, facts)
     facts = request(model_requested="x" * 1_000 + "7")
     assert guard.matching(facts) == guard.matching(facts) == 0b01
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_what_was_let_through_is_remembered_by_all_that_it_hangs_on(first: bool) -> None:
+    conditions: list[str | None] = [*ATOMS]
+    guard = make_guard(conditions)
+    seen = [request(inspection_complete=each, data_class="S1") for each in (first, not first)]
+    assert [guard.matching(facts) for facts in seen] == [naive(conditions, facts) for facts in seen]
+
+
+def test_what_was_let_through_is_remembered_within_bounds() -> None:
+    guard = make_guard(['workspace == "w-7"'])
+    for number in range(REMEMBERED_MASKS_MAX + 9):
+        guard.matching(request(workspace=f"w-{number}"))
+        assert len(guard.known) <= REMEMBERED_MASKS_MAX
+    assert guard.matching(request(workspace="w-7")) == 0b1
 
 
 def test_of_rules_that_no_table_can_tell_apart_the_first_that_holds_is_found() -> None:
