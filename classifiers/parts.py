@@ -5,6 +5,7 @@ who remembers what a part holds need not walk it again.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -48,6 +49,9 @@ class Part(Struct, frozen=True):
         )
 
 
+_MESSAGE: Final = partial(Part, "message")
+
+
 def parts_of(document: object) -> list[Part]:
     """All of a document, in its order; total."""
     if not isinstance(document, dict):
@@ -65,7 +69,7 @@ def parts_of(document: object) -> list[Part]:
         if key == _TOOLS:
             parts.append(Part(kind, {key: value}))
         else:
-            parts += [Part("message", message) for message in value]
+            parts += map(_MESSAGE, value)
     if members:
         parts.append(Part(kind, members))
     return parts

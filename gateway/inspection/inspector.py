@@ -349,14 +349,13 @@ class Inspector:
     ) -> tuple[Contents, Complexity]:
         """By what is known of its parts; as a whole where that cannot be, or is too long."""
         if length_bytes <= MAX_LENGTH:
-            reader = self._reader
             try:
-                names = reader.names(parts)
-                seen = reader.seen(reading, parts, names)
-                across = reader.across(reading, parts, names, seen)
+                names = self._reader.names(parts)
+                seen = self._reader.seen(reading, parts, names)
+                across = self._reader.across(reading, parts, names, seen)
                 contents = in_all(seen, self._tolerated, across)
                 if contents is not None:
-                    return contents, reader.question(reading, parts, names)
+                    return contents, self._reader.question(reading, parts, names)
             except UnicodeEncodeError:
                 pass
         whole = extract_parts(parts)

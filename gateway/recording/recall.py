@@ -5,6 +5,8 @@ looked at. The targets are the same for many requests: a record names their boar
 """
 
 from collections.abc import Callable
+from operator import attrgetter
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -17,6 +19,12 @@ from policies.facts import Facts, TargetFacts
 
 
 Board = tuple[TargetFacts, ...]
+_FIELDS: Final = RecordedFacts.__struct_fields__
+_MODELS, _TIME = _FIELDS.index("models"), _FIELDS.index("decided_us")
+_TO_MODELS: Final = attrgetter(*_FIELDS[1:_MODELS])
+_TO_TIME: Final = attrgetter(*_FIELDS[_MODELS + 1 : _TIME])
+_REST: Final = attrgetter(*_FIELDS[_TIME + 1 :])
+"""What facts and a record say under the same name, around what only the record says."""
 
 
 def record_facts(
@@ -26,29 +34,10 @@ def record_facts(
 
     `decided_us` only where the record's own time is another.
     """
-    return RecordedFacts(
-        board=board,
-        input_tokens_estimate=facts.input_tokens_estimate,
-        complexity=facts.complexity,
-        complexity_tier=facts.complexity_tier,
-        max_output_tokens=facts.max_output_tokens,
-        budget_left_microusd=facts.budget_left_microusd,
-        labels=facts.labels,
-        models=None if models is None else tuple(sorted(models)),
-        stream=facts.stream,
-        has_tools=facts.has_tools,
-        has_images=facts.has_images,
-        has_documents=facts.has_documents,
-        service_tier=facts.service_tier,
-        headers=facts.headers,
-        warm_target=facts.warm_target,
-        warm_tokens=facts.warm_tokens,
-        decided_us=decided_us,
-        injection=facts.injection,
-        injection_suspected=facts.injection_suspected,
-        sealed=facts.sealed,
-        longest_tokens_estimate=facts.longest_tokens_estimate,
-    )
+    named = None if models is None else tuple(sorted(models))
+    # In the order of its fields, since a name for each of them takes three times as long.
+    fields = (board, *_TO_MODELS(facts), named, *_TO_TIME(facts), decided_us, *_REST(facts))
+    return RecordedFacts(*fields)
 
 
 def hour_of(utc_us: int) -> int:
