@@ -155,15 +155,19 @@ def outcome(passage: Passage, ending: Ending, *, utc_us: int, duration_us: int) 
         dropped=ending.dropped,
         subject=passage.subject,
         output_findings=passage.output.found if passage.output is not None else {},
-        detail={**passage.arrival.detail, **_detail(target, ending)},
+        detail=_detail(passage.arrival, target, ending),
     )
 
 
-def _detail(target: Target | None, ending: Ending) -> dict[str, str]:
-    digest = {"model_digest": target.digest} if target and target.digest else {}
-    counted = {"counted": ending.counted} if ending.counted else {}
-    stop = {"stop_reason": ending.stop_reason} if ending.stop_reason else {}
-    return {**digest, **ending.cascade, **ending.repeats, **counted, **stop}
+def _detail(arrival: Arrival, target: Target | None, ending: Ending) -> dict[str, str]:
+    detail = {**arrival.detail, **ending.cascade, **ending.repeats}
+    if target and target.digest:
+        detail["model_digest"] = target.digest
+    if ending.counted:
+        detail["counted"] = ending.counted
+    if ending.stop_reason:
+        detail["stop_reason"] = ending.stop_reason
+    return detail
 
 
 class Loss(Struct, frozen=True):

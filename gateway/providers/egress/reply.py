@@ -47,6 +47,7 @@ class EgressReply:
         "_deadline",
         "_head",
         "_is_closed",
+        "_length_bytes",
         "_limits",
         "_origin",
         "_pool",
@@ -69,6 +70,8 @@ class EgressReply:
         self._pool, self._origin, self._connection = pool, origin, connection
         self._limits, self._deadline = limits, deadline
         self._is_closed = False
+        self._length_bytes: int | None = None
+        """As the head says it."""
         self._body_bytes = 0
         """Once it is closed: from then on the connection's figures may be of another reply."""
         self.status = 0
@@ -83,6 +86,8 @@ class EgressReply:
         """
         self._connection.expect_until(self._deadline, self._limits.idle_s)
         headers, self.status = self._connection.headers, self._connection.status
+        length = headers.get("content-length", "")
+        self._length_bytes = int(length) if length.isdigit() else None
         self.is_event_stream = headers.get("content-type", "").startswith("text/event-stream")
         self._connection.body_bytes_max = self._limits.reply_bytes_max
         if self.status // 100 not in (2, 4, 5):
@@ -111,12 +116,11 @@ class EgressReply:
     def body_bytes(self) -> int:
         if self._is_closed:
             return self._body_bytes
-        length = self._connection.headers.get("content-length", "")
-        return int(length) if length.isdigit() else self._connection.body_bytes
+        told = self._length_bytes
+        return self._connection.body_bytes if told is None else told
 
     async def read(self) -> bytes:
-        length = self._connection.headers.get("content-length", "")
-        if length.isdigit() and int(length) > self._limits.reply_bytes_max:
+        if self._length_bytes is not None and self._length_bytes > self._limits.reply_bytes_max:
             await self.close()
             raise UpstreamMalformed(TOO_LARGE)
         if self._connection.is_complete and not self._is_closed:

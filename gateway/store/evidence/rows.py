@@ -59,6 +59,9 @@ _FINDINGS_BYTES = 800
 _DIGEST_CHARS = 64
 _NAMED_CHARS = 64
 _texts_of: Callable[[AuditRecord], tuple[str, ...]] = attrgetter(*_TEXTS)
+_seldom_said: Callable[[AuditRecord], tuple[object, ...]] = attrgetter(
+    *("detail", "findings", "error", "actor", "action", "subject")
+)
 _numbers_of: Callable[[AuditRecord], tuple[int, ...]] = attrgetter(*_NUMBERS)
 # SQLite's driver gives the interpreter away for each execution and must wait for it again, under a
 # busy event loop up to its switch interval (5 ms): row by row, the projection would fall behind.
@@ -166,11 +169,7 @@ def _columns_of(
         texts, counts = _texts_of(record), _counts_of(record)
         seldom = _NOTHING
         usage = record.usage
-        if (
-            (record.detail or record.findings or record.error or record.actor or record.action)
-            or record.subject
-            or (usage is not None and usage.service_tier)
-        ):
+        if any(_seldom_said(record)) or (usage is not None and usage.service_tier):
             seldom = _seldom_of(record)
         digest = record.policy_digest[:_DIGEST_CHARS]
         joined = "".join(texts)
