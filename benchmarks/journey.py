@@ -59,7 +59,7 @@ class Listening:
     def end(self, *_: object) -> None:
         self._is_on = False
         calls = [
-            Call(depth, Ran("", each.f_code.co_filename, each.f_code.co_qualname, count[0], 1))
+            Call(depth, Ran("", "", each.f_code.co_filename, each.f_code.co_qualname, count[0], 1))
             for depth, each, count in self._calls
         ]
         part = self._out.with_suffix(".part")
