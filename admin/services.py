@@ -5,6 +5,7 @@ Made once at the start and handed to every room; a room takes what it needs and 
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from litestar import Litestar
@@ -35,6 +36,7 @@ from gateway.store.engine import Database, open_database
 from gateway.store.evidence.numbered_places import require_what_was_numbered
 from gateway.store.evidence.packing import EvidencePacks
 from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.glance import write_nothing_new
 from gateway.store.identity.key_names import KeyNames
 from gateway.store.identity.key_scopes import KeyScopes
 from gateway.store.identity.keys import KeyStore
@@ -165,7 +167,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         prices=PriceFiles(database, clock),
         figures=TrafficFigures(database),
         rollup=rollup,
-        upkeep=_upkeep(rollup, scheduler, retirement, packs, forgotten),
+        upkeep=_upkeep(database, rollup, scheduler, retirement, packs, forgotten),
         log=log,
         deeds=deeds,
         refusals=refusals,
@@ -197,6 +199,7 @@ def _waiting(
 
 
 def _upkeep(
+    database: Database,
     rollup: Rollup,
     scheduler: Scheduler,
     retirement: Retirement,
@@ -205,6 +208,7 @@ def _upkeep(
 ) -> Upkeep:
     return Upkeep(
         (
+            *_looks_at(database),
             Duty("rollup", ADD_EVERY_S, rollup.catch_up, Event.UPKEEP_FAILED),
             Duty("rollup", TIDY_EVERY_S, rollup.tidy, Event.UPKEEP_FAILED),
             Duty("schedule", SCHEDULE_EVERY_S, scheduler.tend, Event.SCHEDULE_FAILED),
@@ -216,6 +220,14 @@ def _upkeep(
             ),
         )
     )
+
+
+def _looks_at(database: Database) -> tuple[Duty, ...]:
+    """Whether SQLite takes what is written, where else nobody may write for hours."""
+    if database.kind != "sqlite":
+        return ()
+    look = partial(write_nothing_new, database)
+    return (Duty("database", ADD_EVERY_S, look, Event.UPKEEP_FAILED),)
 
 
 def deeds_log(settings: Settings, clock: Clock) -> SegmentedAuditLog:

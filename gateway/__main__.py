@@ -11,7 +11,7 @@ import click
 from click.exceptions import Exit
 
 from gateway.cli.lazy_group import LazyGroup
-from gateway.errors import GatewrightError, NotReady
+from gateway.errors import GatewrightError, driver_words
 
 
 PLACES = {
@@ -113,7 +113,8 @@ def main() -> None:
     try:
         commands()
     except GatewrightError as error:
-        click.echo(f"gatewright: {error.message}{_reason(error)}", err=True)
+        said = driver_words(error)
+        click.echo(f"gatewright: {error.message}{f': {said}' if said else ''}", err=True)
         sys.exit(2)
     except UnicodeEncodeError:
         # Bytes that are no text come as lone surrogates, and nothing can be done with those.
@@ -121,17 +122,6 @@ def main() -> None:
             raise
         click.echo("gatewright: an argument is not UTF-8 text", err=True)
         sys.exit(2)
-
-
-def _reason(error: GatewrightError) -> str:
-    """What a driver says of a database that is away: callers are not told that, operators are."""
-    cause = error.__cause__
-    if not isinstance(error, NotReady) or cause is None:
-        return ""
-    said = str(getattr(cause, "orig", cause)).partition("\n")[0]
-    # SQLAlchemy puts the class of asyncpg's error before what it says.
-    said = said.rpartition("'>: ")[2].strip()
-    return f": {said}" if said else ""
 
 
 def _is_text(argument: str) -> bool:

@@ -158,7 +158,7 @@ class DataPlane:
             metrics=self.metrics,
             dialect=DIALECTS["openai_chat"],
             by_header={"anthropic-version": DIALECTS["anthropic_messages"]},
-            readiness=(self._soundness.audit_reason, self._watcher.waiting.problem),
+            readiness=(self._soundness.audit_reason, self._watcher.problem),
             draining=self._drains.under_way,
             archive=self._archive,
         )

@@ -222,6 +222,28 @@ class NotReady(Unavailable):
     code = "not_ready"
 
 
+def operators_reason(error: BaseException) -> str:
+    """What operators are told of an error beyond its class; empty where nobody knows what it holds.
+
+    Our own words of what is unavailable, with those of the driver whose database is away, or those
+    of the machine: neither holds content, secrets or what a request names.
+    """
+    if isinstance(error, Unavailable):
+        said = driver_words(error)
+        return f"{error.message}: {said}" if said else error.message
+    return (error.strerror or "") if isinstance(error, OSError) else ""
+
+
+def driver_words(error: BaseException) -> str:
+    """What a driver says of a database that is away, or refuses; callers are not told that."""
+    cause = error.__cause__
+    if not isinstance(error, NotReady) or cause is None:
+        return ""
+    said = str(getattr(cause, "orig", cause)).partition("\n")[0]
+    # SQLAlchemy puts the class of asyncpg's error before what it says.
+    return said.rpartition("'>: ")[2].strip()
+
+
 class UpstreamFailed(GatewrightError):
     """An attempt failed."""
 

@@ -199,7 +199,7 @@ class Metrics:
         self.snapshot_age = self._gauge(
             "gatewright_snapshot_age_seconds", "Age of the configuration snapshot."
         )
-        self._add_audit()
+        self._add_soundness()
         self._batch_lines = self._gauge(
             "gatewright_batch_lines",
             "Lines of batches that have not ended, on all workers, by state.",
@@ -214,8 +214,11 @@ class Metrics:
             "Age of the oldest batch with a line that waits.",
         )
 
-    def _add_audit(self) -> None:
-        """What is to be known of the audit log."""
+    def _add_soundness(self) -> None:
+        """Whether this worker may get requests, and what its audit log can do."""
+        self.ready = self._gauge(
+            "gatewright_ready", "1 when `/health/ready` says that the worker may get requests."
+        )
         self.audit_healthy = self._gauge(
             "gatewright_audit_healthy", "1 when the audit device can write."
         )

@@ -10,11 +10,23 @@ from admin.services import Services
 from admin.sign_in.pages import READING
 from gateway.errors import NotReady
 from gateway.oversight.access import Permission, organisations_of
+from gateway.store.engine import Database
 from gateway.store.glance import is_read_only
 from gateway.store.revisions import current
 
 
 _READS = needs(Permission.OVERVIEW_READ, "some")
+
+
+async def _why_not(database: Database) -> str:
+    """Why this listener cannot work now; empty where it can."""
+    try:
+        await current(database)
+        if await is_read_only(database):
+            return "The database takes no writes."
+    except NotReady:
+        return "The database does not answer."
+    return f"The database takes no writes: {database.refusal}." if database.refusal else ""
 
 
 def overview_routes(services: Services) -> list[Any]:
@@ -37,10 +49,10 @@ def overview_routes(services: Services) -> list[Any]:
         return await found_for(request)
 
     @route("/health/ready", http_method=READING, opt=PUBLIC)
-    async def ready() -> dict[str, str]:
-        await current(services.database)
-        if await is_read_only(services.database):
-            raise NotReady("The database takes no writes.", retry_after_s=1.0)
-        return {"status": "ready"}
+    async def ready() -> Response[dict[str, str]]:
+        # Asked by machines: never a page, and the reason in the words of this listener.
+        if reason := await _why_not(services.database):
+            return Response({"status": "not ready", "reason": reason}, status_code=503)
+        return Response({"status": "ready"})
 
     return [overview, overview_api, ready]

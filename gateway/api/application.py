@@ -142,6 +142,18 @@ async def _require_one_writing(
         raise NotFoundException
 
 
+def _not_ready(front: Front) -> NotReady | None:
+    """Why this worker must not get requests now."""
+    for check in front.readiness:
+        if reason := check():
+            return NotReady(reason, retry_after_s=1.0)
+    try:
+        front.snapshots.current()
+    except NotReady as error:
+        return error
+    return None
+
+
 def _small_routes(front: Front) -> list[HTTPRouteHandler]:
     @get("/v1/models", media_type=MediaType.JSON)
     async def models(request: Request[Any, Any, Any]) -> bytes:
@@ -164,9 +176,8 @@ def _small_routes(front: Front) -> list[HTTPRouteHandler]:
 
     @get("/health/ready", media_type=MediaType.JSON)
     async def ready() -> dict[str, Any]:
-        for check in front.readiness:
-            if reason := check():
-                raise NotReady(reason, retry_after_s=1.0)
+        if not_ready := _not_ready(front):
+            raise not_ready
         known = {"status": "ready", "snapshot": front.snapshots.current().digest}
         draining = front.draining()
         return {**known, "draining": draining} if draining else known
@@ -174,6 +185,7 @@ def _small_routes(front: Front) -> list[HTTPRouteHandler]:
     @get("/metrics")
     async def metrics() -> Response[bytes]:
         front.metrics.snapshot_age.set(front.snapshots.age_s())
+        front.metrics.ready.set(0 if _not_ready(front) else 1)
         # As a header: to a media type of text the framework adds the charset once more.
         headers = {"content-type": CONTENT_TYPE_LATEST}
         return Response(generate_latest(front.metrics.registry), headers=headers)

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from gateway.errors import operators_reason
 from gateway.pacing.moments import until_moment_s
 from gateway.pacing.patience import patience
 from gateway.telemetry import Event, logger, raised_at
@@ -62,6 +63,7 @@ class Upkeep:
                         duty.failed,
                         component=duty.name,
                         error_class=type(error).__name__,
+                        reason=operators_reason(error),
                         where=raised_at(error),
                     )
                 await _rest(duty)

@@ -27,6 +27,7 @@ from gateway.store.speech import (
     is_unkeepable,
     naming_the_file,
     note_lost_connection,
+    why_refused,
 )
 from gateway.store.sqlite_driver import RolledBack, open_sqlite
 
@@ -53,7 +54,7 @@ it. Less than a command may take, so that whoever waits for those locks gets the
 class Database:
     """One database; made by `open_database`, closed by its owner."""
 
-    __slots__ = ("_away", "_is_patient", "_turn", "_waiting", "engine", "kind", "url")
+    __slots__ = ("_away", "_is_patient", "_turn", "_waiting", "engine", "kind", "refusal", "url")
 
     def __init__(self, url: URL, engine: AsyncEngine, *, is_patient: bool = False) -> None:
         """With `is_patient` nobody who writes here is refused for having waited."""
@@ -61,6 +62,8 @@ class Database:
         self.engine = engine
         self.kind: DatabaseKind = "sqlite" if url.drivername.startswith("sqlite") else "postgresql"
         self._away = away(self.kind)
+        self.refusal = ""
+        """Why SQLite did not take what was written last; a server says so when it is asked."""
         self._is_patient = is_patient
         # SQLite has one writer at a time and no queue: those who wait poll, and may starve.
         self._turn = asyncio.Lock()
@@ -101,7 +104,14 @@ class Database:
         try:
             with _Translated(self._away):
                 async with self._waiting_for(waits_ms).begin() as connection:
+                    before = await _changes_in(connection) if self.refusal else None
                     yield connection
+                    is_taken = before is not None and await _changes_in(connection) > before
+            if is_taken:
+                self.refusal = ""
+        except NotReady as error:
+            self.refusal = why_refused(error.__cause__) or self.refusal
+            raise
         finally:
             self._turn.release()
 
@@ -221,6 +231,11 @@ async def look(
     return rows
 
 
+async def _changes_in(connection: AsyncConnection) -> int:
+    """Rows that a connection changed so far: a full disk takes a transaction that changes none."""
+    return int((await driver_of(connection)).total_changes)
+
+
 class _Translated:
     """Turns a lost database into `NotReady`; a violated constraint stays what it is.
 
@@ -241,7 +256,8 @@ class _Translated:
         if is_unkeepable(error):
             raise RequestInvalid("this holds what no database keeps") from error
         if isinstance(error, self._away):
-            raise NotReady("the database does not answer", retry_after_s=1.0) from error
+            said = "takes no writes" if why_refused(error) else "does not answer"
+            raise NotReady(f"the database {said}", retry_after_s=1.0) from error
 
 
 class _Pool(AsyncAdaptedQueuePool):

@@ -8,7 +8,7 @@ look tells whether the server takes writes: after a failover a worker may be wit
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, exists, false, func, select
+from sqlalchemy import ColumnElement, Select, exists, false, func, select, update
 
 from gateway.batches import ACTIVE
 from gateway.clock import Clock
@@ -47,6 +47,18 @@ async def is_read_only(database: Database) -> bool:
     """Whether it takes no writes; raises NotReady where it does not answer either."""
     async with database.reading() as connection:
         return bool((await connection.execute(select(_is_read_only(database)))).scalar_one())
+
+
+async def write_nothing_new(database: Database) -> None:
+    """What is there, written once more: SQLite says of a full disk only to who writes.
+
+    Raises:
+        NotReady: it was not taken.
+    """
+    async with database.writing() as connection:
+        for step in (1, -1):  # SQLite writes no page of which nothing was changed meanwhile.
+            moved = update(revisions).values(revision=revisions.c.revision + step)
+            await connection.execute(moved)
 
 
 _newest_order = select(func.max(provider_checkups.c.asked_us)).where(

@@ -82,6 +82,11 @@ class RevisionWatcher:
         """Seconds since all that the counter told of was followed; who cannot goes stale."""
         return self._clock.monotonic_s() - self._seen_s
 
+    def problem(self) -> str:
+        """Why this worker should get no more requests, as far as its database says or shows."""
+        refusal = self._database.refusal
+        return f"The database takes no writes: {refusal}." if refusal else self.waiting.problem()
+
     async def changes(self, after: int) -> AsyncGenerator[int]:
         """Every revision other than the one before it, from `after` on; never ends by itself.
 

@@ -16,7 +16,7 @@ from gateway.caching.response_cache import KeptReply
 from gateway.caching.sealed_replies import ReplySeal
 from gateway.clock import Clock
 from gateway.configuration.sections import ResponseCacheSettings
-from gateway.store.shared_place import shared_place
+from gateway.store.shared_place import shared_place, why_away
 from gateway.telemetry import Event, logger
 
 
@@ -61,7 +61,7 @@ class SharedAnswers:
         asked = self._begin(self._redis.getrange(name, 0, self._bytes_max))
         await asyncio.wait({asked}, timeout=self._deadline_s)
         if not asked.done():
-            self._lose()
+            self._lose(TimeoutError(), self._deadline_s)
             return None
         sealed = asked.result()
         if not sealed:
@@ -101,16 +101,17 @@ class SharedAnswers:
         try:
             async with asyncio.timeout(LATE_S):
                 found = await call
-        except _FAILED:
-            self._lose()
+        except _FAILED as error:
+            self._lose(error, LATE_S)
             return None
         if not self.is_there and self._clock.monotonic_s() >= self._away_until_s:
             self.is_there = True
             self._log.info(Event.CACHE_RECOVERED, component="cache")
         return found
 
-    def _lose(self) -> None:
+    def _lose(self, error: BaseException, waited_s: float) -> None:
         self._away_until_s = self._clock.monotonic_s() + RETRY_S
         if self.is_there:
             self.is_there = False
-            self._log.warning(Event.CACHE_DEGRADED, component="cache")
+            reason = why_away(error, waited_s)
+            self._log.warning(Event.CACHE_DEGRADED, component="cache", reason=reason)

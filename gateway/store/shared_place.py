@@ -2,9 +2,10 @@
 
 import ssl
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from redis.asyncio import BlockingConnectionPool, Redis, SSLConnection
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 
 class _Connections(BlockingConnectionPool):
@@ -27,6 +28,17 @@ class _Connections(BlockingConnectionPool):
                 self._trust.get()
         made.ssl_context = self._trust
         return made
+
+
+_WORDS_MAX: Final = 200
+
+
+def why_away(error: BaseException, timeout_s: float) -> str:
+    """In words for the log: what the server or the machine said. Keys and values are in none."""
+    said = str(error).partition("\n")[0][:_WORDS_MAX].strip()
+    if isinstance(error, TimeoutError | RedisTimeoutError) or not said:
+        return f"it did not answer within {timeout_s:g} s"
+    return said
 
 
 def shared_place(url: str, password: str, *, connections_max: int, timeout_s: float) -> Any:

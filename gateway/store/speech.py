@@ -21,6 +21,12 @@ Faults = tuple[type[BaseException], ...]
 
 
 _TOO_LARGE = "too large to convert to SQLite INTEGER"
+_REFUSALS = {
+    sqlite3.SQLITE_FULL: "its disk is full",
+    sqlite3.SQLITE_READONLY: "its file is read-only",
+    sqlite3.SQLITE_IOERR: "its disk fails",
+    sqlite3.SQLITE_CANTOPEN: "its file cannot be opened",
+}
 # SQLSTATEs after which a connection is of no more use: the server went away, or a failover
 # made it read-only.
 _LOST_CONNECTION = ("08", "57P01", "57P02", "57P03", "25006", "25P03")
@@ -75,6 +81,12 @@ def naming_the_file(named_by: str) -> Callable[[ExceptionContext], None]:
             error.args = (f"{named_by}: {file}: {error}",)
 
     return name_the_file
+
+
+def why_refused(error: BaseException | None) -> str:
+    """Why SQLite takes nothing although it answers; empty where it said nothing of that kind."""
+    code = getattr(getattr(error, "orig", error), "sqlite_errorcode", None)
+    return "" if code is None else _REFUSALS.get(code & 0xFF, "")
 
 
 def note_lost_connection(context: ExceptionContext) -> None:

@@ -1,5 +1,6 @@
 """What holds of every page: nothing inline, problems in our own words, HEAD like GET."""
 
+import json
 import re
 
 import pytest
@@ -79,7 +80,8 @@ async def test_a_database_that_does_not_answer_is_said_and_reported_as_not_ready
     await browser.sign_in()
     await migrate(listener.settings.database_url, "base")
     answer, page = await browser.send("GET", "/")
-    ready, _ = await browser.send("GET", "/health/ready")
+    ready, said = await browser.send("GET", "/health/ready")
 
     assert answer.status == ready.status == 503
+    assert json.loads(said) == {"status": "not ready", "reason": "The database does not answer."}
     assert "The database does not answer." in page

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.clock import StoppedClock, SystemClock
 from gateway.errors import Exhausted
@@ -398,8 +399,11 @@ if SERVER:
         held = await rates.admit(PATH, 1)
         await server.stop()
 
-        for _ in range(3):
-            await rates.admit(PATH, 1)
+        with capture_logs() as lines:
+            for _ in range(3):
+                await rates.admit(PATH, 1)
+        (line,) = lines
+        assert "Connect" in line["reason"] or "onnection" in line["reason"]
         await refusal(rates)
         alone = rates.is_shared
         rates.release(held, 1)  # It is given back to nobody, and nobody minds.

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 from redis.asyncio import Redis
+from structlog.testing import capture_logs
 
 from gateway.caching.response_cache import KeptReply
 from gateway.caching.sealed_replies import ReplySeal
@@ -198,8 +199,11 @@ async def test_without_the_server_there_is_no_answer_and_no_error_and_afterwards
     await kept(worker)
     await world.server.stop()
 
-    assert await worker.find("acme", KEY) is None
-    await kept(worker)
+    with capture_logs() as lines:
+        assert await worker.find("acme", KEY) is None
+        await kept(worker)
+    assert [line["event"] for line in lines] == ["cache:degraded"]
+    assert "onnect" in lines[0]["reason"]
     assert not worker.is_there
 
     await world.server.start()

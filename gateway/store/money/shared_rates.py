@@ -28,7 +28,7 @@ from gateway.money.rates import (
     standing_of,
 )
 from gateway.ports import Standing
-from gateway.store.shared_place import shared_place
+from gateway.store.shared_place import shared_place, why_away
 from gateway.telemetry import Event, logger
 
 
@@ -188,8 +188,8 @@ class SharedRates:
         asked = asyncio.create_task(self._run(self._admit(_keys(limits), arguments)))
         try:
             wait_s, which, kind, *levels = await asyncio.shield(asked)
-        except _FAILED:
-            self._lose()
+        except _FAILED as error:
+            self._lose(error)
             # Counted or not, nobody holds it: it must not stay open until its lease is over.
             self._beside(self._returned(permit, 0, 0))
             return self._alone.admit_now(limits, tokens)
@@ -252,11 +252,12 @@ class SharedRates:
         async with asyncio.timeout(self._timeout_s):
             return await script
 
-    def _lose(self) -> None:
+    def _lose(self, error: BaseException) -> None:
         self._away_until_s = self._clock.monotonic_s() + RETRY_S
         if self.is_shared:
             self.is_shared = False
-            self._log.warning(Event.RATES_DEGRADED, component="rates")
+            reason = why_away(error, self._timeout_s)
+            self._log.warning(Event.RATES_DEGRADED, component="rates", reason=reason)
 
     def _find(self) -> None:
         if not self.is_shared:

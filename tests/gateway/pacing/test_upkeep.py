@@ -1,10 +1,13 @@
 """A duty that fails is logged and done again; nothing but closing ends the worker loop."""
 
 import asyncio
+import errno
+import sqlite3
 
 import pytest
 from structlog.testing import capture_logs
 
+from gateway.errors import NotReady, UpstreamRefused
 from gateway.pacing.upkeep import Duty, Upkeep
 from gateway.telemetry import Event
 
@@ -103,3 +106,31 @@ async def test_nothing_is_done_after_closing() -> None:
         await asyncio.sleep(0)
 
     assert work.done == done
+
+
+async def test_why_a_duty_failed_is_said_where_no_words_of_others_can_be_in_it() -> None:
+    """Ours of what is unavailable, the driver's of its database, the machine's of its files."""
+    away = NotReady("the database takes no writes")
+    away.__cause__ = sqlite3.OperationalError("database or disk is full\nDETAIL: canary-4711")
+    told: list[Exception] = [away, OSError(errno.ENOSPC, "No space left on device", "/canary-4711")]
+    told += [UpstreamRefused("canary-4711", upstream_status=400), TimeoutError()]
+    enough = asyncio.Event()
+
+    async def fail() -> None:
+        if len(told) == 1:
+            enough.set()
+        raise told.pop(0)
+
+    with capture_logs() as logs:
+        upkeep = Upkeep((Duty("x", 0.001, fail, Event.UPKEEP_FAILED),))
+        upkeep.start()
+        await enough.wait()
+        await upkeep.close()
+
+    assert [log["reason"] for log in logs] == [
+        "the database takes no writes: database or disk is full",
+        "No space left on device",
+        "",
+        "",
+    ]
+    assert "canary" not in str(logs)
