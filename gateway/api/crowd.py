@@ -15,6 +15,8 @@ from gateway.api.deadlines import Deadlines
 
 RESERVED_SHARE: Final = 4
 """One file of so many is for what is not a caller: upstreams, segments, the database."""
+RESERVED_LEAST: Final = 64
+"""So many are, however few there are: a worker at rest has half of them open."""
 
 
 class Caller(Protocol):
@@ -26,7 +28,8 @@ class Caller(Protocol):
 def connections_permitted() -> int:
     """How many callers this process may have, by how many files it may open; 0 for any number."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 0 if files == resource.RLIM_INFINITY else max(files - files // RESERVED_SHARE, 1)
+    reserved = max(files // RESERVED_SHARE, RESERVED_LEAST)
+    return 0 if files == resource.RLIM_INFINITY else max(files - reserved, 1)
 
 
 class Crowd:

@@ -33,6 +33,8 @@ from gateway.telemetry import Event, ServerLines
 
 SHUTDOWN_S = 10
 DIGITS_MAX = 640
+FILES_LEAST = 128
+"""With fewer there is no room for callers beside the database, the log and upstreams."""
 """Of a whole number; the least that CPython may be told, and twice as many as a float has."""
 TICK_S = 1.0
 """How often the server makes the date in its answers' heads anew."""
@@ -268,6 +270,12 @@ def permit_files() -> None:
     if allowed != most:
         with suppress(OSError, ValueError):  # Some machines call that unlimited and have a limit.
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed != resource.RLIM_INFINITY and allowed < FILES_LEAST:
+        raise Refused(
+            f"may open {allowed} files and needs {FILES_LEAST}:"
+            " raise LimitNOFILE of its unit, or `ulimit -n`"
+        )
 
 
 def run_server(

@@ -197,6 +197,21 @@ async def test_a_listener_opens_as_many_files_as_the_machine_lets_it(
     assert (said["event"], permitted) == ("process:started", (1024, 1024))
 
 
+@pytest.mark.parametrize("command", [("serve",), ("admin", "serve")])
+async def test_a_listener_that_may_open_too_few_files_does_not_start(
+    operator: Operator, command: tuple[str, ...]
+) -> None:
+    """With 64 it answered nobody any more as soon as sixty connected, and said nothing of it."""
+    operator.config_file.write_text(CONFIG.format(port=0))
+    gateway = (sys.executable, "-m", "gateway", *command, "--config", str(operator.config_file))
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", 'ulimit -n 100; exec "$@"', "sh", *gateway), stderr=asyncio.subprocess.PIPE
+    )
+    _, errors = await process.communicate()
+    assert process.returncode == 2
+    assert errors.decode().startswith("gatewright: may open 100 files and needs 128: ")
+
+
 async def test_what_is_no_request_leaves_a_line_like_any_other(operator: Operator) -> None:
     """A scanner of ports, or a client that speaks TLS, wrote bare text among the JSON."""
     port = free_port()

@@ -99,4 +99,5 @@ def test_files_are_left_for_what_is_no_caller(monkeypatch: pytest.MonkeyPatch) -
         return connections_permitted()
 
     assert limited(1024) == 768
+    assert limited(128) == 64
     assert limited(resource.RLIM_INFINITY) == 0
