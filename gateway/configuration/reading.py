@@ -23,6 +23,7 @@ from gateway.errors import ConfigurationInvalid
 
 
 ENVIRONMENT_PREFIX = "GATEWRIGHT_"
+_OF_KUBERNETES = re.compile(r"(tcp|udp|sctp)://")
 _ALONE = ("log_level", "admin_url", "data_plane_url")
 
 
@@ -140,7 +141,10 @@ def _apply_environment(tree: dict[str, Any], environment: Mapping[str, str], sou
         if value := environment.get(variable):
             tree[name] = _scalar(variable, name, value, sections[name])
     for variable, value in sorted(environment.items()):
-        if not variable.startswith(ENVIRONMENT_PREFIX) or "__" not in variable:
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
+        if "__" not in variable:
+            _refuse_one_underscore(variable, value, sections)
             continue
         section, _, key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().partition("__")
         kind = sections.get(section)
@@ -154,6 +158,19 @@ def _apply_environment(tree: dict[str, Any], environment: Mapping[str, str], sou
         if not isinstance(table, dict):
             raise ConfigurationInvalid(source, section, "must be a table")
         table[key] = scalar
+
+
+def _refuse_one_underscore(variable: str, value: str, sections: Mapping[str, Any]) -> None:
+    """Whoever sets it believes that it counts; Kubernetes sets such names to addresses only."""
+    if not value or _OF_KUBERNETES.match(value):
+        return
+    name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+    for section, kind in sections.items():
+        key = name.removeprefix(f"{section}_")
+        is_section = isinstance(kind, type) and issubclass(kind, Struct)
+        if is_section and key != name and key in kind.__struct_fields__:
+            meant = f"{ENVIRONMENT_PREFIX}{section}__{key}".upper()
+            raise ConfigurationInvalid(variable, f"{section}.{key}", f"is not read; write {meant}")
 
 
 def _scalar(variable: str, key: str, value: str, kind: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import select
 from pathlib import Path
 from typing import Final
 
@@ -12,15 +13,38 @@ TEXT_ENCODING: Final = "utf-8-sig"
 """With the byte order mark that editors on Windows put in front, or without."""
 
 
+PIPE_PATIENCE_S = 10.0
+"""So long a pipe may say nothing: one that nobody writes into would be waited for without end."""
+
+
 def text_of(file: Path) -> str:
-    """What a file says.
+    """What a file says, or a pipe.
 
     Raises:
-        OSError: it cannot be read, or is longer than `TEXT_BYTES_MAX`.
+        OSError: it cannot be read, is longer than `TEXT_BYTES_MAX`, or a pipe into which nobody
+            writes.
         UnicodeDecodeError: it is not UTF-8.
     """
-    with file.open("rb") as opened:
-        raw = opened.read(TEXT_BYTES_MAX + 1)
-    if len(raw) > TEXT_BYTES_MAX:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(file))
+    # Opening waits for nobody, and neither does reading before something is there.
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        raw = _all_of(descriptor)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(file)) from error
+    finally:
+        os.close(descriptor)
     return raw.decode(TEXT_ENCODING)
+
+
+def _all_of(descriptor: int) -> bytes:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    raw = bytearray()
+    while len(raw) <= TEXT_BYTES_MAX:
+        if not poll.poll(PIPE_PATIENCE_S * 1000):
+            raise OSError(errno.ETIMEDOUT, f"nothing came from it for {PIPE_PATIENCE_S:g} s")
+        piece = os.read(descriptor, TEXT_BYTES_MAX + 1 - len(raw))
+        if not piece:
+            return bytes(raw)
+        raw += piece
+    raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))

@@ -1,5 +1,7 @@
 """Every wrong setting is refused before anything starts, with the file, the key and the reason."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
 
@@ -8,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.assembly.configured_policy import load_policy
+from gateway.configuration import texts
 from gateway.configuration.reading import load_settings, parse_settings
 from gateway.configuration.sections import CurrencySettings
 from gateway.configuration.settings import Limits, Settings
@@ -209,6 +212,24 @@ def test_a_file_without_an_end_is_refused_before_it_fills_the_memory(tmp_path: P
             load_settings(file_name, {})
 
 
+def test_a_pipe_is_read_to_its_end_and_one_that_nobody_writes_into_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--config <(…)` is a pipe, whose folder is nowhere; a forgotten one held a start for ever."""
+    pipe = tmp_path / "pipe.toml"
+    os.mkfifo(pipe)
+    monkeypatch.setattr(texts, "PIPE_PATIENCE_S", 0.05)
+    with pytest.raises(ConfigurationInvalid, match=r"pipe.toml.*nothing came from it for 0.05 s"):
+        load_settings(pipe, {})
+
+    monkeypatch.setattr(texts, "PIPE_PATIENCE_S", 30.0)
+    text = f"[data_plane]\nport = 9001\n{'# long' * 50_000}"
+    with ThreadPoolExecutor(1) as thread:
+        written = thread.submit(pipe.write_text, text)
+        assert load_settings(pipe, {}).data_plane.port == 9001
+        written.result()
+
+
 def test_a_byte_order_mark_that_an_editor_put_in_front_is_not_part_of_a_text(
     tmp_path: Path,
 ) -> None:
@@ -253,6 +274,8 @@ def test_the_environment_overrides_the_file() -> None:
         ("GATEWRIGHT_PROVIDERS__P", "1", "providers"),
         ("GATEWRIGHT_SECRETS__PEPPER", "hunter2-hunter2", "secrets.pepper"),
         ("GATEWRIGHT_LOG_LEVEL", "hunter2", "log_level"),
+        ("GATEWRIGHT_DATA_PLANE_PORT", "9000", "data_plane.port"),
+        ("GATEWRIGHT_LIMITS_STREAM_IDLE_S", "hunter2", "limits.stream_idle_s"),
     ],
 )
 def test_a_wrong_variable_is_named_without_its_value(variable: str, value: str, key: str) -> None:
@@ -262,6 +285,25 @@ def test_a_wrong_variable_is_named_without_its_value(variable: str, value: str, 
     assert refused.value.source == variable
     assert refused.value.key == key
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("GATEWRIGHT_DATA_PLANE_PORT", "tcp://10.0.0.7:8080"),
+        ("GATEWRIGHT_ADMIN_PORT", "udp://10.0.0.7:8081"),
+        ("GATEWRIGHT_DATA_PLANE_PORT_8080_TCP_PORT", "8080"),
+        ("GATEWRIGHT_SERVICE_PORT", "8080"),
+        ("GATEWRIGHT_DATA_PLANE_PORT", ""),
+    ],
+)
+def test_what_kubernetes_sets_for_a_service_is_passed_over(variable: str, value: str) -> None:
+    assert parse("", **{variable: value}) == parse("")
+
+
+def test_a_setting_with_one_underscore_too_few_is_told_the_right_one() -> None:
+    with pytest.raises(ConfigurationInvalid, match="write GATEWRIGHT_DATA_PLANE__PORT"):
+        parse("", GATEWRIGHT_DATA_PLANE_PORT="9000")
 
 
 def test_what_is_wrong_in_the_file_is_said_of_the_file() -> None:
