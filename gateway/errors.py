@@ -222,6 +222,10 @@ class NotReady(Unavailable):
     code = "not_ready"
 
 
+class ToldToOperators(Exception):
+    """Its text is ours and holds no content: the log may repeat it, callers never see it."""
+
+
 def operators_reason(error: BaseException) -> str:
     """What operators are told of an error beyond its class; empty where nobody knows what it holds.
 
@@ -231,6 +235,8 @@ def operators_reason(error: BaseException) -> str:
     if isinstance(error, Unavailable):
         said = driver_words(error)
         return f"{error.message}: {said}" if said else error.message
+    if isinstance(error, ToldToOperators):
+        return str(error)
     return (error.strerror or "") if isinstance(error, OSError) else ""
 
 

@@ -21,13 +21,14 @@ from gateway.audit.segments import (
     list_workers,
     segment_path,
 )
+from gateway.errors import ToldToOperators
 from gateway.telemetry import Event, logger
 
 
 _BACKOFF_MAX_S = 30.0
 
 
-class ProjectionBroken(Exception):
+class ProjectionBroken(ToldToOperators):
     """A worker's segments do not fit what the sink has stored of them."""
 
 
@@ -66,6 +67,8 @@ class Projector:
         self._has_begun = False
         self._seen: dict[str, Position] = {}
         self._moving = asyncio.Lock()
+        self.put_back = ""
+        """How much less the sink knows than before, where somebody put it back meanwhile."""
         self.records_total = 0
         self.healthy = True
         self.is_retired = False
@@ -165,10 +168,12 @@ class Projector:
         """Going on in a database that lost what was signed would number records otherwise."""
         behind = [worker for worker, at in self._seen.items() if positions.get(worker, START) < at]
         if behind and await self._first() is not None:
-            raise ProjectionBroken(
+            self.put_back = (
                 f"the database knows less of {', '.join(sorted(behind))} than before: it was put"
                 " back to an earlier state. Stop every process and start anew"
             )
+            raise ProjectionBroken(self.put_back)
+        self.put_back = ""
         self._seen = dict(positions)
         return dict(positions)
 

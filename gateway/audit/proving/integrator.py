@@ -21,6 +21,7 @@ from gateway.audit.proving.checkpoints import Checkpoint, Signer, origin_of
 from gateway.audit.proving.leaves import AT_ONCE, KEPT_AT_FIRST, LeafFiles
 from gateway.audit.proving.merkle import TILE_HASHES, HashesOfTile, OpenTree, subtree_root
 from gateway.clock import Clock
+from gateway.errors import ToldToOperators
 from gateway.telemetry import Event, logger
 
 
@@ -31,11 +32,11 @@ Question = Callable[[HashesOfTile], _T]
 """A pure computation over the tiles of one tree."""
 
 
-class TreeDamaged(Exception):
+class TreeDamaged(ToldToOperators):
     """The stored tree is not whole."""
 
 
-class LogForked(Exception):
+class LogForked(ToldToOperators):
     """What the database says now contradicts a checkpoint that was signed before."""
 
 

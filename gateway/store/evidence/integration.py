@@ -109,9 +109,9 @@ class Integration:
 
     @property
     def not_reckoned(self) -> tuple[str, ...]:
-        """Of what crashes cut off, why it is not all known yet; empty while it is."""
+        """Why records have no number, or requests no end, for now; empty while all have."""
         parts = (part.problem for part in (self._cut_off, self._gone) if part is not None)
-        return tuple(filter(None, parts))
+        return tuple(filter(None, (self.projector.put_back, *parts)))
 
     @property
     def is_retired(self) -> bool:

@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.errors import NotReady, UpstreamRefused
+from gateway.errors import NotReady, ToldToOperators, UpstreamRefused
 from gateway.pacing.upkeep import Duty, Upkeep
 from gateway.telemetry import Event
 
@@ -113,6 +113,7 @@ async def test_why_a_duty_failed_is_said_where_no_words_of_others_can_be_in_it()
     away = NotReady("the database takes no writes")
     away.__cause__ = sqlite3.OperationalError("database or disk is full\nDETAIL: canary-4711")
     told: list[Exception] = [away, OSError(errno.ENOSPC, "No space left on device", "/canary-4711")]
+    told += [ToldToOperators("the database was put back")]
     told += [UpstreamRefused("canary-4711", upstream_status=400), TimeoutError()]
     enough = asyncio.Event()
 
@@ -130,6 +131,7 @@ async def test_why_a_duty_failed_is_said_where_no_words_of_others_can_be_in_it()
     assert [log["reason"] for log in logs] == [
         "the database takes no writes: database or disk is full",
         "No space left on device",
+        "the database was put back",
         "",
         "",
     ]

@@ -83,6 +83,15 @@ async def test_a_log_that_is_heard_no_more_takes_nothing(
     assert said in plane._soundness.audit_reason()
 
 
+async def test_a_database_that_was_put_back_meanwhile_is_told_and_refuses_nobody(
+    plane: DataPlane,
+) -> None:
+    """After a failover that lost what was signed nothing was numbered, and nobody was told why."""
+    plane._soundness._integration.projector.put_back = "the database knows less of w0 than before"
+    assert plane._soundness.problems() == ("the database knows less of w0 than before",)
+    assert plane._soundness.audit_reason() == ""
+
+
 async def test_spending_that_cannot_be_reported_is_told_once_and_refuses_nobody(
     plane: DataPlane,
 ) -> None:

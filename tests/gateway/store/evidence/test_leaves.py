@@ -80,6 +80,8 @@ async def test_nothing_is_numbered_where_a_position_went_back_behind_what_was_si
         await journeys(log, 10, 2)
     with pytest.raises(ProjectionBroken, match=f"knows less of {log.worker} than before"):
         await projector.catch_up()
+    assert "was put back" in projector.put_back
     assert await sink.positions() == {log.worker: START}
     # A failover that lost nothing that was signed heals by itself.
     assert await projector.catch_up() > 0
+    assert not projector.put_back
