@@ -28,7 +28,7 @@ import pytest
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from gateway.store import engine
+from gateway.store import engine, preparing
 from gateway.store.migrate import migrate
 from tests.compiled_statements import CompiledStatements
 from tests.emptied_postgres import Fresh
@@ -184,7 +184,7 @@ def postgres_server() -> Iterator[PostgresServer]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-SYNCED: Final = engine._prepare_sqlite
+SYNCED: Final = preparing.prepare_sqlite
 """How SQLite is opened in product."""
 
 
@@ -201,7 +201,7 @@ def _unsynced_sqlite() -> Iterator[None]:
     one. What a process of its own opens is synced, and so are all logs.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "_prepare_sqlite", _unsynced)
+        patch.setattr(engine, "prepare_sqlite", _unsynced)
         yield
 
 

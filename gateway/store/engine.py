@@ -4,21 +4,29 @@ It knows what SQLite and PostgreSQL each need to keep their promises.
 """
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from typing import Any
 
 from sqlalchemy import Select, event
-from sqlalchemy.engine import URL, Connection, Dialect, make_url
+from sqlalchemy.engine import URL, Dialect, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 
 from gateway.errors import ConfigurationInvalid, NotReady, RequestInvalid
 from gateway.pacing.patience import may_wait
+from gateway.store.preparing import (
+    SQLITE_BUSY_MS,
+    WAITS_MS,
+    begin_sqlite,
+    make_private,
+    prepare_postgresql,
+    prepare_sqlite,
+    prepare_sqlite_for_migration,
+)
 from gateway.store.speech import (
     DatabaseKind,
     Faults,
@@ -39,16 +47,11 @@ _DRIVERS = {
     "postgresql": "postgresql+asyncpg",
     "postgresql+asyncpg": "postgresql+asyncpg",
 }
-_SQLITE_BUSY_MS = 10_000
 _WAIT_S = 1.5
 """Whoever waits for a connection, or to write, is refused after that: no caller hangs for long."""
 _PATIENT_S = 10.0
-_WAITS_MS = "gatewright_waits_ms"
 _RECYCLE_S = 600
 _COMMAND_S = 30.0
-_IDLE_TRANSACTION_S = 10.0
-"""A worker whose machine is paused within a transaction holds its locks no longer: PostgreSQL ends
-it. Less than a command may take, so that whoever waits for those locks gets them."""
 
 
 class Database:
@@ -118,7 +121,7 @@ class Database:
     def _waiting_for(self, waits_ms: int) -> AsyncEngine:
         found = self._waiting.get(waits_ms)
         if found is None:
-            found = self.engine.execution_options(**{_WAITS_MS: waits_ms})
+            found = self.engine.execution_options(**{WAITS_MS: waits_ms})
             self._waiting[waits_ms] = found  # At most one for each tenth of a second.
         return found
 
@@ -130,7 +133,7 @@ class Database:
         """
         if self._is_patient or may_wait():
             await self._turn.acquire()
-            return _SQLITE_BUSY_MS
+            return SQLITE_BUSY_MS
         begun_s = time.monotonic()
         try:
             async with asyncio.timeout(_WAIT_S):
@@ -329,79 +332,13 @@ def open_database(
         options["connect_args"] = {"async_creator_fn": opening, "factory": RolledBack}
     engine = create_async_engine(parsed, **options)
     if not is_remote:
-        prepare = _prepare_sqlite if foreign_keys else _prepare_sqlite_for_migration
-        event.listen(engine.sync_engine, "do_connect", _make_private)
+        prepare = prepare_sqlite if foreign_keys else prepare_sqlite_for_migration
+        event.listen(engine.sync_engine, "do_connect", make_private)
         event.listen(engine.sync_engine, "connect", prepare)
-        event.listen(engine.sync_engine, "begin", _begin_sqlite)
+        event.listen(engine.sync_engine, "begin", begin_sqlite)
         event.listen(engine.sync_engine, "handle_error", naming_the_file(named_by))
     else:
         event.listen(engine.sync_engine, "handle_error", note_lost_connection)
         if pooled:
-            event.listen(engine.sync_engine, "connect", _prepare_postgresql)
+            event.listen(engine.sync_engine, "connect", prepare_postgresql)
     return Database(parsed, engine, is_patient=not pooled)
-
-
-def _make_private(_dialect: Any, _record: object, given: list[Any], _options: object) -> None:
-    """A database that is not there yet is its owner's alone, and so is what SQLite puts beside."""
-    # Never one that is there: closing it would take SQLite's locks from all of this process, and
-    # another process would remove the log under its feet.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    with suppress(OSError):  # Whatever is wrong the driver says better.
-        os.close(os.open(given[0], flags, 0o600))
-
-
-def _prepare_sqlite_for_migration(connection: Any, record: object) -> None:
-    _prepare_sqlite(connection, record)
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA foreign_keys = OFF")
-    cursor.close()
-
-
-def _prepare_sqlite(connection: Any, _record: object) -> None:
-    # The driver must not begin transactions by itself: it would do so too late.
-    connection.isolation_level = None
-    cursor = connection.cursor()
-    for pragma in (
-        f"busy_timeout = {_SQLITE_BUSY_MS}",
-        *("synchronous = FULL", "foreign_keys = ON", "wal_autocheckpoint = 4000"),
-        "cache_size = -512",  # KiB of each connection; the system keeps the file's pages too.
-    ):
-        cursor.execute(f"PRAGMA {pragma}")
-    if not _is_anothers(cursor):  # This mode is written into the file, and stays there.
-        cursor.execute("PRAGMA journal_mode = WAL")
-    cursor.close()
-
-
-def _is_anothers(cursor: Any) -> bool:
-    """Whether a file holds another program's tables; it is only read, and refused later."""
-    cursor.execute("PRAGMA journal_mode")
-    if cursor.fetchone()[0] == "wal":
-        return False  # There is nothing to change, so nothing to spare.
-    cursor.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-    names = {name for (name,) in cursor.fetchall()}
-    if "alembic_version" not in names:
-        return bool(names)
-    cursor.execute("SELECT version_num FROM alembic_version")
-    return not all(str(version).isdecimal() for (version,) in cursor.fetchall())
-
-
-def _prepare_postgresql(connection: Any, _record: object) -> None:
-    """By a statement: a pooler between may refuse a start with parameters it does not know."""
-    cursor = connection.cursor()
-    limit_ms = round(_IDLE_TRANSACTION_S * 1000)
-    cursor.execute(f"SET idle_in_transaction_session_timeout = {limit_ms}")
-    cursor.close()
-    connection.commit()
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    waits_ms = connection.get_execution_options().get(_WAITS_MS)
-    if waits_ms is None:
-        connection.exec_driver_sql("BEGIN")
-        return
-    if connection.info.get(_WAITS_MS, _SQLITE_BUSY_MS) != waits_ms:
-        connection.exec_driver_sql(f"PRAGMA busy_timeout = {waits_ms}")
-        connection.info[_WAITS_MS] = waits_ms
-    # A deferred transaction that reads and then writes fails, instead of waiting, when another
-    # one writes in between.
-    connection.exec_driver_sql("BEGIN IMMEDIATE")

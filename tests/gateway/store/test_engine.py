@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gateway.errors import ConfigurationInvalid, NotReady, RequestInvalid
 from gateway.pacing.patience import patience
-from gateway.store import engine
+from gateway.store import engine, preparing
 from gateway.store.engine import Database, driver_of, open_database, parse_url
 from gateway.store.schema.tables import organisations, revisions
 from tests.databases import SYNCED
@@ -106,7 +106,7 @@ async def test_a_password_is_in_no_text_about_the_database() -> None:
 async def test_sqlite_is_durable_and_keeps_its_references(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_prepare_sqlite", SYNCED)
+    monkeypatch.setattr(engine, "prepare_sqlite", SYNCED)
     database = open_database(sqlite_url)
     async with database.reading() as connection:
         found = {
@@ -342,7 +342,7 @@ async def test_who_is_paused_within_a_transaction_holds_nobody_up_for_long(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where a machine is stopped: what it holds is given up for it, and it is told so."""
-    monkeypatch.setattr(engine, "_IDLE_TRANSACTION_S", 0.3)
+    monkeypatch.setattr(preparing, "_IDLE_TRANSACTION_S", 0.3)
     paused, other = open_database(database_url), open_database(database_url)
     more = update(revisions).values(revision=revisions.c.revision + 100)
 
