@@ -9,7 +9,7 @@ from gateway.pacing.pings import Direct, Write
 from gateway.passage import Passage
 from gateway.ports import StreamEncoder
 from gateway.routing.planning import Denial, decision_digest
-from gateway.types import Principal, Receipt, Target, Usage
+from gateway.types import Candidate, Principal, Receipt, Target, Usage
 
 
 Begin = Callable[[Mapping[str, str]], Write]
@@ -73,9 +73,17 @@ def answer_headers(
     return headers
 
 
-def late_headers(passage: Passage, target: Target, dropped: tuple[str, ...]) -> dict[str, str]:
+def cap_headers(passage: Passage, candidate: Candidate) -> dict[str, str]:
+    """How long the answer may be where that is less than was asked for: it may end by `length`."""
+    asked, cap = passage.request.max_output_tokens, candidate.output_tokens_cap
+    return {"x-gatewright-output-tokens-cap": str(cap)} if asked is not None and asked > cap else {}
+
+
+def late_headers(
+    passage: Passage, candidate: Candidate, dropped: tuple[str, ...]
+) -> dict[str, str]:
     """What a head would have said, had it not been sent with a ping before the answer."""
-    headers = {"x-gatewright-target": target.name}
+    headers = {"x-gatewright-target": candidate.target.name, **cap_headers(passage, candidate)}
     if tells_dropped(passage, dropped):
         headers["x-gatewright-dropped"] = ",".join(dropped)
     return headers

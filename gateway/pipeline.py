@@ -17,7 +17,15 @@ from gateway.answers.traits import stopped_by
 from gateway.dispatch.attempts import AttemptLog, end_code
 from gateway.dispatch.dispatcher import Answered
 from gateway.errors import GatewrightError
-from gateway.heads import Begin, answer_headers, begin_early, ending_headers, fail_late, ping_early
+from gateway.heads import (
+    Begin,
+    answer_headers,
+    begin_early,
+    cap_headers,
+    ending_headers,
+    fail_late,
+    ping_early,
+)
 from gateway.intake import Intake, Stages
 from gateway.pacing.pings import Direct, Pings, Write
 from gateway.passage import Arrival, Passage
@@ -109,6 +117,7 @@ class Pipeline:
         if passage.request.thread is not None:
             await self._threads.keep(passage, body)
         headers = answer_headers(passage, target, answered.dropped, concluded)
+        headers |= cap_headers(passage, answered.candidate)
         headers |= attempts.told
         headers |= ending_headers(target, usage, unmet)
         return WholeAnswer(body, headers)
@@ -161,6 +170,7 @@ class Pipeline:
             pings=pings,
         )
         headers = answer_headers(passage, live.candidate.target, live.dropped)
+        headers |= cap_headers(passage, live.candidate)
         return StreamedAnswer({**headers, **attempts.told}, relay.run)
 
     async def _break_off(

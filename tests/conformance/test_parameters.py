@@ -180,3 +180,22 @@ def test_the_table_of_parameters_in_the_documents_is_the_catalogues() -> None:
     text = ROOT.joinpath("docs", "api.md").read_text(encoding="utf-8")
 
     assert parameter_table() in text, "print it with `python -m tests.conformance.contract`"
+
+
+@pytest.mark.parametrize("asked", [16_385, 16_384, None])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_who_may_have_fewer_tokens_than_were_asked_for_is_told_how_many(
+    gpt: openai.AsyncOpenAI, upstreams: Upstreams, *, asked: int | None, stream: bool
+) -> None:
+    fields: dict[str, Any] = {} if asked is None else {"max_completion_tokens": asked}
+    reply = await gpt.chat.completions.with_raw_response.create(
+        model=GPT_TARGET, messages=QUESTION, stream=stream, **fields
+    )
+    answer = reply.parse()
+    if isinstance(answer, openai.AsyncStream):
+        async for _ in answer:
+            pass
+
+    assert upstreams.openai.calls[0].json["max_completion_tokens"] == 16_384
+    told = reply.headers.get("x-gatewright-output-tokens-cap")
+    assert told == ("16384" if asked == 16_385 else None)
