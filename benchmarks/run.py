@@ -1,6 +1,6 @@
 """`make bench` and `make faults`: Gatewright against nginx and a bare proxy in Python, in one run.
 
-    python -m benchmarks.run                  the load comparison, about a minute
+    python -m benchmarks.run                  the load comparison, about six minutes
     python -m benchmarks.run --faults         what a caller sees for each upstream fault
     python -m benchmarks.run --harness DIR    the same gateway file in a neutral harness (bench.py)
 
@@ -30,7 +30,8 @@ from benchmarks.processes import PROJECT, Contestant, ask, free_port, pinned
 
 
 HERE = Path(__file__).resolve().parent
-ROUNDS = 2
+ROUNDS = 3
+SETTLED_S = 2.0
 Figures = dict[str, float]
 Round = tuple[Figures, dict[str, int]]
 """The figures of a gateway, and how many bad answers of each kind it gave in each case."""
@@ -89,13 +90,16 @@ def measure(contestant: Contestant, direct: dict[str, Report], work: Path) -> Ro
         time.sleep(1)
         figures["idle_mib"] = contestant.memory_mib()
         put_load("low", contestant.port, contestant.path, contestant.headers, work)  # warm-up
+        time.sleep(SETTLED_S)
+        resting_us = _rest_us(contestant)
         figures["bad"] = 0
         wrong: dict[str, int] = {}
         for case in COMPARED:
             before_us = contestant.cpu_us()
             seen = put_load(case, contestant.port, contestant.path, contestant.headers, work)
             units = seen.chunks if case == "stream" else seen.answers
-            figures[f"{case}_cpu_us"] = (contestant.cpu_us() - before_us) / max(units, 1)
+            used_us = contestant.cpu_us() - before_us + _rest_us(contestant) - resting_us
+            figures[f"{case}_cpu_us"] = used_us / max(units, 1)
             figures[f"{case}_per_s"] = seen.answers / seen.seconds
             figures["bad"] += seen.bad
             wrong |= {f"{case}: {kind}": count for kind, count in seen.wrong.items()}
@@ -107,6 +111,16 @@ def measure(contestant: Contestant, direct: dict[str, Report], work: Path) -> Ro
     finally:
         contestant.stop()
     return figures, wrong
+
+
+def _rest_us(contestant: Contestant) -> float:
+    """Processor time of the seconds after a load: what that left to be done, and what rest costs.
+
+    Else the records of one case would be projected during the next, and be a part of its figure.
+    """
+    before_us = contestant.cpu_us()
+    time.sleep(SETTLED_S)
+    return contestant.cpu_us() - before_us
 
 
 @contextmanager
