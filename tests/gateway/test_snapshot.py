@@ -106,12 +106,17 @@ def test_another_policy_has_another_name_and_sees_the_same_headers() -> None:
     policies = PolicySet(document(), visible_headers=visible)
     kept = SnapshotKeeper(policies, TargetBoard({"one": ONE}, {}), Age())
     names = set()
+
+    def level(name: str) -> Level:
+        rule = {"name": name, "when": "data_class >= 'S2'", "no_cache": True}
+        return Level(live=document(rule))
+
     for name in ("before", "after"):
-        kept.publish(KEYS, {INSTALLATION: Level(live=document({"name": name, "no_cache": True}))})
+        kept.publish(KEYS, {INSTALLATION: level(name)})
         names.add(kept.current().digest)
         assert kept.current().policies.visible_headers == visible
     held = kept.current().policies
-    kept.publish(KEYS, {INSTALLATION: Level(live=document({"name": "after", "no_cache": True}))})
+    kept.publish(KEYS, {INSTALLATION: level("after")})
 
     assert len(names) == 2
     assert kept.current().policies is held, "what it worked out for projects is kept"
