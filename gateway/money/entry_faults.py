@@ -15,15 +15,11 @@ SAID_MAX: Final = 20
 
 def entry_faults(models: Mapping[str, object], kind: type[Struct]) -> list[tuple[str, str]]:
     """Keys of a file, each with what is wrong there; one for every entry that is not of `kind`."""
-    needed = [field.name for field in structs.fields(kind) if field.required]
     found: list[tuple[str, str]] = []
     for name, entry in models.items():
         key = f"models.{name}"
-        lacking = [each for each in needed if isinstance(entry, dict) and each not in entry]
-        if lacking:
-            several = "s" if len(lacking) > 1 else ""
-            fields = ", ".join(f"`{each}`" for each in lacking)
-            found.append((key, f"missing required field{several} {fields}"))
+        if lacks := _lacks(entry, kind) if isinstance(entry, dict) else "":
+            found.append((key, lacks))
             continue
         try:
             msgspec.convert(entry, kind)
@@ -31,6 +27,24 @@ def entry_faults(models: Mapping[str, object], kind: type[Struct]) -> list[tuple
             reason, _, where = str(error).partition(" - at `$")
             found.append((key + where.rstrip("`"), reason))
     return found
+
+
+def _lacks(entry: Mapping[str, object], kind: type[Struct]) -> str:
+    """What an entry lacks, and what nobody knows: a name that is written wrongly is both."""
+    fields = structs.fields(kind)
+    lacking = [field.name for field in fields if field.required and field.name not in entry]
+    if not lacking:
+        return ""
+    several = "s" if len(lacking) > 1 else ""
+    said = f"missing required field{several} {_quoted(lacking)}"
+    unknown = sorted(entry.keys() - {field.name for field in fields})
+    return f"{said}; unknown: {_quoted(unknown)}" if unknown else said
+
+
+def _quoted(names: Sequence[str]) -> str:
+    more = len(names) - SAID_MAX
+    said = ", ".join(f"`{each}`" for each in names[:SAID_MAX])
+    return f"{said} and {more} more" if more > 0 else said
 
 
 def refusal_of(source: str, faults: Sequence[tuple[str, str]]) -> ConfigurationInvalid:

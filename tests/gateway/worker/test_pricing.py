@@ -153,7 +153,7 @@ def test_targets_cache_prompts_where_the_settings_let_them(
         ("[models.ours", "not valid TOML"),
         (ENTRY.format(input=-1), "models.ours.input_microusd_per_mtok"),
         (ENTRY.format(input='"free"'), "models.ours.input_microusd_per_mtok: Expected `int`"),
-        (ENTRY.format(input=1).replace("as_of", "as_off"), "models.ours: Object contains unknown"),
+        (ENTRY.format(input=1).replace("as_of", "as_off"), "field `as_of`; unknown: `as_off`"),
         (ENTRY.format(input=1) + ENTRY.format(input=1), "not valid TOML"),
         (ENTRY.format(input=1).replace(".ours]", ".theirs]"), "targets.ours.model"),
         ("#" * (PRICE_FILE_BYTES_MAX + 1), "is longer than"),
