@@ -128,4 +128,4 @@ def test_a_test_case_is_a_form_too() -> None:
 def test_a_form_is_checked_like_a_document_and_every_problem_names_its_key() -> None:
     with pytest.raises(DocumentInvalid) as caught:
         constraint_from({"name": "c", "when": "colour", "cap_output_tokens": -1, "x": 1})
-    assert [problem.path for problem in caught.value.problems] == ["when", "cap_output_tokens", ""]
+    assert [problem.path for problem in caught.value.problems] == ["when", "cap_output_tokens", "x"]
