@@ -81,7 +81,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         only = self._splitter.sole(data)
-        if only is not None and not self._ended:
+        if only is not None and not self._ended and self._splitter.is_untorn(data):
             return self._read(data, b"", only)
         return self._read_all(self._splitter.feed(data))
 

@@ -85,18 +85,20 @@ class Splitter:
             return data[6:-2] or None
         return None
 
+    def is_untorn(self, data: bytes) -> bool:
+        """Whether no character of a read can be torn: what `sole` gave is then as `feed` has it."""
+        # Most events have no backslash, and one byte is found in no time.
+        return b"\\" not in data and not self._halves.half
+
     def feed(self, data: bytes) -> list[Event]:
         """Events that are complete now.
 
         Raises:
             UpstreamMalformed: an event is larger than `EVENT_BYTES_MAX`, or holds too much.
         """
-        only = self.sole(data)
-        # Most events have no backslash, and one byte is found in no time.
-        if only is not None and b"\\" not in data and not self._halves.half:
-            return [Event(data, b"", only)]
-        if only is not None:
-            return [self._paired(Event(data, b"", only))]
+        if (only := self.sole(data)) is not None:
+            event = Event(data, b"", only)
+            return [event if self.is_untorn(data) else self._paired(event)]
         return [*map(self._paired, self._feed(data))]
 
     def _feed(self, data: bytes) -> list[Event]:
