@@ -33,9 +33,9 @@ from gateway.telemetry import Event, ServerLines
 
 SHUTDOWN_S = 10
 DIGITS_MAX = 640
+"""Of a whole number; the least that CPython may be told, and twice as many as a float has."""
 FILES_LEAST = 128
 """With fewer there is no room for callers beside the database, the log and upstreams."""
-"""Of a whole number; the least that CPython may be told, and twice as many as a float has."""
 TICK_S = 1.0
 """How often the server makes the date in its answers' heads anew."""
 SERVERS_LOG = "uvicorn.error"
