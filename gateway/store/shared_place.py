@@ -31,11 +31,13 @@ class _Connections(BlockingConnectionPool):
 
 
 _WORDS_MAX: Final = 200
+_ARGUMENTS: Final = "with args beginning"
+"""Behind this a server repeats what it was asked: names of accounts, and what was to be kept."""
 
 
 def why_away(error: BaseException, timeout_s: float) -> str:
-    """In words for the log: what the server or the machine said. Keys and values are in none."""
-    said = str(error).partition("\n")[0][:_WORDS_MAX].strip()
+    """In words for the log: what the server or the machine said, without keys and values."""
+    said = str(error).partition("\n")[0].partition(_ARGUMENTS)[0][:_WORDS_MAX].strip(" ,")
     if isinstance(error, TimeoutError | RedisTimeoutError) or not said:
         return f"it did not answer within {timeout_s:g} s"
     return said
