@@ -22,6 +22,7 @@ from gateway.identity import accounts_of
 from gateway.routing.board import TargetBoard
 from gateway.routing.planning import Ruling, check_model, gather, rule, service_tier
 from gateway.types import Candidate, ChatRequest, Inspection, Principal, Target
+from policies.facts import Facts
 from policies.program import PolicyDocument
 from tests.gateway.providers.samples import make_target
 from tests.policies.worlds import document
@@ -70,6 +71,22 @@ def test_facts_hold_the_moment_and_all_that_is_known() -> None:
     assert (facts.hour_utc, facts.weekday) == (12, 3)
     assert (facts.organisation, facts.stream, facts.max_output_tokens) == ("acme", True, 77)
     assert {each.name for each in facts.targets} == {"house", "cloud"}
+
+
+@pytest.mark.parametrize("flag", ["stream", "has_tools", "has_images", "has_documents"])
+def test_facts_have_each_value_under_its_own_name(flag: str) -> None:
+    flags = {"stream": False, "has_tools": False, "has_images": False, "has_documents": False}
+    figures = {"input_tokens_estimate": 11, "max_output_tokens": 12}
+    asked = structs.replace(request(), **flags | {flag: True}, **figures)
+    inspection = structs.replace(INSPECTION, complexity=0.25, complexity_tier="mid")
+    board = TargetBoard({"house": HOUSE}, {})
+    facts = gather(asked, PRINCIPAL, inspection, None, THURSDAY_NOON_US, board)
+
+    names = {"model": "model_requested", "complete": "inspection_complete"}
+    for noun in (PRINCIPAL, asked, inspection):
+        said = {names.get(each, each): getattr(noun, each) for each in noun.__struct_fields__}
+        shared = said.keys() & set(Facts.__struct_fields__)
+        assert {each: getattr(facts, each) for each in shared} == {n: said[n] for n in shared}
 
 
 def test_sensitive_data_leaves_no_managed_candidate_and_no_clearance() -> None:
