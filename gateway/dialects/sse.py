@@ -12,7 +12,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from gateway.admission.answer_bounds import check_values_of
-from gateway.dialects.half_pairs import HalfPairs
+from gateway.admission.half_pairs import HalfPairs
 from gateway.errors import UpstreamMalformed
 
 

@@ -18,6 +18,7 @@ from classifiers.adjoining import ScanText, scan_both_ways
 from classifiers.pii.detect import Scan
 from classifiers.pii.findings import Finding
 from classifiers.pii.labels import SOFT, DataClass
+from gateway.admission.half_pairs import paired
 from gateway.errors import UpstreamMalformed
 from gateway.types import Delta, StreamEvent
 from gateway.veiling.answer_tree import AnswerTree, Count, Harmless, Masking, without_guesses
@@ -110,6 +111,7 @@ class OutputScan:
         Raises:
             UpstreamMalformed: it cannot be read, so not masked, or takes too long.
         """
+        raw = paired(raw)
         self._looks = look = self._looks + 1
         self._until_s = inf if self._now_s is None else self._now_s() + LOOK_S_MAX
         counts: Counter[str] = Counter()

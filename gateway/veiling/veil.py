@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from classifiers.extraction import extract
+from gateway.admission.half_pairs import paired
 from gateway.errors import ClosedByPolicy
 from gateway.ports import Dialect
 from gateway.types import ChatRequest
@@ -42,7 +43,7 @@ class Veil(msgspec.Struct, frozen=True):
         if not self.names.values:
             return raw
         try:
-            tree = msgspec.json.decode(raw)
+            tree = msgspec.json.decode(paired(raw))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return raw
         return msgspec.json.encode(_restored(tree, self.names.forms()))

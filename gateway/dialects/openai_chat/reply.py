@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from gateway.admission.half_pairs import paired
 from gateway.dialects import body
 from gateway.dialects.figures import read_figures, written_in_all
-from gateway.dialects.half_pairs import paired
 from gateway.dialects.naming import message_id, own_id
 from gateway.dialects.openai_chat.wire import (
     Ended,

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from gateway.dialects.half_pairs import paired
+from gateway.admission.half_pairs import paired
 from gateway.dialects.naming import message_id
 from gateway.dialects.openai_chat.reply import (
     FINISH_REASONS,

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from gateway.admission.half_pairs import paired
 from gateway.conversation import PART_SEAM
 from gateway.dialects import body
 from gateway.dialects.figures import read_figures, written_in_all
-from gateway.dialects.half_pairs import paired
 from gateway.dialects.naming import made_at
 from gateway.dialects.openai_chat.reply import served_tier, told_tier
 from gateway.dialects.openai_responses import built_in

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.dialects.half_pairs import paired
+from gateway.admission.half_pairs import paired
 from gateway.dialects.registry import DIALECTS
 from gateway.types import DialectName, StreamEvent
 
