@@ -8,7 +8,7 @@ scalar, e.g. `GATEWRIGHT_DATA_PLANE__PORT=9000`; what is in no section stands al
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -136,6 +136,7 @@ def _key_of(tree: Mapping[str, Any], where: str, reason: str) -> str:
 def _apply_environment(tree: dict[str, Any], environment: Mapping[str, str], source: str) -> None:
     """Put `GATEWRIGHT_SECTION__KEY` values where TOML would have put them."""
     sections = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+    named = {*_named_in(tree)}
     for name in _ALONE:
         variable = f"{ENVIRONMENT_PREFIX}{name.upper()}"
         if value := environment.get(variable):
@@ -144,7 +145,8 @@ def _apply_environment(tree: dict[str, Any], environment: Mapping[str, str], sou
         if not variable.startswith(ENVIRONMENT_PREFIX):
             continue
         if "__" not in variable:
-            _refuse_one_underscore(variable, value, sections)
+            if variable not in named:
+                _refuse_one_underscore(variable, value, sections)
             continue
         section, _, key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().partition("__")
         kind = sections.get(section)
@@ -158,6 +160,17 @@ def _apply_environment(tree: dict[str, Any], environment: Mapping[str, str], sou
         if not isinstance(table, dict):
             raise ConfigurationInvalid(source, section, "must be a table")
         table[key] = scalar
+
+
+def _named_in(value: object) -> Iterator[str]:
+    """The variables that a file says hold something, such as a credential."""
+    inner: Iterable[object] = value if isinstance(value, list) else ()
+    if isinstance(value, dict):
+        inner = value.values()
+        if isinstance(name := value.get("env"), str):
+            yield name
+    for each in inner:
+        yield from _named_in(each)
 
 
 def _refuse_one_underscore(variable: str, value: str, sections: Mapping[str, Any]) -> None:

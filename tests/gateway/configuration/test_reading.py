@@ -306,6 +306,15 @@ def test_a_setting_with_one_underscore_too_few_is_told_the_right_one() -> None:
         parse("", GATEWRIGHT_DATA_PLANE_PORT="9000")
 
 
+def test_a_variable_that_the_file_names_is_read_whatever_its_name() -> None:
+    named = '[alerts]\nsigning_key = { env = "GATEWRIGHT_ALERTS_SIGNING_KEY" }\n'
+    settings = parse(named, GATEWRIGHT_ALERTS_SIGNING_KEY="a")
+
+    assert settings == parse(named)
+    with pytest.raises(ConfigurationInvalid, match="write GATEWRIGHT_ALERTS__SIGNING_KEY"):
+        parse("", GATEWRIGHT_ALERTS_SIGNING_KEY="a")
+
+
 def test_what_is_wrong_in_the_file_is_said_of_the_file() -> None:
     with pytest.raises(ConfigurationInvalid) as refused:
         parse("[admin]\nport = 70000\n", GATEWRIGHT_DATA_PLANE__PORT="9000")
