@@ -7,7 +7,8 @@ from gateway.conversation import ImagePart
 from gateway.dialects.loss import unsupported
 
 
-_HEAD = re.compile(r"data:([^,;\s]+)((?:;[^,;]*)*);base64,", re.IGNORECASE)
+_HEAD = re.compile(r"data:([^,;\s]{1,128})((?:;[^,;]{0,512}){0,8});base64,", re.IGNORECASE)
+"""With bounds, since an address may be as long as a body, and nobody else is served meanwhile."""
 _MISTAKEN: Mapping[str, str] = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg"}
 """Types that programs make of a file's ending. OpenAI takes them, other vendors only real ones."""
 
