@@ -72,7 +72,7 @@ def made_of_text(tree: ast.AST) -> list[int]:
 
 
 # What is formatted there is ours: a name of a channel, a number of a pragma, a name of a table.
-OWN_NAMES = {"gateway/store/revisions.py", "gateway/store/engine.py"}
+OWN_NAMES = {"gateway/store/revisions.py", "gateway/store/preparing.py"}
 
 
 def test_no_statement_is_made_of_text() -> None:
