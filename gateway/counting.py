@@ -113,7 +113,7 @@ class Counting(Pipeline):
         if (
             not provider.counts_tokens
             or dialect != passage.sent.dialect
-            or self._health.place(target.name, now_s) == BROKEN
+            or self._health.place(target.name, now_s, target.provider) == BROKEN
         ):
             return None
         attempt = RunningAttempt(target, attempts, self._health, self._clock)

@@ -110,3 +110,17 @@ async def test_a_limit_of_rate_is_that_of_one_model_so_the_accounts_others_are_a
     assert tried == ["first-small", "first-large", "second"]
     assert await accounts.asks() == "second"
     assert len(accounts.first.calls) == 2
+
+
+async def test_who_counts_is_not_asked_again_by_another_of_the_accounts_targets(
+    accounts: Accounts, http: aiohttp.ClientSession
+) -> None:
+    accounts.first.answer(Answer(status=401, body=REVOKED))
+    url, headers = accounts.gateway.url, accounts.caller.headers("openai")
+    for model in ("first-small", "first-large"):
+        body = {"model": model, "input": "How old is the bridge?"}
+        async with http.post(
+            f"{url}/v1/responses/input_tokens", json=body, headers=headers
+        ) as reply:
+            assert (reply.status, reply.headers["x-gatewright-usage"]) == (200, "estimated")
+    assert len(accounts.first.calls) == 1
