@@ -4,13 +4,14 @@ It knows what SQLite and PostgreSQL each need to keep their promises.
 """
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from typing import Any
 
-from sqlalchemy import Select, event
+from sqlalchemy import Executable, Select, event
 from sqlalchemy.engine import URL, Dialect, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -32,12 +33,13 @@ from gateway.store.speech import (
     Faults,
     away,
     cut_off,
+    for_sqlite,
     is_unkeepable,
     naming_the_file,
     note_lost_connection,
     why_refused,
 )
-from gateway.store.sqlite_driver import RolledBack, open_sqlite
+from gateway.store.sqlite_driver import Asked, RolledBack, open_sqlite
 
 
 _DRIVERS = {
@@ -223,15 +225,42 @@ async def driver_of(connection: AsyncConnection) -> Any:
     return (await connection.get_raw_connection()).driver_connection
 
 
-async def look(
-    connection: AsyncConnection, query: Select[*tuple[Any, ...]]
-) -> Sequence[Sequence[Any]]:
-    """Rows of a query that is made once and has no values but its own, within a transaction."""
+Asking = tuple[Executable, dict[str, Any] | list[dict[str, Any]]]
+"""A statement that is made once, and its values; a list has those of each time it is run."""
+
+
+async def together(
+    connection: AsyncConnection, asking: Sequence[Asking]
+) -> list[Sequence[Sequence[Any]]]:
+    """The rows of each statement, in order, within a transaction; nothing where there is none.
+
+    For what is done again and again: SQLite runs all of them in one turn of the driver's thread,
+    past SQLAlchemy, which does more around a statement than it does.
+    """
     if connection.dialect.name == "postgresql":
-        return list(await connection.execute(query))
-    driver, text = await driver_of(connection), _as_text(query, connection.dialect)
-    rows: Sequence[Sequence[Any]] = await driver.execute_fetchall(text)
+        found = [await connection.execute(*each) for each in asking]
+        return [each.all() if each.returns_rows else [] for each in found]
+    if not asking:
+        return []
+    driver = await driver_of(connection)
+    return await in_one_turn(driver, [asked(*each) for each in asking])
+
+
+async def in_one_turn(driver: Any, asking: Sequence[Asked]) -> list[Sequence[Sequence[Any]]]:
+    """The same of SQLite's driver; raises IntegrityError as SQLAlchemy does."""
+    try:
+        rows: list[Sequence[Sequence[Any]]] = await driver.together(asking)
+    except sqlite3.IntegrityError as error:
+        raise IntegrityError(None, None, error) from error
     return rows
+
+
+def asked(statement: Executable, values: dict[str, Any] | list[dict[str, Any]]) -> Asked:
+    """The same for SQLite's driver."""
+    text, own = for_sqlite(statement)
+    if isinstance(values, list):
+        return Asked(text, values, is_many=True)
+    return Asked(text, own | values)
 
 
 async def _changes_in(connection: AsyncConnection) -> int:
@@ -254,7 +283,7 @@ class _Translated:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, IntegrityError):
+        if error is None or isinstance(error, IntegrityError):
             return
         if is_unkeepable(error):
             raise RequestInvalid("this holds what no database keeps") from error

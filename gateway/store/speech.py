@@ -42,16 +42,18 @@ def insert_into(kind: DatabaseKind, table: Table) -> Any:
 
 
 @cache
-def for_sqlite(statement: Executable) -> str:
-    """Its text, for values by name; only of statements that are made once."""
-    return str(statement.compile(dialect=sqlite.dialect(paramstyle="named")))  # type: ignore[attr-defined]
+def for_sqlite(statement: Executable) -> tuple[str, dict[str, Any]]:
+    """Its text, for values by name, and those that it has; only of statements made once."""
+    compiled = statement.compile(dialect=sqlite.dialect(paramstyle="named"))  # type: ignore[attr-defined]
+    own = {name: value for name, value in compiled.params.items() if value is not None}
+    return str(compiled), own
 
 
 @cache
 def away(kind: DatabaseKind) -> Faults:
     """What is raised when a database is lost, or does not answer."""
     if kind == "sqlite":
-        return (DBAPIError, PoolTimeoutError, OSError, sqlite3.OperationalError)
+        return (DBAPIError, PoolTimeoutError, OSError, sqlite3.DatabaseError)
     import asyncpg  # noqa: PLC0415 - see the module's docstring
 
     closed = (asyncpg.PostgresConnectionError, asyncpg.InterfaceError)

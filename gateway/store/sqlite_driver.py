@@ -11,13 +11,21 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Self, cast
+from typing import Any, Final, NamedTuple, Self, cast
 
 import aiosqlite
 
 
 ROWS_AT_ONCE: Final = 256
 """So many come with their statement; who wants more gets the rest in a second turn."""
+
+
+class Asked(NamedTuple):
+    """A statement and its values; of one that is asked once for each of many, those of each."""
+
+    statement: str
+    values: Any = ()
+    is_many: bool = False
 
 
 class OneTurnConnection(aiosqlite.Connection):
@@ -27,6 +35,7 @@ class OneTurnConnection(aiosqlite.Connection):
         super().__init__(connector, ROWS_AT_ONCE)
         self._is_whole = False
         """Whether a commit or a rollback was the last that was asked, and has come back."""
+        self._before: list[str] = []
 
     def cursor(self) -> Any:
         return Statement(self)
@@ -39,6 +48,28 @@ class OneTurnConnection(aiosqlite.Connection):
         if not self._is_whole:
             await super().rollback()
             self._is_whole = True
+
+    def before_next(self, statement: str) -> None:
+        """Run what has no rows in the turn of the next statement, before it."""
+        self._before.append(statement)
+
+    async def together(self, asked: Sequence[Asked]) -> list[list[Any]]:
+        """The rows of each of these statements, in one turn; the first that fails ends it."""
+        rows: list[list[Any]] = await self._execute(self._run_together, asked)
+        return rows
+
+    def run_before(self) -> None:
+        """In the driver's thread: what was to be run before the next statement."""
+        while self._before:
+            self._conn.execute(self._before[0])
+            del self._before[0]
+
+    def _run_together(self, asked: Sequence[Asked]) -> list[list[Any]]:
+        rows = []
+        for statement, values, is_many in asked:
+            run = self._conn.executemany if is_many else self._conn.execute
+            rows.append(run(statement, values).fetchall())
+        return rows
 
     async def turn(self, what: Callable[..., Any], *given: Any) -> Any:
         """What `what` returns, or raises, in the driver's thread."""
@@ -112,6 +143,7 @@ class Statement:
 
     def _run(self, how: str, operation: str, parameters: Iterable[Any]) -> None:
         self._end()
+        self._connection.run_before()
         self._cursor = cursor = self._connection._conn.cursor()  # noqa: SLF001 - its own driver's
         getattr(cursor, how)(operation, parameters)
         self.description, self.lastrowid = cursor.description, cursor.lastrowid

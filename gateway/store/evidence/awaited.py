@@ -16,7 +16,7 @@ from gateway.audit.projecting.projection import ProjectedRecord
 from gateway.audit.proving.merkle import split_hashes
 from gateway.errors import NotReady
 from gateway.oversight.deeds import OPERATORS
-from gateway.store.engine import Database, look
+from gateway.store.engine import Database
 from gateway.store.evidence.rows import organisations_of
 from gateway.store.schema.audit import (
     audit_awaited_deeds,
@@ -31,7 +31,7 @@ _AT_ONCE = 400
 _RECORDS, _WORKERS = audit_awaited_records.c, audit_awaited_workers.c
 _HAS_NOT_TOLD = (_WORKERS.told_us == 0) & (_WORKERS.lost_us == 0)
 _HAS_NOT_BROUGHT = (_WORKERS.brought_us == 0) & (_WORKERS.lost_us == 0)
-_ANYTHING = select(
+ANYTHING = select(
     exists(select(_WORKERS.worker).where(_HAS_NOT_TOLD)), exists(select(_RECORDS.sequence))
 )
 _DEED = audit_records.c
@@ -78,15 +78,19 @@ class Awaited(Struct, frozen=True):
         return ", ".join(parts)
 
 
-async def recalled(connection: AsyncConnection, batch: list[ProjectedRecord]) -> dict[int, int]:
+async def recalled(
+    connection: AsyncConnection, batch: list[ProjectedRecord], anything: Sequence[Sequence[Any]]
+) -> dict[int, int]:
     """Places in a batch of records that had a number before, and which; they are awaited no more.
+
+    `anything` is what the database says to `ANYTHING`.
 
     Raises:
         NotReady: not everybody has said which numbers are taken.
     """
     if not batch:
         return {}
-    ((waits, has_numbers),) = await look(connection, _ANYTHING)
+    ((waits, has_numbers),) = anything
     if waits:
         raise NotReady("the database was put back: not every worker has started since")
     if not has_numbers:

@@ -14,9 +14,10 @@ from sqlalchemy import Executable, bindparam, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.audit.projecting.projection import START, Position, ProjectedRecord
+from gateway.store.engine import together
 from gateway.store.evidence.rows import organisations_of
 from gateway.store.schema.audit import audit_positions
-from gateway.store.speech import DatabaseKind, for_sqlite, insert_into
+from gateway.store.speech import DatabaseKind, insert_into
 
 
 Before = dict[str, tuple[int, bytes]]
@@ -60,51 +61,56 @@ class TakenError(Exception):
 
 
 async def move(
-    connection: AsyncConnection, kind: DatabaseKind, worker: str, here: Position, there: Position
-) -> None:
-    """Move a worker's place; raises TakenError where it does not stand `here`."""
+    connection: AsyncConnection,
+    kind: DatabaseKind,
+    worker: str,
+    here: Position,
+    there: Position,
+    *,
+    and_ask: Executable,
+) -> Sequence[Sequence[Any]]:
+    """Move a worker's place; what another question's rows are, once it is moved.
+
+    Raises:
+        TakenError: it does not stand `here`.
+    """
     step = {"of_worker": worker, "to_segment": there[0], "to_offset": there[1]}
     place = {"from_segment": here[0], "from_offset": here[1]}
-    if await _changed(connection, kind, _MOVE, step | place):
-        return
-    if here != START or not await _changed(connection, kind, _first(kind), step):
-        raise TakenError
+    moved, found = await together(connection, [(_MOVE, step | place), (and_ask, {})])
+    if moved:
+        return found
+    if here == START:
+        moved, found = await together(connection, [(_first(kind), step), (and_ask, {})])
+        if moved:
+            return found
+    raise TakenError
 
 
 async def take_numbers(
-    connection: AsyncConnection, kind: DatabaseKind, batch: list[ProjectedRecord]
-) -> Before:
-    """Take the next numbers of each organisation in a batch.
+    connection: AsyncConnection,
+    kind: DatabaseKind,
+    batch: list[ProjectedRecord],
+    *,
+    and_ask: Executable,
+) -> tuple[Before, Sequence[Sequence[Any]]]:
+    """Take the next numbers of each organisation in a batch; and another question's rows then.
 
     Locks the organisations in one order.
     """
     added = Counter(organisations_of(batch))
     if not added:
-        return {}
+        (found,) = await together(connection, [(and_ask, {})])
+        return {}, found
     counts = sorted(added.items())
-    taken: dict[str, object]
+    taken: dict[str, Any]
     if kind == "sqlite":
         statement, taken = _NUMBER_SQLITE, {"counts": msgspec.json.encode(counts).decode()}
     else:
         statement = _NUMBER_POSTGRESQL
         taken = {"names": [name for name, _ in counts], "counts": [n for _, n in counts]}
-    following = await _changed(connection, kind, statement, taken)
-    return {name: (number - 1 - added[name], bytes(tiles)) for name, number, tiles in following}
-
-
-async def _changed(
-    connection: AsyncConnection,
-    kind: DatabaseKind,
-    statement: Executable,
-    values: dict[str, object],
-) -> Sequence[Any]:
-    """What a statement returns; SQLite in one turn of the driver's thread instead of five."""
-    if kind == "postgresql":
-        return (await connection.execute(statement, values)).all()
-    driver = (await connection.get_raw_connection()).driver_connection
-    assert driver is not None
-    rows: list[tuple[Any, ...]] = await driver.execute_fetchall(for_sqlite(statement), values)
-    return rows
+    following, found = await together(connection, [(statement, taken), (and_ask, {})])
+    before = {name: (number - 1 - added[name], bytes(tiles)) for name, number, tiles in following}
+    return before, found
 
 
 @cache

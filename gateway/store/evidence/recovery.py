@@ -19,11 +19,11 @@ from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.errors import StartupRefused
 from gateway.pacing import rhythm
-from gateway.store.engine import Database
+from gateway.store.engine import Database, together
 from gateway.store.evidence.awaited import Awaited, AwaitedTable, await_records
 from gateway.store.evidence.older_database import Older, OlderDatabase
 from gateway.store.evidence.sink import DatabaseAuditSink
-from gateway.store.evidence.tree import DatabaseAuditTrees, Growth, save
+from gateway.store.evidence.tree import DatabaseAuditTrees, Growth, saving
 from gateway.store.schema.audit import audit_checkpoints, audit_positions, audit_sequences
 from gateway.store.speech import insert_into
 from gateway.store.workers import workers
@@ -155,7 +155,7 @@ class Recovery:
                 await connection.execute(insert(audit_sequences), first)
             moved = update(audit_sequences).where(row).values(next_sequence=until + 1)
             await connection.execute(moved)
-            await save(connection, [Growth(organisation, tree.encode(), full)])
+            await together(connection, saving([Growth(organisation, tree.encode(), full)]))
             await await_records(connection, organisation, size, leaves)
         return True
 

@@ -16,12 +16,12 @@ from gateway.audit.content_keys.keys import WrappedKey
 from gateway.audit.projecting.export import SealedContent
 from gateway.audit.projecting.projection import ProjectedRecord
 from gateway.audit.second import SECOND_SUFFIX
-from gateway.store.engine import Database, look
+from gateway.store.engine import Database
 from gateway.store.schema.audit import audit_records, audit_second_keys, audit_second_records
 
 
 _AT_ONCE = 500
-_ANY = select(audit_second_records.c.worker).limit(1)
+ANY = select(audit_second_records.c.worker).limit(1)
 
 
 class SecondRecord(Struct, frozen=True):
@@ -59,13 +59,17 @@ def line_of(key: WrappedKey) -> dict[str, str]:
     }
 
 
-async def taken(connection: AsyncConnection, batch: list[ProjectedRecord]) -> frozenset[int]:
+async def taken(
+    connection: AsyncConnection, batch: list[ProjectedRecord], some: Sequence[Sequence[Any]]
+) -> frozenset[int]:
     """Places, in a batch of a segment, of records that the database took itself.
+
+    `some` is what the database says to `ANY`.
 
     A disk that hung writes what it was given when it goes on, long after its caller went elsewhere.
     """
     columns = audit_second_records.c
-    if not await look(connection, _ANY):
+    if not some:
         return frozenset()
     return await _known(connection, batch, select(columns.request_id, columns.stage))
 

@@ -29,8 +29,8 @@ from gateway.audit.reckoning import OpenIntent
 from gateway.audit.second import SECOND_SUFFIX
 from gateway.audit.segments import Place, read_entries
 from gateway.passage import NATIVE
-from gateway.store.engine import Database
-from gateway.store.evidence.awaited import recalled
+from gateway.store.engine import Database, asked, driver_of, in_one_turn, together
+from gateway.store.evidence.awaited import ANYTHING, recalled
 from gateway.store.evidence.numbering import Before, TakenError, move, take_numbers
 from gateway.store.evidence.repeats import repeats
 from gateway.store.evidence.rows import (
@@ -40,9 +40,10 @@ from gateway.store.evidence.rows import (
     organisations_of,
     rows_of,
 )
-from gateway.store.evidence.second_rows import numbered, taken
-from gateway.store.evidence.tree import grow, save
+from gateway.store.evidence.second_rows import ANY, numbered, taken
+from gateway.store.evidence.tree import grow, saving
 from gateway.store.schema.audit import audit_positions, audit_records
+from gateway.store.sqlite_driver import Asked
 from gateway.types import AuditRecord
 
 
@@ -132,13 +133,14 @@ class DatabaseAuditSink:
             batch = await asyncio.to_thread(_decoded, batch)
         try:
             async with self._database.writing() as connection:
-                await move(connection, self._database.kind, worker, from_position, to_position)
-                numbers = await recalled(connection, batch)
+                kind, step = self._database.kind, (worker, from_position, to_position)
+                awaited = await move(connection, kind, *step, and_ask=ANYTHING)
+                numbers = await recalled(connection, batch, awaited)
                 new = _without(batch, numbers) if numbers else batch
-                before = await take_numbers(connection, self._database.kind, new)
+                before, some = await take_numbers(connection, kind, new, and_ask=ANY)
                 # Only now: whoever stores records of the same organisations waits for its numbers.
                 if also is None:
-                    copies = await taken(connection, batch)
+                    copies = await taken(connection, batch, some)
                 elif unless_numbered:
                     copies = await numbered(connection, batch, worker.removesuffix(SECOND_SUFFIX))
                 else:
@@ -300,20 +302,21 @@ class DatabaseAuditSink:
         names = organisations_of(new)
         # For few a thread would take longer to wake, twice.
         apart = _at_once if len(batch) <= _FEW else asyncio.to_thread
-        await save(connection, await apart(grow, new, names, before))
+        grown = saving(await apart(grow, new, names, before))
         following = {name: size + 1 for name, (size, _) in before.items()}
-        driver = (await connection.get_raw_connection()).driver_connection
-        assert driver is not None
+        driver = await driver_of(connection)
         # Past SQLAlchemy, whose inserts cost twice (SQLite) and four times (COPY) the time.
         if self._database.kind == "postgresql":
+            await together(connection, grown)
             rows = rows_of(batch, following, again, numbers)
             await driver.copy_records_to_table(audit_records.name, columns=COLUMNS, records=rows)
             return
         insertions = await apart(
             insertions_of, batch, following, again, numbers, with_bytes=self._keeps_bytes
         )
-        for statement, values in insertions:
-            await driver.executemany(statement, values)
+        grows = [asked(*each) for each in grown]
+        inserted = [Asked(*each, is_many=True) for each in insertions]
+        await in_one_turn(driver, grows + inserted)
 
 
 async def _at_once(work: Callable[_P, _T], /, *given: _P.args, **named: _P.kwargs) -> _T:

@@ -31,7 +31,7 @@ from gateway.audit.proving.merkle import (
     TileKey,
     split_hashes,
 )
-from gateway.store.engine import Database
+from gateway.store.engine import Asking, Database
 from gateway.store.schema.audit import audit_checkpoints, audit_sequences, audit_tiles
 
 
@@ -46,6 +46,7 @@ _GROWN = (
     .where(audit_sequences.c.organisation == bindparam("grown"))
     .values(open_tiles=bindparam("tiles"))
 )
+_FULL = insert(audit_tiles)
 
 
 def _newest_of_all() -> Select[Any]:
@@ -92,11 +93,9 @@ def grow(
     return growths
 
 
-async def save(connection: AsyncConnection, growths: list[Growth]) -> None:
-    """Store what grew, in the transaction that numbered it."""
-    for growth in growths:
-        row = {"grown": growth.organisation, "tiles": growth.open_tiles}
-        await connection.execute(_GROWN, row)
+def saving(growths: list[Growth]) -> list[Asking]:
+    """What stores what grew, in the transaction that numbered it."""
+    grown = [{"grown": each.organisation, "tiles": each.open_tiles} for each in growths]
     tiles = [
         {
             "organisation": growth.organisation,
@@ -107,8 +106,7 @@ async def save(connection: AsyncConnection, growths: list[Growth]) -> None:
         for growth in growths
         for tile in growth.full
     ]
-    if tiles:
-        await connection.execute(insert(audit_tiles), tiles)
+    return [(_GROWN, grown), (_FULL, tiles)] if tiles else [(_GROWN, grown)]
 
 
 class DatabaseAuditTrees:

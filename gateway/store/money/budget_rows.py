@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import asdict
 from sqlalchemy import (
     ColumnElement,
@@ -16,6 +17,7 @@ from sqlalchemy import (
     not_,
     or_,
     select,
+    text,
     tuple_,
     update,
 )
@@ -23,10 +25,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.errors import ChangedMeanwhile
 from gateway.money.budgets import USER_PREFIX, BudgetKey, Limit, WindowKind
-from gateway.store.engine import driver_of
+from gateway.store.engine import Asking, together
 from gateway.store.money.slices import Budget, Lease
 from gateway.store.schema.tables import budget_leases, budgets
-from gateway.store.speech import for_sqlite
 
 
 NONE: Final = "none"
@@ -43,6 +44,8 @@ _OWN_LEASE = and_(
     budget_leases.c.worker == bindparam("of_worker"),
 )
 _BUDGET_CHANGES = [each.name for each in budgets.c if not each.primary_key]
+_BUDGET_NAMES = tuple(budgets.c.keys())
+_LEASE_NAMES = tuple(budget_leases.c.keys())
 _LEASE_CHANGES = ("window_start_us", "amount_microusd", "spent_microusd", "expires_us")
 
 
@@ -50,21 +53,28 @@ def _changing(names: Iterable[str]) -> dict[str, Any]:
     return {name: bindparam(name) for name in names}
 
 
-_CLAIMED = (
-    select(budgets)
-    .where(tuple_(budgets.c.account, budgets.c.window_kind).in_(bindparam("keys", expanding=True)))
-    .order_by(budgets.c.account, budgets.c.window_kind)
-    .with_for_update()
+# Each pair of a list of JSON, as a statement that is the same for any number of them.
+_PAIRS = text(
+    "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:keys)"
 )
-_LEASED = select(budget_leases).where(
-    tuple_(budget_leases.c.account, budget_leases.c.window_kind).in_(
-        bindparam("keys", expanding=True)
-    ),
-    or_(
-        budget_leases.c.worker == bindparam("holder"),
-        budget_leases.c.expires_us < bindparam("expired_us"),
-    ),
-)
+
+
+def _claimed(keys: Any) -> Executable:
+    claimed = tuple_(budgets.c.account, budgets.c.window_kind).in_(keys)
+    ordered = select(budgets).where(claimed).order_by(budgets.c.account, budgets.c.window_kind)
+    return ordered.with_for_update()
+
+
+def _leased(keys: Any) -> Executable:
+    leases = budget_leases.c
+    expired = or_(leases.worker == bindparam("holder"), leases.expires_us < bindparam("expired_us"))
+    leased = tuple_(leases.account, leases.window_kind).in_(keys)
+    return select(budget_leases).where(leased, expired)
+
+
+_MANY: Any = bindparam("keys", expanding=True)
+_CLAIMED = {"postgresql": _claimed(_MANY), "sqlite": _claimed(_PAIRS)}
+_LEASED = {"postgresql": _leased(_MANY), "sqlite": _leased(_PAIRS)}
 _CHANGE_BUDGET = update(budgets).where(_OWN_BUDGET).values(_changing(_BUDGET_CHANGES))
 _CHANGE_LEASE = update(budget_leases).where(_OWN_LEASE).values(_changing(_LEASE_CHANGES))
 _END_LEASE = delete(budget_leases).where(_OWN_LEASE)
@@ -86,7 +96,7 @@ def require_seen(mark: str, seen: str | None) -> None:
         raise ChangedMeanwhile(MEANWHILE)
 
 
-def budget_of(row: RowMapping) -> Budget:
+def budget_of(row: Mapping[str, Any] | RowMapping) -> Budget:
     kind: WindowKind = row["window_kind"]
     return Budget(
         Limit(row["account"], row["limit_microusd"], kind, row["time_zone"]),
@@ -154,44 +164,43 @@ async def limit_all(connection: AsyncConnection, limit: Limit) -> None:
     await connection.execute(update(budgets).where(of_limit).values(said))
 
 
-async def claimed_budgets(
-    connection: AsyncConnection, keys: Collection[BudgetKey]
-) -> dict[BudgetKey, Budget]:
-    """These, locked in the order of their accounts and windows."""
-    rows = (await connection.execute(_CLAIMED, {"keys": list(keys)})).mappings()
-    found = [budget_of(row) for row in rows]
-    return {budget.limit.key: budget for budget in found}
-
-
-async def leases_of(
+async def claimed(
     connection: AsyncConnection, keys: Collection[BudgetKey], worker: str, expired_us: int
-) -> list[Lease]:
-    """What a worker holds of these budgets, and anybody whose lease was over at that time."""
-    about = {"keys": list(keys), "holder": worker, "expired_us": expired_us}
-    rows = (await connection.execute(_LEASED, about)).mappings().all()
-    return [Lease(**row) for row in rows]
+) -> tuple[dict[BudgetKey, Budget], list[Lease]]:
+    """These, locked in the order of their accounts and windows, and leases of them.
+
+    Those are what a worker holds of these budgets, and anybody whose lease was over at that time.
+    """
+    name = connection.dialect.name
+    wanted = list(keys) if name == "postgresql" else msgspec.json.encode([*keys]).decode()
+    about = {"keys": wanted, "holder": worker, "expired_us": expired_us}
+    budget_rows, lease_rows = await together(
+        connection, [(_CLAIMED[name], {"keys": wanted}), (_LEASED[name], about)]
+    )
+    named = (dict(zip(_BUDGET_NAMES, row, strict=True)) for row in budget_rows)
+    found = {each.limit.key: each for each in map(budget_of, named)}
+    leases = [Lease(**dict(zip(_LEASE_NAMES, row, strict=True))) for row in lease_rows]
+    return found, [lease for lease in leases if lease.key in found]
 
 
 async def write_budgets(connection: AsyncConnection, changed: Sequence[Budget]) -> None:
-    if changed:
-        rows = [budget_row(budget) for budget in changed]
-        await _write(
-            connection,
-            _CHANGE_BUDGET,
-            [
-                {"of_account": row.pop("account"), "of_window_kind": row.pop("window_kind"), **row}
-                for row in rows
-            ],
-        )
+    await together(connection, budget_changes(changed))
 
 
-async def write_leases(
-    connection: AsyncConnection,
-    leases: Sequence[Lease],
-    held: Mapping[BudgetKey, Lease],
-    ended: set[BudgetKey],
-) -> None:
-    gone, kept, new = [], [], []
+def budget_changes(changed: Sequence[Budget]) -> list[Asking]:
+    """What writes these."""
+    rows = [
+        {"of_account": row.pop("account"), "of_window_kind": row.pop("window_kind"), **row}
+        for row in map(budget_row, changed)
+    ]
+    return [(_CHANGE_BUDGET, rows)] if rows else []
+
+
+def lease_changes(
+    leases: Sequence[Lease], held: Collection[BudgetKey], ended: Collection[BudgetKey]
+) -> list[Asking]:
+    """What writes these: of budgets in `held` there is a row, of those in `ended` none is to be."""
+    gone, kept, new = list[dict[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]]()
     for lease in leases:
         key = {
             "of_account": lease.account,
@@ -204,19 +213,5 @@ async def write_leases(
             kept.append(key | {name: getattr(lease, name) for name in _LEASE_CHANGES})
         else:
             new.append(asdict(lease))
-    if gone:
-        await connection.execute(_END_LEASE, gone)
-    if kept:
-        await _write(connection, _CHANGE_LEASE, kept)
-    if new:
-        await connection.execute(_BEGIN_LEASE, new)
-
-
-async def _write(
-    connection: AsyncConnection, statement: Executable, rows: Sequence[dict[str, Any]]
-) -> None:
-    """Every second: on SQLite past SQLAlchemy, which does more around a statement than it does."""
-    if connection.dialect.name == "postgresql":
-        await connection.execute(statement, rows)
-        return
-    await (await driver_of(connection)).executemany(for_sqlite(statement), rows)
+    written = ((_END_LEASE, gone), (_CHANGE_LEASE, kept), (_BEGIN_LEASE, new))
+    return [(statement, rows) for statement, rows in written if rows]

@@ -15,22 +15,22 @@ from gateway.clock import Clock
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.money.budgets import BudgetKey, Limit, WindowKind, checked_zone, window_start_us
 from gateway.pacing.patience import patience
-from gateway.store.engine import Database
+from gateway.store.engine import Database, together
 from gateway.store.money.budget_rows import (
     MEANWHILE,
     below,
+    budget_changes,
     budget_of,
     budget_row,
     children,
-    claimed_budgets,
+    claimed,
     is_end_user,
     is_one_of,
-    leases_of,
+    lease_changes,
     limit_all,
     limit_mark,
     require_seen,
     write_budgets,
-    write_leases,
 )
 from gateway.store.money.end_users import END_USERS_MAX, EndUserRows
 from gateway.store.money.parked_money import given_back
@@ -263,9 +263,10 @@ class LeaseTable:
         is_overdrawn = False
         await self._end_users.introduce(claims)
         async with self._database.writing() as connection:
-            before = await claimed_budgets(connection, {claim.key for claim in claims})
+            keys, expired_us = {claim.key for claim in claims}, now_us - _EXPIRY_GRACE_US
+            before, found = await claimed(connection, keys, holder.worker, expired_us)
             state = {key: roll(budget, now_us) for key, budget in before.items()}
-            held = await self._settle_leases(connection, state, holder, now_us)
+            held = await self._settle_leases(connection, state, found, holder, now_us)
             for claim in claims:
                 if claim.key in state:
                     empty = self._empty_lease(state[claim.key], holder, now_us)
@@ -278,9 +279,8 @@ class LeaseTable:
                     if lease is not None:
                         leases.append(lease)
             changed = [budget for key, budget in state.items() if budget != before[key]]
-            await write_budgets(connection, changed)
             ended = {claim.key for claim in claims if claim.is_last}
-            await write_leases(connection, leases, held, ended)
+            await together(connection, budget_changes(changed) + lease_changes(leases, held, ended))
         if is_overdrawn:
             await ring(self._database)
         return grants
@@ -344,13 +344,13 @@ class LeaseTable:
         self,
         connection: AsyncConnection,
         state: dict[BudgetKey, Budget],
+        found: Sequence[Lease],
         holder: LeaseHolder,
         now_us: int,
     ) -> dict[BudgetKey, Lease]:
         """The holder's own leases; those of past windows, runs and the dead are written off."""
-        expired_us = now_us - _EXPIRY_GRACE_US
         own: dict[BudgetKey, Lease] = {}
-        for lease in await leases_of(connection, state, holder.worker, expired_us):
+        for lease in found:
             budget = state[lease.key]
             is_current = lease.window_start_us == budget.window_start_us
             is_own = (lease.worker, lease.incarnation) == (holder.worker, holder.incarnation)

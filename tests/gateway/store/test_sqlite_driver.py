@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from gateway.store.engine import Database, open_database
-from gateway.store.sqlite_driver import ROWS_AT_ONCE, OneTurnConnection, open_sqlite
+from gateway.store.sqlite_driver import ROWS_AT_ONCE, open_sqlite
 
 
 pytestmark = pytest.mark.anyio
@@ -33,20 +33,6 @@ async def database(sqlite_url: str) -> AsyncIterator[Database]:
         await connection.execute(text("CREATE TABLE pairs (a INTEGER PRIMARY KEY, b TEXT)"))
     yield database
     await database.close()
-
-
-@pytest.fixture
-def turns(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of what was asked of the driver's thread."""
-    asked: list[str] = []
-    execute: Callable[..., Any] = OneTurnConnection._execute
-
-    async def noted(self: OneTurnConnection, what: Any, *given: Any, **named: Any) -> Any:
-        asked.append(what.__name__)
-        return await execute(self, what, *given, **named)
-
-    monkeypatch.setattr(OneTurnConnection, "_execute", noted)
-    return asked
 
 
 async def test_a_transaction_takes_a_turn_for_each_statement_and_two_of_its_own(
