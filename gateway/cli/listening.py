@@ -24,7 +24,7 @@ from gateway.api.protocol import bounded_protocol
 from gateway.cli.options import Refused
 from gateway.configuration.settings import Listener, Settings
 from gateway.errors import GatewrightError
-from gateway.pacing.moments import until_moment_s
+from gateway.pacing.moments import rung, until_moment_s
 from gateway.pacing.rhythm import CERTIFICATES_S
 from gateway.pacing.upkeep import Duty, Upkeep
 from gateway.secrets.certificates import KeptCertificate
@@ -165,9 +165,8 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         """As the server's own, which looks ten times a second whether it is told to end."""
         while not await self.on_tick(0):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(until_moment_s(TICK_S)):
-                    await self._told.wait()
+            await rung(self._told, until_moment_s(TICK_S))
+            self._told.clear()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)

@@ -23,3 +23,16 @@ def until_moment_s(rest_s: float) -> float:
     now_s = asyncio.get_running_loop().time()
     moment = round((now_s + rest_s - _PHASE_S) / EVERY_S)
     return moment * EVERY_S + _PHASE_S - now_s
+
+
+async def rung(bell: asyncio.Event, rest_s: float) -> None:
+    """Wait for a bell, which rings at the end of a rest at the latest; whoever waits clears it.
+
+    For who need not know whether somebody rang it. `asyncio.timeout` tells, and takes the
+    interpreter several times as long.
+    """
+    timer = asyncio.get_running_loop().call_later(rest_s, bell.set)
+    try:
+        await bell.wait()
+    finally:
+        timer.cancel()

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.clock import Clock
 from gateway.errors import NotReady
 from gateway.pacing import rhythm
-from gateway.pacing.moments import until_moment_s
+from gateway.pacing.moments import rung, until_moment_s
 from gateway.store.engine import Database, driver_of
 from gateway.store.glance import Waiting, question
 from gateway.store.schema.tables import revisions
@@ -111,9 +111,7 @@ class RevisionWatcher:
                         continue
                     if not self._went_back:
                         self._seen_s = read_s
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(until_moment_s(self._poll_s)):
-                        await self._rung.wait()
+                await rung(self._rung, until_moment_s(self._poll_s))
         finally:
             await self._cut_line()
 

@@ -21,6 +21,7 @@ from gateway.money.budgets import (
     others_of,
     template_of,
 )
+from gateway.pacing.moments import rung
 from gateway.store.money.held_slices import HeldSlices
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import NO_WINDOW, Claim, Grant, HeldSlice, LeaseHolder
@@ -365,9 +366,7 @@ class LeasedLedger:
 
     async def _flush_forever(self) -> None:
         while not self._is_closing:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._flush_every_s):
-                    await self._hurry.wait()
+            await rung(self._hurry, self._flush_every_s)
             self._hurry.clear()
             try:
                 await self.flush()

@@ -2,12 +2,13 @@
 
 import asyncio
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.pacing.moments import EVERY_S, until_moment_s
+from gateway.pacing.moments import EVERY_S, rung, until_moment_s
 
 
 times = st.floats(0.0, 10_000_000.0)
@@ -66,3 +67,33 @@ def test_a_duty_that_takes_no_time_keeps_its_rhythm() -> None:
         seen.append(now_s)
 
     assert [round(later - before, 6) for before, later in pairwise(seen)] == [1.0] * 39
+
+
+@pytest.mark.anyio
+async def test_a_bell_rings_at_the_end_of_a_rest_if_nobody_rings_it() -> None:
+    bell = asyncio.Event()
+
+    await rung(bell, 0.01)
+
+    assert bell.is_set()
+
+
+@pytest.mark.anyio
+async def test_a_bell_that_somebody_rings_is_not_rung_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or the next rest of whoever cleared it would be cut short."""
+    bell, timers = asyncio.Event(), list[asyncio.TimerHandle]()
+    loop = asyncio.get_running_loop()
+    call_later = loop.call_later
+
+    def noted(*given: Any) -> asyncio.TimerHandle:
+        timers.append(call_later(*given))
+        return timers[-1]
+
+    monkeypatch.setattr(loop, "call_later", noted, raising=False)
+    loop.call_soon(bell.set)
+
+    await rung(bell, 3600.0)
+
+    assert [each.cancelled() for each in timers] == [True]
