@@ -1,7 +1,8 @@
 """One request of 1 KB, alone, on the event loop: its calls in their order, with what each runs.
 
-    python -m benchmarks.journey              the request as a tree
-    python -m benchmarks.journey --deep 3     only calls that lie at most so deep
+    python -m benchmarks.journey                  the request as a tree
+    python -m benchmarks.journey --case stream    one whose answer is a stream of three chunks
+    python -m benchmarks.journey --deep 3         only calls that lie at most so deep
 
 Before each call stand its own bytecodes and those of all that it called. Of some requests, one
 after the other, it is the one with the fewest, into which no duty of the worker fell: the same in
@@ -24,7 +25,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from benchmarks.bodies import BODIES, request_body
+from benchmarks.bodies import request_body
 from benchmarks.bytecodes import Ran, file_of
 from benchmarks.processes import Contestant
 from benchmarks.run import HERE, running_upstream
@@ -32,6 +33,11 @@ from benchmarks.run import HERE, running_upstream
 
 WARM_REQUESTS = 20
 """So many come first: what is kept of texts and decisions is there by then."""
+BODIES = {
+    "whole": request_body(1024),
+    "stream": request_body(1024, stream=True, marker="chunks=3,gap_ms=5"),
+}
+"""Streams of few chunks: what is looked at is how they begin and end."""
 SETTLED_S = 1.0
 LOOKED_AT = 10
 APART_S = 0.05
@@ -100,7 +106,7 @@ def serve(config: str, out: Path) -> None:
     command(["--config", config])
 
 
-def calls_of_one(work: Path) -> list[Call]:
+def calls_of_one(case: str, work: Path) -> list[Call]:
     """What runs for one request of a caller who has asked before."""
     out = work / "calls.json"
     with running_upstream() as upstream:
@@ -114,7 +120,7 @@ def calls_of_one(work: Path) -> list[Call]:
             headers = {"content-type": "application/json", **contestant.headers}
 
             def ask() -> None:
-                caller.request("POST", contestant.path, BODIES["small"], headers)
+                caller.request("POST", contestant.path, BODIES[case], headers)
                 assert caller.getresponse().read()
 
             for _ in range(WARM_REQUESTS):
@@ -159,6 +165,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--case", choices=[*BODIES], default="whole")
     parser.add_argument("--deep", type=int, default=99)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
@@ -167,7 +174,7 @@ def main() -> None:
         serve(options.serve, options.out)
         return
     with tempfile.TemporaryDirectory(prefix="gatewright-journey-") as folder:
-        calls = calls_of_one(Path(folder))
+        calls = calls_of_one(options.case, Path(folder))
     print("\n".join(lines(calls, options.deep)))
 
 
