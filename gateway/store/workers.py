@@ -28,7 +28,7 @@ from gateway.oversight.workers import (
     decoded,
     encoded,
 )
-from gateway.store.engine import Database
+from gateway.store.engine import Database, together
 from gateway.store.schema.tables import metadata
 from gateway.store.schema.version import is_newer, stay_permitted
 
@@ -45,6 +45,7 @@ _RENEWED = (
     update(workers)
     .where(workers.c.worker == bindparam("name"))
     .values({name: bindparam(f"new_{name}") for name in ("started_us", "seen_us", "report")})
+    .returning(workers.c.worker)
 )
 TIDIED_EVERY_US = 3_600_000_000
 _FORGOTTEN = delete(workers).where(workers.c.seen_us < bindparam("since_us"))
@@ -138,5 +139,6 @@ async def _put(connection: AsyncConnection, report: WorkerReport) -> None:
     seen_us = report.seen_us
     values = {"started_us": report.started_us, "seen_us": seen_us, "report": encoded(report)}
     renewed = {"name": report.worker} | {f"new_{name}": values[name] for name in values}
-    if not (await connection.execute(_RENEWED, renewed)).rowcount:
+    (found,) = await together(connection, [(_RENEWED, renewed)])
+    if not found:
         await connection.execute(workers.insert(), {"worker": report.worker, **values})

@@ -11,6 +11,7 @@ from gateway.audit.projecting.projection import START
 from gateway.clock import StoppedClock
 from gateway.errors import NotReady
 from gateway.money.budgets import BudgetKey, Limit
+from gateway.oversight.workers import WorkerReport
 from gateway.pacing.patience import patience
 from gateway.store.engine import Asking, Database, open_database, together
 from gateway.store.evidence.sink import DatabaseAuditSink
@@ -18,6 +19,7 @@ from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import NO_WINDOW, Claim, LeaseHolder
 from gateway.store.schema.audit import audit_positions
 from gateway.store.sqlite_driver import OneTurnConnection
+from gateway.store.workers import TIDIED_EVERY_US, WorkerTable
 from tests.gateway.store.evidence.test_sink import batch_of, outcome
 
 
@@ -112,3 +114,16 @@ async def test_a_report_of_spending_takes_as_few_turns_however_long_it_may_wait(
         40,
     )
     assert turns[:5] == ["_run", *["_run_together"] * 2, "commit", "_run"]
+
+
+async def test_what_a_worker_says_of_itself_goes_past_sqlalchemy(
+    sqlite: Database, turns: list[str]
+) -> None:
+    table = WorkerTable(sqlite)
+    await table.put(WorkerReport(worker="w1", seen_us=TIDIED_EVERY_US))
+    turns.clear()
+
+    await table.put(WorkerReport(worker="w1", seen_us=TIDIED_EVERY_US + 1))
+
+    assert turns == ["_run", "_run_together", "commit"]
+    assert [each.seen_us for each in await table.all()] == [TIDIED_EVERY_US + 1]
