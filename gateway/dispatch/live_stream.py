@@ -65,7 +65,8 @@ class LiveStream:
         self._broken: StreamBroken | None = None
         """An error of the upstream's that came in one read with content before it."""
         self._attempt = attempt
-        self._counted = self.uncounted()
+        self._counted: Tally | None = None
+        """Nothing was counted before somebody says by what."""
         self._was_refused = False
         self.refusal: Refusal | None = None
         """What reads errors that come inside."""
@@ -97,7 +98,8 @@ class LiveStream:
         """What its upstream asks for what it sent: all that was read, passed on or not."""
         last = self._last_count
         counted = () if last is None else (StreamEvent(b"", (Delta("usage", usage=last),)),)
-        tally = self._counted.and_then([*self._held, *counted])
+        before = self.uncounted() if self._counted is None else self._counted
+        tally = before.and_then([*self._held, *counted])
         if self._was_refused and tally.is_empty:
             return None
         tokens = 0 if tally.knows_input else self._attempt.read_tokens()
@@ -206,7 +208,7 @@ class LiveStream:
     def put_back(self, events: list[StreamEvent]) -> None:
         """Events that were read and are to be read again; nothing was shown yet."""
         self._held = events
-        self._counted = self.uncounted()
+        self._counted = None
 
     def _checked(self, events: list[StreamEvent]) -> list[StreamEvent]:
         """The events, up to an error among them; it is raised at once unless content came first."""
