@@ -106,7 +106,8 @@ def saving(growths: list[Growth]) -> list[Asking]:
         for growth in growths
         for tile in growth.full
     ]
-    return [(_GROWN, grown), (_FULL, tiles)] if tiles else [(_GROWN, grown)]
+    # A statement without values to run it with would be run once, without any.
+    return [(statement, rows) for statement, rows in ((_GROWN, grown), (_FULL, tiles)) if rows]
 
 
 class DatabaseAuditTrees:
