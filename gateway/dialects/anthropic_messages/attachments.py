@@ -55,6 +55,8 @@ def _texts(content: object, place: str, losses: Losses) -> list[str]:
         raise unsupported(place, "Only texts in it can be passed on", 8) from None
     if any(said.cache_control is not None for said in texts):
         losses.add("cache_control")
+    if any(said.citations for said in texts):
+        losses.add("messages.citations")
     return [said.text for said in texts]
 
 

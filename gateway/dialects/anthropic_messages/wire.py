@@ -28,6 +28,7 @@ class Said(Struct):
     type: Literal["text"]
     text: str
     cache_control: object = None
+    citations: object = None
 
 
 class InnerBlock(Struct):
