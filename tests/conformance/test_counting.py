@@ -220,7 +220,7 @@ async def test_rule_53_targets_that_do_not_count_are_estimated_and_nothing_leave
 
 
 FAILURES = [
-    Answer(status=401),
+    Answer(status=403),
     Answer(status=404),
     Answer(status=500),
     Answer(fault="reset"),

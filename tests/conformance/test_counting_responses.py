@@ -278,7 +278,7 @@ async def test_rule_53_a_bare_text_is_estimated_as_the_turn_that_it_is(
 
 
 FAILURES = [
-    Answer(status=401),
+    Answer(status=403),
     Answer(status=404),
     Answer(status=500),
     Answer(fault="reset"),

@@ -405,7 +405,7 @@ def test_no_line_beside_the_data_of_an_event_tells_it(
             assert CARD not in told
 
 
-UNREADABLE = (b"1e999", b'"\xff"', b"1" + b"0" * 5000, b"NaN", b'"\\ud800"', b"[" * 3000)
+UNREADABLE = (b"1e999", b'"\xff"', b"1" + b"0" * 5000, b"NaN", b"[" * 3000)
 
 
 @pytest.mark.parametrize("more", UNREADABLE)
