@@ -117,7 +117,7 @@ def test_the_floors_of_whole_workloads_are_the_published_ones() -> None:
 def test_claimed_prompts_leave_steps_that_only_decode() -> None:
     engine = new_engine(random_weights(TINY.large, CPU), CPU, kv_tokens=512, most_rows=4)
     loop = engine.loop(token_budget=256, prefill_chunk=256)
-    sequences = [loop.add([5] * length, greedy(6)) for length in (40, 33, 17)]
+    sequences = [loop.add([length] * length, greedy(6)) for length in (40, 33, 17)]
     loop.claim_prompts()
     assert [each.num_computed_tokens for each in sequences] == [40, 33, 17]
     num_played_before = engine.runner.num_played

@@ -310,7 +310,7 @@ def test_a_model_that_cannot_be_checked_is_refused_in_one_line(
 @pytest.mark.parametrize(
     ("file", "text", "reason"),
     [
-        ("model.safetensors", b"\x08" + b"\0" * 7 + b"{}      12", "its length does not fit"),
+        ("model.safetensors", b"\x08" + b"\0" * 7 + b"{}      12", "and the files hold 0"),
         ("model.safetensors", b"\xff" * 8, "its header is too long"),
         ("tokenizer.json", b"{}", "tokenizer.json cannot be read"),
         ("tokenizer.json", None, "tokenizer.json is missing"),
