@@ -15,85 +15,56 @@ numbers say nothing of what a bytecode costs: a call into C is one.
 import argparse
 import asyncio
 import signal
-import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
 
 import msgspec
-from msgspec import Struct
 
-from benchmarks.bodies import BODIES, request_body
-from benchmarks.processes import PROJECT, Contestant
-from benchmarks.run import CASES, HERE, put_load, running_upstream
+from benchmarks.bodies import BODIES
+from benchmarks.processes import Contestant
+from benchmarks.run import CASES, put_load
+from benchmarks.traced import Ran, add_options, file_of, serve, watched_gateway
 
 
 SECONDS = 3.0
 IDLE = "idle"
 IDLE_S = 20.0
 """Long enough that what is done every five seconds is done as often as it should be."""
-PACKAGES = "site-packages"
 CALLBACKS = "callbacks"
 REQUESTS = "requests"
 
 
-class Ran(Struct, frozen=True):
-    """One function in one thread: what of it ran while it was counted."""
+class Counts:
+    """Bytecodes and calls of each function, by thread and task."""
 
-    thread: str
-    task: str
-    """A duty by its name; `requests` for all of those, `callbacks` for what is in no task."""
-    file: str
-    function: str
-    bytecodes: int
-    calls: int
-    """How often it was entered; a coroutine is entered anew each time it goes on."""
-
-
-class Counting:
-    """What runs in this process between `SIGUSR1` and `SIGUSR2`."""
-
-    def __init__(self, out: Path) -> None:
-        self._out = out
-        self._is_on = False
+    def __init__(self) -> None:
         self._bytecodes: Counter[tuple[str, str, CodeType]] = Counter()
         self._calls: Counter[tuple[str, str, CodeType]] = Counter()
 
-    def begin(self, *_: object) -> None:
-        self._is_on = True
+    def begin(self) -> None:
+        self._bytecodes.clear()
+        self._calls.clear()
 
-    def end(self, *_: object) -> None:
-        self._is_on = False
-        ran = [
-            Ran(key[0], key[1], code.co_filename, code.co_qualname, count, self._calls[key])
+    def seen(self) -> list[Ran]:
+        return [
+            Ran(thread, task, code.co_filename, code.co_qualname, count, self._calls[key])
             for key, count in self._bytecodes.items()
-            for code in key[2:]
+            for thread, task, code in (key,)
         ]
-        part = self._out.with_suffix(".part")
-        part.write_bytes(msgspec.json.encode(ran))
-        part.rename(self._out)
 
-    # As `sys.settrace` wants it: asked at each entry into a function, and then at each bytecode.
-    def trace(self, frame: FrameType, _event: str, _arg: Any) -> Callable[..., Any] | None:
-        if not self._is_on or frame.f_code.co_filename == __file__:
-            return None
+    def enter(self, frame: FrameType) -> Callable[[], None]:
         key = (threading.current_thread().name, task_now(), frame.f_code)
         self._calls[key] += 1
-        bytecodes = self._bytecodes
+        return partial(self._count, key)
 
-        def count(_: FrameType, event: str, __: object) -> object:
-            if event == "opcode":
-                bytecodes[key] += 1
-            return count
-
-        frame.f_trace_opcodes = True
-        frame.f_trace_lines = False
-        return count
+    def _count(self, key: tuple[str, str, CodeType]) -> None:
+        self._bytecodes[key] += 1
 
 
 def task_now() -> str:
@@ -108,36 +79,16 @@ def task_now() -> str:
     return REQUESTS if name.startswith("Task-") else name
 
 
-def serve(config: str, out: Path) -> None:
-    """The data plane in this process, counted."""
-    from gateway.cli.serve import serve as command  # noqa: PLC0415 - only in the counted process
-
-    counting = Counting(out)
-    signal.signal(signal.SIGUSR1, counting.begin)
-    signal.signal(signal.SIGUSR2, counting.end)
-    threading.settrace(counting.trace)
-    sys.settrace(counting.trace)
-    command(["--config", config])
-
-
 def counted(case: str, work: Path, seconds: float) -> tuple[list[Ran], int]:
     """What ran for a case, and for how many requests, chunks or seconds."""
     out = work / "counted.json"
-    with running_upstream() as upstream:
-        contestant = Contestant(HERE / "gatewright.toml", work / "gateway", upstream)
-        contestant.plan["cmd"] = (
-            f"{sys.executable} -m benchmarks.bytecodes --serve $WORK/gatewright.toml --out {out}"
+    with watched_gateway("benchmarks.bytecodes", out, work) as contestant:
+        units = (
+            _counted_at_rest(contestant)
+            if case == IDLE
+            else _counted(contestant, case, work, seconds)
         )
-        contestant.start(request_body(64))
-        try:
-            units = (
-                _counted_at_rest(contestant)
-                if case == IDLE
-                else _counted(contestant, case, work, seconds)
-            )
-            contestant.wait_for(out)
-        finally:
-            contestant.stop()
+        contestant.wait_for(out)
     return msgspec.json.decode(out.read_bytes(), type=list[Ran]), max(units, 1)
 
 
@@ -162,14 +113,6 @@ def _counted_at_rest(contestant: Contestant) -> int:
 
 def task_of(ran: Ran) -> str:
     return ran.task or ran.thread
-
-
-def file_of(ran: Ran) -> str:
-    """Ours by its path in the project, others' by their package."""
-    path = Path(ran.file)
-    if PACKAGES in path.parts:
-        return path.parts[path.parts.index(PACKAGES) + 1]
-    return str(path.relative_to(PROJECT)) if path.is_relative_to(PROJECT) else path.name
 
 
 def table(title: str, ran: list[Ran], name_of: Callable[[Ran], str], units: int, rows: int) -> str:
@@ -198,11 +141,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of load")
     parser.add_argument("--task", help="only what ran for it; a name from the table by task")
-    parser.add_argument("--serve", help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
+    add_options(parser)
     options = parser.parse_args()
     if options.serve:
-        serve(options.serve, options.out)
+        serve(options.serve, options.out, Counts())
         return
     with tempfile.TemporaryDirectory(prefix="gatewright-bytecodes-") as folder:
         ran, units = counted(options.case, Path(folder), options.seconds)

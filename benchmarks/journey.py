@@ -13,22 +13,18 @@ begins a tree of its own.
 import argparse
 import http.client
 import signal
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from benchmarks.bodies import request_body
-from benchmarks.bytecodes import Ran, file_of
-from benchmarks.processes import Contestant
-from benchmarks.run import HERE, running_upstream
+from benchmarks.traced import Ran, add_options, file_of, serve, watched_gateway
 
 
 WARM_REQUESTS = 20
@@ -50,41 +46,30 @@ class Call(Struct):
     ran: Ran
 
 
-class Listening:
-    """What the main thread of this process runs between `SIGUSR1` and `SIGUSR2`."""
+class Calls:
+    """Each call of the main thread by itself."""
 
-    def __init__(self, out: Path) -> None:
-        self._out = out
-        self._is_on = False
+    def __init__(self) -> None:
         self._calls: list[tuple[int, FrameType, list[int]]] = []
 
-    def begin(self, *_: object) -> None:
+    def begin(self) -> None:
         self._calls = []
-        self._is_on = True
 
-    def end(self, *_: object) -> None:
-        self._is_on = False
-        calls = [
+    def seen(self) -> list[Call]:
+        return [
             Call(depth, Ran("", "", each.f_code.co_filename, each.f_code.co_qualname, count[0], 1))
             for depth, each, count in self._calls
         ]
-        part = self._out.with_suffix(".part")
-        part.write_bytes(msgspec.json.encode(calls))
-        part.rename(self._out)
 
-    def trace(self, frame: FrameType, _event: str, _arg: Any) -> Callable[..., Any] | None:
-        if not self._is_on or frame.f_code.co_filename == __file__:
-            return None
+    def enter(self, frame: FrameType) -> Callable[[], None] | None:
         if threading.current_thread() is not threading.main_thread():
             return None
         own = [0]
         self._calls.append((_depth(frame), frame, own))
 
-        def count(_: FrameType, event: str, __: object) -> object:
-            own[0] += event == "opcode"
-            return count
+        def count() -> None:
+            own[0] += 1
 
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return count
 
 
@@ -95,49 +80,30 @@ def _depth(frame: FrameType | None) -> int:
     return depth
 
 
-def serve(config: str, out: Path) -> None:
-    """The data plane in this process, listened to."""
-    from gateway.cli.serve import serve as command  # noqa: PLC0415 - only in that process
-
-    listening = Listening(out)
-    signal.signal(signal.SIGUSR1, listening.begin)
-    signal.signal(signal.SIGUSR2, listening.end)
-    sys.settrace(listening.trace)
-    command(["--config", config])
-
-
 def calls_of_one(case: str, work: Path) -> list[Call]:
     """What runs for one request of a caller who has asked before."""
     out = work / "calls.json"
-    with running_upstream() as upstream:
-        contestant = Contestant(HERE / "gatewright.toml", work / "gateway", upstream)
-        contestant.plan["cmd"] = (
-            f"{sys.executable} -m benchmarks.journey --serve $WORK/gatewright.toml --out {out}"
-        )
-        contestant.start(request_body(64))
-        try:
-            caller = http.client.HTTPConnection("127.0.0.1", contestant.port)
-            headers = {"content-type": "application/json", **contestant.headers}
+    with watched_gateway("benchmarks.journey", out, work) as contestant:
+        caller = http.client.HTTPConnection("127.0.0.1", contestant.port)
+        headers = {"content-type": "application/json", **contestant.headers}
 
-            def ask() -> None:
-                caller.request("POST", contestant.path, BODIES[case], headers)
-                assert caller.getresponse().read()
+        def ask() -> None:
+            caller.request("POST", contestant.path, BODIES[case], headers)
+            assert caller.getresponse().read()
 
-            for _ in range(WARM_REQUESTS):
-                ask()
-            time.sleep(SETTLED_S)
-            seen: list[list[Call]] = []
-            for _ in range(LOOKED_AT):
-                contestant.signal(signal.SIGUSR1)
-                time.sleep(APART_S)
-                ask()
-                time.sleep(APART_S)
-                contestant.signal(signal.SIGUSR2)
-                contestant.wait_for(out)
-                seen.append(msgspec.json.decode(out.read_bytes(), type=list[Call]))
-                out.unlink()
-        finally:
-            contestant.stop()
+        for _ in range(WARM_REQUESTS):
+            ask()
+        time.sleep(SETTLED_S)
+        seen: list[list[Call]] = []
+        for _ in range(LOOKED_AT):
+            contestant.signal(signal.SIGUSR1)
+            time.sleep(APART_S)
+            ask()
+            time.sleep(APART_S)
+            contestant.signal(signal.SIGUSR2)
+            contestant.wait_for(out)
+            seen.append(msgspec.json.decode(out.read_bytes(), type=list[Call]))
+            out.unlink()
     return min(seen, key=bytecodes_of)
 
 
@@ -167,11 +133,10 @@ def main() -> None:
     )
     parser.add_argument("--case", choices=[*BODIES], default="whole")
     parser.add_argument("--deep", type=int, default=99)
-    parser.add_argument("--serve", help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
+    add_options(parser)
     options = parser.parse_args()
     if options.serve:
-        serve(options.serve, options.out)
+        serve(options.serve, options.out, Calls())
         return
     with tempfile.TemporaryDirectory(prefix="gatewright-journey-") as folder:
         calls = calls_of_one(options.case, Path(folder))
