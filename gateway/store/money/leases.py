@@ -33,7 +33,7 @@ from gateway.store.money.budget_rows import (
     write_budgets,
 )
 from gateway.store.money.end_users import END_USERS_MAX, EndUserRows
-from gateway.store.money.parked_money import given_back
+from gateway.store.money.parked_money import given_back, hold_nothing_of
 from gateway.store.money.slices import (
     Budget,
     Claim,
@@ -231,6 +231,7 @@ class LeaseTable:
             if window is not None:
                 require_seen(limit_mark(found.get(BudgetKey(account, window))), seen)
             await connection.execute(delete(budgets).where(gone))
+            await hold_nothing_of(connection, account, window)
             await bump(connection)
 
     async def forget_past_users(self) -> int:

@@ -12,9 +12,9 @@ from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
-from gateway.money.budgets import BudgetKey
+from gateway.money.budgets import BudgetKey, WindowKind
 from gateway.store.engine import Database
-from gateway.store.money.budget_rows import budget_of, is_one_of
+from gateway.store.money.budget_rows import budget_of, children, is_one_of
 from gateway.store.money.slices import Lease, LeaseHolder, roll
 from gateway.store.schema.tables import budgets, parked_money
 from gateway.store.speech import DatabaseKind, insert_into
@@ -176,3 +176,17 @@ async def given_back(connection: AsyncConnection, lease: Lease, now_us: int) -> 
     amount = int((await connection.execute(query)).scalar_one())
     await connection.execute(delete(parked_money).where(held))
     return amount
+
+
+async def hold_nothing_of(
+    connection: AsyncConnection, account: str, window: WindowKind | None
+) -> None:
+    """The limit of an account is gone, in all windows for None, and all leases of it with it.
+
+    Set anew it has leases that hold nothing for these lines: a crash must not give that back.
+    """
+    of_template = _MONEY.account.like(children(account), escape="\\")
+    held = and_(or_(_MONEY.account == account, of_template), _MONEY.is_ending == 0)
+    if window is not None:
+        held = and_(held, _MONEY.window_kind == window)
+    await connection.execute(delete(parked_money).where(held))
