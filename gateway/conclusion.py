@@ -235,7 +235,13 @@ class Conclusion:
         content: bytes,
         unsound: Unsound = sound,
     ) -> Concluded:
-        settlement = self._ledger.settle(passage.reservation, ending.cost_microusd)
+        cost_microusd = ending.cost_microusd
+        errand = passage.arrival.errand
+        if errand is None or errand.book is None:
+            self._ledger.settle(passage.reservation, cost_microusd)
+        else:
+            self._ledger.release(passage.reservation)
+            await errand.book(cost_microusd)
         usage = ending.usage
         self._rates.release(
             passage.permit, usage.input_tokens + usage.output_tokens if usage else 0
@@ -251,7 +257,7 @@ class Conclusion:
         else:
             keep = content if passage.ruling.plan.audit_content == "encrypted" else b""
             receipt = await self._audit.append(record, keep or None)
-        return Concluded(settlement.cost_microusd, receipt)
+        return Concluded(cost_microusd, receipt)
 
     async def _record_less(self, passage: Passage, record: AuditRecord, content: bytes) -> Receipt:
         """The outcome of an answer that is kept only as far as it can be blackened."""

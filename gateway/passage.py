@@ -3,7 +3,7 @@
 All frozen; they only point at the nouns of `gateway.types` and add none of their own.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
@@ -43,6 +43,9 @@ class Errand(Struct, frozen=True):
     """Raises where another worker may write its outcome by now; None where this one is alone."""
     check_lease: Callable[[], None] | None = None
     """Raises where the line may be another worker's by now: nothing is sent for it then."""
+    book: Callable[[int], Awaitable[None]] | None = None
+    """Books what it costs where nothing could be set aside for it: a ledger's memory may be lost
+    between that and the outcome, and nothing would tell that it was paid. Raises NotReady."""
 
 
 class Arrival(Struct, frozen=True):

@@ -126,11 +126,9 @@ class LineJourneys:
         line: Line,
         ticket: Ticket,
         reservation: Reservation,
-        vendor_batch: str,
-        check_end: Callable[[], None],
+        errand: Errand,
     ) -> Passage:
         """The passage of a line that was parked, perhaps in another process."""
-        errand = errand_of(batch, line, vendor_batch, check_end)
         arrival = self._arrival(batch, errand, ticket.request_id, ticket.arrived_us)
         return resumed(ticket, arrival, line.body, reservation)
 

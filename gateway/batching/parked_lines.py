@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.batches import Batch, LineEnd
@@ -184,10 +184,10 @@ class ParkedLines:
         if line.is_ending:
             record = await self._outcome_of(organisation, ticket.request_id)
         reservation = self._reservations.of(ticket.request_id)
+        errand = errand_of(at.batch, line.line, at.vendor_id, at.check_end)
+        errand = structs.replace(errand, book=self._reservations.booking(ticket))
         try:
-            passage = self._journeys.resume(
-                at.batch, line.line, ticket, reservation, at.vendor_id, at.check_end
-            )
+            passage = self._journeys.resume(at.batch, line.line, ticket, reservation, errand)
         except RequestInvalid:
             # Its body was understood by the version that parked it, and is not by this one.
             return await self._lost(at, _Lost(line, ticket, said), remnant_of(ticket))

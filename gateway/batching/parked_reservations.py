@@ -43,6 +43,8 @@ class ParkedReservations:
         self._held: dict[str, Reservation] = {}
         self._places: dict[str, _Place] = {}
         """Of those and of what is paid, and perhaps of some that have ended."""
+        self._unfitting: set[str] = set()
+        """Of those that are held the ones for which there was nothing to set aside."""
         self._paid: set[str] = set()
         """Requests whose cost is booked, though their outcome could not be written yet.
 
@@ -86,10 +88,29 @@ class ParkedReservations:
     def hand_over(self, request_id: str) -> None:
         """It is settled or released elsewhere."""
         del self._held[request_id]
+        self._unfitting.discard(request_id)
+
+    def booking(self, ticket: Ticket) -> Callable[[int], Awaitable[None]] | None:
+        """What books the cost of a line for which nothing is set aside; None for all others.
+
+        Nothing is noted for it, so that whoever ends it after a crash could not tell whether the
+        ledger of the run before had reported its cost. Booked by its name, it is booked once.
+        """
+        if ticket.request_id not in self._unfitting:
+            return None
+
+        async def book(cost_microusd: int) -> None:
+            if cost_microusd:
+                accounts, now_us = ticket.reservation.accounts, self._clock.utc_us()
+                late = LateCost(ticket.request_id, accounts, cost_microusd, now_us)
+                await self._purse.late.book(late)
+
+        return book
 
     def release(self, request_id: str) -> None:
         """Of one whose time was over long ago the ledger knows nothing any more."""
         reservation = self._held.pop(request_id, None)
+        self._unfitting.discard(request_id)
         if reservation is not None:
             with suppress(ReservationEndedError):
                 self._ledger.release(reservation)
@@ -144,8 +165,10 @@ class ParkedReservations:
         await self._drop_lost([request_id])
         if await self._purse.parked.begin_ending([request_id]):
             self.release(request_id)
-        elif late.cost_microusd and request_id not in self._held:
-            await self._purse.late.book(late)
+        elif request_id not in self._held or request_id in self._unfitting:
+            if late.cost_microusd:
+                await self._purse.late.book(late)
+            self.release(request_id)
 
     async def pay_twice(self, parcel_id: str, held: Sequence[tuple[ParkedLine, Ticket]]) -> int:
         """A vendor has lines once more, under another parcel: what was set aside is owed again.
@@ -246,6 +269,7 @@ class ParkedReservations:
         try:
             return await self._ledger.reserve(kept.accounts, kept.amount_microusd, left_s)
         except BudgetExhausted:
+            self._unfitting.add(ticket.request_id)
             return await self._ledger.reserve(kept.accounts, 0, left_s)
 
     def _stake(self, request_id: str, reservation: Reservation) -> Stake:

@@ -8,7 +8,7 @@ was set aside for them goes back, unless they were just about to end.
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, or_, select, union, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
@@ -16,7 +16,7 @@ from gateway.money.budgets import BudgetKey, WindowKind
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import budget_of, children, is_one_of
 from gateway.store.money.slices import Lease, LeaseHolder, roll
-from gateway.store.schema.tables import budgets, parked_money
+from gateway.store.schema.tables import budgets, late_bookings, parked_money
 from gateway.store.speech import DatabaseKind, insert_into
 
 
@@ -88,7 +88,8 @@ class ParkedMoney:
     async def begin_ending(self, request_ids: Collection[str]) -> set[str]:
         """What they cost is about to be booked: from now on a crash counts it as spent.
 
-        Gives those that an earlier run was about to end when it crashed: they are paid for.
+        Gives those that are paid for: an earlier run was about to end them when it crashed, or
+        had booked by itself what they cost, since there was nothing to set aside.
 
         Raises:
             NotReady: the database does not answer.
@@ -105,9 +106,12 @@ class ParkedMoney:
             _MONEY.incarnation != self.holder.incarnation,
             _MONEY.is_ending == 1,
         )
+        booked = select(late_bookings.c.request_id).where(
+            late_bookings.c.request_id.in_(request_ids)
+        )
         change = update(parked_money).where(self._mine(request_ids))
         await connection.execute(change.values(is_ending=1))
-        return set((await connection.execute(theirs)).scalars())
+        return set((await connection.execute(union(theirs, booked))).scalars())
 
     async def forget(self, request_ids: Collection[str]) -> None:
         """They have ended, and are booked; raises NotReady.
