@@ -77,6 +77,7 @@ class Event(StrEnum):
     SCHEDULE_FAILED = "policy:schedule_failed"
     GUARD_FAILED = "policy:guard_failed"
     LEDGER_FLUSH_FAILED = "ledger:flush_failed"
+    LEDGER_LEFT_LEASED = "ledger:left_leased"
     UPKEEP_FAILED = "upkeep:failed"
     AUDIT_PROJECTION_FAILED = "audit:projection_failed"
     AUDIT_WRITE_FAILED = "audit:write_failed"

@@ -25,6 +25,7 @@ from gateway.pacing.moments import rung
 from gateway.store.money.held_slices import HeldSlices
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import NO_WINDOW, Claim, Grant, HeldSlice, LeaseHolder
+from gateway.telemetry import Event, logger
 from gateway.types import Reservation, Settlement
 
 
@@ -32,6 +33,8 @@ _QUIET_ROUNDS = 10
 """After so many rounds without use a slice's free part goes back, or what is more than a slice."""
 _EXCHANGES_MAX = 50
 """So often a request asks for slices, pauses apart, before it gives up."""
+_LEAVING_S, _LEAVING_MAX = 5.0, 50
+"""So long, and so often, a worker that ends tries to give back its slices."""
 _FORGETTING_S = 600.0
 """How often rows of end users are dropped whose day or month is over."""
 
@@ -179,21 +182,35 @@ class LeasedLedger:
                     self._forget(claim.key)
 
     async def close(self) -> None:
-        """Report everything and give back what is not reserved; call it after the last request."""
+        """Report everything and give back what is not reserved; call it after the last request.
+
+        A database that is busy is asked again for a few seconds. Where it stays away the leases run
+        out, and count as spent.
+        """
         self._is_closing = True
         self._hurry.set()
         if self._flusher is not None:
             await asyncio.wait([self._flusher])
         if self._round is not None:  # A caller who left may have left it running.
             await asyncio.wait([self._round])
+        until_s = self._clock.monotonic_s() + _LEAVING_S
+        for _ in range(_LEAVING_MAX):
+            with suppress(NotReady):
+                await self._leave()
+                return
+            if self._clock.monotonic_s() > until_s:
+                break
+            await asyncio.sleep(_LEAVING_S / _LEAVING_MAX)
+        logger().warning(Event.LEDGER_LEFT_LEASED, worker=self.holder.worker)
+
+    async def _leave(self) -> None:
         async with self._exchanging:
             claims = [
                 self._claim(part, keeps=0, is_last=part.reserved == 0)
                 for part in self._held.by_key.values()
                 if part.window_start_us != NO_WINDOW or part.is_unsure
             ]
-            with suppress(NotReady):  # Then the leases run out, and count as spent.
-                await self._exchange(claims)
+            await self._exchange(claims)
 
     def _is_forgettable(self, part: HeldSlice) -> bool:
         """End users come and go: whoever was quiet for a while is forgotten."""
