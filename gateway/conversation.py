@@ -18,7 +18,8 @@ tool calls without results       refused              refused
 tools, strict, choice, parallel  exact (5) (6)        exact (5) (9)
 tools that a vendor runs         refused (8)          refused (8)
 bash, editor, memory, computer   -                    functions of what their calls say
-custom tools of responses        a function of one text, and back; chat's are refused
+custom tools                     a function of one text, and back; chat's exact at responses
+older functions of chats         tools of which one is called at a time, and back
 namespaces of responses          functions of other names, and back
 built-in tools the caller runs   functions of what their calls say, and back; `computer` refused
 `function` messages              as tool results      -
@@ -109,9 +110,12 @@ class DocumentPart(Struct, frozen=True, tag="document"):
 
 
 class ToolCallPart(Struct, frozen=True, tag="tool_call"):
+    """A call; of a tool that `is_text` its text is the one argument `input`."""
+
     tool_id: str
     name: str
     arguments_json: str
+    is_text: bool = False
 
 
 class ToolResultPart(Struct, frozen=True, tag="tool_result"):
@@ -154,17 +158,28 @@ class Turn(Struct, frozen=True):
     parts: tuple[Part, ...]
 
 
+class TextForm(Struct, frozen=True):
+    """What a tool's text has to look like: a grammar in the `syntax` `lark` or `regex`, or any."""
+
+    syntax: str = ""
+    definition: str = ""
+
+
 class Tool(Struct, frozen=True):
+    """One that takes `text` instead of arguments has the schema of a function of one text."""
+
     name: str
     description: str
     schema: Mapping[str, object]
     strict: bool | None = None
     cached: str = ""
+    text: TextForm | None = None
 
 
 class ToolChoice(Struct, frozen=True):
     mode: Literal["auto", "any", "none", "named"]
     name: str = ""
+    is_text: bool = False
 
 
 class Hosted(Struct, frozen=True):

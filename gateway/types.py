@@ -239,12 +239,15 @@ class Delta(Struct, frozen=True):
 
     `kind` says which fields mean something: `start` (message_id, model), `text` (text), `thinking`
     (text, signature), `refusal` (text), `tool_start` (index, tool_id, name), `tool_arguments`
-    (index, text), `stop` (stop_reason, stop_sequence), `usage` (usage), `error` (text: the
-    upstream's error type), `opaque` (index, text; other dialects have no word for it), `part`
-    (another part of the thinking begins).
+    (index, text), `text_tool_start` (index, tool_id, name; the text of that call comes as `opaque`
+    of the same index), `stop` (stop_reason, stop_sequence), `usage` (usage), `error` (text: the
+    upstream's error type), `opaque` (index, text; but for such a call other dialects have no word
+    for it), `part` (another part of the thinking begins).
     """
 
-    kind: Literal[Spoken, "start", "part", "tool_start", "stop", "usage", "error"]
+    kind: Literal[
+        Spoken, "start", "part", "tool_start", "text_tool_start", "stop", "usage", "error"
+    ]
     text: str = ""
     index: int = 0
     tool_id: str = ""
@@ -300,11 +303,16 @@ class Completion(Struct, frozen=True):
 
 
 class ToolCall(Struct, frozen=True):
-    """A tool the model wants called; `arguments_json` is text as the model wrote it."""
+    """A tool the model wants called; `arguments_json` is text as the model wrote it.
+
+    Of a call that `is_text` these are an object with that text, and only callers who brought such a
+    tool are told of it.
+    """
 
     tool_id: str
     name: str
     arguments_json: str
+    is_text: bool = False
 
 
 class Settlement(Struct, frozen=True):

@@ -33,7 +33,7 @@ class AnswerTraits(Struct):
                 match delta.kind:
                     case "text":
                         self.has_text = self.has_text or bool(delta.text.strip())
-                    case "tool_start":
+                    case "tool_start" | "text_tool_start":
                         self.has_calls = True
                     case "refusal":
                         self.is_refused = True

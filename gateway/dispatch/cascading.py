@@ -286,7 +286,7 @@ async def _held(live: LiveStream) -> _Cheap:
     deltas = [delta for event in events for delta in event.deltas]
     return _Cheap(
         "".join(delta.text for delta in deltas if delta.kind == "text"),
-        any(delta.kind == "tool_start" for delta in deltas),
+        any(delta.kind in {"tool_start", "text_tool_start"} for delta in deltas),
     )
 
 

@@ -66,7 +66,7 @@ _IN_PIECES = frozenset({"code", "transcript"})
 """What a stream quotes comes piece by piece, and is counted as that."""
 _NUMBERED = re.compile(rb'"sequence_number":[0-9]{1,5}(?=[,}])')
 """A string that says so has its quotes behind a stroke."""
-_NAMING = frozenset({"start", "tool_start", "stop", "thinking"})
+_NAMING = frozenset({"start", "tool_start", "text_tool_start", "stop", "thinking"})
 _NAMES = ("tool_id", "name", "message_id", "model", "stop_sequence", "signature", "redacted")
 """What pieces of an answer say beside its words."""
 

@@ -18,7 +18,9 @@ RULES: Mapping[int, str] = {
     2: "A later system text stays in place where the model can, else it is hoisted, reported",
     3: "System blocks become instructions, and instructions the system",
     4: "Turns of one role in a row stay as they are; blank texts are left out, reported",
-    5: "A `function` message answers the call before it, else it becomes text, reported",
+    5: "A `function` message answers the call before it, else it becomes text, reported; the older "
+    "`functions` are tools of which one is called at a time, and calls of them come back as "
+    "`function_call`",
     6: "Images cross inline, as a type that the target takes, and by address; `detail` is reported",
     7: "Images and texts have each dialect's own words in a response's input",
     8: "Inline documents cross, and by address where there is a word for that; results of one's "
@@ -84,8 +86,8 @@ RULES: Mapping[int, str] = {
     62: "What is legal for the caller stays legal upstream",
     63: "Plain calls are cancelled upstream too",
     64: "Bare text for a chat model that was named is one user's turn, reported",
-    65: "Namespaces and custom tools of responses become functions, and calls of them come back "
-    "as what they were",
+    65: "Namespaces and custom tools become functions, and calls of them come back as what they "
+    "were; custom tools of chats are those of responses at targets that go by these",
     66: "Built-in tools of responses that the caller runs become functions of what their calls "
     "say, and calls of them come back as items of their own kinds",
     67: "Tools of messages that the caller runs and Claude knows by their types become functions "

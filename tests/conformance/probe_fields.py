@@ -34,6 +34,11 @@ FC: dict[str, Any] = {
 }
 FCO: dict[str, Any] = {"type": "function_call_output", "call_id": "call_a", "output": "ok"}
 SPACE: dict[str, Any] = {"type": "namespace", "name": "s", "description": "D", "tools": [R]}
+CHAT_CUSTOM: dict[str, Any] = {"type": "custom", "custom": {"name": "c", "description": "D"}}
+CHAT_GRAMMAR: dict[str, Any] = {
+    "type": "grammar",
+    "grammar": {"syntax": "lark", "definition": "start: /.+/"},
+}
 CUSTOM: dict[str, Any] = {"type": "custom", "name": "c", "description": "D"}
 GRAMMAR = {"format": {"type": "grammar", "syntax": "regex", "definition": ".+"}}
 BRINGING: dict[str, Any] = {"type": "additional_tools", "role": "developer", "tools": [R, SPACE]}
@@ -94,7 +99,27 @@ CHAT: Fields = {
         "tools": [{"type": "function", "function": {"name": "f." + "x" * 70, "parameters": SCHEMA}}]
     },
     "tools cached": {"tools": [{"type": "function", "function": FUNCTION | MARK}]},
-    "tools custom": {"tools": [{"type": "custom", "custom": {"name": "f"}}]},
+    "tools custom": {"tools": [CHAT_CUSTOM]},
+    "tools custom with a grammar": {
+        "tools": [{"type": "custom", "custom": {"name": "c", "format": CHAT_GRAMMAR}}]
+    },
+    "tools custom, a call of one": {
+        "tools": [CHAT_CUSTOM],
+        "messages": [
+            USER,
+            {
+                "role": "assistant",
+                "tool_calls": [
+                    {"id": "call_a", "type": "custom", "custom": {"name": "c", "input": "x"}}
+                ],
+            },
+            {"role": "tool", "tool_call_id": "call_a", "content": "ok"},
+        ],
+    },
+    "tool_choice custom": {
+        "tools": [CHAT_CUSTOM],
+        "tool_choice": {"type": "custom", "custom": {"name": "c"}},
+    },
     "tool_choice auto": {"tools": [F], "tool_choice": "auto"},
     "tool_choice none": {"tools": [F], "tool_choice": "none"},
     "tool_choice required": {"tools": [F], "tool_choice": "required"},
@@ -115,6 +140,14 @@ CHAT: Fields = {
     "parallel_tool_calls false": {"tools": [F], "parallel_tool_calls": False},
     "parallel_tool_calls true": {"tools": [F], "parallel_tool_calls": True},
     "functions": {"functions": [{"name": "f", "parameters": SCHEMA}]},
+    "functions and none of them": {
+        "functions": [{"name": "f", "parameters": SCHEMA}],
+        "function_call": "none",
+    },
+    "functions and one of them": {
+        "functions": [{"name": "f", "parameters": SCHEMA}],
+        "function_call": {"name": "f"},
+    },
     "response_format json_object": {"response_format": {"type": "json_object"}},
     "response_format json_schema": _format(),
     "response_format with minimum": _format(

@@ -40,6 +40,7 @@ ASKS_NOTHING: Mapping[str, tuple[object, ...]] = {
     "tools.allowed_callers": (["direct"],),
     "tools.defer_loading": (False,),
     "tools.format": ({"type": "text"},),
+    "tools.custom.format": ({"type": "text"},),
     "tools.tools.format": ({"type": "text"},),
     "tools.environment": ({"type": "local"},),
     "input.tools.format": ({"type": "text"},),
@@ -52,6 +53,7 @@ ASKS_NOTHING: Mapping[str, tuple[object, ...]] = {
     "top.text.format.strict": (True,),
     # Said of tools where there are none, and of such as only their vendor runs.
     "top.tool_choice": (ANYTHING,),
+    "top.function_call": (ANYTHING,),
     "top.tool_choice.disable_parallel_tool_use": (ANYTHING,),
     "top.include": (ANYTHING,),
     "top.max_tool_calls": (ANYTHING,),

@@ -158,7 +158,11 @@ def encode_reply(completion: Completion, names: Mapping[str, str]) -> bytes:
     content += [
         {"type": "text", "text": text} for text in (completion.text, completion.refusal) if text
     ]
-    content += [_tool_use(call, names.get(call.name, call.name)) for call in completion.tool_calls]
+    content += [
+        _tool_use(call, names.get(call.name, call.name))
+        for call in completion.tool_calls
+        if not call.is_text
+    ]
     answer = {
         "id": message_id("msg_", completion.message_id, completion.raw),
         "type": "message",

@@ -151,6 +151,8 @@ def _tool(tool: Tool, losses: Losses) -> Json:
     written["input_schema"] = schema
     if tool.strict is not None:
         written["strict"] = tool.strict
+    if tool.text is not None and tool.text.syntax:
+        losses.add("tools.format")
     if tool.cached:
         written["cache_control"] = cache_control(tool.cached)
     return written

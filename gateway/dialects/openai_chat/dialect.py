@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from gateway.dialects import hub
-from gateway.dialects.naming import made_at, renamed_tools
+from gateway.dialects.naming import made_at
 from gateway.dialects.openai_chat import reply, writer
 from gateway.dialects.openai_chat import request as requests
 from gateway.dialects.openai_chat.stream_in import ChatStreamDecoder
 from gateway.dialects.openai_chat.stream_out import ChatPassThrough, ChatStreamEncoder
+from gateway.dialects.openai_chat.tools import told_calls
 from gateway.dialects.openai_errors import OpenAIEnvelope
 from gateway.ports import StreamDecoder, StreamEncoder, UpstreamBody
 from gateway.types import ChatRequest, Completion, DialectName, Target
@@ -41,7 +42,7 @@ class OpenAIChat(OpenAIEnvelope):
         if source == self.name:
             return reply.with_usage(completion)
         made = made_at(request.request_id)
-        return reply.encode_reply(completion, renamed_tools(request.tree), made)
+        return reply.encode_reply(completion, told_calls(request.tree), made)
 
     def unmet(self, request: ChatRequest, text: str) -> str:
         return hub.unmet(request, text)

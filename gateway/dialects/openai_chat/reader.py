@@ -16,25 +16,29 @@ from gateway.conversation import (
     Sampling,
     TextPart,
     ThinkingPart,
-    Tool,
     ToolCallPart,
-    ToolChoice,
     ToolResultPart,
     Turn,
     told,
 )
-from gateway.dialects.allowed_tools import ALLOWED, only
 from gateway.dialects.inline_data import image_at, inline_data
 from gateway.dialects.loss import AUTO_TIER, Losses, breakpoint_life, cache_life, unsupported
 from gateway.dialects.naming import tool_id
+from gateway.dialects.openai_chat.tools import (
+    Names,
+    calls_of,
+    chosen,
+    note_fields,
+    text_names,
+    tools_of,
+)
 from gateway.dialects.openai_chat.wire import (
     ChatBody,
     ChatMessage,
     ContentPart,
     FunctionCall,
-    FunctionTool,
-    ListedTool,
     NamedChoice,
+    NamedFunction,
     ResponseFormatWire,
 )
 from gateway.dialects.openai_words import KIN, kin_of
@@ -55,28 +59,21 @@ _PLACED = KIN | frozenset(
             "response_format",
         ),
         *("reasoning_effort", "user", "safety_identifier", "service_tier", "modalities"),
-        *("web_search_options", "store"),
+        *("web_search_options", "store", "functions", "function_call"),
     }
 )
 _INNER: Mapping[str, type[Struct]] = {
     "messages": ChatMessage,
     "response_format": ResponseFormatWire,
     "tool_choice": NamedChoice,
+    "function_call": NamedFunction,
 }
-_PLACED_OF_FUNCTION = frozenset(FunctionTool.__struct_fields__)
 _REFUSED: Mapping[str, tuple[str, int]] = {
     "audio": ("Spoken answers have no equivalent there", 24),
-    "functions": ("Use tools instead of the older functions", 5),
-    "function_call": ("Use tool_choice instead of the older function_call", 5),
     "moderation": ("Moderation has no equivalent there", 24),
 }
 """Why they are refused, and the rule that says so."""
 
-_MODES: Mapping[str, ToolChoice] = {
-    "auto": ToolChoice("auto"),
-    "none": ToolChoice("none"),
-    "required": ToolChoice("any"),
-}
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
@@ -92,9 +89,10 @@ def read_conversation(request: ChatRequest) -> Conversation:
     losses.add_unknown(request.tree, _PLACED)
     for name, shape in _INNER.items():
         losses.add_unread(request.tree.get(name), shape, f"{name}.")
-    _note_tool_fields(request.tree.get("tools"), losses)
-    system, turns = _turns(wire.messages, losses)
-    tools, tool_choice = _chosen(_tools(wire), wire.tool_choice)
+    note_fields(request.tree, losses)
+    texts = text_names(request.tree)
+    system, turns = _turns(wire.messages, texts, losses)
+    tools, tool_choice = chosen(wire, tools_of(wire, texts), texts)
     if wire.store:
         # Unless it is asked for nothing is kept anywhere.
         losses.add("store")
@@ -106,7 +104,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
         stream=request.stream,
         tools=tools,
         tool_choice=tool_choice,
-        parallel_tool_calls=wire.parallel_tool_calls,
+        parallel_tool_calls=False if wire.functions else wire.parallel_tool_calls,
         sampling=_sampling(wire),
         response_format=_response_format(wire),
         reasoning=_reasoning(wire.reasoning_effort),
@@ -130,6 +128,8 @@ def _refuse_unsupported(tree: Mapping[str, object], wire: ChatBody) -> None:
     for name, (reason, rule) in _REFUSED.items():
         if tree.get(name):
             raise unsupported(name, reason, rule)
+    if wire.tools and wire.functions:
+        raise unsupported("functions", "Use tools, or the older functions, and not both", 5)
     if wire.n is not None and wire.n > 1:
         raise unsupported("n", "Only one answer per request is possible there", 24)
     if wire.logprobs or tree.get("top_logprobs"):
@@ -170,52 +170,8 @@ def _response_format(wire: ChatBody) -> ResponseFormat | None:
     )
 
 
-def _tools(wire: ChatBody) -> tuple[Tool, ...]:
-    tools = []
-    for index, tool in enumerate(wire.tools or ()):
-        if tool.type != "function" or tool.function is None:
-            raise unsupported(f"tools[{index}].type", "Only function tools exist there", 19)
-        asked = tool.function
-        tools.append(
-            Tool(
-                asked.name,
-                asked.description or "",
-                asked.parameters or {},
-                asked.strict,
-                cache_life(asked.cache_control),
-            )
-        )
-    return tuple(tools)
-
-
-def _note_tool_fields(listed: object, losses: Losses) -> None:
-    for tool in listed if isinstance(listed, list) else ():
-        if isinstance(tool.get("function"), dict):
-            losses.add_unknown(tool["function"], _PLACED_OF_FUNCTION, "tools.")
-
-
-def _chosen(
-    tools: tuple[Tool, ...], choice: str | NamedChoice | None
-) -> tuple[tuple[Tool, ...], ToolChoice | None]:
-    """The tools that may be called, and which of them have to be."""
-    if choice is None or isinstance(choice, str):
-        return tools, None if choice is None else _MODES[choice]
-    allowed = choice.allowed_tools
-    if choice.type != ALLOWED or allowed is None:
-        return tools, ToolChoice("named", _named(choice, "tool_choice"))
-    place = f"tool_choice.{ALLOWED}"
-    names = [_named(each, f"{place}.tools[{index}]") for index, each in enumerate(allowed.tools)]
-    return only(tools, names, allowed.mode, place)
-
-
-def _named(choice: ListedTool, place: str) -> str:
-    if choice.type != "function" or choice.function is None:
-        raise unsupported(f"{place}.type", "Only function tools exist there", 19)
-    return choice.function.name
-
-
 def _turns(
-    messages: list[ChatMessage], losses: Losses
+    messages: list[ChatMessage], texts: Names, losses: Losses
 ) -> tuple[tuple[TextPart, ...], tuple[Turn, ...]]:
     """System texts that come first, then the turns; each tool result is a user's turn."""
     system: list[TextPart] = []
@@ -226,15 +182,15 @@ def _turns(
         if message.name is not None and message.role != "function":
             losses.add("messages.name")
         if message.role in _SYSTEM_ROLES:
-            texts = _texts(message, place, losses)
+            said = _texts(message, place, losses)
             if turns:
-                turns.append(Turn("system", texts))
+                turns.append(Turn("system", said))
             else:
-                system += texts
+                system += said
         elif message.role == "tool":
             turns.append(_result(message, place, losses))
         elif message.role == "assistant":
-            parts = _assistant_parts(message, place, losses)
+            parts = _assistant_parts(message, place, texts, losses)
             if message.function_call is not None:
                 legacy = _legacy_call(message.function_call, index)
                 parts = (*parts, legacy)
@@ -281,7 +237,9 @@ def _result(message: ChatMessage, place: str, losses: Losses) -> Turn:
     return Turn("user", (result,))
 
 
-def _assistant_parts(message: ChatMessage, place: str, losses: Losses) -> tuple[Part, ...]:
+def _assistant_parts(
+    message: ChatMessage, place: str, texts: Names, losses: Losses
+) -> tuple[Part, ...]:
     parts: list[Part] = [
         ThinkingPart(block.thinking, block.signature, block.data)
         for block in message.thinking_blocks or ()
@@ -296,12 +254,7 @@ def _assistant_parts(message: ChatMessage, place: str, losses: Losses) -> tuple[
         parts += _said(message.content, place, losses)
     if message.refusal:
         parts.append(RefusalPart(message.refusal))
-    for index, call in enumerate(message.tool_calls or ()):
-        if call.function is None:
-            raise unsupported(
-                f"{place}.tool_calls[{index}].type", "Only function tools exist there", 19
-            )
-        parts.append(ToolCallPart(call.id, call.function.name, call.function.arguments))
+    parts += calls_of(message.tool_calls or (), place, texts)
     return tuple(parts)
 
 

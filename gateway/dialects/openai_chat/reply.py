@@ -1,6 +1,6 @@
 """Whole chat completions, both ways."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
@@ -8,6 +8,7 @@ from gateway.admission.half_pairs import paired
 from gateway.dialects import body
 from gateway.dialects.figures import read_figures, written_in_all
 from gateway.dialects.naming import message_id, own_id
+from gateway.dialects.openai_chat.tools import Told
 from gateway.dialects.openai_chat.wire import (
     Ended,
     Reply,
@@ -16,6 +17,7 @@ from gateway.dialects.openai_chat.wire import (
     ReplyToolCall,
     UsageWire,
 )
+from gateway.dialects.text_tools import text_of
 from gateway.errors import UpstreamFailed, UpstreamMalformed
 from gateway.estimate import estimate_written_tokens
 from gateway.types import Completion, Delta, ToolCall, Usage
@@ -191,25 +193,18 @@ def thinking_block(delta: Delta) -> dict[str, object]:
     return {"type": "thinking", "thinking": delta.text, "signature": delta.signature}
 
 
-def encode_reply(completion: Completion, names: Mapping[str, str], created: int) -> bytes:
+def encode_reply(completion: Completion, told: Told, created: int) -> bytes:
     """An answer of another dialect as a chat completion, made at `created` seconds since 1970.
 
-    `names` gives back what the caller calls its tools, where they had to be renamed.
+    `told` gives back what the caller calls its tools, where they had to be renamed.
     """
     message: dict[str, object] = {"role": "assistant", "content": completion.text or None}
     message["refusal"] = completion.refusal or None
-    if completion.tool_calls:
-        message["tool_calls"] = [
-            {
-                "id": call.tool_id,
-                "type": "function",
-                "function": {
-                    "name": names.get(call.name, call.name),
-                    "arguments": call.arguments_json or "{}",
-                },
-            }
-            for call in completion.tool_calls
-        ]
+    calls = [call for call in completion.tool_calls if not call.is_text or call.name in told.texts]
+    if calls and told.is_older:
+        message["function_call"] = _called(calls[0], told)
+    elif calls:
+        message["tool_calls"] = [_call(call, told) for call in calls]
     if thinking := "".join(delta.text for delta in completion.thinking):
         message["reasoning_content"] = thinking
     if any(delta.signature or delta.redacted for delta in completion.thinking):
@@ -218,13 +213,13 @@ def encode_reply(completion: Completion, names: Mapping[str, str], created: int)
             for delta in completion.thinking
             if delta.signature or delta.redacted
         ]
-    if not completion.text and not completion.tool_calls and not completion.refusal:
+    if not completion.text and not calls and not completion.refusal:
         message["content"] = ""
     choice = {
         "index": 0,
         "message": message,
         "logprobs": None,
-        "finish_reason": FINISH_REASONS.get(completion.stop_reason, "stop"),
+        "finish_reason": finish_reason(completion.stop_reason, told, is_called=bool(calls)),
     }
     answer: dict[str, object] = {
         "id": message_id("chatcmpl-", completion.message_id, completion.raw),
@@ -237,6 +232,25 @@ def encode_reply(completion: Completion, names: Mapping[str, str], created: int)
     if tier := told_tier(completion.usage):
         answer["service_tier"] = tier
     return msgspec.json.encode(answer)
+
+
+def _called(call: ToolCall, told: Told) -> dict[str, str]:
+    name = told.names.get(call.name, call.name)
+    return {"name": name, "arguments": call.arguments_json or "{}"}
+
+
+def _call(call: ToolCall, told: Told) -> dict[str, object]:
+    if call.name in told.texts:
+        custom = {"name": told.texts[call.name], "input": text_of(call.arguments_json)}
+        return {"id": call.tool_id, "type": "custom", "custom": custom}
+    return {"id": call.tool_id, "type": "function", "function": _called(call, told)}
+
+
+def finish_reason(stop_reason: str, told: Told, *, is_called: bool) -> str:
+    """A call that is a text is none in other dialects, where the model then just came to an end."""
+    stop_reason = "tool_use" if is_called and stop_reason == "end" else stop_reason
+    reason = FINISH_REASONS.get(stop_reason, "stop")
+    return "function_call" if told.is_older and reason == "tool_calls" else reason
 
 
 def encode_usage(usage: Usage) -> dict[str, object]:

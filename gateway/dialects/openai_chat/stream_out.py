@@ -6,14 +6,16 @@ import msgspec
 
 from gateway.conversation import PART_SEAM
 from gateway.dialects import body, sse
-from gateway.dialects.naming import made_at, message_id, renamed_tools
+from gateway.dialects.naming import made_at, message_id
 from gateway.dialects.openai_chat.reply import (
-    FINISH_REASONS,
     encode_usage,
+    finish_reason,
     thinking_block,
     told_tier,
 )
+from gateway.dialects.openai_chat.tools import told_calls
 from gateway.dialects.openai_errors import encode_error
+from gateway.dialects.text_tools import text_of
 from gateway.errors import GatewrightError
 from gateway.types import ChatRequest, Delta, StreamEvent, Usage
 
@@ -110,7 +112,15 @@ class ChatStreamEncoder:
     def __init__(self, request: ChatRequest) -> None:
         self._request = request
         self._model = request.model
-        self._names = renamed_tools(request.tree)
+        self._told = told_calls(request.tree)
+        self._is_plain = not self._told.texts and not self._told.is_older
+        """Whether all that can be called are functions, each told by its number."""
+        self._numbers: dict[int, int] = {}
+        """Calls of functions there → their number here, where not all that is called is one."""
+        self._texts: dict[int, list[str]] = {}
+        """Calls that are a text here and arguments there, which are known when they are whole."""
+        self._text_places: dict[int, int] = {}
+        """Calls that are a text there, too → their number here."""
         self._head = b""
         self._thinking: list[str] = []
         self._blocks_count = 0
@@ -129,24 +139,67 @@ class ChatStreamEncoder:
             return self._chunk(b'{"content":' + _encode(delta.text) + b"}")
         if kind == "tool_arguments":
             self._bare.pop(delta.index, None)
-            return self._argued(delta.index, delta.text)
+            if self._is_plain:
+                return self._argued(delta.index, delta.text)
+            return self._argued_rarely(delta.index, delta.text)
         return self._rare(delta)
 
     def _argued(self, index: int, arguments: str) -> bytes:
         piece = b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}'
         return self._chunk(piece % (index, _encode(arguments)))
 
+    def _argued_rarely(self, index: int, arguments: str) -> bytes:
+        if index in self._texts:
+            self._texts[index].append(arguments)
+            return b""
+        number = self._numbers.get(index, index)
+        if not self._told.is_older:
+            return self._argued(number, arguments)
+        # One function is called at a time, so there is one call to tell of.
+        piece = b'{"function_call":{"arguments":%b}}' % _encode(arguments)
+        return b"" if number else self._chunk(piece)
+
+    def _called(self, delta: Delta) -> bytes:
+        self._bare[delta.index] = None
+        number = self._numbers[delta.index] = len(self._numbers) + len(self._text_places)
+        if delta.name in self._told.texts:
+            self._texts[delta.index] = []
+            return self._text_called(delta, number)
+        name = _encode(self._told.names.get(delta.name, delta.name))
+        if self._told.is_older:
+            piece = b'{"function_call":{"name":%b,"arguments":""}}' % name
+            return b"" if number else self._chunk(piece)
+        return self._chunk(
+            b'{"tool_calls":[{"index":%d,"id":%b,"type":"function",'
+            b'"function":{"name":%b,"arguments":""}}]}' % (number, _encode(delta.tool_id), name)
+        )
+
+    def _text_called(self, delta: Delta, index: int) -> bytes:
+        name = self._told.texts.get(delta.name, delta.name)
+        return self._chunk(
+            b'{"tool_calls":[{"index":%d,"id":%b,"type":"custom",'
+            b'"custom":{"name":%b,"input":""}}]}' % (index, _encode(delta.tool_id), _encode(name))
+        )
+
+    def _text_goes_on(self, index: int, text: str) -> bytes:
+        piece = b'{"tool_calls":[{"index":%d,"custom":{"input":%b}}]}'
+        return self._chunk(piece % (index, _encode(text))) if text else b""
+
+    def _calls_end(self) -> bytes:
+        """A call of a tool that takes nothing has an object of nothing, as in a whole answer."""
+        pieces = [
+            self._text_goes_on(self._numbers[index], text_of("".join(said)))
+            for index, said in self._texts.items()
+        ]
+        pieces += [
+            self._argued_rarely(index, "{}") for index in self._bare if index not in self._texts
+        ]
+        self._texts, self._bare = {}, {}
+        return b"".join(pieces)
+
     def _rare(self, delta: Delta) -> bytes:
         if delta.kind == "start":
             return self._start(delta)
-        if delta.kind == "tool_start":
-            self._bare[delta.index] = None
-            name = self._names.get(delta.name, delta.name)
-            return self._chunk(
-                b'{"tool_calls":[{"index":%d,"id":%b,"type":"function",'
-                b'"function":{"name":%b,"arguments":""}}]}'
-                % (delta.index, _encode(delta.tool_id), _encode(name))
-            )
         if delta.kind == "thinking":
             return self._thought(delta)
         if delta.kind == "part":
@@ -154,13 +207,22 @@ class ChatStreamEncoder:
         if delta.kind == "refusal":
             return self._chunk(b'{"refusal":' + _encode(delta.text) + b"}")
         if delta.kind == "stop":
-            reason = FINISH_REASONS.get(delta.stop_reason, "stop")
             start = b"" if self._head else self._start(Delta("start"))
-            # A call of a tool that takes nothing has an object of nothing, as in a whole answer.
-            bare = [self._argued(index, "{}") for index in self._bare]
-            self._bare = {}
+            ended = self._calls_end()
+            reason = finish_reason(delta.stop_reason, self._told, is_called=bool(self._text_places))
             self._stopped = self._chunk(b"{}", _encode(reason))
-            return start + b"".join(bare)
+            return start + ended
+        return self._call(delta)
+
+    def _call(self, delta: Delta) -> bytes:
+        if delta.kind == "tool_start":
+            return self._called(delta)
+        if delta.kind == "text_tool_start" and delta.name in self._told.texts:
+            number = len(self._numbers) + len(self._text_places)
+            self._text_places[delta.index] = number
+            return self._text_called(delta, number)
+        if delta.kind == "opaque" and delta.index in self._text_places:
+            return self._text_goes_on(self._text_places[delta.index], delta.text)
         return b""
 
     def _thought(self, delta: Delta) -> bytes:
@@ -206,7 +268,7 @@ class ChatStreamEncoder:
             served = b',"service_tier":%b' % _encode(tier) if tier else b""
             told = _encode(encode_usage(usage))
             counted = b'%b[]%b,"usage":%b}\n\n' % (self._head, served, told)
-        return start + self._stopped + counted + sse.comment(comment) + DONE
+        return start + self._calls_end() + self._stopped + counted + sse.comment(comment) + DONE
 
     def fail(self, error: GatewrightError, request_id: str) -> bytes:
         self._failed = True

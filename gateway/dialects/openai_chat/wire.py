@@ -45,10 +45,16 @@ class FunctionCall(Struct):
     arguments: str
 
 
+class CustomCall(Struct):
+    name: str
+    input: str
+
+
 class RequestToolCall(Struct):
     id: str
     type: str = "function"
     function: FunctionCall | None = None
+    custom: CustomCall | None = None
     index: object = None
     """Its place in a stream, which clients that put one together leave there."""
 
@@ -86,9 +92,26 @@ class FunctionTool(Struct):
     cache_control: Object | None = None
 
 
+class GrammarWire(Struct):
+    syntax: str
+    definition: str
+
+
+class CustomFormat(Struct):
+    type: str
+    grammar: GrammarWire | None = None
+
+
+class CustomTool(Struct):
+    name: Annotated[str, Meta(min_length=1, max_length=256)]
+    description: str | None = None
+    format: CustomFormat | None = None
+
+
 class ToolWire(Struct):
     type: str
     function: FunctionTool | None = None
+    custom: CustomTool | None = None
 
 
 class NamedFunction(Struct):
@@ -100,6 +123,7 @@ class ListedTool(Struct, kw_only=True):
 
     type: str = ""
     function: NamedFunction | None = None
+    custom: NamedFunction | None = None
 
 
 class AllowedTools(Struct):
@@ -150,7 +174,8 @@ class ChatBody(Struct):
     tools: list[ToolWire] | None = None
     tool_choice: str | NamedChoice | None = None
     parallel_tool_calls: bool | None = None
-    functions: list[Object] | None = None
+    functions: list[FunctionTool] | None = None
+    function_call: str | NamedFunction | None = None
     response_format: ResponseFormatWire | None = None
     reasoning_effort: str | None = None
     user: str | None = None

@@ -120,6 +120,8 @@ def _tool(tool: Tool, target: Target, losses: Losses) -> Json:
     strict = strictness(tool, losses, "tools.strict", at_vendor=_is_vendors(target))
     if strict is not None:
         function["strict"] = strict
+    if tool.text is not None and tool.text.syntax:
+        losses.add("tools.format")
     return {"type": "function", "function": function}
 
 

@@ -14,6 +14,7 @@ from gateway.dialects.openai_responses.wire import Item
 
 
 _READ = frozenset({"message", "function_call", "function_call_output", "reasoning"})
+_CUSTOM = "custom_tool_call"
 _ADDRESSES = frozenset({"image_url", "file_url", "server_url"})
 
 
@@ -82,7 +83,22 @@ def item_of(raw: bytes | msgspec.Raw) -> Item:
         msgspec.DecodeError: it is none.
     """
     kind = _KIND.decode(raw).type
+    if kind == _CUSTOM:
+        return _custom(raw)
     return _ITEM.decode(raw) if kind in _READ else Item(type=kind)
+
+
+def is_text_call(item: Item) -> bool:
+    """Whether it is a call of a custom tool that can be told in other dialects."""
+    return item.type == _CUSTOM and bool(item.call_id and item.name)
+
+
+def _custom(raw: bytes | msgspec.Raw) -> Item:
+    """A call of a custom tool; one of another shape is its caller's to read."""
+    try:
+        return _ITEM.decode(raw)
+    except msgspec.ValidationError:
+        return Item(type=_CUSTOM)
 
 
 def searches_in(raw: bytes | msgspec.Raw) -> int:

@@ -38,10 +38,10 @@ from gateway.dialects.openai_responses.tools import (
     Toolbox,
     crosses,
     listed,
-    text_as_arguments,
 )
 from gateway.dialects.openai_words import KIN, kin_of
 from gateway.dialects.strict_json import checked
+from gateway.dialects.text_tools import text_as_arguments
 from gateway.types import ChatRequest
 
 
@@ -232,7 +232,8 @@ def _of_assistant(item: wire.Item, place: str, losses: Losses, box: Toolbox) -> 
         return [ToolCallPart(item.call_id or "", name, item.arguments or "")]
     if item.type == "custom_tool_call" and item.name and item.input is not None:
         name = box.there(Called(item.name, item.namespace or "", "custom"))
-        return [ToolCallPart(item.call_id or "", name, text_as_arguments(item.input))]
+        arguments = text_as_arguments(item.input)
+        return [ToolCallPart(item.call_id or "", name, arguments, is_text=True)]
     if item.type == "reasoning":
         return [thinking_of(item)]
     if item.type in {None, "message"} and item.role == "assistant":

@@ -11,10 +11,11 @@ from gateway.dialects.figures import read_figures, written_in_all
 from gateway.dialects.naming import made_at
 from gateway.dialects.openai_chat.reply import served_tier, told_tier
 from gateway.dialects.openai_responses import built_in
-from gateway.dialects.openai_responses.foreign import item_of, searches_in, written_in
+from gateway.dialects.openai_responses.foreign import is_text_call, item_of, searches_in, written_in
 from gateway.dialects.openai_responses.marks import wrapped_block, wrapped_item
-from gateway.dialects.openai_responses.tools import Called, text_of
+from gateway.dialects.openai_responses.tools import Called
 from gateway.dialects.openai_responses.wire import Item, Part, Reply, UsageWire
+from gateway.dialects.text_tools import text_as_arguments, text_of
 from gateway.errors import UpstreamFailed, UpstreamMalformed
 from gateway.estimate import estimate_written_tokens
 from gateway.types import ChatRequest, Completion, Delta, ToolCall, Usage
@@ -62,14 +63,15 @@ def decode_reply(raw: bytes) -> Completion:
         raise failed
     parts = [part for item in items for part in _parts(item)]
     refusal = "".join(part.refusal or "" for part in parts if part.type == "refusal")
-    calls = tuple(_tool_call(item) for item in items if item.type == "function_call")
+    calls = tuple(call for item in items for call in _calls(item))
+    is_called = any(not call.is_text for call in calls)
     return Completion(
         raw=raw,
         message_id=wire.id or "",
         model=wire.model or "",
         text="".join(part.text or "" for part in parts if part.type == "output_text"),
         tool_calls=calls,
-        stop_reason=stop_reason(wire, has_calls=bool(calls), is_refused=bool(refusal)),
+        stop_reason=stop_reason(wire, has_calls=is_called, is_refused=bool(refusal)),
         stop_sequence=None,
         usage=usage_of(wire) or _estimated(items, wire.output),
         thinking=tuple(filter(_says_something, map(_thought, items))),
@@ -95,10 +97,15 @@ def _parts_of(item: Item) -> list[Part]:
     return item.content if isinstance(item.content, list) else []
 
 
-def _tool_call(item: Item) -> ToolCall:
+def _calls(item: Item) -> tuple[ToolCall, ...]:
+    if is_text_call(item):
+        arguments = text_as_arguments(item.input or "")
+        return (ToolCall(item.call_id or "", item.name or "", arguments, is_text=True),)
+    if item.type != "function_call":
+        return ()
     if not item.call_id or not item.name:
         raise UpstreamMalformed("The upstream called a tool without a name or an id.")
-    return ToolCall(item.call_id, item.name, item.arguments or "")
+    return (ToolCall(item.call_id, item.name, item.arguments or ""),)
 
 
 def _thought(item: Item) -> Delta:
@@ -186,7 +193,7 @@ def encode_reply(
         parts.append({"type": "refusal", "refusal": completion.refusal})
     for part in parts:
         output.append(message_item(request, len(output), [part]))
-    for call in completion.tool_calls:
+    for call in filter(lambda call: not call.is_text, completion.tool_calls):
         called = names.get(call.name) or Called(call.name)
         output.append(
             call_item(request, len(output), (call.tool_id, called), call.arguments_json or "{}")

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from gateway.dialects import sse
-from gateway.dialects.openai_responses.foreign import is_unread, item_of, searches_in
+from gateway.dialects.openai_responses.foreign import is_text_call, is_unread, item_of, searches_in
 from gateway.dialects.openai_responses.marks import wrapped_item
 from gateway.dialects.openai_responses.reply import UNANSWERED, stop_reason, usage_of
 from gateway.dialects.openai_responses.wire import Item, Reply, StreamWire
@@ -42,7 +42,16 @@ class ResponseStreamDecoder:
     """See `ports.StreamDecoder`. Nothing is reported after the terminal event."""
 
     __slots__ = (
-        *("_begun", "_calls", "_calls_count", "_ended", "_is_saying", "_pieces", "_refused"),
+        *(
+            "_begun",
+            "_calls",
+            "_calls_count",
+            "_ended",
+            "_is_saying",
+            "_pieces",
+            "_refused",
+            "_texts",
+        ),
         *("_said_at", "_splitter", "_started", "_summed", "_untold", "plain_words"),
     )
 
@@ -58,6 +67,8 @@ class ResponseStreamDecoder:
         self._calls_count = 0
         self._begun: set[int] = set()
         """Calls whose arguments have begun to arrive."""
+        self._texts: dict[int, bool] = {}
+        """Place in the output of each call that is a text → whether any of that has come."""
         self._summed = -1
         """Place in the output of the reasoning whose summary began last."""
         self._said_at: set[int] = set()
@@ -140,7 +151,9 @@ class ResponseStreamDecoder:
         if kind == _SUMMARY_PART:
             self._summed = wire.output_index
         if wire.delta:
-            # Of a tool that only this dialect knows: its caller reads it all the same.
+            # Of a tool that takes a text, or that only this dialect knows.
+            if wire.output_index in self._texts:
+                self._texts[wire.output_index] = True
             opaque = Delta("opaque", wire.delta, wire.output_index)
             return StreamEvent(raw, (opaque,), has_content=True)
         is_aside = kind == _ANNOTATED or not kind.endswith(_EDGES)
@@ -150,6 +163,8 @@ class ResponseStreamDecoder:
         item = _item(wire.item)
         if item.type in {"message", "reasoning"}:
             return StreamEvent(raw, ())
+        if is_text_call(item):
+            return StreamEvent(raw, self._text_begun(wire.output_index, item), has_content=True)
         if item.type != "function_call":
             return StreamEvent(raw, _OPAQUE, has_content=True)
         return StreamEvent(raw, self._call_begun(wire.output_index, item), has_content=True)
@@ -165,6 +180,20 @@ class ResponseStreamDecoder:
             return (start,)
         self._begun.add(ordinal)
         return start, Delta("tool_arguments", item.arguments, ordinal)
+
+    def _text_begun(self, place: int, item: Item) -> tuple[Delta, ...]:
+        """A call that is a text: its pieces are told by its place in the output."""
+        self._texts[place] = False
+        tool_id, name = item.call_id or "", item.name or ""
+        return (Delta("text_tool_start", index=place, tool_id=tool_id, name=name),)
+
+    def _text_done(self, place: int, item: Item) -> list[Delta]:
+        """What nobody said of it until now is told here, or lost."""
+        deltas = [] if place in self._texts else [*self._text_begun(place, item)]
+        if item.input and not self._texts[place]:
+            self._texts[place] = True
+            deltas.append(Delta("opaque", item.input, place))
+        return deltas
 
     def _arguments(self, raw: bytes, wire: StreamWire) -> StreamEvent:
         ordinal = self._calls.get(wire.output_index)
@@ -183,6 +212,8 @@ class ResponseStreamDecoder:
             return self._call_done(raw, wire, item)
         if item.type == "message":
             self._message_done(wire, item)
+        if is_text_call(item):
+            self._untold += self._text_done(wire.output_index, item)
         return StreamEvent(raw, (), searches=searches_in(wire.item))
 
     def _message_done(self, wire: StreamWire, item: Item) -> None:
@@ -230,7 +261,7 @@ class ResponseStreamDecoder:
     def _never_told(self, reply: Reply) -> list[Delta]:
         """Of a stream that told no word and no call: those that only its last event has."""
         deltas: list[Delta] = []
-        if self._said_at or self._calls:
+        if self._said_at or self._calls or self._texts:
             return deltas
         for place, raw in enumerate(reply.output):
             item = _item(raw)
@@ -238,6 +269,8 @@ class ResponseStreamDecoder:
                 deltas += self._whole(item)
             elif item.type == "function_call":
                 deltas += self._call_begun(place, item)
+            elif is_text_call(item):
+                deltas += self._text_done(place, item)
         return deltas
 
 

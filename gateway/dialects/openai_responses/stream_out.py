@@ -21,7 +21,8 @@ from gateway.dialects.openai_responses.reply import (
     response_object,
     text_part,
 )
-from gateway.dialects.openai_responses.tools import Called, called_there, text_of
+from gateway.dialects.openai_responses.tools import Called, called_there
+from gateway.dialects.text_tools import text_of
 from gateway.errors import GatewrightError
 from gateway.types import EVENT_END, ChatRequest, Delta, StreamEvent, Usage
 

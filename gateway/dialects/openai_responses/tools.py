@@ -12,15 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 from msgspec import Struct
 
-from gateway.conversation import Hosted, Tool, ToolChoice
+from gateway.conversation import Hosted, TextForm, Tool, ToolChoice
 from gateway.dialects.loss import Losses, unsupported
 from gateway.dialects.naming import renamed_tools, tool_name
 from gateway.dialects.openai_responses import built_in
 from gateway.dialects.openai_responses.wire import ListedTool, ToolWire
+from gateway.dialects.text_tools import text_schema
 
-
-INPUT = "input"
-"""The one argument of what is a custom tool here: its text."""
 
 ADDITIONAL = "additional_tools"
 """An item that brings tools; Codex sends all of its tools in one."""
@@ -246,7 +244,8 @@ class Toolbox:
         if tool.type == _FUNCTION:
             self._add(Tool(name, about, tool.parameters or {}, tool.strict))
         else:
-            self._add(Tool(name, about, _text_schema(tool.format, self._losses)))
+            form = _form(tool.format)
+            self._add(Tool(name, about, text_schema(form), text=form))
 
     def _add(self, tool: Tool) -> None:
         place = self._places.setdefault(tool.name, len(self.tools))
@@ -303,41 +302,8 @@ def _is_run_by_caller(tool: ToolWire) -> bool:
     return built_in.is_callers(tool.type, tool.execution, tool.environment)
 
 
-def _text_schema(form: object, losses: Losses) -> dict[str, object]:
-    """The schema of a function that takes a custom tool's text; nobody there enforces its form."""
-    about = "The whole input, as plain text."
-    if isinstance(form, dict) and form.get("type") == "grammar":
-        losses.add("tools.format")
-        about = (
-            f"{about} It has to follow this {form.get('syntax')} grammar:\n{form.get('definition')}"
-        )
-    return {
-        "type": "object",
-        "properties": {INPUT: {"type": "string", "description": about}},
-        "required": [INPUT],
-        "additionalProperties": False,
-    }
-
-
-def text_as_arguments(text: str) -> str:
-    return msgspec.json.encode({INPUT: text}).decode()
-
-
-def text_of(arguments: str) -> str:
-    """The text that a model meant for a custom tool; all that it wrote where it wrote no such."""
-    if arguments.strip() in _NOTHING:
-        return ""
-    try:
-        return _TEXT.decode(arguments).input
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return arguments
-
-
-_NOTHING = frozenset({"", "{}"})
-
-
-class _Text(Struct):
-    input: str
-
-
-_TEXT = msgspec.json.Decoder(_Text)
+def _form(asked: object) -> TextForm:
+    """What a custom tool's text has to look like."""
+    if not isinstance(asked, dict) or asked.get("type") != "grammar":
+        return TextForm()
+    return TextForm(str(asked.get("syntax")), str(asked.get("definition")))

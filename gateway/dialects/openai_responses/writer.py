@@ -12,6 +12,7 @@ from gateway.conversation import (
     Part,
     RefusalPart,
     ResponseFormat,
+    TextForm,
     TextPart,
     ThinkingPart,
     Tool,
@@ -35,6 +36,7 @@ from gateway.dialects.openai_words import (
     told_user,
 )
 from gateway.dialects.parameters import RESPONSES_SAMPLING
+from gateway.dialects.text_tools import text_of
 from gateway.ports import UpstreamBody
 from gateway.types import Target
 
@@ -129,14 +131,23 @@ def _tool(tool: Tool, losses: Losses) -> Json:
     written: Json = {"type": "function", "name": tool_name(tool.name)}
     if tool.description:
         written["description"] = tool.description
+    if tool.text is not None:
+        return written | {"type": "custom", "format": _text_format(tool.text)}
     written["parameters"] = tool.schema or {"type": "object", "properties": {}}
     written["strict"] = bool(strictness(tool, losses, "tools.strict"))
     return written
 
 
+def _text_format(form: TextForm) -> Json:
+    if not form.syntax:
+        return {"type": "text"}
+    return {"type": "grammar", "syntax": form.syntax, "definition": form.definition}
+
+
 def _tool_choice(choice: ToolChoice) -> object:
     if choice.mode == "named":
-        return {"type": "function", "name": tool_name(choice.name)}
+        kind = "custom" if choice.is_text else "function"
+        return {"type": kind, "name": tool_name(choice.name)}
     return CHOICES[choice.mode]
 
 
@@ -150,11 +161,17 @@ def _format(asked: ResponseFormat, target: Target, losses: Losses) -> Json:
 
 def _items(turns: Iterable[Turn], losses: Losses) -> list[Json]:
     items: list[Json] = []
+    texts: set[str] = set()
     for turn in turns:
         if turn.role == "assistant":
             _append_assistant(items, turn.parts, losses)
+            texts = {
+                part.tool_id
+                for part in turn.parts
+                if isinstance(part, ToolCallPart) and part.is_text
+            }
         else:
-            _append_user(items, turn, losses)
+            _append_user(items, turn, texts, losses)
     return items
 
 
@@ -192,17 +209,25 @@ def _said(part: TextPart | RefusalPart) -> Json:
 
 
 def _call(part: ToolCallPart) -> Json:
+    called: Json = {"call_id": part.tool_id, "name": tool_name(part.name)}
+    if part.is_text:
+        return {"type": "custom_tool_call", **called, "input": text_of(part.arguments_json)}
     return {
         "type": "function_call",
-        "call_id": part.tool_id,
-        "name": tool_name(part.name),
+        **called,
         "arguments": part.arguments_json.strip() or "{}",
     }
 
 
-def _append_user(items: list[Json], turn: Turn, losses: Losses) -> None:
-    """Results first, as the calls before them demand; what is left is one message."""
-    items += [_result(part) for part in turn.parts if isinstance(part, ToolResultPart)]
+def _append_user(items: list[Json], turn: Turn, texts: set[str], losses: Losses) -> None:
+    """Results first, as the calls before them demand; what is left is one message.
+
+    `texts` are the ids of the last calls that were made with a text.
+    """
+    for part in turn.parts:
+        if isinstance(part, ToolResultPart):
+            of = "custom_tool_call" if part.tool_id in texts else "function_call"
+            items.append({"type": f"{of}_output", **_result(part)})
     rest = [part for part in turn.parts if not isinstance(part, ToolResultPart)]
     content = [_input(part) for part in rest if not _is_blank(part)]
     if len(content) < len(rest):
@@ -231,7 +256,7 @@ def _result(part: ToolResultPart) -> Json:
     output: object = [_input(each) for each in parts]
     if not parts[1:] and isinstance(first, TextPart) and not first.cached:
         output = first.text
-    return {"type": "function_call_output", "call_id": part.tool_id, "output": output}
+    return {"call_id": part.tool_id, "output": output}
 
 
 def _input(part: Part) -> Json:

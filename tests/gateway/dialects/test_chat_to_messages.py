@@ -233,7 +233,7 @@ def test_rule_12_of_allowed_tools_no_others_are_offered_elsewhere(mode: str, kin
         (allowed(None, "clock"), "tool_choice.allowed_tools.mode"),
         (allowed("auto", "clock", "nobody"), "tool_choice.allowed_tools.tools: One of them"),
         (allowed("required"), "tool_choice.allowed_tools.tools: No tool is left"),
-        (allowed("auto", "clock", kind="custom"), "tool_choice.allowed_tools.tools[0].type: Only"),
+        (allowed("auto", "clock", kind="other"), "tool_choice.allowed_tools.tools[0].type: Only"),
     ],
 )
 def test_rule_12_allowed_tools_that_are_none_are_told_by_their_place(
@@ -337,9 +337,9 @@ def test_rule_23_stops_cross_without_the_blank_ones() -> None:
         {"n": 2},
         {"logprobs": True},
         {"modalities": ["text", "audio"], "audio": {"voice": "x"}},
-        {"functions": [{"name": "f"}]},
+        {"functions": [{"name": "f"}], "tools": [{"type": "function", "function": {"name": "g"}}]},
         {"web_search_options": {"search_context_size": "low"}},
-        {"tools": [{"type": "custom", "custom": {"name": "x"}}]},
+        {"tools": [{"type": "custom"}]},
         {"messages": [{"role": "tool", "tool_call_id": "nobody", "content": "x"}]},
         {"response_format": {"type": "grammar"}},
     ],

@@ -244,7 +244,7 @@ SHOWN: list[tuple[bytes, bool, tuple[int, ...] | None, list[str]]] = [
     (sse("response.output_text.done", text="a"), False, None, []),
     (sse("response.output_item.added", item=MESSAGE), False, None, []),
     (sse("response.output_item.added", item={"type": "reasoning"}), False, None, []),
-    (sse("response.output_item.added", item=CUSTOM), True, None, ["opaque"]),
+    (sse("response.output_item.added", item=CUSTOM), True, None, ["text_tool_start"]),
     (sse("response.output_item.done", item=MESSAGE), False, None, []),
     (BEGUN, False, None, ["start"]),
 ]

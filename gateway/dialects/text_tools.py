@@ -1,0 +1,50 @@
+"""Tools that take a text instead of arguments, as functions of one text, and back.
+
+OpenAI's dialects call them custom; others know functions only.
+"""
+
+import msgspec
+from msgspec import Struct
+
+from gateway.conversation import TextForm
+
+
+INPUT = "input"
+"""The one argument of such a function: the whole text."""
+
+
+def text_schema(form: TextForm) -> dict[str, object]:
+    """The schema of a function that takes a text; what it has to look like is only described."""
+    about = "The whole input, as plain text."
+    if form.syntax:
+        about = f"{about} It has to follow this {form.syntax} grammar:\n{form.definition}"
+    return {
+        "type": "object",
+        "properties": {INPUT: {"type": "string", "description": about}},
+        "required": [INPUT],
+        "additionalProperties": False,
+    }
+
+
+def text_as_arguments(text: str) -> str:
+    return msgspec.json.encode({INPUT: text}).decode()
+
+
+def text_of(arguments: str) -> str:
+    """The text that a model meant for such a tool; all that it wrote where it wrote no such."""
+    if arguments.strip() in _NOTHING:
+        return ""
+    try:
+        return _TEXT.decode(arguments).input
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return arguments
+
+
+_NOTHING = frozenset({"", "{}"})
+
+
+class _Text(Struct):
+    input: str
+
+
+_TEXT = msgspec.json.Decoder(_Text)
