@@ -130,6 +130,17 @@ class ChunkDecoder(ABC, Generic[Choice]):
             ]
         return [self._event(raw, chunk, choices, usage)]
 
+    def _give_up(self, choices: Sequence[Choice]) -> None:
+        for choice in choices:
+            if choice.finish_reason in GIVEN_UP:
+                self._given_up = self._given_up or choice.finish_reason
+                self._finished.add(choice.index)
+
+    def _is_counted(self, choices: Sequence[Choice]) -> bool:
+        """Whether a usage is the last one: some servers tell one with every chunk."""
+        is_given_up = all(choice.finish_reason in GIVEN_UP for choice in choices)
+        return is_given_up and (not choices or len(self._finished) >= self._answers)
+
     def _end(self, raw: bytes) -> StreamEvent:
         self._ended = True
         self._pieces.forget()
@@ -143,8 +154,8 @@ class ChunkDecoder(ABC, Generic[Choice]):
         self, raw: bytes, chunk: Chunk[Choice], choices: Sequence[Choice], usage: Usage | None
     ) -> StreamEvent:
         self._pieces.forget()
-        self._given_up = self._given_up or _given_up(choices)
-        if self._given_up and usage is not None:
+        self._give_up(choices)
+        if self._given_up and usage is not None and self._is_counted(choices):
             self._ended = True
             error = (Delta("error", self._given_up), Delta("usage", usage=usage))
             return StreamEvent(b"", error)
@@ -157,7 +168,8 @@ class ChunkDecoder(ABC, Generic[Choice]):
         settles: list[int] = []
         for choice in choices:
             if choice.finish_reason in GIVEN_UP:
-                return StreamEvent(b"", (), settles=())
+                counted = () if usage is None else (Delta("usage", usage=usage),)
+                return StreamEvent(b"", counted, settles=())
             before = len(deltas)
             has_content |= self._said(choice, deltas)
             # Some servers say an empty reason with every piece.
@@ -183,11 +195,6 @@ class ChunkDecoder(ABC, Generic[Choice]):
             is_closing=is_closing,
             settles=None if is_usage_only else tuple(settles),
         )
-
-
-def _given_up(choices: Sequence[Piece]) -> str:
-    reasons = [choice.finish_reason or "" for choice in choices]
-    return next((reason for reason in reasons if reason in GIVEN_UP), "")
 
 
 def _one_by_one(data: bytes) -> Iterator[bytes]:

@@ -121,3 +121,36 @@ def test_an_answer_that_only_ever_said_a_piece_of_text_has_begun() -> None:
 def test_a_usage_that_cannot_be_read_and_says_no_more_is_not_passed_on() -> None:
     (event,) = DIALECTS[CHAT].stream_decoder().feed(chunk(usage={"prompt_tokens": "many"}))
     assert event.raw == b""
+
+
+@pytest.mark.parametrize("dialect", [CHAT, BARE])
+@pytest.mark.parametrize("given_up", [0, 1])
+@pytest.mark.parametrize("counted", [{}, {"usage": COUNTED["usage"]}])
+def test_an_answer_that_is_given_up_cuts_no_other_one_short(
+    dialect: DialectName, given_up: int, counted: dict[str, Any]
+) -> None:
+    """Some servers tell a usage with every chunk, and that one is not the last."""
+    other = 1 - given_up
+    pieces = [
+        *(piece(dialect, index, "a") for index in (0, 1)),
+        piece(dialect, given_up, "", "abort"),
+        piece(dialect, other, "b"),
+        piece(dialect, other, "c", "stop"),
+    ]
+    decoder = DIALECTS[dialect].stream_decoder(2)
+    events = decoder.feed(b"".join([*(chunk(each, **counted) for each in pieces), DONE]))
+
+    said = [(d.index, d.text) for event in events for d in event.deltas if d.kind == "text"]
+    assert said == [(0, "a"), (1, "a"), (other, "b"), (other, "c")]
+    assert [(delta.kind, delta.text) for delta in events[-1].deltas] == [("error", "abort")]
+    assert any(d.usage is not None for event in events for d in event.deltas) == bool(counted)
+
+
+@pytest.mark.parametrize("dialect", [CHAT, BARE])
+def test_what_was_counted_of_answers_that_were_all_given_up_is_told_with_the_error(
+    dialect: DialectName,
+) -> None:
+    decoder = DIALECTS[dialect].stream_decoder(2)
+    pieces = [piece(dialect, index, "a", "abort") for index in (0, 1)]
+    events = decoder.feed(b"".join([chunk(each, usage=COUNTED["usage"]) for each in pieces]))
+    assert [delta.kind for delta in events[-1].deltas] == ["error", "usage"]
