@@ -39,6 +39,8 @@ ASKS_NOTHING: Mapping[str, tuple[object, ...]] = {
     "messages.content.image_url.detail": ("auto",),
     "tools.allowed_callers": (["direct"],),
     "tools.defer_loading": (False,),
+    # Arguments come as they are written to who asks for that, whoever writes them.
+    "tools.eager_input_streaming": (ANYTHING,),
     "tools.format": ({"type": "text"},),
     "tools.custom.format": ({"type": "text"},),
     "tools.tools.format": ({"type": "text"},),

@@ -14,6 +14,7 @@ from gateway.dialects.anthropic_messages.reply import (
     encode_usage,
     stop_details,
 )
+from gateway.dialects.anthropic_messages.tools import eager_tools
 from gateway.dialects.naming import call_id, message_id, renamed_tools
 from gateway.errors import GatewrightError
 from gateway.types import ChatRequest, Delta, StreamEvent, Usage
@@ -127,7 +128,10 @@ class MessageStreamEncoder:
         """How the open block began; empty when none is open."""
         self._open_call = -1
         self._unsure: list[str] | None = None
-        """Arguments of the open call that have not begun to be an object; None once they have."""
+        """Arguments of the open call that wait until they are whole; None where they do not."""
+        self._eager = eager_tools(request)
+        self._is_eager = False
+        """Whether the open call is of a tool whose arguments its caller reads as they come."""
         self._waiting: list[_Waiting] = []
         self._waiting_calls: dict[int, _Waiting] = {}
         self._stop = Delta("stop", stop_reason="end")
@@ -203,25 +207,30 @@ class MessageStreamEncoder:
         return b""
 
     def _begin_call(self, delta: Delta) -> bytes:
+        name = self._names.get(delta.name, delta.name)
         block = b'{"type":"tool_use","id":%b,"name":%b,"input":{}}' % (
             _encode(call_id(delta.tool_id)),
-            _encode(self._names.get(delta.name, delta.name)),
+            _encode(name),
         )
         if self._open_call >= 0:
             waiting = self._waiting_calls[delta.index] = _Waiting(block, delta.index, [])
             self._waiting.append(waiting)
             return b""
+        self._is_eager = name in self._eager
         return self._close_block() + self._open_block(block, delta.index)
 
     def _argued(self, call: int, text: str) -> bytes:
-        """What is no object is told once it is whole: clients read it as JSON piece by piece."""
+        """Told once they are whole, for clients read them as JSON and fail at what is none.
+
+        Who asked for them as they come gets them so, once they have begun to be an object.
+        """
         if call == self._open_call:
             if self._unsure is None:
                 return self._piece(_arguments(text))
             if not self._unsure:
                 # A model may go on with blanks for as long as it is let, and they say nothing.
                 text = text.lstrip(_BLANKS)
-                if text.startswith("{"):
+                if text.startswith("{") and self._is_eager:
                     self._unsure = None
                     return self._piece(_arguments(text))
             if text:

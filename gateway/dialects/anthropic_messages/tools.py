@@ -9,10 +9,16 @@ from gateway.conversation import Hosted, Tool, ToolChoice
 from gateway.dialects.anthropic_messages import client_tools
 from gateway.dialects.anthropic_messages.wire import MessagesBody, ToolWire
 from gateway.dialects.loss import Losses, cache_life, unsupported
+from gateway.types import ChatRequest
 
 
+_EAGER = "eager_input_streaming"
+_EAGER_BETA = "fine-grained-tool-streaming-2025-05-14"
 _PLACED = frozenset(
-    {*("name", "type", "description", "input_schema", "strict", "cache_control"), "input_examples"}
+    {
+        *("name", "type", "description", "input_schema", "strict", "cache_control"),
+        *("input_examples", _EAGER),
+    }
 )
 _NO_SERVER = "A server tool has no equivalent there"
 _HOSTED = ("web_search_", "web_fetch_", "code_execution_", "tool_search_tool_")
@@ -21,10 +27,8 @@ _PLAIN = frozenset({None, "custom"})
 _ASKS_NOTHING: Mapping[str, object] = {
     "allowed_callers": ["direct"],
     "defer_loading": False,
-    "eager_input_streaming": False,
 }
-"""What is so anyway: the model itself calls a tool, knows it from the start, and is read as it is
-written."""
+"""What is so anyway: the model itself calls a tool and knows it from the start."""
 _MODES: Mapping[str, ToolChoice] = {
     "auto": ToolChoice("auto"),
     "any": ToolChoice("any"),
@@ -63,12 +67,20 @@ def _tool(tool: ToolWire, name: str, said: Mapping[str, Any], losses: Losses) ->
         losses.add_unknown(asking, _PLACED, "tools.")
         description, schema = tool.description or "", tool.input_schema or {}
     else:
-        losses.add_unknown(asking, client_tools.PLACED | {"input_examples"}, "tools.")
+        losses.add_unknown(asking, client_tools.PLACED | {"input_examples", _EAGER}, "tools.")
         description, schema = client_tools.about(said), client_tools.schema(said)
     if examples := said.get("input_examples"):
         told = msgspec.json.encode(examples).decode()
         description = f"{description}\nExamples of what it may be called with: {told}".lstrip()
     return Tool(name, description, schema, tool.strict, cached)
+
+
+def eager_tools(request: ChatRequest) -> frozenset[str]:
+    """Names of tools whose arguments a caller wants as the model writes them, JSON or not."""
+    tools = request.tree.get("tools")
+    named = [tool for tool in tools if tool.get("name")] if isinstance(tools, list) else []
+    is_eager = _EAGER_BETA in request.betas
+    return frozenset(tool["name"] for tool in named if tool.get(_EAGER, is_eager) is True)
 
 
 def read_choice(wire: MessagesBody) -> ToolChoice | None:

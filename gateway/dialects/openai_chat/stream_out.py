@@ -161,7 +161,9 @@ class ChatStreamEncoder:
 
     def _called(self, delta: Delta) -> bytes:
         self._bare[delta.index] = None
-        number = self._numbers[delta.index] = len(self._numbers) + len(self._text_places)
+        number = delta.index
+        if not self._is_plain:
+            number = self._numbers[delta.index] = len(self._numbers) + len(self._text_places)
         if delta.name in self._told.texts:
             self._texts[delta.index] = []
             return self._text_called(delta, number)

@@ -212,7 +212,7 @@ def test_a_renamed_tool_is_called_as_its_caller_calls_it() -> None:
     encoder = OPENAI.stream_encoder(request, "anthropic_messages")
     sent = encoder.encode([StreamEvent(b"", (Delta("tool_start", tool_id="c", name=renamed),))])
 
-    (call,) = [
+    call, bare = [
         call
         for tree in trees_of(sent + encoder.finish("", Usage()))
         for choice in tree["choices"]
@@ -220,6 +220,7 @@ def test_a_renamed_tool_is_called_as_its_caller_calls_it() -> None:
     ]
     assert renamed != "a tool!"
     assert call["function"]["name"] == "a tool!"
+    assert bare["function"] == {"arguments": "{}"}, "whatever nobody said of its end"
 
 
 @pytest.mark.parametrize("dialect", ["openai_chat", "openai_completions"])

@@ -112,19 +112,21 @@ def test_twice_as_many_calls_are_twice_as_much_work(
     assert twice < 2.2 * once
 
 
-def test_blanks_before_the_arguments_of_a_call_are_not_kept() -> None:
+@pytest.mark.parametrize("is_eager", [True, False])
+def test_blanks_before_the_arguments_of_a_call_are_not_kept(*, is_eager: bool) -> None:
     """A model that is held to JSON may say nothing else until it is stopped."""
     blanks = [chunk(argued(0, "  \n\t\r")) for _ in range(50)]
     stream = [chunk(begun(0)), *blanks, chunk(argued(0, ' {"a": 1')), chunk(argued(0, " }"))]
-    told = crossed(
-        "openai_chat", messages(stream=True), b"".join([*stream, chunk(finish="stop"), DONE])
+    asked = messages(
+        stream=True, tools=[{"name": "f", "input_schema": {}, "eager_input_streaming": is_eager}]
     )
+    told = crossed("openai_chat", asked, b"".join([*stream, chunk(finish="stop"), DONE]))
     pieces = [
         json.loads(line[6:])["delta"]["partial_json"]
         for line in told.split(b"\n")
         if b"partial_json" in line
     ]
-    assert pieces == ['{"a": 1', " }"]
+    assert pieces == (['{"a": 1', " }"] if is_eager else ['{"a": 1 }'])
 
 
 @pytest.mark.parametrize("said", [["\u00a0", "{}"], ["[", "1]"], [" ", "x{", "}"]])
