@@ -115,6 +115,7 @@ class Event(StrEnum):
     MEMBER_DRAINED = "pool:member_drained"
     MEMBER_RESUMED = "pool:member_resumed"
     MEMBER_DIFFERS = "pool:member_differs"
+    MEMBER_DENIES = "pool:member_denies"
     MEMBER_DRIFTS = "pool:member_drifts"
     PROFILE_DRIFTS = "profile:drifts"
     PROFILE_STEADY = "profile:steady"

@@ -39,6 +39,11 @@ OUTPUT_TOKENS_ASSUMED = 256.0
 RECENT_FAILURE_S = 2.0
 BAD_GATEWAY_MIN = 500
 UNAVAILABLE = 503
+DENIED = frozenset({401, 402, 407})
+"""A member does not know our credential, or wants to be paid: its own affair, and nobody else's."""
+DENIED_S = 30.0
+"""How long it then gets only what no other member can take; somebody has to mend that."""
+DENIES = "it refused the credential that it was given"
 DIFFERS = "it serves other weights than most members under the same name"
 
 
@@ -77,6 +82,7 @@ class PoolProvider:
         self.router = Router([Member(each, self.rules) for each in members], self.rules)
         self.speeds = SpeedWatch(self.router.members, self.rules)
         self._failed_s: dict[str, float] = {}
+        self._denied_s: dict[str, float] = {}
         self._log = logger()
         self._served: dict[str, Sequence[ServedModel]] = {}
         self._down: dict[str, str] = {}
@@ -105,9 +111,9 @@ class PoolProvider:
         prompt = prompt_of(call.tenant.encode(), call.body, self.rules.bytes_per_token)
         now_s = self.now_s()
         until_s = now_s + call.deadline_s
-        recent = frozenset(
+        recent = self._denying(now_s) | {
             name for name, at_s in self._failed_s.items() if now_s - at_s < RECENT_FAILURE_S
-        )
+        }
         asked: frozenset[str] = frozenset()
         passed_on: PoolReply | None = None
         while True:
@@ -127,15 +133,30 @@ class PoolProvider:
                 raise
             if reply.status >= BAD_GATEWAY_MIN:
                 self._failed_s[name] = self.now_s()
+            self._note_denied(name, reply.status)
             asked |= {name}
             self.following.sent(name, call, prompt, prompt.tokens * self.rules.bytes_per_token)
             passed_on = PoolReply(self, reply, load, prompt)
             left_s = until_s - self.now_s()
             is_last = left_s <= 0 or not self._has_another(asked | recent)
-            if reply.status != UNAVAILABLE or is_last:
+            if is_last or not (reply.status == UNAVAILABLE or reply.status in DENIED):
                 return passed_on
-            # It drains, loads or is full, and has done nothing yet: the next one may be free.
+            # It drains, loads, is full or knows us not, and has done nothing: the next one may.
             call = structs.replace(call, deadline_s=left_s)
+
+    def _denying(self, now_s: float) -> frozenset[str]:
+        """Members that refused our credential lately."""
+        return frozenset(name for name, at_s in self._denied_s.items() if now_s - at_s < DENIED_S)
+
+    def _note_denied(self, name: str, status: int) -> None:
+        now_s = self.now_s()
+        if status not in DENIED:
+            if status < BAD_GATEWAY_MIN:
+                self._denied_s.pop(name, None)
+            return
+        if name not in self._denying(now_s):
+            self._log.warning(Event.MEMBER_DENIES, provider=self.name, reason=name)
+        self._denied_s[name] = now_s
 
     def _chosen(
         self, call: UpstreamCall, prompt: Prompt, asked: frozenset[str], recent: frozenset[str]
@@ -231,6 +252,7 @@ class PoolProvider:
         """Call a member through another adapter: its credential changed."""
         if member in self._hosts:
             self._hosts[member] = host
+            self._denied_s.pop(member, None)
             self.following.renewed(member, host)
 
     @property
@@ -241,13 +263,14 @@ class PoolProvider:
     def seen(self) -> list[MemberReport]:
         """Its members as people want to see them."""
         now_s = self.now_s()
+        denying = self._denying(now_s)
         return [
             MemberReport(
                 provider=self.name,
                 member=each.name,
                 engine=self._hosts[each.name].kind,
                 state=state_of(each, now_s) if each.name in self._down else "unknown",
-                reason=self._down.get(each.name, ""),
+                reason=self._down.get(each.name) or (DENIES if each.name in denying else ""),
                 models=tuple(model.id for model in self._served.get(each.name, ())),
                 calls=each.calls,
                 weight=each.weight,

@@ -255,6 +255,44 @@ async def test_a_member_that_has_no_place_is_passed_over_before_it_did_anything(
     assert len(pool.hosts["a"].calls) + len(pool.hosts["b"].calls) in {4, 5}
 
 
+@pytest.mark.parametrize("status", [401, 402, 407])
+async def test_a_member_that_refuses_its_credential_is_passed_over_and_told(status: int) -> None:
+    pool = Pool(Host("a"), Host("b"))
+    denied = ScriptedReply(status=status, pieces=(b"{}",))
+    for _ in range(40):
+        pool.hosts["a"].add(denied)
+    with capture_logs() as lines:
+        for number in range(8):
+            reply = await pool.provider.open(with_body(b'{"messages":["%d"]}' % number))
+            assert reply.status == 200, "the others serve"
+            await reply.close()
+    assert len(pool.hosts["a"].calls) == 1, "asked once, and then not before its time"
+    told = [each["reason"] for each in lines if each["event"] == "pool:member_denies"]
+    assert told == ["a"]
+    assert {each.member: bool(each.reason) for each in pool.provider.seen()} == {"a": 1, "b": 0}
+
+    pool.clock.advance(30.0)
+    for number in range(8):
+        reply = await pool.provider.open(with_body(b'{"messages":["%d"]}' % number))
+        assert reply.status == 200
+        await reply.close()
+    assert len(pool.hosts["a"].calls) == 2
+
+
+async def test_what_every_member_says_of_its_credential_is_told_to_who_asked() -> None:
+    pool = Pool(Host("a"), Host("b"))
+    for host in pool.hosts.values():
+        host.add(ScriptedReply(status=401, pieces=(b"{}",)))
+    reply = await pool.provider.open(make_call())
+    assert reply.status == 401
+    assert [len(host.calls) for host in pool.hosts.values()] == [1, 1]
+    await reply.close()
+    assert (await pool.provider.open(make_call())).status == 200, "whoever is left is asked"
+    pool.provider.renewed("a", pool.hosts["a"])
+    pool.provider.renewed("b", pool.hosts["b"])
+    assert [each.reason for each in pool.provider.seen()] == ["", ""]
+
+
 async def test_a_member_that_failed_is_asked_again_where_nobody_else_can_be() -> None:
     pool = Pool(Host("a"), Host("b"))
     pool.hosts["b"].probe_verdict = "it is not ready"
