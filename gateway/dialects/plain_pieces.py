@@ -90,7 +90,7 @@ class PlainPieces:
             or "" in words
             # Where as many are left out as there are, each is where one was: words have no hole.
             or holes != self._holes * len(words)
-            or self._splitter.rest
+            or self._splitter.is_within
         ):
             return None
         return words

@@ -90,6 +90,11 @@ class Splitter:
         # Most events have no backslash, and one byte is found in no time.
         return b"\\" not in data and not self._halves.half
 
+    @property
+    def is_within(self) -> bool:
+        """Whether an event, or a character between two of them, has begun and not ended."""
+        return bool(self.rest or self._halves.half)
+
     def feed(self, data: bytes) -> list[Event]:
         """Events that are complete now.
 

@@ -142,3 +142,30 @@ def test_json_without_halves_stays_as_it_is(text: str, escaped: bool) -> None:
 def test_what_only_looks_like_half_a_character_is_left_alone() -> None:
     data = json.dumps({"path": "C:\\ud83d\\udc00", "code": '"\\ud83d"'}).encode()
     assert paired(data) == data
+
+
+PIECES = st.lists(st.text(st.sampled_from("ab \ud83d\ude00"), min_size=1, max_size=3), max_size=8)
+
+
+def flowing(dialect: DialectName, reads: list[bytes]) -> str:
+    """The words of a stream as it is relayed: past the parser where a read is plain."""
+    decoder = DIALECTS[dialect].stream_decoder(1)
+    words: list[str] = []
+    for read in reads:
+        plain = decoder.plain_words(read)
+        words += [said(decoder.feed(read))] if plain is None else plain
+    return "".join(words)
+
+
+@each_dialect
+@given(PIECES, st.lists(st.integers(0, 3000), max_size=6))
+def test_half_a_character_is_the_same_however_the_reads_are_cut(
+    dialect: DialectName, pieces: list[str], cuts: list[int]
+) -> None:
+    asked = ["one", "two", *pieces, "three", "\ude00", "four"]
+    events = [f"data: {json.dumps(WORDS[dialect](piece))}\n\n".encode() for piece in asked]
+    stream = b"".join(events)
+    places = sorted({0, len(stream), *(cut % len(stream) for cut in cuts)})
+    whole = flowing(dialect, [stream])
+    assert flowing(dialect, events) == whole
+    assert flowing(dialect, [stream[a:b] for a, b in pairwise(places)]) == whole
