@@ -9,6 +9,7 @@ MAX_STOP_TOKENS = 64
 MAX_STOP_STRING_CHARS = 256
 MAX_TOP_LOGPROBS = 20
 MAX_LOGIT_BIAS_ENTRIES = 1024
+MAX_ALLOWED_TOKENS = 16384
 # What travels to the worker as a whole number; no text is ever that long.
 MAX_TOKENS = (1 << 63) - 1
 
@@ -39,6 +40,8 @@ class SamplingParams:
     ignore_eos: bool = False
     stop_token_ids: tuple[int, ...] = ()
     bad_token_ids: tuple[tuple[int, ...], ...] = ()
+    allowed_token_ids: tuple[int, ...] | None = None
+    """Nothing else is written: an answer ends by an end token only if that is among them."""
     grammar: str | None = None
     """A grammar that the output must follow, in llguidance's Lark dialect or as JSON."""
     stop: tuple[str, ...] = ()
@@ -74,6 +77,7 @@ class SamplingParams:
         _in_range("prompt_logprobs", self.prompt_logprobs or 0, 0, MAX_TOP_LOGPROBS)
         self._check_stop()
         self._check_logit_bias()
+        self._check_allowed()
 
     @property
     def is_greedy(self) -> bool:
@@ -87,8 +91,9 @@ class SamplingParams:
 
     @property
     def needs_history(self) -> bool:
-        """Whether the next token's scores depend on which tokens were written before it."""
-        return self.has_penalties or self.grammar is not None or bool(self.bad_token_ids)
+        """Whether more than the scores decides: what was written before, or what may be."""
+        is_narrowed = self.grammar is not None or self.allowed_token_ids is not None
+        return self.has_penalties or is_narrowed or bool(self.bad_token_ids)
 
     def of_choice(self, index: int) -> "SamplingParams":
         """For one of several answers: they differ, also where a seed is given."""
@@ -113,6 +118,16 @@ class SamplingParams:
             raise InvalidParameter("logit_bias", message)
         for bias in self.logit_bias.values():
             _in_range("logit_bias", bias, -100.0, 100.0)
+
+    def _check_allowed(self) -> None:
+        if self.allowed_token_ids is None:
+            return
+        if not 1 <= len(self.allowed_token_ids) <= MAX_ALLOWED_TOKENS:
+            message = f"allowed_token_ids has 1 to {MAX_ALLOWED_TOKENS} entries"
+            raise InvalidParameter("allowed_token_ids", message)
+        if self.grammar is not None:
+            message = "allowed_token_ids is not possible together with a grammar"
+            raise InvalidParameter("allowed_token_ids", message)
 
 
 def _in_range(param: str, value: float, low: float, high: float) -> None:

@@ -35,6 +35,8 @@ class Kept:
     is_likeliest: bool
     """It is always the likeliest token, and nobody asks more."""
     grammar: Grammar | None = None
+    allowed: torch.Tensor | None = None
+    """True for each token of the vocabulary that the request allows; nothing where all are."""
     num_described: int = 0
     """Prompt tokens whose log-probabilities were told: who starts over says nothing twice."""
 
@@ -233,7 +235,7 @@ class Chooser:
             sequence.token_ids[: sequence.num_prompt_tokens],
             written,
             self._spec.eos_token_ids,
-            None if kept.grammar is None else kept.grammar.allowed(),
+            kept.allowed if kept.grammar is None else kept.grammar.allowed(),
             at,
         )
         if not math.isfinite(scores.max()):
@@ -248,7 +250,7 @@ class Chooser:
         kept, end = self._state_of(sequence), min(item.end, sequence.num_prompt_tokens - 1)
         for at in range(max(item.start, kept.num_described), end):
             row = logits[first + at - item.start].cpu()
-            described = describe_token(row, sequence.token_ids[at + 1], num_top)
+            described = describe_token(row, sequence.token_ids[at + 1], num_top, is_ranked=True)
             result.prompt_logprobs.append(described)
         kept.num_described = max(kept.num_described, end)
         return item.end - item.start
@@ -261,9 +263,17 @@ class Chooser:
                 seed=secrets.randbits(63) if params.seed is None else params.seed,
                 is_drawn=self._drawing.can_draw(params),
                 is_likeliest=params.is_greedy and not is_asked_about(params),
+                allowed=self._mask_of(params.allowed_token_ids),
             )
             self._kept[sequence.sequence_id] = found
         return found
+
+    def _mask_of(self, token_ids: tuple[int, ...] | None) -> torch.Tensor | None:
+        if token_ids is None:
+            return None
+        mask = torch.zeros(self._spec.vocab_size, dtype=torch.bool)
+        mask[list(token_ids)] = True
+        return mask
 
 
 def _break_off(

@@ -33,6 +33,8 @@ class SampledToken:
     token_id: int
     logprob: float | None = None
     top: tuple[TokenLogprob, ...] = ()
+    rank: int | None = None
+    """1 for the likeliest one; known of a prompt's tokens only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class History:
     written: Tokens[int] = ()
     eos_token_ids: Tokens[int] = ()
     allowed: torch.Tensor | None = None
-    """A grammar's verdict: true for each token of the vocabulary that may come next."""
+    """True for each token of the vocabulary that a grammar, or the request itself, allows next."""
     num_written: int = 0
     """How many tokens came before; `written` names them only if `params.needs_history`."""
 
@@ -67,7 +69,9 @@ def sample(
     return describe_token(logits, token_id, params.top_logprobs if params.logprobs else None)
 
 
-def describe_token(logits: torch.Tensor, token_id: int, num_top: int | None) -> SampledToken:
+def describe_token(
+    logits: torch.Tensor, token_id: int, num_top: int | None, *, is_ranked: bool = False
+) -> SampledToken:
     """The token with its log-probability and `num_top` alternatives; bare if that is `None`."""
     if num_top is None:
         return SampledToken(token_id)
@@ -77,7 +81,8 @@ def describe_token(logits: torch.Tensor, token_id: int, num_top: int | None) -> 
         TokenLogprob(int(index), float(value))
         for value, index in zip(best.values, best.indices, strict=True)
     )
-    return SampledToken(token_id, float(logprobs[token_id]), top)
+    rank = 1 + int((logprobs > logprobs[token_id]).sum()) if is_ranked else None
+    return SampledToken(token_id, float(logprobs[token_id]), top, rank)
 
 
 def truncated_probabilities(scores: torch.Tensor, params: SamplingParams) -> torch.Tensor:

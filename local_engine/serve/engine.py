@@ -44,8 +44,8 @@ class Output:
     text: str
     tokens: tuple[Token, ...]
     finish_reason: FinishReason | None = None
-    stopped_by: str | None = None
-    """The stop string of the request that ended it, if one did."""
+    stopped_by: str | int | None = None
+    """The stop string, or the number of the stop token, of the request that ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,7 @@ class Engine:
         *,
         request_id: str = "",
         keeps_special: bool = False,
+        cache_salt: str = "",
     ) -> Generation:
         """Check what can be known now; raises `PromptTooLong`, `InvalidParameter`."""
         if len(prompt_token_ids) >= self.ready.context_window:
@@ -101,13 +102,20 @@ class Engine:
         named: dict[str, Collection[int]] = {
             "logit_bias": params.logit_bias,
             "stop_token_ids": params.stop_token_ids,
+            "allowed_token_ids": params.allowed_token_ids or (),
             "prompt": prompt_token_ids,
         }
         for param, token_ids in named.items():
             if token_ids and not 0 <= min(token_ids) <= max(token_ids) < self.ready.vocab_size:
                 raise InvalidParameter(param, f"{param} names a token that does not exist")
         return Generation(
-            uuid.uuid4().hex, prompt_token_ids, params, caller, request_id, keeps_special
+            uuid.uuid4().hex,
+            prompt_token_ids,
+            params,
+            caller,
+            request_id,
+            keeps_special,
+            cache_salt,
         )
 
     async def encode_chat(
@@ -200,7 +208,15 @@ class Engine:
             if release.stopped_by is not None:
                 return Output(text, tuple(shown), FinishReason.STOP, release.stopped_by)
             text += stop_filter.finish()
-        return Output(text, tuple(shown), reason)
+        return Output(text, tuple(shown), reason, self._stop_token(generation, reason))
+
+    def _stop_token(self, generation: Generation, reason: FinishReason | None) -> int | None:
+        """The stop token that ended an answer; none where it is an end of the model's own."""
+        params, written = generation.params, generation.output_token_ids
+        if reason is not FinishReason.STOP or written[-1] not in params.stop_token_ids:
+            return None
+        is_own = written[-1] in self.ready.eos_token_ids and not params.ignore_eos
+        return None if is_own else written[-1]
 
     def _count(self, generation: Generation) -> None:
         if generation.is_refused:

@@ -31,6 +31,8 @@ class Generation:
     """The same for all sequences of a request; empty where it has one only."""
     keeps_special: bool = False
     """Control tokens stay in the text: the parser of tool calls looks for them."""
+    cache_salt: str = ""
+    """Who says another one meets nothing that this one leaves in the prefix cache."""
     output_token_ids: list[int] = field(default_factory=list)
     prompt_logprobs: list[Token] = field(default_factory=list)
     num_cached_tokens: int = 0

@@ -93,6 +93,7 @@ class WorkerLink:
                 caller.data_class,
                 caller.is_zeroed,
                 generation.request_id,
+                generation.cache_salt,
             )
         )
         return inbox

@@ -30,6 +30,8 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     is_zeroed: bool = False
     request_id: str = ""
     """Of a request of several sequences: they may meet each other's blocks, whoever asks."""
+    cache_salt: str = ""
+    """What keeps a request apart from others of its own group, too."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
@@ -68,6 +70,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
     token_id: int
     logprob: float | None = None
     top: list[tuple[int, float]] = []
+    rank: int | None = None
 
 
 class Update(msgspec.Struct, frozen=True, array_like=True):

@@ -442,8 +442,6 @@ async def test_a_prompt_that_leaves_room_for_one_token_gets_one(client: httpx.As
     ("path", "body", "code"),
     [
         ("/v1/completions", {"prompt": "a", "logprobs": 21}, "invalid_value"),
-        ("/v1/completions", {"prompt": "a", "prompt_logprobs": 1}, "unsupported_parameter"),
-        ("/v1/completions", {"prompt": "a", "skip_special_tokens": False}, "unsupported_parameter"),
         ("/tokenize", {"prompt": "a", "add_generation_prompt": False}, "unsupported_parameter"),
         ("/v1/completions", {"prompt": "a", "logprobs": -1}, "invalid_value"),
         ("/v1/completions", {"prompt": "a", "best_of": 1, "n": 2}, "unsupported_parameter"),

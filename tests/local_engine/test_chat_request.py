@@ -190,7 +190,6 @@ BAD_REQUESTS: list[tuple[dict[str, Any], str, str | None]] = [
     ({"continue_final_message": True}, "unsupported_parameter", "continue_final_message"),
     ({"chat_template": "{{ 1 }}"}, "unsupported_parameter", "chat_template"),
     ({"documents": [{"text": "x"}]}, "unsupported_parameter", "documents"),
-    ({"skip_special_tokens": False}, "unsupported_parameter", "skip_special_tokens"),
     ({"add_generation_prompt": False}, "unsupported_parameter", "add_generation_prompt"),
     ({"use_beam_search": True}, "unsupported_parameter", "use_beam_search"),
     ({"stream": "yes"}, "invalid_type", "stream"),

@@ -5,6 +5,7 @@ import functools
 import hmac
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 import msgspec
@@ -109,6 +110,8 @@ class EngineApp:
             ("GET", "/health/live"): self._live,
             ("GET", "/health/ready"): self._ready,
             ("GET", "/metrics"): self._metrics,
+            ("GET", "/version"): self._version,
+            ("GET", "/load"): self._load,
         }
         self._paths = {path for _, path in self._routes}
 
@@ -277,6 +280,15 @@ class EngineApp:
     async def _ready(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         self._open_model()
         await send_body(send, 200, b'{"status":"ready"}')
+
+    async def _version(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        await send_body(send, 200, msgspec.json.encode({"version": version("gatewright")}))
+
+    async def _load(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        """How many sequences are here, in words of vLLM that some balance by."""
+        stats = self._model().engine.stats()
+        load = stats.num_running + stats.num_waiting
+        await send_body(send, 200, msgspec.json.encode({"server_load": load}))
 
     async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         text = self._more_metrics()  # Of the connections: also while no model is there.

@@ -2,6 +2,7 @@
 
 import uuid
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
 
 from local_engine.core.limits import QueueFull
 from local_engine.core.sequence import PromptTooLong
@@ -45,6 +46,7 @@ async def answer_chat(
         },
         include_usage=request.is_stream and request.include_usage,
         wants_token_ids=request.wants_token_ids,
+        names_tokens_by_id=request.names_tokens_by_id,
     )
     async with AsyncExitStack() as stack:
         try:
@@ -82,10 +84,14 @@ async def _prepare(engine: Engine, request: ChatRequest, caller: Caller) -> list
         return [
             engine.new_generation(
                 prompt,
-                request.params.of_choice(index),
+                # The prompt is one, and its scores are told once.
+                replace(request.params.of_choice(index), prompt_logprobs=None)
+                if index
+                else request.params,
                 caller,
                 request_id=request_id,
-                keeps_special=request.may_call,
+                keeps_special=request.keeps_special,
+                cache_salt=request.cache_salt,
             )
             for index in range(request.num_choices)
         ]

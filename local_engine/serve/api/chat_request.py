@@ -32,7 +32,8 @@ _UNSUPPORTED = (
     "web_search_options",
     "best_of",
     "echo",
-    "prompt_logprobs",
+    # It would cut the system message away.
+    "truncate_prompt_tokens",
     "chat_template",
     "documents",
     "continue_final_message",
@@ -123,6 +124,10 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     has_one_call: bool
     """A second call of an answer is not passed on."""
     wants_token_ids: bool
+    names_tokens_by_id: bool
+    keeps_special: bool
+    """Control tokens stay in the text: somebody asks for them, or a parser looks for calls."""
+    cache_salt: str
 
 
 def decode_body(body: bytes, kind: Any, unsupported: tuple[str, ...]) -> Any:
@@ -177,6 +182,9 @@ def read_chat_request(
         may_call=bool(tools) and parsed.tool_choice != "none",
         has_one_call=parsed.parallel_tool_calls is False,
         wants_token_ids=bool(parsed.return_token_ids),
+        names_tokens_by_id=bool(parsed.return_tokens_as_token_ids),
+        keeps_special=parsed.keeps_special or (bool(tools) and parsed.tool_choice != "none"),
+        cache_salt=parsed.cache_salt or "",
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from local_engine.core.sequence import FinishReason
+from local_engine.serve.api.prompt_scores import prompt_scores
 from local_engine.serve.engine import Output
 from local_engine.serve.generation import Generation
 from local_engine.serve.wire import Token
@@ -68,11 +69,13 @@ class ChatResponse:
         head: Json,
         include_usage: bool,
         wants_token_ids: bool,
+        names_tokens_by_id: bool = False,
     ) -> None:
         self._choices = choices
         self._tokenizer = tokenizer
         self._include_usage = include_usage
         self._wants_token_ids = wants_token_ids
+        self._names_tokens_by_id = names_tokens_by_id
         self._head = {"id": f"chatcmpl-{choices[0].generation.sequence_id}", **head}
 
     def whole(self, outputs: Many[Many[Output]]) -> bytes:
@@ -82,6 +85,9 @@ class ChatResponse:
         body = {**self._head, "object": "chat.completion", "choices": choices}
         if self._wants_token_ids:
             body["prompt_token_ids"] = self._choices[0].generation.prompt_token_ids
+        first = self._choices[0].generation
+        if (num_top := first.params.prompt_logprobs) is not None:
+            body["prompt_logprobs"] = prompt_scores(first.prompt_logprobs, num_top, self._tokenizer)
         return msgspec.json.encode({**body, "usage": usage_of(self._generations())})
 
     def opening(self) -> bytes:
@@ -151,7 +157,7 @@ class ChatResponse:
         delta: Json,
         *,
         finish_reason: str | None = None,
-        stop_reason: str | None = None,
+        stop_reason: str | int | None = None,
         logprobs: Json | None = None,
         tokens: Many[Token] = (),
     ) -> bytes:
@@ -183,7 +189,8 @@ class ChatResponse:
         text = self._tokenizer.token_text(token_id)
         # Bytes of a part character are not known from its text.
         as_bytes = None if "\ufffd" in text else list(text.encode())
-        return {"token": text, "logprob": logprob, "bytes": as_bytes}
+        shown = f"token_id:{token_id}" if self._names_tokens_by_id else text
+        return {"token": shown, "logprob": logprob, "bytes": as_bytes}
 
 
 def usage_of(generations: Many[Generation]) -> Json:

@@ -68,7 +68,8 @@ async def written(choices: Choices, write: Callable[[list[list[Output]]], bytes]
             found[index].append(output)
     except StepFailed as error:
         raise choices.as_api_error(error) from error
-    if not choices.running[0].generation.params.logprobs:
+    params = choices.running[0].generation.params
+    if not params.logprobs and params.prompt_logprobs is None:
         return write(found)
     # Twenty tokens are named for each one: too long for everybody else to wait.
     return await asyncio.to_thread(write, found)

@@ -8,13 +8,14 @@ import msgspec
 
 from local_engine.core.limits import QueueFull
 from local_engine.core.sequence import PromptTooLong
-from local_engine.sampling_params import InvalidParameter
+from local_engine.sampling_params import MAX_TOP_LOGPROBS, InvalidParameter
 from local_engine.serve.api.chat_request import decode_body, unsupported_parameter
 from local_engine.serve.api.chat_response import DONE, as_event
 from local_engine.serve.api.choices import Choices, written
 from local_engine.serve.api.errors import InvalidRequest, NotFound, queue_full
 from local_engine.serve.api.http import Send, send_body, send_part, start_event_stream
-from local_engine.serve.api.prompts import Prompt, read_prompts
+from local_engine.serve.api.prompt_scores import prompt_scores
+from local_engine.serve.api.prompts import Prompt, read_prompts, shortened
 from local_engine.serve.api.sampling_fields import (
     OTHERS_SAMPLING,
     SamplingFields,
@@ -29,7 +30,7 @@ from local_engine.serve.wire import Token
 from local_engine.text.tokenizer import ChatTokenizer
 
 
-_UNSUPPORTED = ("suffix", "prompt_logprobs", "prompt_embeds", *OTHERS_SAMPLING)
+_UNSUPPORTED = ("suffix", "prompt_embeds", *OTHERS_SAMPLING)
 _NOTHING_WRITTEN: dict[str, Any] = {
     "max_tokens": 1,
     "ignore_eos": True,
@@ -46,6 +47,13 @@ class _Body(SamplingFields, kw_only=True):
     echo: bool | None = None
     best_of: int | None = None
     add_special_tokens: bool | None = None
+    truncate_prompt_tokens: int | None = None
+
+    @property
+    def num_prompt_top(self) -> int | None:
+        """Alternatives to each token of the prompt: as many as the more curious asker wants."""
+        asked = (self.prompt_logprobs, self.logprobs if self.echo else None)
+        return max((each for each in asked if each is not None), default=None)
 
     @property
     def is_read_only(self) -> bool:
@@ -90,20 +98,33 @@ async def _prepare(engine: Engine, request: _Body, caller: Caller) -> list[Gener
     prompts = await read_prompts(
         engine.tokenizer, request.prompt, adds_special=request.add_special_tokens is not False
     )
+    if request.truncate_prompt_tokens is not None:
+        room = engine.context_window - (request.max_tokens or 1)
+        prompts = [shortened(each, request.truncate_prompt_tokens, room) for each in prompts]
     num_top = request.logprobs
+    if num_top is not None and not 0 <= num_top <= MAX_TOP_LOGPROBS:
+        message = f"logprobs must be between 0 and {MAX_TOP_LOGPROBS}."
+        raise InvalidRequest(message, code="invalid_value", param="logprobs")
     params = read_params(
         request,
         engine.defaults,
         engine.tokenizer,
         logprobs=num_top is not None,
         top_logprobs=num_top or 0,
-        prompt_logprobs=num_top if request.echo else None,
+        prompt_logprobs=request.num_prompt_top,
         **(_NOTHING_WRITTEN if request.is_read_only else {}),
     )
     try:
         request_id = uuid.uuid4().hex if len(prompts) * request.num_choices > 1 else ""
         return [
-            engine.new_generation(prompt, params.of_choice(index), caller, request_id=request_id)
+            engine.new_generation(
+                prompt,
+                params.of_choice(index),
+                caller,
+                request_id=request_id,
+                keeps_special=request.keeps_special,
+                cache_salt=request.cache_salt or "",
+            )
             for prompt in prompts
             for index in range(request.num_choices)
         ]
@@ -198,6 +219,9 @@ class _Writer:
         if self._request.return_token_ids:
             choice["token_ids"] = self._written_ids(generation)
             choice["prompt_token_ids"] = generation.prompt_token_ids
+        if (num_top := self._request.prompt_logprobs) is not None:
+            tokens = generation.prompt_logprobs
+            choice["prompt_logprobs"] = prompt_scores(tokens, num_top, self._tokenizer)
         return choice
 
     def _written(self, outputs: list[Output]) -> tuple[str, list[Token]]:
@@ -215,25 +239,35 @@ class _Writer:
             return "", []
         prompt = generation.prompt_token_ids
         # Nothing comes before the first token, so nothing says how likely it was.
-        return self._tokenizer.decode(prompt), [Token(prompt[0]), *generation.prompt_logprobs]
+        known = generation.prompt_logprobs if self._request.logprobs is not None else []
+        tokenizer = self._tokenizer
+        decode = tokenizer.decode_with_special if self._request.keeps_special else tokenizer.decode
+        return decode(prompt), [Token(prompt[0]), *known]
 
     def _logprobs(self, tokens: list[Token], at: int = 0) -> Json | None:
         if self._request.logprobs is None:
             return None
         texts = [self._tokenizer.token_text(token.token_id) for token in tokens]
+        num_top = self._request.logprobs
         offsets = []
         for text in texts:
             offsets.append(at)
             at += len(text)
         return {
-            "tokens": texts,
+            "tokens": [self._name(token.token_id) for token in tokens],
             "token_logprobs": [token.logprob for token in tokens],
             "top_logprobs": [
-                {self._tokenizer.token_text(entry): logprob for entry, logprob in token.top} or None
+                {self._name(entry): logprob for entry, logprob in token.top[:num_top]} or None
                 for token in tokens
             ],
             "text_offset": offsets,
         }
+
+    def _name(self, token_id: int) -> str:
+        """Bytes of different part characters have one text, and several tokens may have one."""
+        if self._request.return_tokens_as_token_ids:
+            return f"token_id:{token_id}"
+        return self._tokenizer.token_text(token_id)
 
     def _usage(self) -> Json:
         per_prompt = self._generations[:: self._request.num_choices]

@@ -27,6 +27,7 @@ class AskedPrompt(msgspec.Struct):
     chat_template_kwargs: Json | None = None
     add_special_tokens: bool | None = None
     """Of a text; a chat's are its template's."""
+    return_token_strs: bool | None = None
     model: str | None = None
 
 
@@ -76,6 +77,18 @@ async def read_prompts(
     if not all(found):
         raise _invalid(f"{param} is empty.", param)
     return found
+
+
+def shortened(tokens: list[int], num_kept: int, most: int) -> list[int]:
+    """The last `num_kept` tokens of a prompt, -1 for as many as there is room for (`most`).
+
+    Raises `InvalidRequest` for what is neither.
+    """
+    if num_kept == -1:
+        return tokens[-max(1, most) :]
+    if num_kept < 1:
+        raise _invalid("truncate_prompt_tokens must be -1 or at least 1.", "truncate_prompt_tokens")
+    return tokens[-num_kept:]
 
 
 def _invalid(message: str, param: str) -> InvalidRequest:

@@ -9,6 +9,7 @@ import msgspec
 from local_engine.model.config import SamplingDefaults
 from local_engine.sampling_params import (
     MAX_STOP_STRING_CHARS,
+    MAX_TOP_LOGPROBS,
     InvalidParameter,
     SamplingParams,
 )
@@ -44,9 +45,6 @@ OTHERS_SAMPLING = (
     "num_beams",
     "length_penalty",
     "logits_processors",
-    "allowed_token_ids",
-    "truncate_prompt_tokens",
-    "return_tokens_as_token_ids",
     "thinking_token_budget",
     "guided_whitespace_pattern",
     "logprob_token_ids",
@@ -61,7 +59,8 @@ OTHERS_SAMPLING = (
     "return_hidden_states",
 )
 # What they do unless they are told not to, as this one always does.
-ALWAYS_ON = ("skip_special_tokens", "add_generation_prompt")
+ALWAYS_ON = ("add_generation_prompt",)
+MAX_CACHE_SALT_CHARS = 256
 
 
 class JsonSchema(msgspec.Struct):
@@ -119,6 +118,16 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
     return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+    allowed_token_ids: list[int] | None = None
+    prompt_logprobs: int | None = None
+    skip_special_tokens: bool | None = None
+    cache_salt: str | None = None
+
+    @property
+    def keeps_special(self) -> bool:
+        """Whether control tokens are part of the text, too."""
+        return self.skip_special_tokens is False
 
     @property
     def include_usage(self) -> bool:
@@ -142,6 +151,10 @@ def read_params(
     if body.stream_options is not None and not body.stream:
         message = "stream_options is only allowed where stream is true."
         raise InvalidRequest(message, code="invalid_value", param="stream_options")
+    _check_prompt_scores(body)
+    if body.cache_salt is not None and not 1 <= len(body.cache_salt) <= MAX_CACHE_SALT_CHARS:
+        message = f"cache_salt has 1 to {MAX_CACHE_SALT_CHARS} characters."
+        raise InvalidRequest(message, code="invalid_value", param="cache_salt")
     stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
     fields = {
         "temperature": _or(body.temperature, defaults.temperature),
@@ -158,7 +171,10 @@ def read_params(
         "stop": stop,
         "includes_stop": bool(body.include_stop_str_in_output),
         "stop_token_ids": tuple(body.stop_token_ids or ()),
+        "prompt_logprobs": body.prompt_logprobs,
     }
+    if body.allowed_token_ids is not None:
+        fields["allowed_token_ids"] = tuple(body.allowed_token_ids)
     try:
         bias = _logit_bias(body.logit_bias or {})
         bad = _bad_words(body.bad_words or [], tokenizer)
@@ -171,6 +187,18 @@ def read_params(
     except GrammarRefused as error:
         message = f"The grammar cannot be used: {error}"
         raise InvalidRequest(message, code="invalid_grammar", param=grammar_field(body)) from error
+
+
+def _check_prompt_scores(body: SamplingFields) -> None:
+    """As in vLLM they are told with a whole answer; -1, the whole vocabulary, is not told."""
+    if body.prompt_logprobs is None:
+        return
+    if not 0 <= body.prompt_logprobs <= MAX_TOP_LOGPROBS:
+        message = f"prompt_logprobs must be between 0 and {MAX_TOP_LOGPROBS}."
+        raise InvalidRequest(message, code="invalid_value", param="prompt_logprobs")
+    if body.stream:
+        message = "prompt_logprobs is only possible where stream is not true."
+        raise InvalidRequest(message, code="invalid_value", param="prompt_logprobs")
 
 
 def grammar_field(body: SamplingFields) -> str:

@@ -10,9 +10,13 @@ from local_engine.core.sequence import PromptTooLong
 from local_engine.serve.api.chat_request import decode_body, unsupported_parameter
 from local_engine.serve.api.errors import InvalidRequest, NotFound, api_error_of
 from local_engine.serve.api.http import Send, send_body
-from local_engine.serve.api.prompts import AskedPrompt, Prompt, read_prompts, tokens_of
+from local_engine.serve.api.prompts import AskedPrompt, Prompt, read_prompts, shortened, tokens_of
 from local_engine.serve.engine import Engine
 from local_engine.serve.link import StepFailed
+
+
+# Counted without these a prompt would be another one.
+_NOT_TOKENIZED = ("chat_template", "continue_final_message", "documents", "mm_processor_kwargs")
 
 
 class _Embeddings(msgspec.Struct):
@@ -20,6 +24,7 @@ class _Embeddings(msgspec.Struct):
     input: Prompt
     encoding_format: str | None = None
     dimensions: int | None = None
+    truncate_prompt_tokens: int | None = None
 
 
 class _Detokenize(msgspec.Struct):
@@ -37,6 +42,9 @@ async def answer_embeddings(body: bytes, send: Send, engine: Engine, served_name
     if request.encoding_format not in (None, "float", "base64"):
         raise unsupported_parameter("encoding_format")
     prompts = await read_prompts(engine.tokenizer, request.input, "input")
+    if request.truncate_prompt_tokens is not None:
+        num_kept, room = request.truncate_prompt_tokens, engine.context_window
+        prompts = [shortened(prompt, num_kept, room) for prompt in prompts]
     data = []
     for index, prompt in enumerate(prompts):
         embedding = await _embed(engine, prompt)
@@ -65,8 +73,17 @@ async def _embed(engine: Engine, prompt: list[int]) -> list[float]:
 
 
 async def answer_tokenize(body: bytes, send: Send, engine: Engine) -> None:
-    tokens = await tokens_of(decode_body(body, AskedPrompt, ()), engine)
-    answer = {"tokens": tokens, "count": len(tokens), "max_model_len": engine.context_window}
+    asked: AskedPrompt = decode_body(body, AskedPrompt, _NOT_TOKENIZED)
+    tokens = await tokens_of(asked, engine)
+    texts = None
+    if asked.return_token_strs:
+        texts = [engine.tokenizer.token_text(token) for token in tokens]
+    answer = {
+        "tokens": tokens,
+        "count": len(tokens),
+        "max_model_len": engine.context_window,
+        "token_strs": texts,
+    }
     await send_body(send, 200, msgspec.json.encode(answer))
 
 

@@ -288,7 +288,9 @@ class Worker:
                 context_window=self._context_window,
                 tier=tier_named(message.tier),
                 tenant=message.tenant,
-                salt=self._identity.salt(message.tenant, message.data_class, message.request_id),
+                salt=self._identity.salt(
+                    message.tenant, message.data_class, message.request_id, message.cache_salt
+                ),
                 is_zeroed=message.is_zeroed,
             )
             sequence.is_grammar_ready = message.params.grammar is None
@@ -393,4 +395,4 @@ def _update(sequence: Sequence, result: Result, num_new: int) -> Update:
 
 def _token(token: SampledToken) -> Token:
     top = [(entry.token_id, entry.logprob) for entry in token.top]
-    return Token(token.token_id, token.logprob, top)
+    return Token(token.token_id, token.logprob, top, token.rank)
