@@ -20,24 +20,36 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
+from local_engine.text.sizes import Sizes, TooDear, UnwrittenNamespace, check_size
 
-MAX_TEXT_CHARS = 32 * 1024 * 1024
-"""Of any text or list that a template makes on its way."""
-_MOST_ENTRIES = 1024 * 1024
+
 _LARGEST_POWER = 64
 _LARGEST_FACTOR = 1 << 64
 _LOOK_EVERY_STEPS = 16
 # Of text and whole numbers these make more text than they are given.
 _GROWING_METHODS = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs", "join"})
-_GROWING_FILTERS = frozenset({"center", "indent", "join", "batch", "slice", "wordwrap", "tojson"})
-# These write out what they are given, with all that is in it.
-_WRITING_FILTERS = frozenset({"join", "string", "tojson", "pprint", "urlencode", "xmlattr"})
+_GROWING_FILTERS = frozenset({"center", "indent", "join", "batch", "slice", "tojson"})
+# These neither write, compare nor nest what they are given.
+_LOOKING_FILTERS = frozenset(
+    {"length", "count", "first", "last", "list", "map", "select", "reject", "selectattr"}
+    | {"rejectattr", "default", "d", "attr", "reverse", "items", "_turns"}
+)
+_LOOKING_TESTS = frozenset(
+    {"defined", "undefined", "none", "boolean", "true", "false", "integer", "float", "number"}
+    | {"string", "mapping", "iterable", "sequence", "callable", "sameas", "filter", "test"}
+)
+# Python goes through each word or character of these.
+_SLOW_FILTERS = frozenset({"title", "wordcount", "urlencode"})
+_SLOW_TIMES = 8
+# What no prompt needs and nothing bounds: for pages of HTML, or by chance.
+_MISSING_FILTERS = (
+    *("forceescape", "filesizeformat", "pprint", "random", "striptags", "urlize"),
+    *("wordwrap", "xmlattr"),
+)
+# Of texts to bytes, by tables, and of numbers to as many bytes as they are told.
+_MISSING_METHODS = frozenset({"encode", "translate", "maketrans", "to_bytes", "from_bytes"})
 # A width that is long, or one that is given as a value.
 _WIDE = re.compile(r"[0-9]{6}|\*|\{[^{}]*\{")
-
-
-class TooDear(TemplateError):
-    """The template takes too long, or makes too long a text."""
 
 
 class RaisedByTemplate(TemplateError):
@@ -56,19 +68,32 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self.globals = {
             "raise_exception": _raise_exception,
             "range": self.globals["range"],
-            "namespace": self.globals["namespace"],
+            "namespace": UnwrittenNamespace,
         }
         self.filters["tojson"] = _to_json
+        for name in _MISSING_FILTERS:
+            del self.filters[name]
         self.filters = {name: self._watched(name, each) for name, each in self.filters.items()}
-        self.filters |= {"_turns": self._turns, "_joined": self._joined}
+        self.filters |= {"_turns": self._turns, "_joined": self._joined, "_built": self._bounded}
+        tests: dict[str, Any] = {**self.tests}
+        for name in tests.keys() - _LOOKING_TESTS:
+            tests[name] = self._watched_test(tests[name])
+        self.tests = tests
         self.concat = self._joined  # type: ignore[method-assign]
-        self.finalize = _writable
+        self.finalize = self._bounded
         self._now = threading.local()
 
     def start(self, max_s: float) -> None:
         """From now on this thread's rendering may work so long."""
         self._now.ends_s = time.thread_time() + max_s
         self._now.num_steps = 0
+        self._now.sizes = Sizes()
+
+    @property
+    def _sizes(self) -> Sizes:
+        # While a template is compiled nobody has started.
+        found: Sizes | None = getattr(self._now, "sizes", None)
+        return Sizes() if found is None else found
 
     def step(self) -> None:
         """Raises `TooDear` if this rendering has had its time."""
@@ -85,16 +110,30 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         if isinstance(text, str):
             if name == "join":
                 args = tuple(map(_at_hand, args))
-            _check_method(name, text, [*args, *kwargs.values()])
+            given = [*args, *kwargs.values()]
+            check_size(_growth_of_method(name, text, given, self._sizes))
+        for each in (*args, *kwargs.values()):
+            self._bounded(each)
+        if isinstance(text, list | tuple):
+            self._bounded(text)  # Its `index` and `count` compare all that is in it.
         return super().call(context, called, *args, **kwargs)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        if type(argument) is not str:
+            self._bounded(argument)
+        return super().getitem(obj, argument)
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        return attr not in _MISSING_METHODS and super().is_safe_attribute(obj, attr, value)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         if operator == "+" and type(left) is str and type(right) is str:
-            _check(len(left) + len(right))
+            check_size(len(left) + len(right))
             return left + right
         self.step()
-        _check_operator(operator, left, right)
-        return super().call_binop(context, operator, left, right)
+        _check_operator(operator, left, right, self._sizes)
+        made = super().call_binop(context, operator, left, right)
+        return self._sizes.joined(left, right, made) if operator == "+" else made
 
     def _generate(self, source: nodes.Template, *args: Any, **kwargs: Any) -> str:
         return super()._generate(_Watching().visit(source), *args, **kwargs)
@@ -107,16 +146,43 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         @functools.wraps(called)
         def watched(*args: Any, **kwargs: Any) -> Any:
             self.step()
-            if name in _WRITING_FILTERS:
-                args = (*args[:first], _writable(_at_hand(args[first])), *args[first + 1 :])
-            given = [*args[first:], *kwargs.values()]
+            if name in _LOOKING_FILTERS:
+                return called(*args, **kwargs)
+            args = (*args[:first], *map(_at_hand, args[first:]))
+            if name == "replace":
+                kwargs = {key: kwargs[key] for key in ("old", "new", "count") if key in kwargs}
+            sizes, given = self._sizes, [*args[first:], *kwargs.values()]
+            for each in given:
+                self._bounded(each)
             if name in _GROWING_FILTERS:
-                _check(_size(given[0]) * max(1, sum(map(_size, given[1:]))))
+                more = sum(_width(each, sizes) for each in given[1:])
+                check_size(max(1, sizes.size(given[0])) * max(1, more))
             elif name in {"replace", "format"}:
-                _check_method(name, str(given[0]), given[1:])
+                check_size(_growth_of_method(name, str(given[0]), given[1:], sizes))
+            elif name in _SLOW_FILTERS:
+                check_size(_SLOW_TIMES * sizes.size(given[0]))
+            elif name == "sum" and any(isinstance(each, list | tuple) for each in given[1:]):
+                raise TooDear("it takes too long to join lists one by one")
             return called(*args, **kwargs)
 
         return watched
+
+    def _watched_test(self, called: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(called)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            for each in (*args, *kwargs.values()):
+                self._bounded(each)
+            return called(*args, **kwargs)
+
+        return watched
+
+    def _bounded(self, value: Any) -> Any:
+        """The value itself; raises `TooDear` if going through all of it had no end."""
+        if type(value) is not str:
+            check_size(self._sizes.size(value))
+            if isinstance(value, Namespace):
+                repr(value)
+        return value
 
     def _turns(self, values: Iterable[Any]) -> Iterator[Any]:
         for value in values:
@@ -125,13 +191,13 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def _joined(self, parts: Iterable[Any]) -> str:
         self.step()
-        texts = [str(_writable(part)) for part in parts]
-        _check(sum(map(len, texts)))
+        texts = [str(self._bounded(part)) for part in parts]
+        check_size(sum(map(len, texts)))
         return "".join(texts)
 
 
 class _Watching(NodeTransformer):
-    """Puts our own filters where a template takes turns and joins texts."""
+    """Puts our own filters where a template takes turns, joins texts, and nests lists."""
 
     def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802 - jinja2's name
         self.generic_visit(node)
@@ -142,86 +208,69 @@ class _Watching(NodeTransformer):
         self.generic_visit(node)
         return _filtered(nodes.List(node.nodes, lineno=node.lineno), "_joined")
 
+    def visit_List(self, node: nodes.List) -> nodes.Expr:  # noqa: N802 - jinja2's name
+        return self._built(node, node.items)
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:  # noqa: N802 - jinja2's name
+        # A tuple may also be what values are given to.
+        return node if node.ctx != "load" else self._built(node, node.items)
+
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Expr:  # noqa: N802 - jinja2's name
+        return self._built(node, [part for pair in node.items for part in (pair.key, pair.value)])
+
+    def _built(self, node: nodes.Expr, parts: list[nodes.Expr]) -> nodes.Expr:
+        if all(isinstance(part, nodes.Const) for part in parts):
+            return node
+        self.generic_visit(node)
+        return _filtered(node, "_built")
+
 
 def _filtered(node: nodes.Node, name: str) -> nodes.Filter:
     assert isinstance(node, nodes.Expr), "what is gone through or joined is a value"
     return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
 
 
-def _check(size: int) -> None:
-    if size > MAX_TEXT_CHARS:
-        raise TooDear("it makes too long a text")
-
-
-def _check_method(name: str, text: str, args: list[Any]) -> None:
+def _growth_of_method(name: str, text: str, args: list[Any], sizes: Sizes) -> int:
+    """How long a text a method of `text` makes at most; 0 where it makes none longer."""
     if name == "replace" and len(args) > 1 and all(isinstance(each, str) for each in args[:2]):
-        _check(len(text) + text.count(args[0]) * len(args[1]))
-    elif name in {"format", "format_map"}:
-        _check_format(text, args)
-    elif name in _GROWING_METHODS:
-        _check(max(1, len(text)) * sum(map(_size, args)))
+        return len(text) + text.count(args[0]) * len(args[1])
+    if name in {"format", "format_map"}:
+        return _growth_of_format(text, args, sizes)
+    if name in _GROWING_METHODS:
+        return max(1, len(text)) * sum(_width(each, sizes) for each in args)
+    return 0
 
 
-def _check_format(text: str, args: list[Any]) -> None:
+def _growth_of_format(text: str, args: list[Any], sizes: Sizes) -> int:
     if _WIDE.search(text):
         raise TooDear("it makes too long a text")
-    longest = max((_size(each) for each in args if not isinstance(each, int)), default=1)
-    _check(len(text) + (text.count("{") + text.count("%")) * longest)
+    longest = max((sizes.size(each) for each in args if not isinstance(each, int)), default=1)
+    return len(text) + (text.count("{") + text.count("%")) * longest
 
 
-def _check_operator(operator: str, left: Any, right: Any) -> None:
+def _check_operator(operator: str, left: Any, right: Any, sizes: Sizes) -> None:
     numbers = [each for each in (left, right) if isinstance(each, int)]
     if operator == "%" and isinstance(left, str):
-        _check_format(left, list(right) if isinstance(right, tuple) else [right])
+        given = list(right) if isinstance(right, tuple) else [right]
+        check_size(_growth_of_format(left, given, sizes))
     elif operator == "**" and any(abs(each) > _LARGEST_POWER for each in numbers[-1:]):
         raise TooDear("it makes too large a number")
     elif operator == "*" and len(numbers) == 1:
-        _check(_size(left) * _size(right))
+        check_size(_width(left, sizes) * _width(right, sizes))
     elif any(abs(each) > _LARGEST_FACTOR for each in numbers):
         raise TooDear("it makes too large a number")
     elif operator == "+" and not numbers:
-        _check(_size(left) + _size(right))
+        check_size(sizes.size(left) + sizes.size(right))
 
 
-def _size(value: Any) -> int:
-    """Characters of a text or of all texts in a list, and how wide a number might make it."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, int):
-        return abs(value)
-    if isinstance(value, list | tuple | dict):
-        if len(value) > _MOST_ENTRIES:
-            return MAX_TEXT_CHARS + 1
-        inner = value.values() if isinstance(value, dict) else value
-        return len(value) + sum(len(each) for each in inner if isinstance(each, str))
-    return 1
+def _width(value: Any, sizes: Sizes) -> int:
+    """How wide a text or list is, and how wide a number might make one."""
+    return abs(value) if isinstance(value, int) else sizes.size(value)
 
 
 def _at_hand(values: Any) -> Any:
     """A list instead of what can be gone through once only."""
     return list(values) if isinstance(values, Iterator) else values
-
-
-def _writable(value: Any) -> Any:
-    """The value itself, if it can be written out; raises `TooDear`.
-
-    A list that holds another one twice, which holds a third twice, and so on, is small and has no
-    end when it is written.
-    """
-    if type(value) is not str and isinstance(value, list | tuple | dict | Namespace):
-        _check(_written_size(value, {}))
-    return value
-
-
-def _written_size(value: Any, known: dict[int, int]) -> int:
-    if isinstance(value, Namespace):
-        return MAX_TEXT_CHARS + 1
-    if not isinstance(value, list | tuple | dict):
-        return len(value) if isinstance(value, str) else 1
-    if id(value) not in known:
-        inner = value.values() if isinstance(value, dict) else value
-        known[id(value)] = len(value) + sum(_written_size(each, known) for each in inner)
-    return known[id(value)]
 
 
 def _raise_exception(message: str) -> NoReturn:

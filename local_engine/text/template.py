@@ -8,7 +8,8 @@ from jinja2 import Template, TemplateError
 
 from local_engine.model.errors import ModelRefused
 from local_engine.text.errors import PromptRefused
-from local_engine.text.sandbox import BoundedEnvironment, RaisedByTemplate, TooDear
+from local_engine.text.sandbox import BoundedEnvironment, RaisedByTemplate
+from local_engine.text.sizes import TooDear
 
 
 MAX_TEMPLATE_CHARS = 256 * 1024

@@ -215,6 +215,12 @@ WITHOUT_BOUND = [
     "{{ [1] | batch(9999999999, 1) | list }}",
     "{{ [1] | tojson(9999999999) }}",
     "{{ namespace(a=1) }}",
+    "{{ '%s' % namespace(a=1) }}",
+    "{{ namespace(a=1) | upper }}",
+    "{{ '' | center(width=99999999) }}",
+    "{{ ('a' * 9999999) | replace(new='b' * 99999, old='a') }}",
+    "{{ ('a ' * 9999999) | title }}",
+    "{{ ([[1] * 9] * 99999) | sum(start=[]) }}",
 ]
 
 
@@ -225,6 +231,85 @@ def test_a_template_that_never_ends_or_writes_without_bound_is_stopped(source: s
         template.render([USER])
     with pytest.raises(ModelRefused, match="template cannot be used"):
         template.try_out()
+
+
+def twice(first: str, more: str) -> str:
+    """A template that makes a value of the one before, 24 times."""
+    both = "".join(f"{{% set ns.{x} = {more.replace('ns.a', f'ns.{x}')} %}}" for x in "ab")
+    start = f"{{% set ns = namespace(a={first}, b={first}) %}}"
+    return f"{start}{{% for i in range(24) %}}{both}{{% endfor %}}"
+
+
+LISTS, TUPLES = twice("[1]", "[ns.a, ns.a]"), twice("(1,)", "(ns.a, ns.a)")
+VARARGS = (
+    "{% set ns = namespace(a=1) %}{% macro m() %}{% set ns.a = varargs %}{% endmacro %}"
+    "{% for i in range(24) %}{{ m(ns.a, ns.a) }}{% endfor %}"
+)
+SEEN_THROUGH = [
+    *(LISTS + f"{{{{ ns.a {operator} }}}}" for operator in ("== ns.b", "< ns.b", "in [ns.b]")),
+    *(LISTS + f"{{{{ ns.a is {test} }}}}" for test in ("eq(ns.b)", "in([ns.b])", "lower")),
+    *(LISTS + f"{{{{ [ns.a].{method}(ns.b) }}}}" for method in ("index", "count")),
+    *(LISTS + f"{{{{ [ns.a, ns.b] | {name} | first }}}}" for name in ("sort", "unique", "max")),
+    *(LISTS + f"{{{{ ns.a | {name} | length }}}}" for name in ("upper", "trim", "e", "safe")),
+    LISTS + "{{ [ns.a] | select('eq', ns.b) | list | length }}",
+    LISTS + "{{ [{'k': ns.a}, {'k': ns.b}] | groupby('k') | length }}",
+    LISTS + "{{ {'x': ns.a}.items() == {'x': ns.b}.items() }}",
+    LISTS + "{% for x in [ns.a, ns.b] %}{{ loop.changed(x) }}{% endfor %}",
+    LISTS + "{{ '%s' % ns.a }}{{ '{}'.format(ns.a) }}",
+    LISTS + "{{ raise_exception(ns.a) }}",
+    TUPLES + "{{ {ns.a: 1} | length }}",
+    TUPLES + "{{ {}.get(ns.a) }}{{ {}[ns.a] }}",
+    twice("{'x': 1}", "{'k': ns.a.items(), 'l': ns.a.items()}") + "{{ ns.a | length }}",
+    twice("1", "{}.fromkeys([1, 2], ns.a)") + "{{ [ns.a] | length }}",
+    twice("[1]", "[ns.a] | batch(3, ns.a) | list") + "{{ ns.a | length }}",
+    VARARGS,
+    # The hash of a tuple goes down without a look at how deep it is.
+    "{% set ns = namespace(a=(1,)) %}{% for i in range(999) %}{% set ns.a = (ns.a,) %}{% endfor %}",
+]
+
+
+@pytest.mark.parametrize("source", SEEN_THROUGH)
+def test_no_list_comes_about_that_nobody_could_see_through(source: str) -> None:
+    template = ChatTemplate(source, SPECIALS)
+    with pytest.raises(PromptRefused, match=r"too long|too deeply"):
+        template.render([USER])
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ 'a'.encode().center(99) }}",
+        "{{ 'a'.translate({97: 'bb'}) }}",
+        "{{ (1).to_bytes(99) }}",
+    ],
+)
+def test_no_bytes_are_made_that_nobody_measures(source: str) -> None:
+    with pytest.raises(PromptRefused, match="SecurityError"):
+        ChatTemplate(source, SPECIALS).render([USER])
+
+
+@pytest.mark.parametrize("name", ["urlize", "striptags", "random", "wordwrap"])
+def test_a_template_with_a_filter_for_pages_is_refused(name: str) -> None:
+    with pytest.raises(ModelRefused, match=f"No filter named '{name}'"):
+        ChatTemplate(f"{{{{ messages | {name} }}}}", SPECIALS)
+
+
+def test_what_templates_do_with_lists_that_can_be_seen_through_is_as_it_was() -> None:
+    source = (
+        "{% set ns = namespace(seen=[]) %}{% for m in messages %}"
+        "{% if m.role in ['user', 'tool'] and m not in ns.seen %}"
+        "{% set ns.seen = ns.seen + [m] %}{% endif %}"
+        "{% endfor %}"
+        "{{ ns.seen == messages }}{{ ns.seen[0] is eq(messages[0]) }}"
+        "{{ [(1, 'b'), (0, 'a')] | sort }}{{ {'b': 1, 'a': [2]} | dictsort }}"
+        "{{ [messages[0], messages[0]] | unique(attribute='role') | list | length }}"
+        "{{ [1, 2] | sum }}{{ {('a', 1): 'k'}[('a', 1)] }}{{ 'one two' | title }}"
+        "{{ 'aXb' | replace('X', 'y', count=1) }}{{ ns.seen.index(messages[0]) }}"
+        "{% for a, b in {'x': {'y': 2}}.items() %}{{ a }}{{ b.items() | list }}{% endfor %}"
+    )
+    assert ChatTemplate(source, SPECIALS).render([USER]) == (
+        "TrueTrue[(0, 'a'), (1, 'b')][('a', [2]), ('b', 1)]13kOne Twoayb0x[('y', 2)]"
+    )
 
 
 def test_what_templates_do_with_texts_lists_and_loops_is_as_it_was() -> None:
