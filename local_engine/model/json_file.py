@@ -1,6 +1,7 @@
 """Decodes JSON of a model directory; what is wrong with it is one refusal that names the file."""
 
-from typing import TypeVar
+import json
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -8,10 +9,41 @@ from local_engine.model.errors import ModelRefused
 
 
 _Kind = TypeVar("_Kind")
+_LONGEST_KEY_TOLD = 100
 
 
 def decode_json(name: str, content: bytes, kind: type[_Kind]) -> _Kind:
-    """`content` of the file `name` as `kind`; raises `ModelRefused`."""
+    """`content` of the file `name` as `kind`; raises `ModelRefused`.
+
+    Of a key that stands twice in an object parsers take the one or the other, so none is taken.
+    """
+    found = decode_part(name, content, kind)
+    try:
+        json.loads(content, object_pairs_hook=_seen_once)
+    except _Twice as error:
+        raise ModelRefused(f"{name} cannot be read: it has the key {error.key!r} twice") from None
+    except RecursionError as error:
+        raise ModelRefused(f"{name} cannot be read: it is nested too deeply") from error
+    return found
+
+
+class _Twice(Exception):
+    def __init__(self, key: str) -> None:
+        super().__init__("twice")
+        self.key = key[:_LONGEST_KEY_TOLD]
+
+
+def _seen_once(pairs: list[tuple[str, Any]]) -> None:
+    """Looks at the keys of an object, of which nothing is kept."""
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise _Twice(key)
+        seen.add(key)
+
+
+def decode_part(name: str, content: bytes, kind: type[_Kind]) -> _Kind:
+    """The same of a part of what was decoded whole before."""
     try:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -12,7 +12,12 @@ from local_engine.model.decoder import Decoder
 from local_engine.model.errors import ModelRefused
 from local_engine.model.json_file import decode_json
 from local_engine.model.manifest import ModelFiles, open_model
-from local_engine.model.safetensors_file import read_names, read_tensors
+from local_engine.model.safetensors_file import (
+    MAX_HEADER_BYTES,
+    MAX_TENSORS,
+    read_names,
+    read_tensors,
+)
 from local_engine.model.spec import ModelSpec
 
 
@@ -88,7 +93,7 @@ def stored_tensors(files: ModelFiles, decoder: Decoder) -> dict[str, torch.Tenso
     Nothing is copied: the tensors are backed by the pages of the files.
     """
     tensors = _read_all(files, _expected_names(decoder))
-    _check_shapes(decoder, tensors)
+    _check_shapes(decoder, tensors, " or ".join(sorted(weight_files(files))[:_MOST_TOLD]))
     return tensors
 
 
@@ -107,7 +112,10 @@ def weight_files(files: ModelFiles) -> dict[str, tuple[str, ...] | None]:
 
 
 def _read_index(files: ModelFiles) -> _ShardIndex:
-    return decode_json(INDEX_FILE, files.read(INDEX_FILE), _ShardIndex)
+    index = decode_json(INDEX_FILE, files.read(INDEX_FILE, MAX_HEADER_BYTES), _ShardIndex)
+    if len(index.weight_map) > MAX_TENSORS:
+        raise ModelRefused(f"{INDEX_FILE} names more than {MAX_TENSORS} tensors")
+    return index
 
 
 def _expected_names(decoder: Decoder) -> set[str]:
@@ -128,7 +136,8 @@ def _read_all(files: ModelFiles, expected: set[str]) -> dict[str, torch.Tensor]:
         tensors.pop("lm_head.weight", None)
     missing, surplus = expected - tensors.keys(), tensors.keys() - expected
     if missing or surplus:
-        told = f"tensors missing: {_some(missing)}, not expected: {_some(surplus)}"
+        place = " and ".join(sorted(weight_files(files))[:_MOST_TOLD])
+        told = f"tensors missing: {_some(missing)}, not expected: {_some(surplus)}, in {place}"
         raise ModelRefused(told)
     return tensors
 
@@ -149,12 +158,13 @@ def _is_derived(name: str) -> bool:
     return name.endswith("rotary_emb.inv_freq")
 
 
-def _check_shapes(decoder: Decoder, tensors: dict[str, torch.Tensor]) -> None:
+def _check_shapes(decoder: Decoder, tensors: dict[str, torch.Tensor], place: str) -> None:
     state = decoder.state_dict()
     for name, tensor in tensors.items():
         if tensor.shape != state[name].shape:
             raise ModelRefused(
-                f"{name} has shape {tuple(tensor.shape)}, expected {tuple(state[name].shape)}"
+                f"{place}: {name} has shape {tuple(tensor.shape)},"
+                f" expected {tuple(state[name].shape)} by config.json"
             )
 
 

@@ -11,11 +11,13 @@ import msgspec
 import torch
 
 from local_engine.model.errors import ModelRefused
-from local_engine.model.json_file import decode_json
+from local_engine.model.json_file import decode_json, decode_part
 from local_engine.model.manifest import ModelFiles
 
 
-MAX_HEADER_BYTES = 100_000_000
+# Each tensor is an object here: the largest models known have some 70,000 in all their files.
+MAX_TENSORS = 1 << 17
+MAX_HEADER_BYTES = 32 << 20
 _MOST_ELEMENTS = 1 << 48
 _MOST_DIMENSIONS = 8
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -60,9 +62,12 @@ def _header_text(mapped: mmap.mmap, name: str) -> bytes:
 
 def _header(text: bytes, name: str) -> dict[str, _Entry]:
     place = f"the header of {name}"
-    raw = decode_json(place, text, dict[str, msgspec.Raw])
+    raw = decode_part(place, text, dict[str, msgspec.Raw])
+    if len(raw) > MAX_TENSORS:
+        raise ModelRefused(f"{name} names more than {MAX_TENSORS} tensors")
+    decode_json(place, text, dict[str, msgspec.Raw])
     raw.pop("__metadata__", None)
-    return {key: decode_json(place, bytes(entry), _Entry) for key, entry in raw.items()}
+    return {key: decode_part(place, bytes(entry), _Entry) for key, entry in raw.items()}
 
 
 def _check_layout(entries: dict[str, _Entry], num_bytes: int, name: str) -> None:

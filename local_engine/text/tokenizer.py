@@ -164,7 +164,7 @@ def load_chat_tokenizer(files: ModelFiles) -> ChatTokenizer:
 def check_tokenizer(files: ModelFiles, vocab_size: int) -> None:
     """Raises `ModelRefused` for a tokenizer that is none, or not one of so small a model."""
     if load_chat_tokenizer(files).vocab_size > vocab_size:
-        raise ModelRefused("the tokenizer knows more tokens than the model")
+        raise ModelRefused("tokenizer.json knows more tokens than vocab_size of config.json")
 
 
 def chat_tokenizer(tokenizer: bytes, config: bytes, template: bytes) -> ChatTokenizer:
@@ -173,8 +173,12 @@ def chat_tokenizer(tokenizer: bytes, config: bytes, template: bytes) -> ChatToke
     source = _text_of("chat_template.jinja", template) if template else _template_in(values)
     text = _text_of("tokenizer.json", tokenizer)
     names = {name: _token_text(values.get(name)) for name in _SPECIAL_NAMES}
-    chat_template = ChatTemplate(source, names)
-    chat_template.try_out()
+    try:
+        chat_template = ChatTemplate(source, names)
+        chat_template.try_out()
+    except ModelRefused as error:
+        place = "chat_template.jinja" if template else "tokenizer_config.json"
+        raise ModelRefused(f"{place}: {error}") from error
     check_rules(tokenizer)
     unreadable = "tokenizer.json cannot be used to read a text"
     with refusing(lambda error: ModelRefused(f"{unreadable}: {error}")):
@@ -214,7 +218,7 @@ def _template_in(config: dict[str, Any]) -> str:
         entries = [entry for entry in source if isinstance(entry, dict)]
         source = next((e.get("template") for e in entries if e.get("name") == "default"), None)
     if not isinstance(source, str):
-        raise ModelRefused("the model directory has no chat template")
+        raise ModelRefused("there is neither chat_template.jinja nor one in tokenizer_config.json")
     return source
 
 

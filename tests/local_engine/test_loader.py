@@ -235,7 +235,7 @@ def no_config(directory: Path) -> None:
         (index_of_pickles, "which is no safetensors file"),
         (no_config, "config.json is missing"),
         (torn_tokenizer, "tokenizer.json cannot be read"),
-        (templates_without_names, "no chat template"),
+        (templates_without_names, "neither chat_template.jinja nor"),
     ],
 )
 def test_a_damaged_directory_is_refused(

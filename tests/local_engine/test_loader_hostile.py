@@ -9,6 +9,7 @@ import pytest
 
 from local_engine.model import manifest
 from local_engine.model.errors import ModelRefused
+from local_engine.model.safetensors_file import MAX_TENSORS
 from local_engine.serve.compute.worker_process import load_worker
 from local_engine.serve.options import WorkerOptions
 from local_engine.serve.wire import socket_pair
@@ -51,6 +52,28 @@ def deepened(name: str) -> Change:
         path.write_bytes(content[:-1] + b', "deep": ' + DEEP + b"}")
 
     return deepen
+
+
+def doubled(name: str, key: str) -> Change:
+    """A key a second time, with what it has anyway."""
+
+    def double(directory: Path) -> None:
+        path = directory / name
+        content = b'{"files": {"a": "b"}, "weight_map": {"a": "b"}}'
+        if path.exists():
+            content = path.read_bytes().rstrip()
+        again = json.dumps({key: json.loads(content)[key]}).encode()
+        path.write_bytes(content[:-1] + b", " + again[1:])
+
+    return double
+
+
+def crowded(directory: Path) -> None:
+    """More tensors in a header than any model has, all of them empty."""
+    entry = '{"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}'
+    header = ", ".join(f'"{number}": {entry}' for number in range(MAX_TENSORS + 1))
+    text = f"{{{header}}}".encode()
+    (directory / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
 
 
 def written(name: str, content: bytes) -> Change:
@@ -151,6 +174,35 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "deep manifest": (deepened("manifest.json"), "manifest.json"),
     "deep tokenizer": (deepened("tokenizer_config.json"), "tokenizer_config.json"),
     "deep header": (with_header(DEEP), "model.safetensors"),
+    "doubled config": (
+        doubled("config.json", "vocab_size"),
+        "config.json cannot be read: it has the key 'vocab_size' twice",
+    ),
+    "doubled wishes": (
+        doubled("generation_config.json", "files"),
+        "generation_config.json cannot be read: it has the key 'files' twice",
+    ),
+    "doubled index": (
+        doubled("model.safetensors.index.json", "files"),
+        "model.safetensors.index.json cannot be read: it has the key 'files' twice",
+    ),
+    "doubled manifest": (
+        doubled("manifest.json", "weight_map"),
+        "manifest.json cannot be read: it has the key 'weight_map' twice",
+    ),
+    "doubled tokenizer": (
+        doubled("tokenizer_config.json", "eos_token"),
+        "tokenizer_config.json cannot be read: it has the key 'eos_token' twice",
+    ),
+    "doubled rules": (
+        doubled("tokenizer.json", "normalizer"),
+        "tokenizer.json cannot be read: it has the key 'normalizer' twice",
+    ),
+    "doubled header": (
+        with_header(b'{"dtype": "F32", "dtype": "F16", "shape": [0], "data_offsets": [0, 0]}'),
+        "the header of model.safetensors cannot be read: it has the key 'dtype' twice",
+    ),
+    "crowded header": (crowded, "model.safetensors names more than 131072 tensors"),
     "odd bytes": (written("config.json", b'{"architectures": ["\xff"]}'), "config.json"),
     "odd template": (written("chat_template.jinja", b"\xff"), "chat_template.jinja"),
     "odd tokenizer": (written("tokenizer.json", b"\xff"), "tokenizer.json"),
@@ -160,7 +212,7 @@ BROKEN: dict[str, tuple[Change, str]] = {
     ),
     "boundless template": (
         written("chat_template.jinja", b"{{ 'x' * 9999999999 }}"),
-        "the chat template cannot be used",
+        "chat_template.jinja: the chat template cannot be used",
     ),
     "empty beyond count": (with_empty([1 << 63, 0]), "model.safetensors"),
     "empty beyond strides": (with_empty([0, 1 << 62, 1 << 62]), "model.safetensors"),
@@ -211,6 +263,7 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "no tokens": (rewritten("tokenizer.json", emptied), "tokenizer.json"),
     "tokens beyond the model": (rewritten("tokenizer.json", with_a_gap), "tokenizer"),
     "other depth": (configured(num_hidden_layers=40), "tensors missing"),
+    "other width": (with_the_first(shape=[3, 512, 32]), "model.safetensors"),
 }
 
 

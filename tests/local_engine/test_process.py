@@ -314,7 +314,11 @@ def test_a_model_that_cannot_be_checked_is_refused_in_one_line(
         ("model.safetensors", b"\xff" * 8, "its header is too long"),
         ("tokenizer.json", b"{}", "tokenizer.json cannot be read"),
         ("tokenizer.json", None, "tokenizer.json is missing"),
-        ("tokenizer_config.json", b"{}", "the model directory has no chat template"),
+        (
+            "tokenizer_config.json",
+            b"{}",
+            "there is neither chat_template.jinja nor one in tokenizer_config",
+        ),
     ],
 )
 def test_a_model_that_would_not_be_served_is_not_found_good(
