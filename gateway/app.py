@@ -102,7 +102,7 @@ class DataPlane:
         self._providers = make_providers(settings, self._egress, clock.monotonic_s)
         self._hosts = model_hosts(self._providers)
         self._drains = DrainKeeper(DrainTable(self._database, clock), pools_among(self._providers))
-        self._watcher = RevisionWatcher(self._database, clock)
+        self._watcher = RevisionWatcher(self._database, clock, worker=settings.audit.worker)
         self._prober = Prober(
             self._providers,
             hosts=self._hosts,
@@ -280,7 +280,7 @@ class DataPlane:
 
     @cached_property
     def _soundness(self) -> Soundness:
-        parts = (self._evidence, self._integration, self._ledger, self.metrics)
+        parts = (self._evidence, self._integration, self._ledger, self._watcher, self.metrics)
         return Soundness(*parts, self._settings.audit.worker)
 
     def _make_presence(self) -> Presence:

@@ -2,7 +2,8 @@
 
 Batches, schedules and connection tests lie still most of the time. A worker that asked for each of
 them on its own rhythm spent more on questions than on everything else it does when idle. The same
-look tells whether the server takes writes: after a failover a worker may be with the wrong one.
+look tells whether the server takes writes: after a failover a worker may be with the wrong one; and
+whether the database was put back and waits for this worker to start anew.
 """
 
 from collections.abc import Sequence
@@ -14,14 +15,15 @@ from gateway.batches import ACTIVE
 from gateway.clock import Clock
 from gateway.store.checkups import CLAIM_WITHIN_US, provider_checkups
 from gateway.store.engine import Database
+from gateway.store.schema.audit import audit_awaited_workers
 from gateway.store.schema.batches import batches
 from gateway.store.schema.parcels import parcels
 from gateway.store.schema.policies import policy_schedules
 from gateway.store.schema.tables import revisions
 
 
-def question(database: Database) -> str:
-    """The query, as text: it is asked several times a second and never differs."""
+def question(database: Database, worker: str = "") -> str:
+    """The query of one worker, as text: it is asked several times a second and never differs."""
     query: Select[Any] = select(
         revisions.c.revision,
         exists().where(batches.c.state.in_(ACTIVE)),
@@ -29,6 +31,7 @@ def question(database: Database) -> str:
         _newest_order.scalar_subquery(),
         _first_schedule.scalar_subquery(),
         _is_read_only(database),
+        _is_awaited(worker),
     )
     compiled = query.compile(
         dialect=database.engine.dialect, compile_kwargs={"literal_binds": True}
@@ -41,6 +44,13 @@ def _is_read_only(database: Database) -> ColumnElement[bool]:
     if database.kind == "sqlite":
         return false()
     return func.current_setting("transaction_read_only") == "on"
+
+
+def _is_awaited(worker: str) -> ColumnElement[bool]:
+    """By a database that was put back: whoever serves all the same went on as if nothing was."""
+    columns = audit_awaited_workers.c
+    untold = (columns.worker == worker, columns.told_us == 0, columns.lost_us == 0)
+    return exists().where(*untold)
 
 
 async def is_read_only(database: Database) -> bool:
@@ -80,11 +90,13 @@ class Waiting:
         self._ordered_us: int | None = clock.utc_us()
         self._scheduled_us: int | None = 0
         self._is_read_only = False
+        self.is_awaited = False
+        """Whether the database was put back, and waits for this worker to start anew."""
 
     def see(self, row: Sequence[Any]) -> int:
         """Take in an answer to `question`; the revision in it."""
-        revision, has_batches, has_parcels, self._ordered_us, self._scheduled_us, refuses = row
-        self._is_read_only = bool(refuses)
+        revision, has_batches, has_parcels, self._ordered_us, self._scheduled_us, *told = row
+        self._is_read_only, self.is_awaited = map(bool, told)
         self._has_batches, self._has_parcels = bool(has_batches), bool(has_parcels)
         if has_batches:
             self._batches_s = self._clock.monotonic_s()

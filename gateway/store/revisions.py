@@ -26,6 +26,7 @@ from gateway.telemetry import Event, logger
 
 
 _CHANNEL = "gatewright_revision"
+_PUT_BACK = "The database was put back to an earlier state: stop every worker and start anew."
 
 
 async def bump(connection: AsyncConnection) -> None:
@@ -63,11 +64,14 @@ async def current(database: Database) -> int:
 class RevisionWatcher:
     """Follows the counter of one database for one worker."""
 
-    def __init__(self, database: Database, clock: Clock, *, poll_s: float = 0.0) -> None:
+    def __init__(
+        self, database: Database, clock: Clock, *, worker: str = "", poll_s: float = 0.0
+    ) -> None:
+        """`worker` is the name by which a database that was put back awaits who looks here."""
         self._database = database
         self._clock = clock
         self._poll_s = poll_s or rhythm.REVISIONS_S
-        self._question = question(database)
+        self._question = question(database, worker)
         self._lost = cut_off(database.kind)
         self._rung = asyncio.Event()
         self._line: AsyncConnection | None = None
@@ -75,7 +79,7 @@ class RevisionWatcher:
         self._driver: Any = None
         self.waiting = Waiting(clock)
         self._seen_s = clock.monotonic_s()
-        self._went_back = False
+        self._put_back = False
         self._log = logger()
 
     def age_s(self) -> float:
@@ -84,6 +88,8 @@ class RevisionWatcher:
 
     def problem(self) -> str:
         """Why this worker should get no more requests, as far as its database says or shows."""
+        if self._put_back:
+            return _PUT_BACK
         refusal = self._database.refusal
         return f"The database takes no writes: {refusal}." if refusal else self.waiting.problem()
 
@@ -91,10 +97,10 @@ class RevisionWatcher:
         """Every revision other than the one before it, from `after` on; never ends by itself.
 
         While the database does not answer nothing is yielded and `age_s` grows; so it does until
-        who asked for the changes comes back from one, and without end where the counter went back:
-        the database is that of an earlier day, in which keys are good that were revoked since, and
-        only a start makes that safe. Close the iterator (`contextlib.aclosing`) to give its
-        connection back.
+        who asked for the changes comes back from one, and without end where the counter went back,
+        or somebody has found that what was signed is lost: the database is that of an earlier day,
+        in which keys are good that were revoked since, and only a start makes that safe.
+        Close the iterator (`contextlib.aclosing`) to give its connection back.
         """
         try:
             while True:
@@ -104,25 +110,29 @@ class RevisionWatcher:
                     revision = await self._read()
                     read_s = self._clock.monotonic_s()
                     self._note(revision, after)
-                    if revision != after and not self._went_back:
+                    if revision != after and not self._put_back:
                         after = revision
                         yield revision
                         self._seen_s = read_s
                         continue
-                    if not self._went_back:
+                    if not self._put_back:
                         self._seen_s = read_s
                 await rung(self._rung, until_moment_s(self._poll_s))
         finally:
             await self._cut_line()
 
     def _note(self, revision: int, after: int) -> None:
-        if revision < after and not self._went_back:
-            self._went_back = True
-            self._log.error(
-                Event.SNAPSHOT_DATABASE_OLDER,
-                reason=f"its counter of changes went from {after} back to {revision}: stop every"
-                " worker and start anew",
-            )
+        if self._put_back:
+            return
+        if revision < after:
+            said = f"its counter of changes went from {after} back to {revision}"
+        elif self.waiting.is_awaited:
+            said = "it lacks what was signed, and awaits this worker"
+        else:
+            return
+        self._put_back = True
+        reason = f"{said}: stop every worker and start anew"
+        self._log.error(Event.SNAPSHOT_DATABASE_OLDER, reason=reason)
 
     async def _read(self) -> int:
         """The counter now, and with it what waits."""

@@ -4,6 +4,7 @@ from gateway.audit.second import TwoDeviceLog
 from gateway.metrics import Metrics
 from gateway.store.evidence.integration import Integration
 from gateway.store.money.leased_ledger import LeasedLedger
+from gateway.store.revisions import RevisionWatcher
 from gateway.telemetry import Event, logger
 
 
@@ -15,12 +16,14 @@ class Soundness:
         evidence: TwoDeviceLog,
         integration: Integration,
         ledger: LeasedLedger,
+        watcher: RevisionWatcher,
         metrics: Metrics,
         worker: str,
     ) -> None:
         self._evidence = evidence
         self._integration = integration
         self._ledger = ledger
+        self._watcher = watcher
         self._metrics = metrics
         self._worker = worker
         self._is_reporting = True
@@ -30,15 +33,20 @@ class Soundness:
     def audit_reason(self) -> str:
         """Why nothing may be done now; empty while the audit log can be added to."""
         if self._integration.problem:
-            return "The audit log contradicts a signed checkpoint."
+            return (
+                "The audit log contradicts a signed checkpoint: stop every worker and start anew."
+            )
         if self._integration.is_retired:
             return "This worker's name was retired: nothing that it records is heard any more."
+        if self._integration.put_back:
+            return f"T{self._integration.put_back[1:]}."
         return "" if self._evidence.healthy else "The audit log cannot be written."
 
     def problems(self) -> tuple[str, ...]:
         """What people who look after an installation should know of this worker."""
         reports = "" if self._ledger.is_reporting else "What was spent cannot be reported."
-        return tuple(filter(None, (self.audit_reason(), reports, *self._integration.not_reckoned)))
+        reasons = (self.audit_reason(), self._watcher.problem(), reports)
+        return tuple(filter(None, (*reasons, *self._integration.not_reckoned)))
 
     async def report(self) -> None:
         """Once a second: tend the audit log, and tell metrics and log how both are."""

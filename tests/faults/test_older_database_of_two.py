@@ -8,13 +8,13 @@ from typing import Any
 
 import aiohttp
 import pytest
-from sqlalchemy import select
+from sqlalchemy import func, select
 from structlog.testing import capture_logs
 
 from gateway.pacing import rhythm
 from gateway.store.engine import open_database
 from gateway.store.money.spending import SpendingReader
-from gateway.store.schema.audit import audit_records
+from gateway.store.schema.audit import audit_checkpoints, audit_records
 from tests.faults.restoring import Store, opened_store, types
 from tests.faults.test_older_database import asks
 from tests.running_gateway import RunningGateway, Upstreams
@@ -45,7 +45,8 @@ class Pair:
 
     def gateway(self, worker: str) -> RunningGateway:
         folder = self._folder / worker
-        return RunningGateway(folder, self.store.url, self._upstreams, worker=worker)
+        parts = (folder, self.store.url, self._upstreams)
+        return RunningGateway(*parts, worker=worker, more="checkpoint_period_s = 1.0")
 
     def share_keys(self) -> None:
         (self._folder / "two" / "var").mkdir(parents=True)
@@ -63,6 +64,17 @@ class Pair:
             found = {(row[0], row[1]): (row[2], row[3], row[4]) for row in rows}
         await database.close()
         return found
+
+    async def signed(self, records: int) -> None:
+        """Wait until so many records of acme are numbered, and signed."""
+        query = select(func.max(audit_checkpoints.c.size))
+        query = query.where(audit_checkpoints.c.organisation == "acme")
+        database = open_database(self.store.url)
+        size = 0
+        while size < records:
+            async with database.reading() as connection:
+                size = (await connection.execute(query)).scalar_one() or 0
+        await database.close()
 
     async def balance(self) -> tuple[int, int]:
         """What the ledger counts as spent, and what the log's outcomes cost."""
@@ -156,3 +168,38 @@ async def test_what_lay_on_a_lost_disk_keeps_its_numbers_for_good(
     }
     (line,) = [line for line in lines if line["event"] == "audit:database_older"]
     assert "records that are lost: 10 of acme" in str(line["reason"])
+
+
+async def says(gateway: RunningGateway, http: aiohttp.ClientSession) -> str:
+    async with http.get(f"{gateway.url}/health/ready") as answer:
+        return "" if answer.ok else await answer.text()
+
+
+async def test_a_failover_that_lost_what_was_signed_is_noticed_by_everybody_who_runs(
+    tmp_path: Path, store: Store, own_upstreams: Upstreams, http: aiohttp.ClientSession
+) -> None:
+    """The first wrote nothing that is lost, so that only the other one has anything to miss."""
+    pair = Pair(tmp_path, store, own_upstreams)
+    async with pair.gateway("one") as one:
+        key = await one.issue_key()
+        assert await asks(one, http, key) == 200
+    pair.share_keys()
+    store.back_up()
+    async with pair.gateway("two") as two:
+        one = await pair.gateway("one").__aenter__()
+        assert [await asks(two, http, key) for _ in range(5)] == [200] * 5
+        await pair.signed(12)
+        before = await pair.numbered()
+        store.restore()
+        for each in (two, one):
+            while "was put back" not in await says(each, http):
+                await asks(two, http, key)
+        await one.__aexit__()
+    one, two = pair.gateway("one"), pair.gateway("two")
+    starting = asyncio.create_task(one.__aenter__())
+    async with two:
+        await starting
+        assert [await says(each, http) for each in (one, two)] == ["", ""]
+        assert [await asks(each, http, key) for each in (one, two)] == [200, 200]
+        await one.__aexit__()
+    assert before.items() <= (await pair.numbered()).items()

@@ -111,7 +111,12 @@ class Integration:
     def not_reckoned(self) -> tuple[str, ...]:
         """Why records have no number, or requests no end, for now; empty while all have."""
         parts = (part.problem for part in (self._cut_off, self._gone) if part is not None)
-        return tuple(filter(None, (self.projector.put_back, *parts)))
+        return tuple(filter(None, parts))
+
+    @property
+    def put_back(self) -> str:
+        """How much less the database knows than before; empty while nobody put it back."""
+        return self.projector.put_back
 
     @property
     def is_retired(self) -> bool:

@@ -164,14 +164,21 @@ class Recovery:
         return b"".join(pieces)[: (until - size) * HASH_BYTES]
 
     async def _alive_before(self, utc_us: int) -> set[str]:
-        """Workers that were alive when the backup was made: they may know of more than is here."""
+        """Workers that were alive when the backup was made: they may know of more than is here.
+
+        So may those that run since before, on a database that was put back under them.
+        """
         columns = workers.c
         before = select(columns.worker, columns.seen_us).where(columns.seen_us < utc_us)
+        over = select(columns.worker).where(columns.started_us < utc_us, columns.seen_us >= utc_us)
         newest = select(func.max(columns.seen_us)).where(columns.seen_us < utc_us)
         async with self._database.reading() as connection:
             rows = (await connection.execute(before)).all()
             last_us = (await connection.execute(newest)).scalar_one() or 0
-        return {worker for worker, seen_us in rows if seen_us >= last_us - _TOGETHER_US}
+            went_on = (await connection.execute(over)).scalars().all()
+        return {worker for worker, seen_us in rows if seen_us >= last_us - _TOGETHER_US} | {
+            *went_on
+        }
 
     async def _here(self) -> list[str]:
         """Workers whose segments lie here: who projects, projects theirs too."""

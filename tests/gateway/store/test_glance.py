@@ -10,6 +10,7 @@ from gateway.store.checkups import CLAIM_WITHIN_US, CheckupTable
 from gateway.store.engine import Database
 from gateway.store.glance import Waiting, is_read_only, question
 from gateway.store.revisions import current
+from gateway.store.schema.audit import audit_awaited_workers
 from gateway.store.schema.batches import batches
 from gateway.store.schema.parcels import parcels
 from gateway.store.schema.policies import policy_schedules
@@ -27,7 +28,7 @@ class Looking:
         self.waiting = Waiting(self.clock)
 
     async def look(self) -> int:
-        (row,) = await self.database.peek(question(self.database))
+        (row,) = await self.database.peek(question(self.database, "w0"))
         return self.waiting.see(row)
 
     async def write(self, statement: Any) -> None:
@@ -110,7 +111,24 @@ async def test_a_look_tells_a_server_that_takes_no_writes(database: Database) ->
     await looking.look()
     assert looking.waiting.problem() == ""
     assert not await is_read_only(database)
-    looking.waiting.see((1, False, False, None, None, True))
+    looking.waiting.see((1, False, False, None, None, True, False))
     assert "no writes" in looking.waiting.problem()
     await looking.look()
     assert looking.waiting.problem() == ""
+
+
+async def test_a_worker_sees_that_a_database_that_was_put_back_waits_for_it(
+    database: Database,
+) -> None:
+    looking = Looking(database)
+    mine = update(audit_awaited_workers).where(audit_awaited_workers.c.worker == "w0")
+    seen = []
+    for statement in (
+        filled(audit_awaited_workers, worker="w1"),
+        filled(audit_awaited_workers, worker="w0"),
+        mine.values(told_us=1),
+        mine.values(told_us=0, lost_us=1),
+    ):
+        await looking.write(statement)
+        seen.append(looking.waiting.is_awaited)
+    assert seen == [False, True, False, False]

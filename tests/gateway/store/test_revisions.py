@@ -13,6 +13,7 @@ from gateway.clock import StoppedClock, SystemClock
 from gateway.identity import Peppers
 from gateway.pacing import rhythm
 from gateway.store.engine import Database, open_database
+from gateway.store.evidence.awaited import AwaitedTable
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 from gateway.store.revisions import RevisionWatcher, bump, current
 from gateway.store.schema.tables import revisions
@@ -137,3 +138,33 @@ async def test_a_counter_that_went_back_is_followed_no_more(database: Database) 
             with suppress(asyncio.CancelledError):
                 await heard
     assert [line["event"] for line in lines] == ["snapshot:database_older"]
+
+
+async def test_a_worker_that_is_awaited_follows_nothing_until_it_is_started_anew(
+    database: Database,
+) -> None:
+    clock, revision = StoppedClock(), await current(database)
+    watcher = RevisionWatcher(database, clock, worker="w0", poll_s=0.01)
+    with capture_logs() as lines:
+        async with aclosing(watcher.changes(revision)) as changes:
+            heard = asyncio.ensure_future(anext(changes))
+            await asyncio.sleep(0.05)
+            assert watcher.problem() == ""
+            await AwaitedTable(database).expect(["w0"])
+            while not lines:
+                await asyncio.sleep(0.01)
+            # Whoever gives it up, or brings its records, does not make it good again.
+            await AwaitedTable(database).finish()
+            await asyncio.sleep(0.05)
+            clock.advance(30.0)
+            await raise_counter(database)
+            await asyncio.sleep(0.05)
+
+            assert not heard.done()
+            assert watcher.age_s() == 30.0
+            assert "was put back" in watcher.problem()
+            heard.cancel()
+            with suppress(asyncio.CancelledError):
+                await heard
+    (line,) = lines
+    assert "awaits this worker" in line["reason"]

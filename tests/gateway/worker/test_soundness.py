@@ -83,13 +83,21 @@ async def test_a_log_that_is_heard_no_more_takes_nothing(
     assert said in plane._soundness.audit_reason()
 
 
-async def test_a_database_that_was_put_back_meanwhile_is_told_and_refuses_nobody(
+async def test_a_worker_whose_database_was_put_back_meanwhile_takes_nothing(
     plane: DataPlane,
 ) -> None:
-    """After a failover that lost what was signed nothing was numbered, and nobody was told why."""
+    """After a failover that lost what was signed nothing was numbered, and all was called well."""
     plane._soundness._integration.projector.put_back = "the database knows less of w0 than before"
-    assert plane._soundness.problems() == ("the database knows less of w0 than before",)
-    assert plane._soundness.audit_reason() == ""
+    assert plane._soundness.audit_reason() == "The database knows less of w0 than before."
+    assert plane._soundness.problems() == (plane._soundness.audit_reason(),)
+
+
+async def test_what_the_database_says_of_itself_is_a_problem_that_people_see(
+    plane: DataPlane,
+) -> None:
+    plane._watcher._put_back = True
+    (told,) = plane._soundness.problems()
+    assert "was put back" in told
 
 
 async def test_spending_that_cannot_be_reported_is_told_once_and_refuses_nobody(
