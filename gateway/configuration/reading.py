@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from gateway.configuration.checking import check, check_database
 from gateway.configuration.settings import Settings
-from gateway.configuration.suggesting import said_of
+from gateway.configuration.suggesting import said_of, variable_meant
 from gateway.configuration.texts import text_of
 from gateway.errors import ConfigurationInvalid
 
@@ -25,6 +25,8 @@ from gateway.errors import ConfigurationInvalid
 ENVIRONMENT_PREFIX = "GATEWRIGHT_"
 _OF_KUBERNETES = re.compile(r"(tcp|udp|sctp)://")
 _ALONE = ("log_level", "admin_url", "data_plane_url")
+_READ_ALONE = (*_ALONE, "config")
+"""With the name of the file, which the command line reads."""
 
 
 def load_settings(file: Path, environment: Mapping[str, str] | None = None) -> Settings:
@@ -146,7 +148,7 @@ def _apply_environment(tree: dict[str, Any], environment: Mapping[str, str], sou
             continue
         if "__" not in variable:
             if variable not in named:
-                _refuse_one_underscore(variable, value, sections)
+                _refuse_mistyped(variable, value)
             continue
         section, _, key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().partition("__")
         kind = sections.get(section)
@@ -173,17 +175,16 @@ def _named_in(value: object) -> Iterator[str]:
         yield from _named_in(each)
 
 
-def _refuse_one_underscore(variable: str, value: str, sections: Mapping[str, Any]) -> None:
+def _refuse_mistyped(variable: str, value: str) -> None:
     """Whoever sets it believes that it counts; Kubernetes sets such names to addresses only."""
     if not value or _OF_KUBERNETES.match(value):
         return
     name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
-    for section, kind in sections.items():
-        key = name.removeprefix(f"{section}_")
-        is_section = isinstance(kind, type) and issubclass(kind, Struct)
-        if is_section and key != name and key in kind.__struct_fields__:
-            meant = f"{ENVIRONMENT_PREFIX}{section}__{key}".upper()
-            raise ConfigurationInvalid(variable, f"{section}.{key}", f"is not read; write {meant}")
+    meant = variable_meant(name, _READ_ALONE)
+    if meant and meant != name:
+        right = f"{ENVIRONMENT_PREFIX}{meant}".upper()
+        reason = f"is not read; write {right}"
+        raise ConfigurationInvalid(variable, meant.replace("__", "."), reason)
 
 
 def _scalar(variable: str, key: str, value: str, kind: Any) -> Any:

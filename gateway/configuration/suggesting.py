@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
@@ -14,6 +14,8 @@ from gateway.configuration.settings import Settings
 
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
 _NO_MEMBER = "Invalid enum value"
+_ALIKE = 0.88
+"""Nearly a letter in eight: what Kubernetes sets for a Service of ours (`…_SERVICE_PORT`) is less alike."""
 _INDEX = re.compile(r"\[\d+\]$")
 
 
@@ -38,6 +40,21 @@ def suggestion(key: str, reason: str) -> str:
     if reason.endswith("got `str`") and _kind_at([*above, last]) is SecretReference:
         return '; say where it is kept: { env = "VARIABLE" } or { file = "PATH" }'
     return ""
+
+
+def variable_meant(name: str, alone: Iterable[str]) -> str:
+    """Which variable somebody meant who wrote one without a section, both as in `log_level`.
+
+    That is one of `alone`, or one of a section's (`data_plane__port`) that differs by an underscore
+    or a slip of the hand; empty where it is like none.
+    """
+    known = {each: each for each in alone}
+    for section in msgspec.structs.fields(Settings):
+        if _is_struct(section.type):
+            keys = [each.name for each in msgspec.structs.fields(section.type)]
+            known |= {f"{section.name}_{key}": f"{section.name}__{key}" for key in keys}
+    close = difflib.get_close_matches(name, known, 1, cutoff=_ALIKE)
+    return known[close[0]] if close else ""
 
 
 def _kind_at(names: list[str]) -> Any:

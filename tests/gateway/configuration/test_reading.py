@@ -294,6 +294,8 @@ def test_a_wrong_variable_is_named_without_its_value(variable: str, value: str, 
         ("GATEWRIGHT_ADMIN_PORT", "udp://10.0.0.7:8081"),
         ("GATEWRIGHT_DATA_PLANE_PORT_8080_TCP_PORT", "8080"),
         ("GATEWRIGHT_SERVICE_PORT", "8080"),
+        ("GATEWRIGHT_ADMIN_SERVICE_PORT", "8081"),
+        ("GATEWRIGHT_DATA_PLANE_SERVICE_HOST", "10.0.0.7"),
         ("GATEWRIGHT_DATA_PLANE_PORT", ""),
     ],
 )
@@ -304,6 +306,23 @@ def test_what_kubernetes_sets_for_a_service_is_passed_over(variable: str, value:
 def test_a_setting_with_one_underscore_too_few_is_told_the_right_one() -> None:
     with pytest.raises(ConfigurationInvalid, match="write GATEWRIGHT_DATA_PLANE__PORT"):
         parse("", GATEWRIGHT_DATA_PLANE_PORT="9000")
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("GATEWRIGHT_LOGLEVEL", "GATEWRIGHT_LOG_LEVEL"),
+        ("GATEWRIGHT_LOG_LEVLE", "GATEWRIGHT_LOG_LEVEL"),
+        ("GATEWRIGHT_DATAPLANE_PORT", "GATEWRIGHT_DATA_PLANE__PORT"),
+        ("GATEWRIGHT_ADMIN_HOTS", "GATEWRIGHT_ADMIN__HOST"),
+        ("GATEWRIGHT_CONFIGS", "GATEWRIGHT_CONFIG"),
+    ],
+)
+def test_a_mistyped_variable_is_refused_and_told_what_was_meant(variable: str, meant: str) -> None:
+    """It was passed over: a worker listened elsewhere than it was told to, and nobody said so."""
+    with pytest.raises(ConfigurationInvalid, match=f"^{variable}: .*; write {meant}$"):
+        parse("", **{variable: "9000"})
+    assert parse("", GATEWRIGHT_CONFIG="/etc/x.toml", GATEWRIGHT_KEY="k") == parse("")
 
 
 def test_a_variable_that_the_file_names_is_read_whatever_its_name() -> None:
