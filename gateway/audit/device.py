@@ -33,6 +33,7 @@ from gateway.audit.segments import (
     SegmentReader,
     checked_records,
     encode_header,
+    failure_at,
     list_segments,
     segment_path,
 )
@@ -138,7 +139,11 @@ class SegmentDevice:
             raise StartupRefused(
                 f"audit worker {self._worker}: another process writes its segments"
             ) from error
-        except (OSError, BadFrame) as error:
+        except OSError as error:
+            self.close()
+            said = failure_at(self._folder, error)
+            raise StartupRefused(f"audit worker {self._worker}: {said}") from error
+        except BadFrame as error:
             self.close()
             raise StartupRefused(f"audit worker {self._worker}: {error}") from error
 

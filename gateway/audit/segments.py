@@ -254,6 +254,14 @@ def cause_of(error: OSError) -> str:
     return error.strerror or type(error).__name__
 
 
+def failure_at(place: Path, error: OSError) -> str:
+    """Which file failed, or at least at which place, and why.
+
+    A write to an open file (a full disk, most of all) does not say by itself which file that is.
+    """
+    return f"{error.filename or place}: {error.strerror or error}"
+
+
 def declared_end(folder: Path, number: int) -> int | None:
     """Where the next segment's header says this one ends; None without such a header."""
     try:

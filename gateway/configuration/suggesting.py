@@ -15,7 +15,7 @@ from gateway.configuration.settings import Settings
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
 _NO_MEMBER = "Invalid enum value"
 _ALIKE = 0.88
-"""Nearly a letter in eight: what Kubernetes sets for a Service of ours (`…_SERVICE_PORT`) is less alike."""
+"""A letter in eight; what Kubernetes sets for a Service (`…_SERVICE_PORT`) is less alike."""
 _INDEX = re.compile(r"\[\d+\]$")
 
 

@@ -20,6 +20,7 @@ from gateway.audit.proving.integrator import (
     SignedCheckpoint,
     TreeDamaged,
 )
+from gateway.audit.segments import failure_at
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
@@ -223,7 +224,10 @@ class Integration:
             name = f"{self._settings.log_name}/{self._settings.worker}"
             try:
                 signer = open_signer(folder, name, self._keys, self._clock, Disk())
-            except (OSError, ValueError) as error:
+            except OSError as error:
+                said = failure_at(folder, error)
+                raise StartupRefused(f"audit: the signing key cannot be used: {said}") from error
+            except ValueError as error:
                 raise StartupRefused(f"audit: the signing key cannot be used: {error}") from error
             self._integrator = Integrator(
                 self.trees,

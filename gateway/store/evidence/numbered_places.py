@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from gateway.audit.projecting.projection import RETIRED, START
-from gateway.audit.segments import list_segments, segment_path, written_bytes
+from gateway.audit.segments import failure_at, list_segments, segment_path, written_bytes
 from gateway.errors import StartupRefused
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
@@ -32,7 +32,8 @@ async def require_what_was_numbered(database: Database, directory: Path, worker:
     try:
         size = await asyncio.to_thread(_size_of, directory / worker, segment)
     except OSError as error:
-        raise StartupRefused(f"audit worker {worker}: {error}") from error
+        said = failure_at(directory / worker, error)
+        raise StartupRefused(f"audit worker {worker}: {said}") from error
     if segment and size is not None and size < offset:
         raise StartupRefused(
             f"audit worker {worker}: the database knows segment {segment} up to byte {offset},"

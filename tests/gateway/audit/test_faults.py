@@ -4,6 +4,7 @@ import asyncio
 import errno
 import itertools
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -120,7 +121,8 @@ async def test_who_finds_no_room_for_a_segment_leaves_none_behind(tmp_path: Path
     async with running(tmp_path) as log:
         kept = await log.append(record(1), b"content")
     full = FailingDisk(1, "write", times=_NEVER, code=errno.ENOSPC)
-    with pytest.raises(StartupRefused, match="write failed on purpose"):
+    where = re.escape(str(tmp_path / "w0"))
+    with pytest.raises(StartupRefused, match=f"audit worker w0: {where}: write failed on purpose"):
         await make_log(tmp_path, disk=full).start()
     assert verify_directory(tmp_path, expected=[kept]).bad == ()
 
