@@ -412,3 +412,23 @@ if SERVER:
         await rates.admit(PATH, 1)
         assert (alone, rates.is_shared) == (False, True)
         await rates.close()
+
+    async def test_an_answer_that_was_under_way_when_the_server_was_lost_does_not_find_it_again(
+        server: Server,
+    ) -> None:
+        """It was called back within a millisecond, while the worker limited by itself for a second."""
+        await server.start()
+        clock = StoppedClock()
+        rates = SharedRates(server.url, clock, timeout_s=5.0)
+        rates.publish([RateLimit("org:acme", requests_per_minute=3)])
+        with capture_logs() as lines:
+            under_way = asyncio.create_task(rates.admit(PATH, 1))
+            await asyncio.sleep(0)
+            rates._lose(ConnectionError("it was lost for another request"))
+            await under_way
+            lost = rates.is_shared
+            clock.advance(RETRY_S + 0.1)
+            await rates.admit(PATH, 1)
+        assert (lost, rates.is_shared) == (False, True)
+        assert [line["event"] for line in lines] == ["rates:degraded", "rates:recovered"]
+        await rates.close()

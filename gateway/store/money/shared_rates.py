@@ -260,7 +260,8 @@ class SharedRates:
             self._log.warning(Event.RATES_DEGRADED, component="rates", reason=reason)
 
     def _find(self) -> None:
-        if not self.is_shared:
+        # What was asked before it was lost, and answered after, has nobody share it again yet.
+        if not self.is_shared and self._clock.monotonic_s() >= self._away_until_s:
             self.is_shared = True
             self._log.info(Event.RATES_RECOVERED, component="rates")
 
