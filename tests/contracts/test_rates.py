@@ -416,7 +416,7 @@ if SERVER:
     async def test_an_answer_that_was_under_way_when_the_server_was_lost_does_not_find_it_again(
         server: Server,
     ) -> None:
-        """It was called back within a millisecond, while the worker limited by itself for a second."""
+        """It was called back within a millisecond; the worker limited by itself for a second."""
         await server.start()
         clock = StoppedClock()
         rates = SharedRates(server.url, clock, timeout_s=5.0)
