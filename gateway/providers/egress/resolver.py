@@ -3,12 +3,20 @@
 import asyncio
 import ipaddress
 import socket
+import threading
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
 
 from gateway.providers.egress.endpoint import Endpoint, Reach, may_reach
 
 
 _STRICTNESS: tuple[Reach, ...] = ("anywhere", "private", "loopback")
+
+AGAIN_S: Final = 5.0
+"""A question that is older is joined by nobody: what it waits for may never come."""
+AT_ONCE: Final = 4
+"""Questions for one host, and threads with them, at most."""
 
 LookUp = Callable[[str, int], Awaitable[Sequence[str]]]
 """Host and port → addresses; raises OSError where there are none."""
@@ -23,27 +31,63 @@ _NONE_SUCH = frozenset(
 
 
 async def ask_system(host: str, port: int) -> Sequence[str]:
-    """The system's own resolver, off the event loop.
+    """The system's own resolver, in a thread of this question.
 
-    Addresses of IPv6 are asked for where there are none of IPv4: a name that has both costs no
-    second question, and no wait for a network that leads nowhere.
+    The event loop has four threads for such questions. A resolver that says nothing keeps one for
+    ten seconds or more, whoever has left meanwhile: a few names that hang would hold up all others.
+    It is a daemon, so that a process that ends does not wait for it.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Sequence[str]] = loop.create_future()
+
+    def tell(settle: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # The loop has ended: nobody asks any more.
+            loop.call_soon_threadsafe(lambda: None if answer.done() else settle())
+
+    def ask() -> None:
+        try:
+            found = _ask_system(host, port)
+        except (OSError, UnicodeError) as error:
+            refused = error
+            tell(lambda: answer.set_exception(refused))
+        else:
+            tell(lambda: answer.set_result(found))
+
+    try:
+        threading.Thread(target=ask, name="look-up", daemon=True).start()
+    except RuntimeError as error:
+        raise OSError("no thread for asking the resolver") from error
+    return await answer
+
+
+def _ask_system(host: str, port: int) -> Sequence[str]:
+    """Blocks. Addresses of IPv6 are asked for where there are none of IPv4.
+
+    A name that has both costs no second question, and no wait for a network that leads nowhere.
     """
     try:
-        return await _of_family(host, port, socket.AF_INET, socket.AI_ADDRCONFIG)
+        return _of_family(host, port, socket.AF_INET, socket.AI_ADDRCONFIG)
     except socket.gaierror as error:
         if error.errno not in _NONE_SUCH:
             raise
-    return await _of_family(host, port, socket.AF_INET6)
+    return _of_family(host, port, socket.AF_INET6)
 
 
-async def _of_family(host: str, port: int, family: int, flags: int = 0) -> Sequence[str]:
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM, flags=flags)
+def _of_family(host: str, port: int, family: int, flags: int = 0) -> Sequence[str]:
+    found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, flags=flags)
     return [str(address[0]) for *_, address in found]
+
+
+class _Question(NamedTuple):
+    asked_s: float
+    answer: asyncio.Task[Sequence[str]]
 
 
 class GuardedResolver:
     """Resolves admitted hosts only, and drops addresses out of their reach.
+
+    Whoever asks for a host while it is asked for waits for the same answer, and may leave: so a
+    name that hangs keeps few threads. What was found is not remembered.
 
     The check sits between resolving and connecting, so a name cannot show one address to the check
     and another to the connection.
@@ -52,6 +96,8 @@ class GuardedResolver:
     def __init__(self, look_up: LookUp = ask_system) -> None:
         self._look_up = look_up
         self._reach: dict[str, Reach] = {}
+        self._asked: dict[tuple[str, int], list[_Question]] = {}
+        """Without an answer yet, oldest first."""
 
     def admit(self, endpoint: Endpoint) -> None:
         """Let its host, or that of its proxy, be resolved.
@@ -71,8 +117,23 @@ class GuardedResolver:
         reach = self._reach.get(host)
         if reach is None:
             raise OSError("no endpoint has this host")
-        found = await self._look_up(host, port)
+        found = await asyncio.shield(self._question(host, port))
         kept = tuple(one for one in found if may_reach(ipaddress.ip_address(one), reach))
         if not kept:
             raise OSError("the host has no address that it may have")
         return kept
+
+    def _question(self, host: str, port: int) -> asyncio.Task[Sequence[str]]:
+        """The newest that is under way, unless it takes so long that another is tried."""
+        asked = self._asked.setdefault((host, port), [])
+        now_s = asyncio.get_running_loop().time()
+        if asked and (now_s - asked[-1].asked_s < AGAIN_S or len(asked) == AT_ONCE):
+            return asked[-1].answer
+        answer = asyncio.ensure_future(self._answered(host, port))
+        question = _Question(now_s, answer)
+        asked.append(question)
+        answer.add_done_callback(lambda _: asked.remove(question))
+        return answer
+
+    async def _answered(self, host: str, port: int) -> Sequence[str]:
+        return await self._look_up(host, port)

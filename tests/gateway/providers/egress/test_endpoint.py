@@ -243,13 +243,14 @@ class Names:
         self.errno = errno
         self.asked: list[int] = []
 
-    async def getaddrinfo(
-        self, host: str, port: int, *, family: int, **how: int
+    def getaddrinfo(
+        self, host: str, port: int, family: int, kind: int, *, flags: int
     ) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+        del flags
         self.asked.append(family)
         if (host, family) not in self.known:
             raise socket.gaierror(self.errno, "no such name")
-        return [(family, how["type"], 0, "", (self.known[host, family], port))]
+        return [(family, kind, 0, "", (self.known[host, family], port))]
 
 
 @pytest.mark.anyio
@@ -267,7 +268,7 @@ async def test_a_host_with_an_address_of_ipv6_alone_is_connected_to(
     server = await asyncio.start_server(answer, "::1", 0)
     port = server.sockets[0].getsockname()[1]
     names = Names({("six.example", socket.AF_INET6): "::1"})
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", names.getaddrinfo)
+    monkeypatch.setattr(socket, "getaddrinfo", names.getaddrinfo)
     egress = Egress()
     endpoint = parse_endpoint(
         "s", f"http://six.example:{port}", HOME, allow_plain_http=True, in_house=True
@@ -290,7 +291,7 @@ async def test_ipv6_is_asked_for_only_where_a_name_has_nothing_else(
         ("both.example", socket.AF_INET6): "::1",
     }
     names = Names(known, socket.EAI_AGAIN)
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", names.getaddrinfo)
+    monkeypatch.setattr(socket, "getaddrinfo", names.getaddrinfo)
 
     assert await ask_system("both.example", 443) == ["8.8.8.8"]
     with pytest.raises(socket.gaierror):
