@@ -41,6 +41,12 @@ class RevealOrder(Struct, frozen=True, forbid_unknown_fields=True):
     minutes: int = 30
 
 
+class EndOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a reveal is declined; may be empty for who asked for it, and where it is open."""
+
+    comment: str = ""
+
+
 class HoldOrder(Struct, frozen=True, forbid_unknown_fields=True):
     """A hold; `user` is an end user as requests name them, empty for everybody."""
 
@@ -166,9 +172,10 @@ def _reveals(office: Office) -> list[Any]:
 
     @post(one + "/end", opt=needs(_P.CONTENT_APPROVE_REVEAL, records="reveal.ended"))
     async def end(request: Asked, organisation: FromPath[str], reveal: FromPath[str]) -> Reveal:
+        order = await body_of(request, EndOrder)
         await office.reveal(organisation, reveal)
         with in_words():
-            return await office.custody.end_reveal(_actor(request), reveal)
+            return await office.custody.end_reveal(_actor(request), reveal, order.comment)
 
     @post(one + "/content", opt=needs(_P.CONTENT_REVEAL, records="reveal.used"))
     async def content(

@@ -1,6 +1,7 @@
 """Break-glass in the browser: ask, let a second person answer, read while it is open, end it."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, Any, Final
 
 from litestar import MediaType, Request, Response, get, post
@@ -110,14 +111,14 @@ def _answering(services: Services, office: Office) -> list[Any]:
         request: Asked,
         organisation: str,
         reveal: str,
-        deed: Callable[[str, str], Awaitable[Reveal]],
+        deed: Deed,
     ) -> Response[Any]:
         await office.reveal(organisation, reveal)
         try:
             with in_words():
                 await deed(session_of(request).person.name, reveal)
         except RequestInvalid as error:
-            return await showing(services, office, request, organisation, reveal, error.message)
+            return await showing(services, office, request, organisation, reveal, error)
         return Redirect(f"/o/{organisation}/compliance/reveals/{reveal}", status_code=SEE_OTHER)
 
     @post(
@@ -140,7 +141,9 @@ def _answering(services: Services, office: Office) -> list[Any]:
     async def end(
         request: Asked, organisation: FromPath[str], reveal: FromPath[str]
     ) -> Response[Any]:
-        return await done(request, organisation, reveal, office.custody.end_reveal)
+        comment = (await form_of(request)).text("comment")
+        deed = partial(office.custody.end_reveal, comment=comment)
+        return await done(request, organisation, reveal, deed)
 
     @post(
         ONE + "/content",
@@ -186,7 +189,7 @@ async def showing(
     request: Asked,
     organisation: str,
     reveal_id: str,
-    problem: str = "",
+    error: RequestInvalid | None = None,
 ) -> Response[str]:
     """One reveal without content; once it is over, instead of a page that still shows some."""
     reveal, by_us = await office.reveal(organisation, reveal_id), office.custody.ends_by_us()
@@ -194,9 +197,10 @@ async def showing(
         request,
         "compliance/reveal.html",
         "reveals",
-        409 if problem else 200,
+        409 if error else 200,
         reveal=reveal,
-        problem=problem,
+        problem=error.message if error else "",
+        mistakes={error.parameter: error.message} if error and error.parameter else {},
         by_us=by_us,
         revealed=None,
         revealed_max=REVEALED_MAX,
@@ -215,7 +219,7 @@ async def reading(
     try:
         revealed = await office.content(session_of(request).person.name, found)
     except RequestInvalid as error:
-        return await showing(services, office, request, organisation, reveal_id, error.message)
+        return await showing(services, office, request, organisation, reveal_id, error)
     return await services.shell.page(
         request,
         "compliance/reveal.html",

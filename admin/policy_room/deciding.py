@@ -143,7 +143,7 @@ def _custody_routes(room: PolicyRoom, inbox: Inbox) -> list[Any]:
             if _is_approval(form):
                 await inbox.custody.approve_reveal(person.name, wanted)
             else:
-                await inbox.custody.end_reveal(person.name, wanted)
+                await inbox.custody.end_reveal(person.name, wanted, form.get("reason", ""))
         except (RequestInvalid, CustodyRefused) as error:
             return await inbox_page(room, inbox, request, organisation, *_refusal(error))
         return _back(request, organisation)

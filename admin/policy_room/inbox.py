@@ -271,12 +271,13 @@ class Inbox:
 
     async def _reveals(self, person: Person, organisation: str, stretch: Stretch) -> Part[Matter]:
         part = await self.lists.waiting_reveals(organisation, *stretch)
+        may_look = allows(person, Permission.AUDIT_READ, organisation)
         found = [
             Matter(
                 kind="reveals",
                 id=each.id,
                 title=f"Read {each.request_id or 'all content'} for {each.minutes} minutes",
-                href=f"/o/{organisation}/compliance/reveals/{each.id}",
+                href=f"/o/{organisation}/compliance/reveals/{each.id}" if may_look else "",
                 asked_by=each.asked_by,
                 asked_us=each.asked_us,
                 why=f"{each.reason} ({each.ticket})",

@@ -13,8 +13,8 @@ from gateway.clock import Clock
 from gateway.money.alerting import Alerting, Hook, Told, told
 from gateway.oversight.deeds import OPERATORS, Deeds
 from gateway.pacing.upkeep import Duty
-from gateway.store.custody.orders import Reveal, reveals_between
-from gateway.store.custody.reveal_reports import RevealReport, RevealReports, Week
+from gateway.store.custody.orders import Reveal
+from gateway.store.custody.reveal_reports import RevealReport, RevealReports, Week, reveals_between
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.telemetry import Event

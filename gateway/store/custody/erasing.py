@@ -29,12 +29,11 @@ from gateway.store.custody.erasure_cases import (
     ErasureCases,
     require_asked,
     require_open,
-    said_with,
 )
 from gateway.store.custody.keeping import content_keys, damaged_key_lines, destroy
 from gateway.store.custody.kept_content import KeptContent
 from gateway.store.custody.kept_holdings import Holdings
-from gateway.store.custody.orders import Custody, CustodyRefused
+from gateway.store.custody.orders import Custody, CustodyRefused, said_with
 from gateway.store.engine import Database
 from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.second_rows import SecondContents

@@ -19,7 +19,7 @@ from gateway.clock import DAY_US, HOUR_US, Clock
 from gateway.store.batching.vendor_copies import VendorCopies, VendorCopy
 from gateway.store.claims import is_unclaimed
 from gateway.store.custody.erasure_attempts import ErasureAttempts
-from gateway.store.custody.orders import Custody, CustodyRefused
+from gateway.store.custody.orders import Custody, CustodyRefused, said_with
 from gateway.store.engine import Database
 from gateway.store.pages import START, Order, Part, count_by, part_behind
 from gateway.store.schema.custody import erasure_cases
@@ -27,7 +27,6 @@ from gateway.store.schema.custody import erasure_cases
 
 CLAIM_US: Final = HOUR_US // 4
 """After this long whoever claimed a case is taken to have crashed, and it may be tried again."""
-COMMENT_CHARS_MAX: Final = 1_000
 
 
 class LawClock(Struct, frozen=True):
@@ -359,11 +358,3 @@ def require_asked(case: ErasureCase, actor: str) -> None:
         raise CustodyRefused("nobody asks for this erasure to be carried out")
     if same_person(actor, case.asked_by):
         raise CustodyRefused("an erasure is agreed to by somebody else than who asked for it")
-
-
-def said_with(comment: str) -> str:
-    """What is said with a verdict; raises CustodyRefused where nothing is."""
-    said = comment.strip()
-    if not said or len(said) > COMMENT_CHARS_MAX:
-        raise CustodyRefused("say why: it stands in the record")
-    return said

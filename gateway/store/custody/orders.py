@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Table, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Table, and_, func, insert, select, update
 
 from gateway.actors import same_person
 from gateway.clock import MINUTE_US, Clock, SteadyClock
@@ -24,6 +24,7 @@ from gateway.store.schema.tables import organisations
 
 
 REVEAL_MINUTES_MAX = 60
+COMMENT_CHARS_MAX = 1_000
 _ID_BYTES = 6
 
 
@@ -72,6 +73,8 @@ class Reveal(Struct, frozen=True):
     ended_by: str = ""
     """Who ended it early, or declined it; empty where nobody did."""
     ended_us: int = 0
+    ended_comment: str = ""
+    """Why; not empty where somebody else than who asked declined it."""
 
     def is_open(self, now_us: int) -> bool:
         is_given = bool(self.approved_by) and not self.ended_by
@@ -245,18 +248,22 @@ class Custody(CustodyReader):
             await self._change(audit_reveals, _as_answered(reveal), **values)
         return await self._reveal(reveal_id)
 
-    async def end_reveal(self, actor: str, reveal_id: str) -> Reveal:
+    async def end_reveal(self, actor: str, reveal_id: str, comment: str = "") -> Reveal:
         """Decline one that waits, or close one that is open, at once and for good.
 
         Raises:
-            CustodyRefused: it is unknown, or over already.
+            CustodyRefused: it is unknown, over already, or another's is declined without a why.
         """
         reveal, now_us = await self._reveal(reveal_id), self._clock.utc_us()
         if not reveal.is_waiting and not reveal.is_open(self.ends_by_us()):
             raise CustodyRefused("the reveal is over already")
+        is_declined = reveal.is_waiting and actor != reveal.asked_by
+        said = said_with(comment) if is_declined or comment.strip() else ""
         action = "reveal.declined" if reveal.is_waiting else "reveal.ended"
-        async with self._deeds.doing(actor, action, reveal.organisation, reveal=reveal_id):
-            await self._change(audit_reveals, _as_answered(reveal), ended_by=actor, ended_us=now_us)
+        told = {"reveal": reveal_id, "comment": said}
+        values = {"ended_by": actor, "ended_us": now_us, "ended_comment": said}
+        async with self._deeds.doing(actor, action, reveal.organisation, **told):
+            await self._change(audit_reveals, _as_answered(reveal), **values)
         return await self._reveal(reveal_id)
 
     async def use_reveal(self, actor: str, reveal_id: str) -> Reveal:
@@ -333,28 +340,6 @@ class Custody(CustodyReader):
             raise CustodyChanged("somebody else was faster; look at it again")
 
 
-async def reveals_between(
-    database: Database, organisation: str, since_us: int, until_us: int
-) -> Sequence[Reveal]:
-    """Those asked for or approved in a span (the end is exclusive), oldest first.
-
-    Nothing asked for goes stale while it waits: it may be approved, and read, weeks later.
-    """
-    columns = audit_reveals.c
-    was_then = [
-        and_(moment >= since_us, moment < until_us)
-        for moment in (columns.asked_us, columns.approved_us)
-    ]
-    query = (
-        select(audit_reveals)
-        .where(columns.organisation == organisation, or_(*was_then))
-        .order_by(columns.asked_us, columns.id)
-    )
-    async with database.reading() as connection:
-        rows = (await connection.execute(query)).mappings().all()
-    return [Reveal(**row) for row in rows]
-
-
 async def is_known(database: Database, organisation: str) -> bool:
     """Whether there is such an organisation, or a log of one: a mistyped name protects nobody."""
     columns = (organisations.c.name, audit_sequences.c.organisation)
@@ -364,6 +349,16 @@ async def is_known(database: Database, organisation: str) -> bool:
             if (await connection.execute(query)).first() is not None:
                 return True
     return False
+
+
+def said_with(comment: str) -> str:
+    """What is said with a verdict; raises CustodyRefused where nothing is."""
+    said = comment.strip()
+    if not said:
+        raise CustodyRefused("say why: it stands in the record", "comment")
+    if len(said) > COMMENT_CHARS_MAX:
+        raise CustodyRefused(f"a comment has at most {COMMENT_CHARS_MAX} characters", "comment")
+    return said
 
 
 def _as_was(hold: Hold) -> ColumnElement[bool]:

@@ -11,14 +11,14 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, func, select, update
+from sqlalchemy import ColumnElement, and_, func, or_, select, update
 
 from gateway.clock import SECOND_US, Clock
 from gateway.money.alerting import AT_ONCE, CLAIM_US
 from gateway.store.claims import is_unclaimed
-from gateway.store.custody.orders import REVEAL_MINUTES_MAX
+from gateway.store.custody.orders import REVEAL_MINUTES_MAX, Reveal
 from gateway.store.engine import Database
-from gateway.store.schema.custody import reveal_reports
+from gateway.store.schema.custody import audit_reveals, reveal_reports
 from gateway.store.schema.tables import organisations
 from gateway.store.speech import insert_into
 
@@ -187,6 +187,28 @@ class RevealReports:
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
         return [RevealReport(**row) for row in rows]
+
+
+async def reveals_between(
+    database: Database, organisation: str, since_us: int, until_us: int
+) -> Sequence[Reveal]:
+    """Those asked for or approved in a span (the end is exclusive), oldest first.
+
+    Nothing asked for goes stale while it waits: it may be approved, and read, weeks later.
+    """
+    columns = audit_reveals.c
+    was_then = [
+        and_(moment >= since_us, moment < until_us)
+        for moment in (columns.asked_us, columns.approved_us)
+    ]
+    query = (
+        select(audit_reveals)
+        .where(columns.organisation == organisation, or_(*was_then))
+        .order_by(columns.asked_us, columns.id)
+    )
+    async with database.reading() as connection:
+        rows = (await connection.execute(query)).mappings().all()
+    return [Reveal(**row) for row in rows]
 
 
 def weeks_before(organisation: str, now_us: int, time_zone: str, count: int) -> list[Week]:

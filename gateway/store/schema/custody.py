@@ -34,8 +34,9 @@ audit_reveals = Table(
     Column("used", Integer, nullable=False),
     Column("ended_by", Text, nullable=False, server_default=""),
     Column("ended_us", BigInteger, nullable=False, server_default="0"),
+    Column("ended_comment", Text, nullable=False, server_default=""),
 )
-"""Who ended it before its time, or declined it, which is ended and never approved."""
+"""`ended_by` ended it before its time, or declined it, which is ended and never approved."""
 
 reveal_reports = Table(
     "reveal_reports",

@@ -93,11 +93,13 @@ async def person(
 
 async def deeds(listener: Listener) -> list[tuple[str, str]]:
     """Who did what so far, as the log has it."""
+    return [(each.actor, each.action) for each in await recorded_deeds(listener)]
+
+
+async def recorded_deeds(listener: Listener) -> list[AuditRecord]:
     directory = listener.settings.path(listener.settings.audit.directory)
     async with listener.database() as database:
         sink = DatabaseAuditSink(database, directory)
         await Projector(directory, sink).catch_up()
-        records = [
-            row.projected.record async for row in sink.records(AuditQuery(organisation=OPERATORS))
-        ]
-    return [(each.actor, each.action) for each in records]
+        rows = sink.records(AuditQuery(organisation=OPERATORS))
+        return [row.projected.record async for row in rows]

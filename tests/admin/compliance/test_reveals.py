@@ -13,7 +13,8 @@ from gateway.oversight.deeds import Deeds
 from gateway.store.custody.orders import Reveal
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.worker.reporting import RevealReporting
-from tests.admin.compliance.archive import PASSWORD, SAID, converse, deeds, person
+from tests.admin.chromium import Window, window
+from tests.admin.compliance.archive import PASSWORD, SAID, converse, deeds, person, recorded_deeds
 from tests.admin.listener import Browser, Listener
 
 
@@ -151,7 +152,7 @@ async def test_a_reveal_is_ended_or_declined_at_once_and_for_good(listener: List
     (wanted,) = await converse(listener, ["ann"])
     async with person(listener, "cora") as cora, person(listener, "dan", "approver") as dan:
         declined, ended = await ask(cora, wanted), await ask(cora, wanted, ticket="T-2")
-        await dan.send("POST", f"{declined}/end")
+        await dan.send("POST", f"{declined}/end", {"comment": "no complaint of that number"})
         refused, _ = await dan.send("POST", f"{declined}/approve")
         await dan.send("POST", f"{ended}/approve")
         await dan.send("POST", f"{ended}/end")
@@ -161,7 +162,82 @@ async def test_a_reveal_is_ended_or_declined_at_once_and_for_good(listener: List
 
     assert (refused.status, shut.status, again.status) == (409, 409, 409)
     assert SAID not in page
-    assert "Declined by dan" in said
+    assert "Declined by dan: no complaint of that number. No content was shown." in said
+
+
+async def test_who_declines_a_reveal_says_why_and_who_asked_reads_it(listener: Listener) -> None:
+    (wanted,) = await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora, person(listener, "dan", "approver") as dan:
+        by_page, by_inbox, by_api, own = [
+            await ask(cora, wanted, ticket=f"T-{number}") for number in range(4)
+        ]
+        for path in (by_page, f"{API}/{by_api[-12:]}"):
+            silent, said = await dan.send("POST", f"{path}/end", {} if path == by_page else None)
+            assert (silent.status, "Say why" in said) == (409 if path == by_page else 400, True)
+        form = {"id": by_inbox[-12:], "action": "reject"}
+        silent, said = await dan.send("POST", "/o/acme/approvals/reveals", form)
+        assert (silent.status, "Say why" in said) == (409, True)
+        _, page = await cora.send("GET", by_page)
+        assert "Nobody has answered yet" in page
+
+        await dan.send("POST", f"{by_page}/end", {"comment": "why one"})
+        await dan.send("POST", "/o/acme/approvals/reveals", form | {"reason": "why two"})
+        order = msgspec.json.encode({"comment": "why three"}).decode()
+        answer, said = await dan.send("POST", f"{API}/{by_api[-12:]}/end", body=order)
+        assert answer.status == 201, said
+        await cora.send("POST", f"{own}/end")
+        pages = [(await cora.send("GET", path))[1] for path in (by_page, by_inbox, by_api, own)]
+        _, story = await cora.send("GET", f"/o/acme/traffic/{wanted}")
+
+    for page, why in zip(pages, ("why one", "why two", "why three"), strict=False):
+        assert f"Declined by dan: {why}. No content was shown." in page
+        assert f"Declined by dan: {why}." in story
+    assert "Withdrawn by cora. No content was shown." in pages[-1]
+    told = [each for each in await recorded_deeds(listener) if each.action == "reveal.declined"]
+    comments = [each.detail.get("comment", "") for each in told]
+    assert comments == ["why one", "why two", "why three", ""]
+
+
+async def test_the_inbox_leads_nobody_to_a_page_that_they_may_not_read(listener: Listener) -> None:
+    (wanted,) = await converse(listener, ["ann"])
+    async with (
+        person(listener, "cora") as cora,
+        person(listener, "dan", "approver") as dan,
+        person(listener, "eve") as eve,
+    ):
+        one = await ask(cora, wanted)
+        _, of_dan = await dan.send("GET", "/o/acme/approvals")
+        _, of_eve = await eve.send("GET", "/o/acme/approvals")
+        refused, _ = await dan.send("GET", one)
+    assert refused.status == 403
+    assert (f'"{one}"' in of_dan, f'"{one}"' in of_eve) == (False, True)
+    assert f"Read {wanted} for 10 minutes" in of_dan
+
+
+async def test_approving_in_the_inbox_asks_for_no_reason_to_decline(listener: Listener) -> None:
+    (wanted,) = await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora:
+        first, second = await ask(cora, wanted), await ask(cora, wanted, ticket="T-2")
+    async with person(listener, "dan"), window(listener) as seen:
+        await seen.sign_in("dan", PASSWORD)
+        await seen.open("/o/acme/approvals")
+        await seen.page.click("button:has-text('Decline') >> nth=0")
+        assert await seen.page.evaluate("document.activeElement.name") == "reason"
+        await seen.page.click("button:has-text('Approve') >> nth=0")
+        await seen.page.wait_for_selector("text=Done, and on record.")
+        await seen.open(second if "Open:" in await _text(seen, first) else first)
+        await seen.page.click("button:has-text('Decline')")
+        assert await seen.page.evaluate("document.activeElement.name") == "comment"
+        await seen.page.fill("[name=comment]", "asked for twice")
+        await seen.page.click("button:has-text('Decline')")
+        await seen.page.wait_for_selector("text=Declined by dan: asked for twice.")
+        assert await seen.violations() == []
+        assert seen.problems == []
+
+
+async def _text(seen: Window, path: str) -> str:
+    await seen.open(path)
+    return await seen.page.inner_text("main")
 
 
 async def test_reading_wants_a_fresh_proof_and_an_own_organisation(listener: Listener) -> None:

@@ -10,7 +10,8 @@ from gateway.audit.proving.integrator import SignedCheckpoint
 from gateway.clock import SECOND_US, StoppedClock
 from gateway.errors import AuditUnavailable
 from gateway.oversight.deeds import OPERATORS
-from gateway.store.custody.orders import Custody, CustodyRefused, Reveal, reveals_between
+from gateway.store.custody.orders import Custody, CustodyRefused, Reveal
+from gateway.store.custody.reveal_reports import reveals_between
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.types import AuditRecord, Receipt
@@ -244,7 +245,7 @@ async def test_of_two_who_decide_at_the_same_moment_one_does(database_url: str, 
             if deed == "approve":
                 await custody.approve_reveal(name, reveal.id)
             elif deed == "decline":
-                await custody.end_reveal(name, reveal.id)
+                await custody.end_reveal(name, reveal.id, "no")
             else:
                 await custody.release_hold(name, hold.id)
         except CustodyRefused:
@@ -273,7 +274,10 @@ async def test_a_reveal_is_for_who_asked_and_closed_for_good_once_it_was_decline
 ) -> None:
     custody = office.custody
     declined, ended = await office.asked(), await office.asked()
-    await custody.end_reveal("bob", declined.id)
+    for silence in ("", " \n", "x" * 1_001):
+        with pytest.raises(CustodyRefused, match=r"say why|at most"):
+            await custody.end_reveal("bob", declined.id, silence)
+    await custody.end_reveal("bob", declined.id, " no such ticket ")
     await custody.approve_reveal("bob", ended.id)
     for somebody_else in ("bob", "Ann"):
         with pytest.raises(CustodyRefused, match="who asked"):
@@ -291,6 +295,8 @@ async def test_a_reveal_is_for_who_asked_and_closed_for_good_once_it_was_decline
     done = [action for _, action in office.actions if action != "reveal.asked"]
     assert done == ["reveal.declined", "reveal.approved", "reveal.used", "reveal.ended"]
     assert not any(each.is_waiting for each in await custody.reveals(0))
+    said = {each.id: each.ended_comment for each in await custody.reveals(0)}
+    assert said == {declined.id: "no such ticket", ended.id: ""}
 
 
 async def test_a_release_that_was_declined_has_to_be_asked_for_anew_by_one_of_two(
