@@ -4,6 +4,7 @@ Kept in a cookie of their browser, because it is of no meaning to anybody else. 
 stays in micro-dollars and microseconds UTC; this is only how it is shown, with the rate's date.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -47,6 +48,7 @@ LAST_US: Final = 253_402_214_400_000_000
 COUNTED_DAYS_MIN: Final = 6
 COUNTED_DAYS_MAX: Final = 60
 """A span of six days to two months is said in days."""
+_WRITTEN_TIME: Final = re.compile(r"(\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)")
 WRITTEN_KEPT: Final = 8_192
 """So many numbers and amounts are kept as they were written last: pages repeat most of theirs."""
 
@@ -94,11 +96,20 @@ class Preferences(Struct, frozen=True):
     def moment(self, utc_us: int) -> Markup:
         """A time in the reader's zone, to the second; the exact one stands in its title."""
         at = _at(utc_us)
-        shown = format_datetime(
-            at.astimezone(ZoneInfo(self.zone)), "medium", locale=_locale(self.locale)
-        )
+        here = at.astimezone(ZoneInfo(self.zone))
+        shown = format_datetime(here, "medium", locale=_locale(self.locale)) + _if_twice(here)
         iso = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(iso, shown)
+
+    def told(self, text: str) -> Markup:
+        """What a program wrote down, its times in UTC as any other time of the page."""
+        parts: list[str | Markup] = []
+        for number, part in enumerate(_WRITTEN_TIME.split(text)):
+            try:
+                parts.append(self.moment(_us_of(part)) if number % 2 else part)
+            except ValueError:
+                parts.append(part)
+        return Markup("").join(parts)
 
     def day(self, utc_us: int) -> Markup:
         """The day of a time in the reader's zone; the exact time stands in its title."""
@@ -117,6 +128,7 @@ class Preferences(Struct, frozen=True):
         shown = format_time(here.time(), "medium", locale=_locale(self.locale))
         if here.date() != now.date():
             shown = f"{format_skeleton('MMMd', here, locale=_locale(self.locale))}, {shown}"
+        shown += _if_twice(here)
         iso = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(iso, shown)
 
@@ -150,6 +162,19 @@ class Preferences(Struct, frozen=True):
 def _at(utc_us: int) -> datetime:
     """A time in UTC; one that no calendar has is the nearest that all have: a page is shown."""
     return datetime.fromtimestamp(min(max(utc_us, FIRST_US), LAST_US) / SECOND_US, UTC)
+
+
+def _us_of(written: str) -> int:
+    """Raises ValueError where no calendar has it."""
+    return int(datetime.fromisoformat(written).timestamp()) * SECOND_US
+
+
+def _if_twice(here: datetime) -> str:
+    """Which of two it is, where clocks are put back and show a time once more."""
+    if here.utcoffset() == here.replace(fold=1 - here.fold).utcoffset():
+        return ""
+    offset = f"{here:%z}"
+    return f" (UTC{offset[:3]}:{offset[3:5]})"
 
 
 @cache

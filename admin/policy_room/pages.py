@@ -46,6 +46,8 @@ EVENTS_MAX: Final = 200
 ROLLUP_BATCHES: Final = 2
 FIRST_YEAR: Final = 1970
 LAST_YEAR: Final = 9000
+TURNS: Final = ("first", "second")
+"""Of a time that clocks show twice: before they are put back, and after."""
 
 
 def reading_routes(room: PolicyRoom) -> list[Any]:
@@ -163,6 +165,7 @@ async def version_page(
         wider=wider(version.guard, reader.guard),
         measured=measured,
         schedule=schedule,
+        turns=turns_of((form or {}).get("at", ""), (await room.shell.way(request)).zone),
         outcome=outcome,
         conflict=await reader.schedules.conflict(schedule) if schedule else "",
         halted=_halted(events, version),
@@ -224,7 +227,7 @@ async def history_page(
     zone = (await room.shell.way(request)).zone
     if asked.get("at"):
         try:
-            at_us = moment_of(asked["at"], zone)
+            at_us = moment_of(asked["at"], zone, TURNS[0])
             acting = acting_at(await lists.acts(place.name, ACTS, at_us), at_us)
         except RequestInvalid as error:
             status, problem = error.status, error.message
@@ -253,12 +256,15 @@ async def history_page(
     )
 
 
-def moment_of(text: str, zone: str) -> int:
+def moment_of(text: str, zone: str, turn: str = "") -> int:
     """Microseconds since 1970 of a time as a browser's field gives it, in this zone.
+
+    `turn` is which one is meant, `first` or `second`, of a time that is shown twice where summer
+    time ends.
 
     Raises:
         RequestInvalid: it is none, or of a year in which some zones have no such time, or in the
-            hour that is left out where summer time begins.
+            hour that is left out where summer time begins, or nobody says which of two it is.
     """
     try:
         at = datetime.fromisoformat(text.strip())
@@ -269,11 +275,36 @@ def moment_of(text: str, zone: str) -> int:
         raise RequestInvalid(f"from the year {FIRST_YEAR} to {LAST_YEAR}", parameter="at")
     if at.tzinfo is not None:
         return int(at.timestamp() * SECOND_US)
-    there = at.replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
-    if there.astimezone(ZoneInfo(zone)).replace(tzinfo=None) != at:
+    both = _both(at, zone)
+    if both[0].astimezone(ZoneInfo(zone)).replace(tzinfo=None) != at:
         message = f"no clock in {zone} shows this time: they go forward then"
         raise RequestInvalid(message, parameter="at")
-    return int(there.timestamp() * SECOND_US)
+    if both[0] != both[1] and turn not in TURNS:
+        message = f"clocks in {zone} show this time twice: say which of the two it is"
+        raise RequestInvalid(message, parameter="at")
+    return int(both[turn == TURNS[1]].timestamp() * SECOND_US)
+
+
+def turns_of(text: str, zone: str) -> list[tuple[str, str]]:
+    """Both moments of a time that clocks of the zone show twice, to choose from; else nothing."""
+    try:
+        at = datetime.fromisoformat(text.strip())
+        moment_of(text, zone, TURNS[0])
+    except (ValueError, RequestInvalid):
+        return []
+    both = _both(at, zone) if at.tzinfo is None else ()
+    if len({*both}) < len(TURNS):
+        return []
+    return [
+        (turn, f"the {turn} one, {moment:%H:%M} UTC")
+        for turn, moment in zip(TURNS, both, strict=True)
+    ]
+
+
+def _both(at: datetime, zone: str) -> tuple[datetime, datetime]:
+    """A wall clock's time in UTC, before and after it is put back; the same where it is not."""
+    first, second = (at.replace(tzinfo=ZoneInfo(zone), fold=fold) for fold in (0, 1))
+    return first.astimezone(UTC), second.astimezone(UTC)
 
 
 def _number(text: str) -> int:

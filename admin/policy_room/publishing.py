@@ -203,7 +203,7 @@ async def _moment(room: PolicyRoom, request: Asking, form: dict[str, str]) -> in
     zone = form.get("zone", "")
     if not is_zone(zone):
         zone = (await room.shell.way(request)).zone
-    return moment_of(form["at"], zone)
+    return moment_of(form["at"], zone, form.get("turn", ""))
 
 
 def _to_version(organisation: str, place: Place, number: int) -> Redirect:

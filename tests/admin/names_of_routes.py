@@ -132,6 +132,7 @@ OTHER_FIELDS: dict[str, Any] = {
     "target": "house",
     "text": 'name = "typed"\nversion = 1\n',
     "theme": "",
+    "turn": "first",
     "ticket": "T-1",
     "title": "new",
     "token": "",

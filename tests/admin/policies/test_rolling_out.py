@@ -1,14 +1,11 @@
 """From a draft to everybody and back: in numbers before, by two people, and on record."""
 
 import asyncio
-from datetime import datetime
 
 import msgspec
 import pytest
 
 from admin.policy_room.desk import Desk
-from admin.policy_room.pages import moment_of
-from gateway.errors import RequestInvalid
 from gateway.rollout.trials import Arm
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.guard import ACTOR
@@ -522,18 +519,3 @@ async def test_a_stricter_rule_is_marked_as_one_that_narrows(listener: Listener)
 
     assert "narrows constraint never changed: " in plain(page)
     assert "may widen" not in page.lower()
-
-
-def test_a_time_that_no_clock_shows_is_refused_and_one_shown_twice_is_the_first() -> None:
-    """Half past two of a Sunday in March: it was scheduled for half past three."""
-    with pytest.raises(RequestInvalid, match="no clock in Europe/Berlin shows this time"):
-        moment_of("2027-03-28T02:30", "Europe/Berlin")
-    moments = {
-        "2027-03-28T01:59": "2027-03-28T00:59+00:00",
-        "2027-03-28T03:00": "2027-03-28T01:00+00:00",
-        "2027-10-31T02:30": "2027-10-31T00:30+00:00",
-        "2027-10-31T02:30+01:00": "2027-10-31T01:30+00:00",
-    }
-    for said, utc in moments.items():
-        expected_us = int(datetime.fromisoformat(utc).timestamp() * 1_000_000)
-        assert moment_of(said, "Europe/Berlin") == expected_us, said
