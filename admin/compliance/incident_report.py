@@ -3,7 +3,7 @@
 It says numbers, names of keys and targets, and times; nothing that anybody wrote to a model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from admin.compliance.incident_room import Counted, IncidentDetail
@@ -15,8 +15,8 @@ BLANK = "[to be filled in]"
 _SHOWN = 20
 
 
-def report_text(detail: IncidentDetail) -> str:
-    """Plain text in UTC, for whoever sends it on."""
+def report_text(detail: IncidentDetail, names: Mapping[str, str]) -> str:
+    """Plain text in UTC, for whoever sends it on; `names` are those of keys, by id."""
     incident, scope = detail.incident, detail.scope
     at_least = "" if scope.is_all else "at least "
     lines = [
@@ -36,7 +36,7 @@ def report_text(detail: IncidentDetail) -> str:
         f"Requests: {at_least}{scope.requests}",
         f"End users named by them: {at_least}{scope.subjects} (keyed digests)",
         f"Requests that name no end user: {at_least}{scope.unnamed}",
-        *_list("Keys", scope.keys),
+        *_list("Keys", scope.keys, names),
         *_list("Answered by", scope.targets),
         *_list("Where that is", scope.jurisdictions),
         *_list("Kinds of personal data found", scope.findings),
@@ -73,10 +73,16 @@ def _conclusion(incident: Incident) -> str:
     return BLANK
 
 
-def _list(title: str, found: Sequence[Counted]) -> list[str]:
-    shown = [f"  {each.name}: {each.requests}" for each in found[:_SHOWN]]
+def _list(title: str, found: Sequence[Counted], names: Mapping[str, str] = {}) -> list[str]:
+    shown = [f"  {_called(each.name, names)}: {each.requests}" for each in found[:_SHOWN]]
     more = [f"  and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
     return [f"{title}:" if found else f"{title}: none", *shown, *more]
+
+
+def _called(known_as: str, names: Mapping[str, str]) -> str:
+    """A key by its name, too. Keys of old databases may be called what would break the line."""
+    name = "".join(char if char.isprintable() else "\ufffd" for char in names.get(known_as, ""))
+    return f"{name} ({known_as})" if name else known_as
 
 
 def _clock(running: Running) -> str:

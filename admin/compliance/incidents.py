@@ -1,6 +1,7 @@
 """Incidents in the browser and as JSON: clocks, whom they concern, what was done, and a report."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from admin.long_lists import list_of
 from admin.queries import after_of, first_of
 from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER
+from gateway.clock import SECOND_US
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.obligations import TITLES
 from gateway.oversight.access import Permission
@@ -121,20 +123,45 @@ async def _page(
     field: str | None = None,
 ) -> Response[str]:
     detail = await room.detail(*place)
-    keys = [each.name for each in detail.scope.keys]
     return await services.shell.page(
         request,
         "compliance/incident.html",
         "incidents",
         status,
         detail=detail,
-        names=await services.key_names.names(place[0], keys),
+        names=await _key_names(services, detail),
         incident=detail.incident,
+        listed=_listed(detail.incident),
+        days=[_day(detail.incident.since_us), _day(detail.incident.until_us or detail.now_us)],
         regimes=TITLES,
         wrong=wrong,
         form=form or Form(),
         mistakes={field: wrong} if field else {},
     )
+
+
+async def _key_names(services: Services, detail: IncidentDetail) -> Mapping[str, str]:
+    keys = [each.name for each in detail.scope.keys]
+    return await services.key_names.names(detail.incident.organisation, keys)
+
+
+def _listed(incident: Incident) -> str:
+    """The filter of a list that has just what the incident counts, to the second."""
+    ends = [f"{_at(incident.since_us):%Y-%m-%dT%H:%M:%SZ}"]
+    if incident.until_us:
+        # What came in the last second that began is in the list, too.
+        ends.append(f"{_at(incident.until_us + SECOND_US - 1):%Y-%m-%dT%H:%M:%SZ}")
+    times = [f'{name}:"{end}"' for name, end in zip(("since", "until"), ends, strict=False)]
+    return " ".join((*filter(None, [incident.filter]), *times))
+
+
+def _day(utc_us: int) -> str:
+    """As the form of an evidence pack takes it."""
+    return str(_at(utc_us).date())
+
+
+def _at(utc_us: int) -> datetime:
+    return datetime.fromtimestamp(utc_us // SECOND_US, UTC)
 
 
 def _reading(services: Services, room: IncidentRoom) -> list[Any]:
@@ -160,7 +187,8 @@ def _reading(services: Services, room: IncidentRoom) -> list[Any]:
         detail = await room.detail(organisation, incident)
         name = f'attachment; filename="incident-{detail.incident.id}.txt"'
         headers = {"content-disposition": name, "x-content-type-options": "nosniff"}
-        return Response(report_text(detail), media_type=MediaType.TEXT, headers=headers)
+        text = report_text(detail, await _key_names(services, detail))
+        return Response(text, media_type=MediaType.TEXT, headers=headers)
 
     return [incidents_page, incident_page, report]
 

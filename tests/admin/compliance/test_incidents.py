@@ -83,12 +83,15 @@ async def test_clocks_run_from_when_it_was_noticed_and_stop_when_it_was_reported
 
 async def test_whom_it_concerns_is_counted_from_the_log(bound: Listener) -> None:
     key, other = await bound.issue_key("night"), await bound.issue_key("day")
+    odd = await seeding.issue(bound, "line\nRequests: 0")
     mine = seeding.requests(bound, key, 6, over_us=seeding.HOUR_US)
     named = [
         msgspec.structs.replace(each, subject=f"s{number // 2}" if number < 4 else "")
         for number, each in enumerate(mine)
     ]
-    await bound.record(*named, *seeding.requests(bound, other, 3, over_us=seeding.HOUR_US))
+    others = [*seeding.requests(bound, other, 3, over_us=seeding.HOUR_US)]
+    others += seeding.requests(bound, odd, 1)
+    await bound.record(*named, *others)
     async with person(bound, "cora") as cora:
         one = await opened(cora, q=f"key:{key}", title=f"Lost {HOSTILE}")
         _, page = await cora.send("GET", one)
@@ -96,12 +99,40 @@ async def test_whom_it_concerns_is_counted_from_the_log(bound: Listener) -> None
         assert "<bdi>night</bdi> (6)" in page
         assert re.search(r"<strong>6 requests</strong> of 2 named end users; 2 of them name", page)
         _, text = await cora.send("GET", f"{one}/report")
+        _, of_all = await cora.send("GET", f"{await opened(cora, q='')}/report")
     assert "Requests: 6" in text
     assert "End users named by them: 2 (keyed digests)" in text
-    assert f"  {key}: 6" in text
+    assert f"  night ({key}): 6" in text
+    assert f"  line\ufffdRequests: 0 ({odd}): 1\n" in of_all
     assert other not in text
     assert "Cause: [to be filled in]" in text
     assert "CERT-In directions of 28 April 2022" in text
+
+
+async def test_an_incident_leads_to_just_the_requests_that_it_counts_and_to_a_pack_of_its_days(
+    bound: Listener,
+) -> None:
+    key = await bound.issue_key("night")
+    await bound.record(*seeding.requests(bound, key, 6, over_us=6 * seeding.DAY_US))
+    async with person(bound, "cora") as cora:
+        times = {"since": "2027-01-12T00:00", "until": "2027-01-14T00:00"}
+        one = await opened(cora, q=f"key:{key}", noticed="1h", **times)
+        _, page = await cora.send("GET", one)
+        counted = int(re.search(r"<strong>(\d+) requests?</strong>", page)[1])  # type: ignore[index]
+        links = [unescape(each) for each in re.findall(r'href="([^"]+)"', page)]
+        (listed,) = [each for each in links if "/traffic?" in each]
+        (pack,) = [each for each in links if "/packs/new" in each]
+        _, requests = await cora.send("GET", listed)
+        _, wizard = await cora.send("GET", pack)
+        _, everything = await cora.send("GET", f"/o/acme/traffic?q=key:{key}")
+
+    def rows(text: str) -> int:
+        return len(set(re.findall(r"/o/acme/traffic/(req_\w+)", text)))
+
+    assert 0 < counted == rows(requests) < rows(everything)
+    assert 'value="2027-01-12"' in wizard
+    assert 'value="2027-01-14"' in wizard
+    assert "2. Make it" in wizard
 
 
 async def test_whom_it_concerns_is_changed_after_it_was_counted_and_on_record(
