@@ -30,6 +30,7 @@ Operator = Literal["=", "<", "<=", ">", ">="]
 Kind = Literal["text", "label", "choice", "digest", "money", "count", "duration", "moment"]
 ROUTES: Final = ("in-house", "managed", "refused")
 STATUSES: Final = ("ok", "refused", "failed", "incomplete", "cancelled", ERROR)
+SENT: Final = ("surrogates", "blackened")
 CLASSES: Final = ("s0", "s1", "s2", "s3", "s4")
 DEED: Final = "deed"
 STAGES: Final = ("intent", "outcome", DEED)
@@ -59,6 +60,7 @@ FIELDS: Final = {
         Field("error", "text", "the code of what went wrong"),
         Field("http", "count", "the HTTP status"),
         Field("pii", "label", "what the text held"),
+        Field("sent", "choice", "what it held left changed, as surrogates or blackened", SENT),
         Field("class", "choice", "the class of the data", CLASSES),
         Field("key", "text", "the key's name or id"),
         Field("user", "digest", "the end user, by the digest that stands for the name"),

@@ -155,12 +155,15 @@ def outcome(passage: Passage, ending: Ending, *, utc_us: int, duration_us: int) 
         dropped=ending.dropped,
         subject=passage.subject,
         output_findings=passage.output.found if passage.output is not None else {},
-        detail=_detail(passage.arrival, target, ending),
+        detail=_detail(passage, target, ending),
     )
 
 
-def _detail(arrival: Arrival, target: Target | None, ending: Ending) -> dict[str, str]:
-    detail = {**arrival.detail, **ending.cascade, **ending.repeats}
+def _detail(passage: Passage, target: Target | None, ending: Ending) -> dict[str, str]:
+    detail = {**passage.arrival.detail, **ending.cascade, **ending.repeats}
+    if passage.veil is not None and ending.attempts and passage.inspection.findings:
+        is_redacted = passage.ruling.decision.obligations.redact
+        detail["sent"] = "blackened" if is_redacted else "surrogates"
     if target and target.digest:
         detail["model_digest"] = target.digest
     if ending.counted:

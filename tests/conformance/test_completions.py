@@ -275,7 +275,12 @@ async def test_values_stay_where_policy_says_so_and_come_back(
             surrogate = said.split("write to ")[1].split(" at ", maxsplit=1)[0]
             own_upstreams.engine.answer(Answer(text=f"I wrote to {surrogate} today."))
             text = await continued(client, prompt, stream=stream)
+            await continued(client, "What is a ledger?", stream=stream)
+        outcomes = [each for each in await running.records() if each.stage == "outcome"]
 
+    sent = "blackened" if obligation.startswith("redact") else "surrogates"
+    said_to_be = [each.detail.get("sent", "") for each in outcomes]
+    assert said_to_be == [sent, sent, ""]
     assert not any(b"Halvorsen" in call.body for call in own_upstreams.engine.calls)
     came_back = "[REDACTED:PERSON]" if obligation.startswith("redact") else "Ingrid Halvorsen"
     assert text == f"I wrote to {came_back} today."

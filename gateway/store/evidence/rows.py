@@ -45,7 +45,7 @@ _USUAL = (
 )
 _SELDOM = (
     *("actor", "action", "error", "findings", "about", "batch"),
-    *("subject", "tier", "cache"),
+    *("subject", "tier", "cache", "sent"),
 )
 _NAMED_AT = _SELDOM.index("batch")
 """From here on columns are short, or in no index with others."""
@@ -215,17 +215,19 @@ def _counts_of(record: AuditRecord) -> tuple[int, ...]:
 
 def _seldom_of(record: AuditRecord) -> tuple[str, ...]:
     """The values of the columns that are empty in nearly every row; `_NOTHING` where all are."""
-    about = batch = cache = ""
+    about = batch = cache = sent = ""
     if record.stage == "admin":
         about = record.detail.get("organisation", "")
     else:
         batch = record.detail.get("batch", "")[:_NAMED_CHARS]
         cache = record.detail.get("cache", "")[:_NAMED_CHARS]
+        sent = record.detail.get("sent", "")[:_NAMED_CHARS]
     tier = record.usage.service_tier if record.usage is not None else ""
     findings = _findings_of(record)
     found = (
         *(record.actor, record.action, record.error, findings, about, batch),
-        *(record.subject[:_NAMED_CHARS], "" if tier == "default" else tier[:_NAMED_CHARS], cache),
+        *(record.subject[:_NAMED_CHARS], "" if tier == "default" else tier[:_NAMED_CHARS]),
+        *(cache, sent),
     )
     return tuple(map(clean, found)) if any(found) else _NOTHING
 

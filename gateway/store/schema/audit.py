@@ -42,6 +42,7 @@ audit_records = Table(
     Column("subject", Text, nullable=False, server_default=""),
     Column("tier", Text, nullable=False, server_default=""),
     Column("cache", Text, nullable=False, server_default=""),
+    Column("sent", Text, nullable=False, server_default=""),
     Index(None, "request_id"),
 )
 """A projection of the segments: `raw` is the record's line (NULL: it is read from the segment), the
@@ -52,8 +53,9 @@ is searched of very long ones is their beginning, which is what an index has roo
 `findings` is ` LABEL:count` of each label; `about` is the organisation that a deed concerns;
 `policy_digest`, `subject` (the end user), `tier` (that served, where it is not the upstream's
 default) and `cache` (how an answer was found there) are added up, not searched; `batch` is the
-batch that it is a line of. `stage` is the record's, but `again` for an outcome of a request that
-had one: it is added to nothing.
+batch that it is a line of. `sent` is how what was found went to a target, where not as it was
+written: as `surrogates`, or `blackened`. `stage` is the record's, but `again` for an outcome of a
+request that had one: it is added to nothing.
 """
 
 audit_positions = Table(

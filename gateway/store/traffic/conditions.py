@@ -42,6 +42,7 @@ _TEXTS: Final = {
     "project": _C.project,
     "workspace": _C.workspace,
     "user": _C.subject,
+    "sent": _C.sent,
     "actor": _C.actor,
     "action": _C.action,
 }
@@ -59,6 +60,7 @@ _FEW: Final = {
     "status": "status <> 'ok'",
     "route": "status <> 'ok'",
     "pii": "findings <> ''",
+    "sent": "findings <> ''",
 }
 """What must hold of every row that a field may find, as the index of those rows says it."""
 Condition = ColumnElement[bool]
@@ -166,6 +168,7 @@ def _leader(term: Term, source: Source) -> tuple[bool, Condition | None]:
         "status": is_outcome and "ok" not in values,
         "route": is_outcome and not {IN_HOUSE, "managed"} & values,
         "pii": is_outcome and NONE not in values,
+        "sent": is_outcome,
     }
     leader = _written(_FEW[term.field]) if few.get(term.field) else None
     match term.field:

@@ -28,7 +28,10 @@ _RECORDS = st.just(_PLAIN) | st.builds(
     http_status=_NUMBERS,
     findings=st.sampled_from([{}, {"card": 2, "email": 1}, {"x" * 900: 1}]),
     detail=st.sampled_from(
-        [{}, {"batch": "b\x00"}, {"organisation": "acme"}, {"line": "1"}, {"cache": "hit"}]
+        [
+            *({}, {"batch": "b\x00"}, {"organisation": "acme"}, {"line": "1"}, {"cache": "hit"}),
+            {"sent": "surrogates"},
+        ]
     ),
     usage=st.none()
     | st.builds(

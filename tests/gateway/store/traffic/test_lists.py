@@ -50,6 +50,7 @@ def outcome(number: int, organisation: str = "acme") -> AuditRecord:
         else {"URL": 1}
         if number % 7 == 0
         else {},
+        detail={"sent": "surrogates" if number % 20 else "blackened"} if number % 10 == 0 else {},
         subject=f"{number % 4:032x}",
         status=status,
         http_status=200 if status == "ok" else 403,
@@ -114,6 +115,9 @@ _CASES: dict[str, Rule] = {
     "pii:*": lambda row: bool(row.findings),
     "pii:none": lambda row: not row.findings,
     "-pii:URL": lambda row: "URL" not in dict(row.findings),
+    "sent:surrogates": lambda row: row.cost_microusd // 1000 % 20 == 10,
+    "sent:Blackened pii:in_pan": lambda row: row.cost_microusd // 1000 % 20 == 0,
+    "-sent:surrogates,blackened": lambda row: row.cost_microusd // 1000 % 10 != 0,
     "class:s3": lambda row: row.data_class == "S3",
     "key:key2": lambda row: row.key_id == "key2",
     'project:"100%_*"': lambda row: row.project == "100%_sure",
