@@ -32,7 +32,7 @@ from gateway.store.custody.custody_lists import CustodyLists
 from gateway.store.custody.erasing import Consequences
 from gateway.store.custody.erasure_attempts import Attempt
 from gateway.store.custody.erasure_cases import ErasureCase
-from gateway.store.custody.orders import Custody, CustodyRefused
+from gateway.store.custody.orders import Custody, CustodyRefused, Reveal
 from gateway.store.evidence.retirements import Retirement
 from gateway.store.identity.key_scopes import KeyProposal
 from gateway.store.pages import START, Part
@@ -276,7 +276,7 @@ class Inbox:
             Matter(
                 kind="reveals",
                 id=each.id,
-                title=f"Read {each.request_id or 'all content'} for {each.minutes} minutes",
+                title=_reading(each),
                 href=f"/o/{organisation}/compliance/reveals/{each.id}" if may_look else "",
                 asked_by=each.asked_by,
                 asked_us=each.asked_us,
@@ -352,6 +352,11 @@ def _from(
             yield name, min(start, max(counts[name] - 1, 0)) if key else 0, key
         elif asked.index(name) > asked.index(begins):
             yield name, 0, ""
+
+
+def _reading(reveal: Reveal) -> str:
+    minutes = "1 minute" if reveal.minutes == 1 else f"{reveal.minutes} minutes"
+    return f"Read {reveal.request_id or 'all content'} for {minutes}"
 
 
 def whose_content(case: ErasureCase) -> str:

@@ -206,12 +206,14 @@ async def test_the_inbox_leads_nobody_to_a_page_that_they_may_not_read(listener:
         person(listener, "eve") as eve,
     ):
         one = await ask(cora, wanted)
+        await ask(cora, wanted, minutes="1")
         _, of_dan = await dan.send("GET", "/o/acme/approvals")
         _, of_eve = await eve.send("GET", "/o/acme/approvals")
         refused, _ = await dan.send("GET", one)
     assert refused.status == 403
     assert (f'"{one}"' in of_dan, f'"{one}"' in of_eve) == (False, True)
-    assert f"Read {wanted} for 10 minutes" in of_dan
+    assert f"Read {wanted} for 10 minutes<" in of_dan
+    assert f"Read {wanted} for 1 minute<" in of_dan
 
 
 async def test_approving_in_the_inbox_asks_for_no_reason_to_decline(listener: Listener) -> None:
@@ -221,6 +223,8 @@ async def test_approving_in_the_inbox_asks_for_no_reason_to_decline(listener: Li
     async with person(listener, "dan"), window(listener) as seen:
         await seen.sign_in("dan", PASSWORD)
         await seen.open("/o/acme/approvals")
+        marked = "getComputedStyle(document.querySelector('.field > label'), '::after').content"
+        assert await seen.page.evaluate(marked) == "none"
         await seen.page.click("button:has-text('Decline') >> nth=0")
         assert await seen.page.evaluate("document.activeElement.name") == "reason"
         await seen.page.click("button:has-text('Approve') >> nth=0")
