@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from gateway.clock import Clock
+from gateway.oversight.searching import VALUES_MAX, Filter, Term, render
 from gateway.store.traffic.archive import DecisionArchive, Timed
 from policies.decide import decide
 from policies.program import PolicyDocument
@@ -26,11 +27,26 @@ COUNTS_KEPT_MAX: Final = 200
 
 
 class Hits(Struct, frozen=True):
-    """How often one rule held, and when last and for which request; 0 and empty for never."""
+    """How often one rule held, when last, and for which requests; 0 and empty for never."""
 
     count: int = 0
     last_us: int = 0
-    last_id: str = ""
+    newest: tuple[str, ...] = ()
+    """The newest of their ids, the last first: as many as one filter takes."""
+
+    @property
+    def last_id(self) -> str:
+        return self.newest[0] if self.newest else ""
+
+    @property
+    def listed(self) -> str:
+        """The filter of a list of the newest; empty where it never held."""
+        return render(Filter((Term("id", self.newest),))) if self.newest else ""
+
+    def and_of(self, utc_us: int, request_id: str) -> "Hits":
+        """With one more, which is older than all of these."""
+        newest = (*self.newest, request_id) if len(self.newest) < VALUES_MAX else self.newest
+        return Hits(self.count + 1, max(self.last_us, utc_us), newest)
 
 
 class HitCount(Struct, frozen=True):
@@ -42,6 +58,8 @@ class HitCount(Struct, frozen=True):
     """Whether that is all of the day."""
     counted_us: int
     by_rule: Mapping[str, Hits]
+    listed_max: int = VALUES_MAX
+    """So many requests of a rule a list shows."""
 
 
 class HitCounter:
@@ -90,14 +108,10 @@ def _keep(
 def _asked(document: PolicyDocument, recent: Sequence[Timed]) -> dict[str, Hits]:
     """A constraint's hits are all it held for; a preference's those whose order it gave."""
     counts: dict[str, Hits] = {}
-    for each in recent:
+    for each in sorted(recent, key=lambda one: one.utc_us, reverse=True):
         decision = decide(document, each.recorded.facts)
         first = decision.matched_preference
         for name in (*decision.matched_constraints, *((first,) if first else ())):
             known = counts.get(name, Hits())
-            counts[name] = max(
-                Hits(known.count + 1, known.last_us, known.last_id),
-                Hits(known.count + 1, each.utc_us, each.recorded.request_id),
-                key=lambda hits: hits.last_us,
-            )
+            counts[name] = known.and_of(each.utc_us, each.recorded.request_id)
     return counts

@@ -53,6 +53,8 @@ class RuleLine(Struct, frozen=True):
     last_us: int
     last_id: str
     """The request that it held for last."""
+    listed: str
+    """A filter that finds the newest that it held for."""
 
 
 class LevelView(Struct, frozen=True):
@@ -252,6 +254,7 @@ def _lines(
                 hits=found.count,
                 last_us=found.last_us,
                 last_id=found.last_id,
+                listed=found.listed,
             )
         )
     return tuple(lines)
