@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 
-FORMAT, ED25519 = "gatewright-evidence/1", b"\x01"
-EMPTY_ROOT = hashlib.sha256(b"").digest()
+FORMAT, ED25519, EMPTY_ROOT = "gatewright-evidence/1", b"\x01", hashlib.sha256(b"").digest()
 _P, _L = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
 _D, _ROOT_OF_MINUS_1 = -121665 * pow(121666, _P - 2, _P) % _P, pow(2, (_P - 1) // 4, _P)
 _FILES = ("records.jsonl", "leaves.bin", "checkpoints.jsonl", "keys.txt", "verify.py", "README.txt")
@@ -162,8 +161,7 @@ def ed25519_holds(public: bytes, signature: bytes, message: bytes) -> bool:
 
 def parse_key(text: str) -> Key:
     """`name+hash+base64` of a verifier key: its name, its four bytes of hash, its public key."""
-    name, _, rest = text.strip().partition("+")
-    stated, _, encoded = rest.partition("+")
+    name, stated, encoded = (*text.strip().split("+", 2), "", "")[:3]
     raw = _decoded(encoded)
     if len(raw) != _KEY_BYTES or raw[:1] != ED25519:
         raise Wrong("a key is not an Ed25519 key")
@@ -381,14 +379,16 @@ def main() -> int:
     either.add_argument("--proof", type=Path)
     parser.add_argument("--key", action="append", default=[], help="one, or all between blanks")
     options = parser.parse_args()
-    keys = [key for each in options.key for key in each.split() or [each]]
+    fails = "NOT CHECKED"  # Nothing is said of evidence of which nothing was looked at.
     try:
+        keys = [key for each in options.key for key in each.split() or [each] if parse_key(key)]
+        fails = (options.proof or options.pack).stat() and "DOES NOT HOLD"
         proof = json.loads(options.proof.read_text("utf-8")) if options.proof else {}
         check = check_certificate if "proofs" in proof else check_proof
         found = check(proof, keys) if options.proof else check_pack(options.pack, keys)
     except _FAULTS as error:
         # Names of a pack are escaped: a terminal would obey what is in them, or not know it.
-        sys.stdout.write(f"DOES NOT HOLD: {ascii(str(error) or type(error).__name__)[1:-1]}\n")
+        sys.stdout.write(f"{fails}: {ascii(str(error) or type(error).__name__)[1:-1]}\n")
         return 1
     sys.stdout.writelines(f"{name}: {ascii(str(value))[1:-1]}\n" for name, value in found.items())
     doubt = ", if the key in it is the log's own: give it with --key"

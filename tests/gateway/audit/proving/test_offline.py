@@ -289,9 +289,12 @@ def test_what_is_said_of_a_proof_or_a_pack_and_whose_key_it_was(
         for several in (["--key", other, "--key", KEYS[0]], ["--key", f"{other}\n{KEYS[0]}\n"]):
             status, said = verdict(monkeypatch, capsys, *where, *several)
             assert (status, said.endswith("\nit holds\n")) == (0, True)
-        assert verdict(monkeypatch, capsys, *where, "--key", "\n")[0] == 1
+        for mistyped in ("\n", "KEYS", "log/w0+KEYS", KEYS[0][:-1], f"{KEYS[0]} {KEYS[0][1:]}"):
+            status, said = verdict(monkeypatch, capsys, *where, "--key", mistyped)
+            assert (status, said.startswith("NOT CHECKED: ")) == (1, True), mistyped
     for none in (["--proof", str(tmp_path / "none")], [str(tmp_path / "none")]):
-        assert verdict(monkeypatch, capsys, *none)[0] == 1
+        status, said = verdict(monkeypatch, capsys, *none)
+        assert (status, said.startswith("NOT CHECKED: ")) == (1, True)
     for unclear in ([], [str(packed), "--proof", str(path)]):
         with pytest.raises(SystemExit, match="2"):
             verdict(monkeypatch, capsys, *unclear)
