@@ -11,6 +11,7 @@ from admin.access import needs, session_of, taking
 from admin.bodies import body_of
 from admin.long_lists import list_of
 from admin.services import Services
+from admin.wrong_fields import taken_as
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import (
     EVERYWHERE,
@@ -87,8 +88,9 @@ def _people_routes(people: PeopleStore, deeds: Deeds) -> list[Any]:
             # Of who holds nothing here nobody learns whether there is somebody of the name.
             raise RequestInvalid("nobody of this name holds this role there", parameter="person")
         step = people.grant if action == GIVEN else people.revoke
-        async with deeds.doing(grantor.name, action, about, before=before, after=after):
-            await step(order.person, Grant(order.role, organisation), grantor)
+        with taken_as(name="person"):
+            async with deeds.doing(grantor.name, action, about, before=before, after=after):
+                await step(order.person, Grant(order.role, organisation), grantor)
 
     ways = (("grants", GIVEN), ("grants/revoked", TAKEN))
     changing = [_changing(change, *way) for way in ways]

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 import msgspec
 from litestar import Request
 
-from gateway.errors import RequestInvalid
+from admin.wrong_fields import refusal_of
 
 
 Order = TypeVar("Order")
@@ -15,9 +15,9 @@ async def body_of(request: Request[Any, Any, Any], kind: type[Order]) -> Order:
     """The body as a struct that takes no other fields; who may set a field is who may send it.
 
     Raises:
-        RequestInvalid: it is none.
+        RequestInvalid: it is none; it names the field that is wrong, by its path.
     """
     try:
         return msgspec.json.decode(await request.body() or b"{}", type=kind)
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
-        raise RequestInvalid("the body is not what this takes", parameter="body") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise refusal_of(error) from None

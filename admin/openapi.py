@@ -27,6 +27,10 @@ _ABOUT: Final = (
     f"change also sends `{CSRF_HEADER}`, and some want a proof of who you are that is at most five "
     "minutes old (`step_up_required`). Times are microseconds UTC, money is micro-dollars."
 )
+_PARAM: Final = (
+    "The field of the body, or the parameter of the address, that is wrong, by its path; `body` is "
+    "the whole body. Missing where it is none of them."
+)
 _PROBLEM: Final = {
     "type": "object",
     "required": ["error"],
@@ -34,7 +38,11 @@ _PROBLEM: Final = {
         "error": {
             "type": "object",
             "required": ["code", "message"],
-            "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
+            "properties": {
+                "code": {"type": "string"},
+                "message": {"type": "string"},
+                "param": {"type": "string", "description": _PARAM},
+            },
         }
     },
 }

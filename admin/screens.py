@@ -190,8 +190,10 @@ class Screens:
             code = CODES.get(status, "internal_error")
             if isinstance(error, StepUpRequired):
                 code = "step_up_required"
-            body = {"error": {"code": code, "message": text}}
-            return Response(body, media_type=MediaType.JSON, status_code=status)
+            said = {"code": code, "message": text}
+            if isinstance(error, GatewrightError) and error.parameter:
+                said["param"] = error.parameter
+            return Response({"error": said}, media_type=MediaType.JSON, status_code=status)
         if status == NOT_FOUND and request.scope["path"].startswith(OF_THE_DATA_PLANE):
             # A vendor's client shows its caller nothing of a page.
             body = {"error": {"code": CODES[NOT_FOUND], "message": ELSEWHERE}}

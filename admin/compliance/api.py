@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, Final
 
 from litestar import Request, Response, get, post
-from litestar.params import FromPath, JSONBody
+from litestar.params import FromPath
 from litestar.response import File
 from msgspec import Struct
 
@@ -16,6 +16,7 @@ from admin.compliance.office import Office, Revealed, Standing, in_words
 from admin.compliance.packs import file_of
 from admin.long_lists import list_of
 from admin.services import Services
+from admin.wrong_fields import taken_as
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission, allows
 from gateway.store.custody.erasing import Consequences
@@ -148,16 +149,15 @@ def _reveals(office: Office) -> list[Any]:
         return await list_of(request, whole, partial(office.lists.reveals, organisation))
 
     @post(AT + "/reveals", opt=needs(_P.CONTENT_REVEAL, records="reveal.asked"))
-    async def ask(
-        request: Asked, organisation: FromPath[str], data: JSONBody[RevealOrder]
-    ) -> Reveal:
+    async def ask(request: Asked, organisation: FromPath[str]) -> Reveal:
+        order = await body_of(request, RevealOrder)
         return await office.ask_reveal(
             _actor(request),
             organisation,
-            data.request_id,
-            reason=data.reason,
-            ticket=data.ticket,
-            minutes=data.minutes,
+            order.request_id,
+            reason=order.reason,
+            ticket=order.ticket,
+            minutes=order.minutes,
         )
 
     @get(one, opt=_READS)
@@ -167,21 +167,23 @@ def _reveals(office: Office) -> list[Any]:
     @post(one + "/approve", opt=needs(_P.CONTENT_APPROVE_REVEAL, records="reveal.approved"))
     async def approve(request: Asked, organisation: FromPath[str], reveal: FromPath[str]) -> Reveal:
         await office.reveal(organisation, reveal)
-        with in_words():
+        with taken_as("reveal"), in_words():
             return await office.custody.approve_reveal(_actor(request), reveal)
 
     @post(one + "/end", opt=needs(_P.CONTENT_APPROVE_REVEAL, records="reveal.ended"))
     async def end(request: Asked, organisation: FromPath[str], reveal: FromPath[str]) -> Reveal:
         order = await body_of(request, EndOrder)
         await office.reveal(organisation, reveal)
-        with in_words():
+        with taken_as("reveal"), in_words():
             return await office.custody.end_reveal(_actor(request), reveal, order.comment)
 
     @post(one + "/content", opt=needs(_P.CONTENT_REVEAL, records="reveal.used"))
     async def content(
         request: Asked, organisation: FromPath[str], reveal: FromPath[str]
     ) -> list[Revealed]:
-        return await office.content(_actor(request), await office.reveal(organisation, reveal))
+        found = await office.reveal(organisation, reveal)
+        with taken_as("reveal"):
+            return await office.content(_actor(request), found)
 
     return [list_reveals, ask, one_reveal, approve, end, content]
 
@@ -197,26 +199,25 @@ def _holds(office: Office) -> list[Any]:
         return await list_of(request, whole, partial(office.lists.holds, organisation))
 
     @post(AT + "/holds", opt=sets)
-    async def set_hold(
-        request: Asked, organisation: FromPath[str], data: JSONBody[HoldOrder]
-    ) -> Hold:
-        if not data.reason.strip():
+    async def set_hold(request: Asked, organisation: FromPath[str]) -> Hold:
+        order = await body_of(request, HoldOrder)
+        if not order.reason.strip():
             raise RequestInvalid("A hold needs a reason.", parameter="reason")
-        subject = office.subject_of(organisation, data.user)
-        return await office.custody.set_hold(_actor(request), organisation, subject, data.reason)
+        subject = office.subject_of(organisation, order.user)
+        return await office.custody.set_hold(_actor(request), organisation, subject, order.reason)
 
     @post(AT + "/holds/{hold:str}/release", opt=releases)
     async def release(request: Asked, organisation: FromPath[str], hold: FromPath[str]) -> Release:
         order = await body_of(request, ReleaseOrder)
         await office.hold(organisation, hold)
-        with in_words():
+        with taken_as("hold"), in_words():
             released = await office.custody.release_hold(_actor(request), hold, order.asked_by)
         return Release(released)
 
     @post(AT + "/holds/{hold:str}/keep", opt=keeps, status_code=NO_CONTENT)
     async def keep(request: Asked, organisation: FromPath[str], hold: FromPath[str]) -> None:
         await office.hold(organisation, hold)
-        with in_words():
+        with taken_as("hold"), in_words():
             await office.custody.keep_hold(_actor(request), hold)
 
     return [list_holds, set_hold, release, keep]
@@ -234,13 +235,12 @@ def _erasures(office: Office) -> list[Any]:
         return await list_of(request, whole, partial(office.erasures.cases.page, organisation))
 
     @post(AT + "/erasures", opt=opens)
-    async def open_case(
-        request: Asked, organisation: FromPath[str], data: JSONBody[CaseOrder]
-    ) -> ErasureCase:
-        subject = office.subject_of(organisation, data.user)
+    async def open_case(request: Asked, organisation: FromPath[str]) -> ErasureCase:
+        order = await body_of(request, CaseOrder)
+        subject = office.subject_of(organisation, order.user)
         with in_words():
             return await office.erasures.cases.open(
-                _actor(request), organisation, subject, data.law, data.ticket
+                _actor(request), organisation, subject, order.law, order.ticket
             )
 
     @get(AT + "/erasures/{case:str}", opt=_READS)
@@ -248,10 +248,9 @@ def _erasures(office: Office) -> list[Any]:
         return await office.case(organisation, case)
 
     @post(AT + "/subjects", opt=searches)
-    async def search(
-        request: Asked, organisation: FromPath[str], data: JSONBody[SubjectOrder]
-    ) -> SubjectFound:
-        return SubjectFound(*await office.search(_actor(request), organisation, data.user))
+    async def search(request: Asked, organisation: FromPath[str]) -> SubjectFound:
+        order = await body_of(request, SubjectOrder)
+        return SubjectFound(*await office.search(_actor(request), organisation, order.user))
 
     return [list_cases, open_case, one_case, search]
 
@@ -265,7 +264,7 @@ def _asking(office: Office) -> list[Any]:
     @post(ONE_CASE + "/ask", opt=asks, status_code=200)
     async def ask(request: Asked, organisation: FromPath[str], case: FromPath[str]) -> ErasureCase:
         found = await office.case(organisation, case)
-        with in_words():
+        with taken_as("case"), in_words():
             await office.erasures.ask(_actor(request), found)
         return await office.case(organisation, case)
 
@@ -274,7 +273,7 @@ def _asking(office: Office) -> list[Any]:
         request: Asked, organisation: FromPath[str], case: FromPath[str]
     ) -> ErasureCase:
         found = await office.case(organisation, case)
-        with in_words():
+        with taken_as("case"), in_words():
             await office.erasures.cases.recall(_actor(request), found)
         return await office.case(organisation, case)
 
@@ -283,7 +282,7 @@ def _asking(office: Office) -> list[Any]:
         request: Asked, organisation: FromPath[str], case: FromPath[str]
     ) -> ErasureCase:
         found = await office.case(organisation, case)
-        with in_words():
+        with taken_as("case"), in_words():
             await office.erasures.cases.withdraw(_actor(request), found)
         return await office.case(organisation, case)
 
@@ -300,22 +299,22 @@ def _deciding(office: Office) -> list[Any]:
         request: Asked,
         organisation: FromPath[str],
         case: FromPath[str],
-        data: JSONBody[CaseVerdict],
     ) -> ErasureCase:
+        order = await body_of(request, CaseVerdict)
         found = await office.case(organisation, case)
-        with in_words():
-            return await office.erasures.approve(_actor(request), found, data.comment)
+        with taken_as("case"), in_words():
+            return await office.erasures.approve(_actor(request), found, order.comment)
 
     @post(ONE_CASE + "/decline", opt=declines, status_code=200)
     async def decline(
         request: Asked,
         organisation: FromPath[str],
         case: FromPath[str],
-        data: JSONBody[CaseVerdict],
     ) -> ErasureCase:
+        order = await body_of(request, CaseVerdict)
         found = await office.case(organisation, case)
-        with in_words():
-            await office.erasures.cases.decline(_actor(request), found, data.comment)
+        with taken_as("case"), in_words():
+            await office.erasures.cases.decline(_actor(request), found, order.comment)
         return await office.case(organisation, case)
 
     return [approve, decline]
@@ -330,13 +329,13 @@ def _packs(services: Services, office: Office) -> list[Any]:
         return await list_of(request, whole, partial(office.desk.page, organisation))
 
     @post(AT + "/packs", opt=needs(_P.AUDIT_EXPORT, records="pack.asked"))
-    async def make(
-        request: Asked, organisation: FromPath[str], data: JSONBody[Wish]
-    ) -> EvidencePack:
+    async def make(request: Asked, organisation: FromPath[str]) -> EvidencePack:
+        order = await body_of(request, Wish)
         person = session_of(request).person
-        if data.log == "deeds" and not allows(person, _P.AUDIT_EXPORT):
+        if order.log == "deeds" and not allows(person, _P.AUDIT_EXPORT):
             raise RequestInvalid("What operators did is of all organisations.", parameter="log")
-        return await office.desk.ask(person.name, organisation, data)
+        with taken_as(since="since_us", until="until_us"):
+            return await office.desk.ask(person.name, organisation, order)
 
     @get(AT + "/packs/{pack:str}", opt=_READS)
     async def one_pack(organisation: FromPath[str], pack: FromPath[str]) -> EvidencePack:

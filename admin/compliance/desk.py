@@ -37,7 +37,10 @@ TIME_US_MAX: Final = 221_876_000_000 * 1_000_000
 ENDED: Final = "the control plane was stopped while it was written; ask for it again"
 
 
-class Wish(Struct, frozen=True):
+LOGS: Final = ("requests", "deeds")
+
+
+class Wish(Struct, frozen=True, forbid_unknown_fields=True):
     """A pack as somebody asks for it; times in microseconds UTC, the end exclusive."""
 
     log: str
@@ -91,7 +94,9 @@ class PackDesk:
         """
         if len(self._tasks) >= WAITING_MAX:
             raise RequestInvalid("Too many packs are being made; wait for one of them.")
-        if wish.until_us <= wish.since_us or wish.log not in ("requests", "deeds"):
+        if wish.log not in LOGS:
+            raise RequestInvalid(f"The log is one of {', '.join(LOGS)}.", parameter="log")
+        if wish.until_us <= wish.since_us:
             raise RequestInvalid("The period ends before it begins.", parameter="until")
         if wish.since_us < 0 or wish.until_us > TIME_US_MAX:
             raise RequestInvalid("A time is in microseconds since 1970.", parameter="since")

@@ -314,7 +314,7 @@ class IncidentRoom:
                     raise ChangedMeanwhile("somebody was faster")
             return structs.replace(incident, closing_by=person.name, conclusion=conclusion)
         if same_person(person.name, incident.closing_by):
-            raise RequestInvalid("an incident is closed by a second person", parameter="close")
+            raise RequestInvalid("an incident is closed by a second person", parameter="incident")
         # Their own words are no agreement either: they did not see that somebody asks.
         agreed = order.conclusion or None if order.agreed is None else order.agreed
         if agreed is not None and agreed.split() != incident.conclusion.split():

@@ -17,6 +17,7 @@ from admin.compliance.office import Office
 from admin.forms import Form, as_sentence, form_of
 from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER
+from admin.wrong_fields import taken_as
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.oversight.access import Permission, Person
 from gateway.oversight.searching import moment_us
@@ -158,7 +159,8 @@ def scope_routes(services: Services, _: Office) -> list[Any]:
     ) -> Incident:
         order = await body_of(request, ScopeOrder)
         found = await desk.room.incident(organisation, incident)
-        return await desk.change(session_of(request).person, found, order)
+        with taken_as("incident", since="since_us", until="until_us"):
+            return await desk.change(session_of(request).person, found, order)
 
     return [scope_page, change_scope, set_scope]
 

@@ -1,6 +1,7 @@
 """Incidents in the browser and as JSON: clocks, whom they concern, what was done, and a report."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -27,6 +28,7 @@ from admin.long_lists import list_of
 from admin.queries import after_of, first_of
 from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER
+from admin.wrong_fields import taken_as
 from gateway.clock import SECOND_US
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.obligations import TITLES
@@ -79,11 +81,18 @@ def _api_reading(room: IncidentRoom) -> list[Any]:
     return [list_incidents, show_incident]
 
 
+def _as_taken() -> AbstractContextManager[None]:
+    """Times have their unit in JSON, and none in a form."""
+    named = {each: f"{each}_us" for each in ("noticed", "reported", "since", "until")}
+    return taken_as("incident", **named)
+
+
 def _api_leading(room: IncidentRoom) -> list[Any]:
     @post(API, opt=_OPENS)
     async def open_incident(request: Asked, organisation: FromPath[str]) -> Incident:
         order = await body_of(request, IncidentOrder)
-        return await room.open(session_of(request).person, organisation, order)
+        with _as_taken():
+            return await room.open(session_of(request).person, organisation, order)
 
     @post(API + "/{incident:str}/reports", opt=_MARKS)
     async def mark_reported(
@@ -91,7 +100,8 @@ def _api_leading(room: IncidentRoom) -> list[Any]:
     ) -> Report:
         found = await room.incident(organisation, incident)
         order = await body_of(request, ReportOrder)
-        return await room.mark(session_of(request).person, found, order)
+        with _as_taken():
+            return await room.mark(session_of(request).person, found, order)
 
     @post(API + "/{incident:str}/close", opt=_CLOSES)
     async def close_incident(

@@ -12,7 +12,7 @@ from litestar.response import File, Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of
-from admin.compliance.desk import RECIPIENT_CHARS_MAX, Wish
+from admin.compliance.desk import LOGS, RECIPIENT_CHARS_MAX, Wish
 from admin.compliance.office import Office
 from admin.queries import PAGE_ROWS, after_of, first_of
 from admin.services import Services
@@ -162,7 +162,7 @@ def wish_of(form: PackForm, person: Person) -> Wish:
     since, until = _day(form.since, "since"), _day(form.until, "until")
     if until < since:
         raise RequestInvalid("The period ends before it begins.", parameter="until")
-    if form.log not in ("requests", "deeds"):
+    if form.log not in LOGS:
         raise RequestInvalid("There is no such log.", parameter="log")
     if form.log == "deeds" and not allows(person, _P.AUDIT_EXPORT):
         raise RequestInvalid("What operators did is of all organisations.", parameter="log")

@@ -126,7 +126,8 @@ class KeyIssuer:
         if not 0 <= overlap_s <= OVERLAP_S_MAX:
             raise RequestInvalid("this overlap is too long", parameter="overlap_s")
         if not line.is_live:
-            raise RequestInvalid(f"This key is {line.state}: issue another one.")
+            reason = f"This key is {line.state}: issue another one."
+            raise RequestInvalid(reason, parameter="key_id")
         async with self._services.deeds.doing(
             person.name,
             "key.rotated",

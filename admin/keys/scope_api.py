@@ -15,6 +15,7 @@ from admin.keys.scoping import KeyScopeOrder, ScopeImpact, ScopeKeeper, ScopeOut
 from admin.long_lists import list_of
 from admin.queries import PAGE_ROWS
 from admin.services import Services
+from admin.wrong_fields import taken_as
 from gateway.oversight.access import Permission
 from gateway.store.identity.key_scopes import KeyProposal
 from gateway.store.pages import Part
@@ -93,7 +94,8 @@ def _deciding(keeper: ScopeKeeper) -> list[Any]:
     ) -> KeyProposal:
         said = await body_of(request, WideningVerdict)
         person = session_of(request).person
-        return await keeper.approve(person, organisation, proposal, said.comment)
+        with taken_as("proposal", id="proposal", reason="comment"):
+            return await keeper.approve(person, organisation, proposal, said.comment)
 
     @post(f"{_ONE}/decline", opt=declines, status_code=200)
     async def decline_widening(
@@ -101,12 +103,14 @@ def _deciding(keeper: ScopeKeeper) -> list[Any]:
     ) -> KeyProposal:
         said = await body_of(request, WideningVerdict)
         person = session_of(request).person
-        return await keeper.decline(person, organisation, proposal, said.comment)
+        with taken_as("proposal", id="proposal", reason="comment"):
+            return await keeper.decline(person, organisation, proposal, said.comment)
 
     @post(f"{_ONE}/withdraw", opt=withdraws, status_code=200)
     async def withdraw_widening(
         request: Asked, organisation: FromPath[str], proposal: FromPath[str]
     ) -> KeyProposal:
-        return await keeper.withdraw(session_of(request).person, organisation, proposal)
+        with taken_as("proposal", id="proposal", reason="comment"):
+            return await keeper.withdraw(session_of(request).person, organisation, proposal)
 
     return [approve_widening, decline_widening, withdraw_widening]

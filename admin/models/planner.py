@@ -4,10 +4,11 @@ from typing import Annotated, Any, Final
 
 from litestar import MediaType, Request, Response, get, post
 from litestar.enums import RequestEncodingType
-from litestar.params import Body, JSONBody
+from litestar.params import Body
 from msgspec import Struct, structs
 
 from admin.access import needs
+from admin.bodies import body_of
 from admin.forms import ungrouped
 from admin.services import Services
 from gateway.errors import RequestInvalid
@@ -98,9 +99,10 @@ def planner_routes(services: Services) -> list[Any]:
         return await showing(request, data)
 
     @post("/api/planner", opt=_PLANS, status_code=200)
-    async def plan_api(data: JSONBody[PlanOrder]) -> Plan:
-        require_bounds(data.model)
-        return plan(data.model, data.load, data.hardware, data.precision)
+    async def plan_api(request: Asked) -> Plan:
+        order = await body_of(request, PlanOrder)
+        require_bounds(order.model)
+        return plan(order.model, order.load, order.hardware, order.precision)
 
     return [planner, planned, plan_api]
 

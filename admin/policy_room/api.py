@@ -10,6 +10,7 @@ from litestar.exceptions import NotFoundException
 from msgspec import Struct
 
 from admin.access import needs, taking
+from admin.bodies import body_of
 from admin.long_lists import list_of
 from admin.policy_room.asking import PREFIX
 from admin.policy_room.desk import STEPS, VERDICTS, Appointment, StepOrder
@@ -20,6 +21,7 @@ from admin.policy_room.reader import LevelView
 from admin.policy_room.room import Asking, Named, Numbered, PolicyRoom, person_of
 from admin.policy_room.weighing import DAYS, Weight
 from admin.queries import Query
+from admin.wrong_fields import taken_as
 from gateway.configuration.guarding import guard_from, wider
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
@@ -212,21 +214,21 @@ def _writing(room: PolicyRoom) -> list[Any]:
     @post(f"{LEVEL}/check", opt=tries, status_code=200)
     async def check(request: Asking, organisation: Named, level: Named) -> Checked:
         place_of(organisation, level)
-        order = await _order(request, TextOrder)
+        order = await body_of(request, TextOrder)
         report = await desk.checked(order.text)
         digest = report.document.digest if report.document else ""
         return Checked(report.is_ok, digest, marks_of(order.text, report), len(report.tests))
 
     @post(f"{LEVEL}/impact", opt=tries, status_code=200)
     async def weigh(request: Asking, organisation: Named, level: Named) -> Weight:
-        place, order = place_of(organisation, level), await _order(request, TextOrder)
+        place, order = place_of(organisation, level), await body_of(request, TextOrder)
         document = await _document(room, order.text or (await desk.working(place)).text)
         days = DAYS.get(SPAN.of(request), 7)
         return await room.weigher.weigh(organisation, place, document, days)
 
     @post(f"{LEVEL}/explain", opt=tries, status_code=200)
     async def explain(request: Asking, organisation: Named, level: Named) -> Explanation:
-        place, question = place_of(organisation, level), await _order(request, Question)
+        place, question = place_of(organisation, level), await body_of(request, Question)
         document = await _document(room, question.text or (await desk.working(place)).text)
         asked = await room.asker.ask(organisation, _said(question))
         return await room.weigher.explain(place, document, asked.facts)
@@ -239,14 +241,14 @@ def _drafting(room: PolicyRoom) -> list[Any]:
 
     @post(f"{LEVEL}/draft", opt=needs(_P.POLICIES_EDIT, records="policy.edited"))
     async def save(request: Asking, organisation: Named, level: Named) -> dict[str, int]:
-        place, order = place_of(organisation, level), await _order(request, TextOrder)
+        place, order = place_of(organisation, level), await body_of(request, TextOrder)
         person = person_of(request)
         draft = await desk.save(person, organisation, place, order.text, order.revision)
         return {"revision": draft.revision}
 
     @post(f"{LEVEL}/versions", opt=needs(_P.POLICIES_EDIT, records="policy.drafted"))
     async def submit(request: Asking, organisation: Named, level: Named) -> PolicyVersion:
-        place, order = place_of(organisation, level), await _order(request, SubmitOrder)
+        place, order = place_of(organisation, level), await body_of(request, SubmitOrder)
         person = person_of(request)
         if await room.reader.drafts.draft(place.name) is None:
             raise NotFoundException
@@ -258,7 +260,7 @@ def _drafting(room: PolicyRoom) -> list[Any]:
 
     @post(f"{LEVEL}/draft/discard", opt=discards, status_code=NO_CONTENT)
     async def discard(request: Asking, organisation: Named, level: Named) -> None:
-        place, order = place_of(organisation, level), await _order(request, DiscardOrder)
+        place, order = place_of(organisation, level), await body_of(request, DiscardOrder)
         if await room.reader.drafts.draft(place.name) is None:
             raise NotFoundException
         await desk.discard(person_of(request), organisation, place, order.revision)
@@ -271,11 +273,12 @@ def _stepping(room: PolicyRoom) -> list[Any]:
         request: Asking, where: tuple[str, str, int], permitted: tuple[str, ...]
     ) -> PolicyVersion:
         organisation, level, number = where
-        order = await _order(request, StepOrder)
+        order = await body_of(request, StepOrder)
         if order.action not in permitted:
             raise RequestInvalid(f"one of {', '.join(permitted)}", parameter="action")
         place = place_of(organisation, level)
-        return await room.desk.step(person_of(request), organisation, place, number, order)
+        with taken_as("number"):
+            return await room.desk.step(person_of(request), organisation, place, number, order)
 
     approves = needs(_P.POLICIES_APPROVE, records="policy.approve")
     publishes = needs(_P.POLICIES_PUBLISH, records="policy.publish")
@@ -294,11 +297,12 @@ def _stepping(room: PolicyRoom) -> list[Any]:
 
     @post(f"{LEVEL}/rollback", opt=needs(_P.POLICIES_PUBLISH, records="policy.rolled_back"))
     async def roll_back(request: Asking, organisation: Named, level: Named) -> PolicyVersion:
-        place, order = place_of(organisation, level), await _order(request, RollbackOrder)
+        place, order = place_of(organisation, level), await body_of(request, RollbackOrder)
         to, person = order.to or None, person_of(request)
-        return await room.desk.roll_back(
-            person, organisation, place, to, order.reason, live=order.live, canary=order.canary
-        )
+        with taken_as("to"):
+            return await room.desk.roll_back(
+                person, organisation, place, to, order.reason, live=order.live, canary=order.canary
+            )
 
     return [judge, roll_out, roll_back, *_scheduling(room)]
 
@@ -308,22 +312,24 @@ def _scheduling(room: PolicyRoom) -> list[Any]:
     async def schedule(
         request: Asking, organisation: Named, level: Named, number: Numbered
     ) -> Schedule:
-        order = await _order(request, ScheduleOrder)
+        order = await body_of(request, ScheduleOrder)
         place, at_us = place_of(organisation, level), moment_of(order.at, "UTC")
         seen = Seen(order.live, order.canary, order.waiting)
         wanted = Appointment(order.action, at_us, order.reason, order.percent, seen)
-        return await room.desk.schedule(person_of(request), organisation, place, number, wanted)
+        with taken_as("number"):
+            return await room.desk.schedule(person_of(request), organisation, place, number, wanted)
 
     @post(f"{VERSION}/unschedule", opt=needs(_P.POLICIES_PUBLISH, records="policy.unscheduled"))
     async def unschedule(
         request: Asking, organisation: Named, level: Named, number: Numbered
     ) -> Schedule:
-        place, order = place_of(organisation, level), await _order(request, CallOff)
+        place, order = place_of(organisation, level), await body_of(request, CallOff)
         person = person_of(request)
         await room.reader.version(place, number)
-        return await room.desk.unschedule(
-            person, organisation, place, number, order.reason, order.waiting
-        )
+        with taken_as("number"):
+            return await room.desk.unschedule(
+                person, organisation, place, number, order.reason, order.waiting
+            )
 
     return [schedule, unschedule]
 
@@ -339,10 +345,3 @@ async def _document(room: PolicyRoom, text: str) -> PolicyDocument:
     if report.document is None:
         raise RequestInvalid("the text has mistakes: check it first", parameter="text")
     return report.document
-
-
-async def _order(request: Asking, kind: Any) -> Any:
-    try:
-        return msgspec.json.decode(await request.body(), type=kind)
-    except msgspec.DecodeError as error:
-        raise RequestInvalid(str(error)[:200]) from error

@@ -17,6 +17,7 @@ from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER
 from admin.system.retirement_rights import refused_retirement
 from admin.system.retiring import GonePage, GoneWorker
+from admin.wrong_fields import taken_as
 from gateway.actors import same_person
 from gateway.batching.left_open import LeftBehind
 from gateway.errors import Forbidden, RequestInvalid
@@ -179,11 +180,13 @@ def _api(services: Services) -> list[Any]:
     @post("/api/system/gone/{worker:str}/ask", opt=_ASKS)
     async def ask_retirement(request: Asked, worker: FromPath[str]) -> Retirement:
         order = await body_of(request, NewRetirement)
-        return await desk.ask(session_of(request).person, worker, order.reason)
+        with taken_as("worker"):
+            return await desk.ask(session_of(request).person, worker, order.reason)
 
     @post("/api/system/gone/{worker:str}/finish", opt=_FINISHES, status_code=200)
     async def finish_ending(request: Asked, worker: FromPath[str]) -> LeftBehind:
-        return await desk.finish(session_of(request).person, worker)
+        with taken_as("worker"):
+            return await desk.finish(session_of(request).person, worker)
 
     return [list_gone, one_gone, list_retirements, ask_retirement, finish_ending]
 
@@ -194,15 +197,18 @@ def _api_deciding(services: Services) -> list[Any]:
     @post(f"{at}/approve", opt=_APPROVES, status_code=200)
     async def approve_retirement(request: Asked, retirement: FromPath[str]) -> LeftBehind:
         order = await body_of(request, Verdict)
-        return await desk.approve(session_of(request).person, retirement, order.comment)
+        with taken_as("retirement", id="retirement"):
+            return await desk.approve(session_of(request).person, retirement, order.comment)
 
     @post(f"{at}/decline", opt=_DECLINES, status_code=200)
     async def decline_retirement(request: Asked, retirement: FromPath[str]) -> Retirement:
         order = await body_of(request, Verdict)
-        return await desk.decline(session_of(request).person, retirement, order.comment)
+        with taken_as("retirement", id="retirement"):
+            return await desk.decline(session_of(request).person, retirement, order.comment)
 
     @post(f"{at}/withdraw", opt=_WITHDRAWS, status_code=200)
     async def withdraw_retirement(request: Asked, retirement: FromPath[str]) -> Retirement:
-        return await desk.withdraw(session_of(request).person, retirement)
+        with taken_as("retirement", id="retirement"):
+            return await desk.withdraw(session_of(request).person, retirement)
 
     return [approve_retirement, decline_retirement, withdraw_retirement]

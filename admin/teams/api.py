@@ -14,6 +14,7 @@ from admin.long_lists import list_of
 from admin.services import Services
 from admin.teams.desk import TeamDesk
 from admin.teams.reader import TeamDetail, TeamLine, TeamReader
+from admin.wrong_fields import taken_as
 from gateway.oversight.access import Permission
 from gateway.store.identity.teams import KeyDefaults
 
@@ -73,7 +74,8 @@ def team_api_routes(services: Services) -> list[Any]:
     async def create_team(request: Asked, organisation: FromPath[str]) -> TeamLine:
         order = await body_of(request, TeamOrder)
         person = session_of(request).person
-        await desk.create(person, organisation, order.name, order.title, order.owner)
+        with taken_as(workspace="name", project="name"):
+            await desk.create(person, organisation, order.name, order.title, order.owner)
         return await reader.line(organisation, order.name)
 
     @post(
@@ -119,7 +121,8 @@ def _changing(reader: TeamReader, desk: TeamDesk) -> list[Any]:
     ) -> TeamLine:
         found = await reader.team(organisation, team)
         order = await body_of(request, Ending)
-        await desk.archive(session_of(request).person, found, order.revision)
+        with taken_as("team"):
+            await desk.archive(session_of(request).person, found, order.revision)
         return await reader.line(organisation, team)
 
     @post(f"{_TEAM}/restore", opt=needs(_P.KEYS_ISSUE, records="team.restored"))
@@ -128,7 +131,8 @@ def _changing(reader: TeamReader, desk: TeamDesk) -> list[Any]:
     ) -> TeamLine:
         found = await reader.team(organisation, team)
         order = await body_of(request, Ending)
-        await desk.restore(session_of(request).person, found, order.revision)
+        with taken_as("team"):
+            await desk.restore(session_of(request).person, found, order.revision)
         return await reader.line(organisation, team)
 
     @post(f"{_TEAM}/defaults", opt=needs(_P.BUDGETS_SET, records="team.defaults_set"))

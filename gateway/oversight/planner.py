@@ -28,7 +28,7 @@ GIB: Final = 2**30
 TB_GIB: Final = 1000
 
 
-class Model(Struct, frozen=True):
+class Model(Struct, frozen=True, forbid_unknown_fields=True):
     """What matters of a model; parameters may be stated where a config cannot say them exactly."""
 
     layers: int
@@ -42,7 +42,7 @@ class Model(Struct, frozen=True):
         return 2 * self.layers * self.kv_heads * self.head_dim * width
 
 
-class Load(Struct, frozen=True):
+class Load(Struct, frozen=True, forbid_unknown_fields=True):
     """Who uses it, and how."""
 
     users: int = 75_000
@@ -54,7 +54,7 @@ class Load(Struct, frozen=True):
     peak_factor: float = 2.0
 
 
-class Hardware(Struct, frozen=True):
+class Hardware(Struct, frozen=True, forbid_unknown_fields=True):
     """What a rack holds, what it does, and what it costs."""
 
     gpus_per_rack: int = 72

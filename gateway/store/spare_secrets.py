@@ -28,6 +28,8 @@ from gateway.store.sealed_secrets import MEANWHILE, newest_version, open_row, se
 SpareKind = Literal["next", "former"]
 NEXT: Final[SpareKind] = "next"
 FORMER: Final[SpareKind] = "former"
+NONE_SUCH: Final = "there is no such version"
+OVER: Final = "Its time is over: it cannot be put back any more."
 _C: Final = spare_secrets.c
 _PUBLIC: Final = ("name", "kind", "version", "set_us", "set_by", "fingerprint", "until_us")
 _SEALED: Final = tuple(column.name for column in sealed_secrets.c)
@@ -110,8 +112,10 @@ class SpareSecretTable:
         async with self._database.writing() as connection:
             current = await _in_use(connection, name)
             former = await _require(connection, name, FORMER, expected)
+            if not former:
+                raise RequestInvalid(NONE_SUCH, parameter="version")
             if former["until_us"] <= self._clock.utc_us():
-                raise RequestInvalid("Its time is over: it cannot be put back any more.")
+                raise RequestInvalid(OVER, parameter="version")
             await _drop(connection, name, NEXT, FORMER)
             await _use(connection, name, former)
             await connection.execute(insert(spare_secrets), current | {"kind": NEXT, "until_us": 0})
@@ -122,7 +126,8 @@ class SpareSecretTable:
         """Destroy a version that is not in use; raises like `put_back`."""
         async with self._database.writing() as connection:
             await _in_use(connection, name)
-            await _require(connection, name, kind, expected)
+            if not await _require(connection, name, kind, expected):
+                raise RequestInvalid(NONE_SUCH, parameter="version")
             await _drop(connection, name, kind)
 
     async def open_next(self, name: str) -> Secret[str]:
@@ -196,7 +201,7 @@ async def _require(
 
 async def _use(connection: AsyncConnection, name: str, row: dict[str, Any]) -> None:
     if not row:
-        raise RequestInvalid("there is no such version", parameter="version")
+        raise RequestInvalid(NONE_SUCH, parameter="version")
     values = {key: row[key] for key in _SEALED}
     await connection.execute(
         update(sealed_secrets).where(sealed_secrets.c.name == name).values(**values)

@@ -141,8 +141,11 @@ class ErasureCases(ErasureCaseReader):
         self, actor: str, organisation: str, subject: str, law: str, ticket: str
     ) -> ErasureCase:
         """Raises CustodyRefused without a ticket, or of a law that has no clock here."""
-        if law not in LAWS or not ticket.strip():
-            raise CustodyRefused("a case needs a ticket, and a law that sets its clock")
+        if law not in LAWS:
+            reason = f"the law that sets its clock is one of {', '.join(LAWS)}"
+            raise CustodyRefused(reason, "law")
+        if not ticket.strip():
+            raise CustodyRefused("a case needs a ticket", "ticket")
         now_us = self._clock.utc_us()
         due_us = now_us + LAWS[law].due_us
         case = ErasureCase(

@@ -30,7 +30,7 @@ from gateway.store.engine import Database
 from gateway.store.policies.boards import TargetBoards
 from gateway.store.policies.canary_figures import CanaryFigures, forget_figures
 from gateway.store.policies.drafts import end_draft
-from gateway.store.policies.schedules import ScheduleTable, acting_of, call_off, note
+from gateway.store.policies.schedules import PERCENT, ScheduleTable, acting_of, call_off, note
 from gateway.store.policies.version_lists import VersionLists, event_of, version_of
 from gateway.store.revisions import bump
 from gateway.store.schema.policies import (
@@ -139,7 +139,7 @@ class PolicyStore:
             RequestInvalid: there is no such version, or the action does not fit its state.
         """
         if action == "canary" and not 0 < percent <= PERCENT_MAX:
-            raise RequestInvalid("a canary gets more than 0 and at most 100 percent")
+            raise RequestInvalid(PERCENT, parameter="percent")
         async with self._database.writing() as connection:
             await bump(connection)
             acting = await acting_of(connection, level)

@@ -26,6 +26,7 @@ from gateway.store.schema.policies import policy_events, policy_schedules, polic
 
 ScheduleState = Literal["waiting", "done", "refused", "cancelled"]
 SCHEDULED: Final = ("publish", "canary")
+PERCENT: Final = "a canary gets more than 0 and at most 100 percent"
 """What may be left to a clock."""
 AHEAD_US_MAX: Final = 366 * 86_400_000_000
 LATE_US: Final = 60_000_000
@@ -92,9 +93,10 @@ class ScheduleTable:
         """
         now_us = self._clock.utc_us()
         if action not in SCHEDULED:
-            raise RequestInvalid(f"one of {', '.join(SCHEDULED)} may be left to a time")
+            reason = f"one of {', '.join(SCHEDULED)} may be left to a time"
+            raise RequestInvalid(reason, parameter="action")
         if action == "canary" and not 0 < percent <= 100:  # noqa: PLR2004
-            raise RequestInvalid("a canary gets more than 0 and at most 100 percent")
+            raise RequestInvalid(PERCENT, parameter="percent")
         if not now_us < at_us <= now_us + AHEAD_US_MAX:
             raise RequestInvalid("a time to come, within a year", parameter="at")
         async with self._database.writing() as connection:
