@@ -11,6 +11,7 @@ import msgspec
 from litestar.exceptions import NotFoundException
 from msgspec import Struct
 
+from admin.policy_room.proposing import offered
 from gateway.errors import RequestInvalid
 from policies.document import Case, Constraint, PolicyBody, Preference
 from policies.facts import ASSURANCES, TIERS, Facts, TargetFacts
@@ -255,6 +256,12 @@ def without(text: str, section: str, place: int) -> Amended:
     rule_at(body, section, place)
     del rules[place]
     return _amended(text, body, section, rules)
+
+
+def with_case(text: str, encoded: str) -> Amended:
+    """The text with an offered test case behind its others."""
+    body = _loaded(text)
+    return _amended(text, body, "tests", [*body.tests, offered(encoded, body)])
 
 
 def _loaded(text: str) -> PolicyBody:

@@ -18,7 +18,7 @@ from admin.policy_room.fact_words import FACT_WORDS
 from admin.policy_room.marks import line_difference, marks_of
 from admin.policy_room.meanwhile import standing_of
 from admin.policy_room.places import Place, place_of
-from admin.policy_room.proposing import SHOWN, case_text
+from admin.policy_room.proposing import SHOWN, Offer, case_with, offer_of
 from admin.policy_room.room import (
     Asking,
     Named,
@@ -39,6 +39,7 @@ from classifiers.pii.labels import LABELS
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.store.policies.drafts import DraftChanged
+from policies.checking.check import CheckReport
 from policies.forms import editable_rules
 from policies.text.amending import Amended
 
@@ -159,7 +160,31 @@ def _arranging_routes(room: PolicyRoom) -> list[Any]:
             )
         return _back(organisation, place, kept=found.comments_kept, at=_landed(form))
 
-    return [arrange]
+    return [arrange, _case_route(room)]
+
+
+def _case_route(room: PolicyRoom) -> Any:
+    @takes(f"{BASE}/case", Permission.POLICIES_EDIT, "policy.edited")
+    async def put_case(request: Asking, organisation: Named, level: Named) -> Response[Any]:
+        """Put an offered test case into what is typed, to be saved, or else into the draft."""
+        place, form = place_of(organisation, level), await form_of(request)
+        working = await room.desk.working(place)
+        try:
+            if "text" in form:
+                text = form["text"].replace("\r\n", "\n")
+                form["text"] = cards.with_case(text, form.get("case", "")).text
+                return await editor_page(room, request, organisation, place, form=form)
+            revision = _same_revision(form, working)
+            found = cards.with_case(working.text, form.get("case", ""))
+            await room.desk.save(person_of(request), organisation, place, found.text, revision)
+        except RequestInvalid as error:
+            said = f"{error.message}. Nothing was changed."
+            return await editor_page(
+                room, request, organisation, place, form=form, problem=said, status=error.status
+            )
+        return _back(organisation, place, kept=found.comments_kept, at="#cases")
+
+    return put_case
 
 
 def _same_revision(form: dict[str, str], working: Working) -> int:
@@ -254,8 +279,8 @@ async def editor_page(
         more_fields=rest,
         said=said,
         effects=effects,
-        example=case_text(report.document, SHOWN) if report.document and not report.tests else "",
-        tried=await tried(room, organisation, place, report.document, said),
+        example=_example(report, text),
+        tried=await tried(room, organisation, place, report.document, said, text),
         in_house={each.name for each in await room.reader.targets() if each.in_house},
     )
 
@@ -265,6 +290,13 @@ def _shown_as(wanted: str, *, is_right: bool, is_typed: bool) -> str:
     if wanted == "code" or is_typed or not is_right:
         return "code"
     return "cards"
+
+
+def _example(report: CheckReport, text: str) -> Offer | None:
+    """The case that is offered where a document has none."""
+    if report.document is None or report.tests:
+        return None
+    return offer_of(case_with(report.document, SHOWN), text)
 
 
 async def conflict_page(

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from admin.policy_room.asking import PREFIX, Asked
 from admin.policy_room.places import Place
-from admin.policy_room.proposing import case_of
+from admin.policy_room.proposing import Offer, case_of, offer_of
 from admin.policy_room.room import PolicyRoom
 from gateway.errors import RequestInvalid
 from policies.explain import Explanation
@@ -21,8 +21,8 @@ class Tried(Struct, frozen=True):
     problem: str = ""
     field: str = ""
     """The field that is wrong."""
-    case: str = ""
-    """The same as a test case of the document; empty where it cannot be one."""
+    case: Offer | None = None
+    """The same as a test case of the document; None where it cannot be one."""
 
 
 def wants_answer(said: Mapping[str, str]) -> bool:
@@ -36,12 +36,14 @@ async def tried(
     place: Place,
     document: PolicyDocument | None,
     said: Mapping[str, str],
+    text: str = "",
     *,
     is_any: bool = False,
 ) -> Tried | None:
     """What the document would decide in its level's place; None when nothing is asked.
 
-    `is_any` says that no document is one as well: then the other levels decide alone.
+    `text` is the document's own, in whose form a test case is offered. `is_any` says that no
+    document is one as well: then the other levels decide alone.
     """
     if not wants_answer(said):
         return None
@@ -52,4 +54,5 @@ async def tried(
     except RequestInvalid as error:
         return Tried(problem=error.message, field=error.parameter or "")
     explanation = await room.weigher.explain(place, document, asked.facts)
-    return Tried(asked, explanation, case=case_of(document, asked.facts) if document else "")
+    case = case_of(document, asked.facts) if document else None
+    return Tried(asked, explanation, case=offer_of(case, text))

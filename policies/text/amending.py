@@ -9,15 +9,17 @@ written in a way that this cannot follow, the whole document is written anew, an
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
 from policies.document import PolicyBody
 from policies.problems import DocumentInvalid
+from policies.text.in_yaml import with_entries, yaml_section
 from policies.text.loading import load_document
 from policies.text.statements import Block, blocks_of
-from policies.text.texts import parse_text
+from policies.text.texts import Form, form_of, parse_text
 from policies.text.writing import Rule, Table, document_text, rule_text, table_of
 
 
@@ -41,13 +43,22 @@ def amended(text: str, body: PolicyBody) -> Amended:
     before = load_document(text).body
     if before == body:
         return Amended(text, comments_kept=True)
-    for way in (_in_toml, _in_json):
-        changed = way(text, before, body)
-        if changed is not None and _loads_as(changed, body):
-            return Amended(changed, comments_kept=True)
+    changed = _WAYS[form_of(text)](text, before, body)
+    if changed is not None and _loads_as(changed, body):
+        return Amended(changed, comments_kept=True)
     whole = document_text(body)
     load_document(whole)
     return Amended(whole, comments_kept="#" not in text)
+
+
+def entry_as(text: str, section: str, rule: Rule) -> str:
+    """A rule or a test case as it would be written into `text`: in TOML, YAML or JSON."""
+    match form_of(text):
+        case "json":
+            return json.dumps(table_of(rule), ensure_ascii=False, indent=2)
+        case "yaml":
+            return yaml_section(section, [rule])
+    return rule_text(section, table_of(rule))
 
 
 def _loads_as(text: str, body: PolicyBody) -> bool:
@@ -57,10 +68,8 @@ def _loads_as(text: str, body: PolicyBody) -> bool:
         return False
 
 
-def _in_json(text: str, before: PolicyBody, body: PolicyBody) -> str | None:
+def _in_json(text: str, before: PolicyBody, body: PolicyBody) -> str:
     """JSON has no comments; keys that did not change stay as they were spelled."""
-    if not text.lstrip().startswith("{"):
-        return None
     written = dict(parse_text(text))
     old, new = table_of(before), table_of(body)
     for key in old.keys() | new.keys():
@@ -70,6 +79,16 @@ def _in_json(text: str, before: PolicyBody, body: PolicyBody) -> str | None:
             written[key] = new[key]
     indent = _INDENT.match(text.lstrip())
     return json.dumps(written, ensure_ascii=False, indent=len(indent[1]) if indent else None)
+
+
+def _in_yaml(text: str, before: PolicyBody, body: PolicyBody) -> str | None:
+    """Entries of the lists only: what else differs is for a text that is written anew."""
+    changed: str | None = text
+    for section in SECTIONS:
+        olds, news = getattr(before, section), getattr(body, section)
+        if changed is not None and olds != news:
+            changed = with_entries(changed, section, olds, news)
+    return changed
 
 
 def _in_toml(text: str, before: PolicyBody, body: PolicyBody) -> str | None:
@@ -213,3 +232,10 @@ def _matched(old: Sequence[Rule], new: Sequence[Rule]) -> list[int | None]:
         place if place is not None else (number if number in free else None)
         for number, place in enumerate(named)
     ]
+
+
+_WAYS: Final[Mapping[Form, Callable[[str, PolicyBody, PolicyBody], str | None]]] = {
+    "json": _in_json,
+    "toml": _in_toml,
+    "yaml": _in_yaml,
+}

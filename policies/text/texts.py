@@ -9,7 +9,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NoReturn
+from typing import Final, Literal, NoReturn
 
 import msgspec
 import re2
@@ -20,6 +20,7 @@ from policies.problems import DocumentInvalid, Position, Problem, shown
 
 
 Find = Callable[[Problem], Problem]
+Form = Literal["json", "toml", "yaml"]
 
 # tomllib's memory grows with the square of a dotted key's length, so long ones never reach it.
 # In RE2, because a backtracking search would take the square of the time instead.
@@ -36,7 +37,7 @@ _PLAIN_TAGS: Final = frozenset(
     for kind in ("str", "int", "float", "bool", "null", "map", "seq", "timestamp")
 )
 # The C one reads forty times as fast; a wheel without it is slower and as strict.
-_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+YAML_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _QUOTED: Final = frozenset({"'", '"', "|", ">"})
 _YAML_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _YAML_TRUTHS: Final = {"true": True, "false": False}
@@ -132,7 +133,7 @@ def parse_text(text: str) -> Mapping[str, object]:
         _refuse(f"the document is longer than {DOCUMENT_LENGTH_MAX} characters", at)
     try:
         text.encode()
-        table = _form_of(text)(text)
+        table = _READERS[form_of(text)](text)
     except UnicodeEncodeError:
         _refuse("the document holds a surrogate, which is not a character")
     except json.JSONDecodeError as error:
@@ -148,16 +149,17 @@ def parse_text(text: str) -> Mapping[str, object]:
     return table
 
 
-def _form_of(text: str) -> Callable[[str], object]:
+def form_of(text: str) -> Form:
+    """Which of the three forms a text is read as."""
     if text.lstrip().startswith("{"):
-        return _parse_json
-    return _parse_yaml if _YAML_START.match(text) else _parse_toml
+        return "json"
+    return "yaml" if _YAML_START.match(text) else "toml"
 
 
 def _parse_yaml(text: str) -> object:
     """Plain YAML by YAML 1.2's core rules for words and numbers: `no` is a word."""
     try:
-        node = yaml.compose(text, Loader=_LOADER)
+        node = yaml.compose(text, Loader=YAML_LOADER)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         position = Position(mark.line + 1, mark.column + 1) if mark is not None else None
@@ -228,3 +230,10 @@ def _yaml_scalar(node: yaml.ScalarNode, place: Position) -> object:
     if _YAML_INTEGER.fullmatch(text):
         return int(text)
     return float(text) if _YAML_DECIMAL.fullmatch(text) else text
+
+
+_READERS: Final[Mapping[Form, Callable[[str], object]]] = {
+    "json": _parse_json,
+    "toml": _parse_toml,
+    "yaml": _parse_yaml,
+}

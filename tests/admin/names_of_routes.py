@@ -69,6 +69,7 @@ OTHER_FIELDS: dict[str, Any] = {
     "budget_microusd": None,
     "budget_window": "month",
     "canary": None,
+    "case": "",
     "clock": "gdpr-72",
     "code": "",
     "comment": "a test",

@@ -2,12 +2,23 @@
 
 import json
 
+import msgspec
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from policies.document import Canary, Constraint, Defaults, PolicyBody, Preference
+from policies.document import (
+    Canary,
+    Case,
+    Constraint,
+    Defaults,
+    Expectation,
+    PolicyBody,
+    Preference,
+    canonical_json,
+)
 from policies.problems import DocumentInvalid
 from policies.program import PolicyDocument
 from policies.selectors import Selector
@@ -248,3 +259,77 @@ def test_any_text_becomes_any_body(
     kept = {rule.name for rule in rules} & {rule.name for rule in one.body.constraints}
     if result.comments_kept:
         assert result.text.count("# mine") >= len(kept)
+
+
+IN_YAML = """# ours
+name: house
+version: 1
+
+constraints:
+  # payroll stays
+  - name: payroll
+    when: workspace == "payroll"
+    allow_only: {in_house: true}   # by law
+
+  - name: capped
+    cap_output_tokens: 50
+preferences:
+- name: first
+  order: [mid]  # for now
+# the end
+"""
+
+
+def test_entries_of_yaml_are_changed_added_and_taken_out_and_its_comments_stay() -> None:
+    body = load_document(IN_YAML).body
+    payroll, capped = body.constraints
+    (first,) = body.preferences
+
+    def text_of(wanted: PolicyBody) -> str:
+        result = amended(IN_YAML, wanted)
+        assert result.comments_kept
+        assert load_document(result.text).body == wanted
+        return result.text
+
+    less = replace(capped, cap_output_tokens=5)
+    wanted = replace(body, constraints=(payroll, less))
+    assert text_of(wanted) == IN_YAML.replace("tokens: 50", "tokens: 5")
+    wanted = replace(body, constraints=(payroll,))
+    gone = "  - name: capped\n    cap_output_tokens: 50\n"
+    assert text_of(wanted) == IN_YAML.replace(gone, "")
+    third = replace(capped, name="no")
+    wanted = replace(body, constraints=(payroll, capped, third))
+    added = '\n  - name: "no"\n    cap_output_tokens: 50\n'
+    assert text_of(wanted) == IN_YAML.replace("tokens: 50\n", f"tokens: 50\n{added}")
+    wanted = replace(body, preferences=(first, replace(first, name="second")))
+    added = '- name: second\n  order: ["mid"]\n# the end'
+    assert text_of(wanted) == IN_YAML.replace("# the end", added)
+    case = Case("it's: odd #1", {"workspace": "payroll"}, Expectation(effect="allow"))
+    added = """
+tests:
+  - name: "it's: odd #1"
+    facts: {"workspace": "payroll"}
+    expect: {"effect": "allow"}
+"""
+    assert text_of(replace(body, tests=(case,))) == IN_YAML + added
+    none = f"{IN_YAML}tests: []\n"
+    assert amended(none, replace(body, tests=(case,))).text == IN_YAML + added.lstrip()
+
+
+def test_yaml_that_cannot_be_followed_is_written_anew() -> None:
+    body = load_document(IN_YAML).body
+    wanted = replace(body, constraints=body.constraints[1:])
+    assert amended(IN_YAML, wanted).comments_kept is False, "a comment stands inside of the rule"
+    flow = "name: flow\nversion: 1\nconstraints: [{name: a, no_cache: true}]\n"
+    body = load_document(flow).body
+    more = replace(body, constraints=(*body.constraints, replace(body.constraints[0], name="b")))
+    result = amended(flow, more)
+    assert load_document(result.text).body == more
+
+
+@given(one=documents(), other=documents())
+def test_any_yaml_becomes_any_body(one: PolicyDocument, other: PolicyDocument) -> None:
+    text = yaml.safe_dump(msgspec.json.decode(canonical_json(one.body)), allow_unicode=True)
+    assert load_document(text).body == one.body
+    body = replace(one.body, constraints=other.body.constraints, tests=other.body.tests)
+    assert load_document(amended(text, body).text).body == body
