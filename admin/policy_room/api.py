@@ -201,6 +201,7 @@ def _versions(room: PolicyRoom) -> list[Any]:
             "outcome": msgspec.to_builtins(
                 await room.outcomes.of(organisation, place, lives, number)
             ),
+            "keys": msgspec.to_builtins(await room.reader.key_share(found)),
             "measured": msgspec.to_builtins(await room.reader.figures.measured(place.name, number)),
         }
 

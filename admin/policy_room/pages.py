@@ -155,7 +155,7 @@ async def version_page(
         version=version,
         live=live,
         canary=await reader.lists.canary(place.name),
-        key_share=await reader.key_share(organisation, place, version),
+        key_share=await reader.key_share(version),
         text=text,
         body=document.body,
         changes=() if same else _changes(reader.guard, before, document, version),

@@ -1,6 +1,5 @@
 """Gathers what the pages and the API show of an organisation's policies; changes nothing."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -13,7 +12,7 @@ from admin.policy_room.places import Place, place_named, place_of
 from admin.policy_room.wording import effects
 from admin.services import Services
 from gateway.assembly.configured_policy import load_policy
-from gateway.rollout.key_share import KeyShare, key_share
+from gateway.rollout.key_share import KeyShare
 from gateway.rollout.versions import PolicyVersion, State
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.drafts import DraftTable, PolicyDraft
@@ -29,11 +28,7 @@ from policies.text.writing import document_text
 
 ON_TRIAL: Final[tuple[State, ...]] = ("canary", "shadow")
 ACTING: Final[tuple[State, ...]] = ("live", *ON_TRIAL)
-ROLLED_OUT: Final[tuple[State, ...]] = ("approved", *ON_TRIAL)
-"""Of versions that may become a canary, or are one."""
 PLACES_MAX: Final = 200
-KEYS_COUNTED_MAX: Final = 20_000
-"""Of more keys than this even the smallest share has some."""
 REFUSED_SHOWN_US: Final = 14 * 86_400_000_000
 RULES_SHOWN_MAX: Final = 200
 """Of one phase on one page; the code shows all of them."""
@@ -122,22 +117,9 @@ class PolicyReader:
         drafts = {place.name: draft} if draft else {}
         return (await self._views(organisation, [place], drafts))[0]
 
-    async def key_share(
-        self, organisation: str, place: Place, version: PolicyVersion
-    ) -> KeyShare | None:
-        """What the version's share means for the keys of a level.
-
-        None where they are very many, and of a version that is no canary and cannot become one.
-        """
-        if version.state not in ROLLED_OUT:
-            return None
-        workspace, project = place.below
-        of = organisation if place.depth else ""
-        now_us, most = self._clock.utc_us(), KEYS_COUNTED_MAX + 1
-        found = await self._keys.live_ids(of, workspace, project, now_us, most)
-        if len(found) > KEYS_COUNTED_MAX:
-            return None
-        return await asyncio.to_thread(key_share, version.digest, found, version.percent)
+    async def key_share(self, version: PolicyVersion) -> KeyShare | None:
+        """What the version's share means for the keys of its level (`KeyNames.share_of`)."""
+        return await self._keys.share_of(version, self._clock.utc_us())
 
     async def places_without(self, organisation: str, views: list[LevelView]) -> list[Place]:
         """Workspaces and projects that have keys and no document of their own."""

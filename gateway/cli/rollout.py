@@ -22,9 +22,11 @@ from gateway.configuration.guarding import (
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.errors import RequestInvalid
+from gateway.rollout.key_share import KeyShare
 from gateway.rollout.versions import Action, PolicyVersion
 from gateway.routing.board import TargetBoard
 from gateway.store.engine import Database, open_database
+from gateway.store.identity.key_names import KeyNames
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.schema.version import require_newest_schema
 from gateway.worker.pricing import configured_targets
@@ -162,13 +164,17 @@ async def approve(
 @level_option
 @asynchronous
 async def guard(number: int, config_file: Path, level: str) -> None:
-    """Print what a version must keep as a canary, and what workers counted, as JSON."""
+    """Print what a version must keep as a canary, its keys, and what workers counted, as JSON."""
     settings = load_settings(config_file)
     usual = settings.policy.guard
-    async with opened_policies(settings) as store:
-        rules = (await store.version(level, number)).guard
+    async with _opened_database(settings) as database:
+        store = PolicyStore(database, SystemClock())
+        version = await store.version(level, number)
         measured = await store.figures.measured(level, number)
+        keys = await KeyNames(database).share_of(version, SystemClock().utc_us())
+    rules = version.guard
     said = {"guard": rules or usual, "wider": wider(rules, usual), "measured": measured}
+    said["keys"] = keys
     click.echo(msgspec.json.encode(said).decode())
 
 
@@ -185,8 +191,25 @@ async def canary(
     number: int, config_file: Path, level: str, actor: str, reason: str, percent: float
 ) -> None:
     """Let a version decide for a share of the keys; workers withdraw it when it does harm."""
-    async with opened_policies(load_settings(config_file)) as store:
-        _print(await store.act(level, number, "canary", actor, percent=percent, reason=reason))
+    async with _opened_database(load_settings(config_file)) as database:
+        store = PolicyStore(database, SystemClock())
+        version = await store.act(level, number, "canary", actor, percent=percent, reason=reason)
+        keys = await KeyNames(database).share_of(version, SystemClock().utc_us())
+    _print(version)
+    if keys is not None:
+        click.echo(_keys_in_words(keys), err=True)
+
+
+def _keys_in_words(found: KeyShare) -> str:
+    """How many keys a canary gets now: of few a share may be none."""
+    if not found.keys:
+        return "no live key is at this level: it decides nothing"
+    if found.taken:
+        return f"it decides for {found.taken} of {found.keys} live keys now"
+    return (
+        f"it decides for none of {found.keys} live keys: nothing, until its share is "
+        f"{found.first_percent:g}% or a key that falls into it is issued"
+    )
 
 
 @click.command()

@@ -2,13 +2,18 @@
 
 from collections.abc import Collection
 from math import floor
+from typing import Final
 
 from msgspec import Struct
 
-from gateway.rollout.versions import PERCENT, is_taken
+from gateway.rollout.versions import PERCENT, State, is_taken
 from policies.ordering import share
 
 
+ROLLED_OUT: Final[tuple[State, ...]] = ("approved", "canary", "shadow")
+"""Versions that are canaries, or can become one."""
+KEYS_COUNTED_MAX: Final = 20_000
+"""Of more keys than this even the smallest share has some."""
 _STEPS = 10
 """A share is chosen in tenths of a percent."""
 
@@ -22,6 +27,13 @@ class KeyShare(Struct, frozen=True):
     """From which share on the first of them is taken; 0 where there is none."""
     all_percent: float
     """From which share on all of them are."""
+
+
+def place_below(level: str) -> tuple[str, str, str]:
+    """Organisation, workspace and project of a level's keys; an empty name stands for all."""
+    names = level.partition(":")[2].split("/")
+    organisation, workspace, project = [*names, "", "", ""][:3]
+    return organisation, workspace, project
 
 
 def key_share(version_digest: str, key_ids: Collection[str], percent: float) -> KeyShare:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import click
 import pytest
@@ -415,3 +416,29 @@ def test_what_cannot_be_recorded_is_not_done(operator: Operator) -> None:
     assert refused.status == 2
     (line,) = operator.config("budgets", "list").output.splitlines()
     assert json.loads(line)["limit"]["limit_microusd"] == 5
+
+
+def test_a_canary_says_how_many_live_keys_it_decides_for(operator: Operator) -> None:
+    file = operator.folder / "closed.toml"
+    file.write_text('name = "closed"\nversion = 1\n')
+    level = ("--level", "ws:acme/research")
+    operator.config("policy", "draft", file, "--by", "ann", *level)
+    operator.becomes("bob")
+    canary = ("policy", "canary", "1", "--by", "bob", *level, "--percent")
+
+    def keys() -> Any:
+        return json.loads(operator.config("policy", "guard", "1", *level).last_line)["keys"]
+
+    assert keys() is None, "a draft is no canary"
+    operator.config("policy", "approve", "1", "--by", "bob", *level)
+    assert "no live key" in operator.config(*canary, "5").errors
+    for workspace in ("research", "other"):
+        place = ("--organisation", "acme", "--workspace", workspace, "--project", "bot")
+        assert operator.config("keys", "issue", *place, "--name", "a key").status == 0
+    first = keys()["first_percent"]
+    assert (keys()["keys"], keys()["all_percent"]) == (1, first), "of this level alone"
+    operator.config("policy", "stop", "1", "--by", "bob", *level)
+    assert "1 of 1 live keys" in operator.config(*canary, "100").errors
+    assert keys()["taken"] == 1
+    few = operator.config(*canary, "0.0001").errors
+    assert f"none of 1 live keys: nothing, until its share is {first:g}%" in few

@@ -4,6 +4,7 @@ A page names tens of keys where an organisation may have ten thousand; reading a
 their digests and labels, cost more than everything else on the page.
 """
 
+import asyncio
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
@@ -11,6 +12,14 @@ import msgspec
 from msgspec import Struct
 from sqlalchemy import Text, cast, func, or_, select
 
+from gateway.rollout.key_share import (
+    KEYS_COUNTED_MAX,
+    ROLLED_OUT,
+    KeyShare,
+    key_share,
+    place_below,
+)
+from gateway.rollout.versions import PolicyVersion
 from gateway.store.engine import Database
 from gateway.store.schema.tables import virtual_keys
 
@@ -92,6 +101,20 @@ class KeyNames:
         )
         async with self._database.reading() as connection:
             return list((await connection.execute(query)).scalars())
+
+    async def share_of(self, version: PolicyVersion, now_us: int) -> KeyShare | None:
+        """What a version's share means for the keys that may ask at its level.
+
+        None where they are very many, and of a version that is no canary and cannot become one.
+        Raises NotReady.
+        """
+        if version.state not in ROLLED_OUT:
+            return None
+        place, most = place_below(version.level), KEYS_COUNTED_MAX + 1
+        found = await self.live_ids(*place, now_us, most)
+        if len(found) > KEYS_COUNTED_MAX:
+            return None
+        return await asyncio.to_thread(key_share, version.digest, found, version.percent)
 
     async def homes(self, key_ids: Collection[str]) -> dict[str, str]:
         """The organisations of these keys, by id; raises NotReady."""

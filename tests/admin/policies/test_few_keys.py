@@ -2,6 +2,7 @@
 
 import re
 
+import msgspec
 import pytest
 
 from admin.policy_room.places import place_of
@@ -50,6 +51,10 @@ async def test_a_canary_says_how_many_keys_it_decides_for(listener: Listener) ->
             await stepped(anton, path, "canary", percent=f"{percent:.1f}")
             page = plain((await anton.send("GET", path))[1])
             assert said in page, said
+            _, text = await anton.send("GET", path.replace("/o/", "/api/organisations/"))
+            keys = msgspec.json.decode(text)["keys"]
+            assert (keys["keys"], f"{keys['first_percent']:g}") == (2, told[1])
+            assert str(keys["taken"] or "none") == said.split()[1], said
 
 
 @pytest.mark.parametrize(
