@@ -1,5 +1,6 @@
 """The room of keys: what is listed is what is stored, and what is done is done once."""
 
+import html
 import re
 from typing import Any
 
@@ -407,3 +408,20 @@ async def test_while_the_database_is_away_a_page_says_what_to_do_about_it(
         assert f'action="{LIST}/new?csrf=' in page
         assert "Try again" not in page, "whoever presses it would send nothing"
     await see(admin, f"{LIST}?q=state:live")
+
+
+async def test_a_key_leads_to_the_forms_of_its_own_limits(
+    listener: Listener, admin: Browser
+) -> None:
+    key, at = await listener.issue_key("assistant"), "/o/acme/costs/limits"
+    for window, kept in (("month", "no such limit"), ("day", "$5.00")):
+        page = html.unescape(await see(admin, f"{LIST}/{key}"))
+        ways = re.findall(r'href="([^"]*/costs/limits/[^"]*)"', page)
+        change = f"{at}/change?account=key:{key}&window={window}"
+        rate = f"{at}/rate?account=key:{key}"
+        assert ways == [change, rate]
+        assert kept in await see(admin, change)
+        assert f'name="account" value="key:{key}"' in await see(admin, rate)
+        await listener.limit(f"key:{key}", 5_000_000)
+    await listener.revoke_key(key)
+    assert f"{at}/rate" not in await see(admin, f"{LIST}/{key}")
