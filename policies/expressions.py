@@ -207,10 +207,20 @@ def _entry_or_absent(node: Lookup) -> OptionalNumber:
     return OptionalNumber(lambda facts: facts.findings.get(key))
 
 
+_CALLERS: Final = frozenset(
+    {"user", "user_id", "username", "end_user", "person", "email", "caller", "client", "subject"}
+    | {"team", "app", "application", "key", "api_key", "group", "role", "tenant"}
+)
+"""What somebody may call who asks, of which there is no fact."""
+
+
 def _unknown(name: str) -> str:
     if name == "targets":
         return "targets are chosen with allow_only and forbid, not in expressions"
-    return f"unknown fact {shown(name)}{suggestion(name, FACTS)}"
+    if name in _CALLERS:
+        return f"unknown fact {shown(name)}; who asks is told by key_id, labels, workspace, project"
+    hint = suggestion(name, FACTS) or f"; one of {', '.join(FACTS)}"
+    return f"unknown fact {shown(name)}{hint}"
 
 
 def _all_hold(conditions: tuple[Condition, ...]) -> Condition:

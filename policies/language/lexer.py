@@ -85,12 +85,21 @@ def tokens(text: str) -> Iterator[Token]:
     yield Token("end", "", Position(line=line, column=offset - line_start + 1))
 
 
+_MEANT: Final = {
+    ":": '; a comparison is written as in workspace == "payroll"',
+    "&": "; write 'and'",
+    "|": "; write 'or'",
+}
+"""What other languages write so."""
+
+
 def _fail_at_character(character: str, at: Position) -> NoReturn:
     if character in "\"'":
         fail("this string is not closed on its line", at)
     if character == "=":
         fail("'=' is not an operator; write '=='", at)
-    fail(f"unexpected character {shown(character)}", at)
+    hint = _MEANT.get(character, "")
+    fail(f"unexpected character {shown(character)}{hint}", at)
 
 
 def _token(group: str, written: str, at: Position) -> Token:

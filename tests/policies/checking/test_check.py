@@ -11,6 +11,7 @@ from policies.checking.check import CheckReport, check
 from policies.decide import decide
 from policies.examples import EXAMPLE_FACTS, EXAMPLE_TARGETS, facts_from_example
 from policies.explain import explain
+from policies.language.vocabulary import FACTS
 from policies.problems import FactsInvalid
 from policies.program import PolicyDocument
 from policies.render import render_decision, render_explanation, render_report
@@ -71,7 +72,7 @@ def test_a_document_that_does_not_load_has_errors_and_no_document() -> None:
         (
             "draft.toml: error: line 1, column 50: constraints[0].when (rule 'c0'), line 1, "
             "column 1: "
-            "unknown fact 'x'"
+            f"unknown fact 'x'; one of {', '.join(FACTS)}"
         ),
         "not ok",
     ]

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.document import Defaults, canonical_json
+from policies.language.vocabulary import FACTS
 from policies.problems import DocumentInvalid, Position
 from policies.program import PolicyDocument
 from policies.text.loading import load_document
@@ -206,7 +207,10 @@ def test_every_mistake_is_reported_at_once() -> None:
     assert len(problems) == 8
     assert any(
         problem.startswith("line 1, column ")
-        and problem.endswith("constraints[0].when (rule 'c0'), line 2, column 5: unknown fact 'x'")
+        and problem.endswith(
+            "constraints[0].when (rule 'c0'), line 2, column 5: unknown fact 'x'; one of "
+            + ", ".join(FACTS)
+        )
         for problem in problems
     )
     twin = "preferences[0].name (rule 'c0'): constraints[0] has the same name"
