@@ -154,8 +154,8 @@ class Matched:
         needs |= facts.stream << 3 | (facts.dialect == BARE_TEXT) << 4
         key = (id(facts.targets), needs)
         known = self.sieves.get(key)
-        # An id may be given again; the sieve keeps its targets, so that the same object is meant.
-        if known is not None and known.targets is facts.targets:
+        # The sieve keeps its targets, so that nothing else has their id meanwhile.
+        if known is not None:
             if facts.window_tokens < known.roomy_below:
                 return known
             return Sieve(self, facts)

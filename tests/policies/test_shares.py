@@ -8,7 +8,10 @@ import msgspec
 import pytest
 
 from policies.decide import decide
+from policies.decision import Decision
 from policies.examples import EXAMPLE_TARGETS
+from policies.facts import BARE_TEXT, CONTINUES_TEXT, Facts
+from policies.program import PolicyDocument
 from policies.sifting import BOARDS_KEPT, MATCHES_KEPT
 from tests.policies.worlds import document, request, target
 
@@ -146,5 +149,49 @@ def test_what_is_remembered_is_bounded_and_changes_no_decision() -> None:
         for n in range(BOARDS_KEPT + 2)
     ]
     assert {decide(policy, facts).candidates for facts in boards} == {("in-house",)}
+    assert max(len(known.sieves) for known in policy.memory.values()) <= BOARDS_KEPT
     policy.memory.clear()
     assert [decide(policy, facts) for facts in seen] == decided
+
+
+def test_no_request_decides_about_the_next_one() -> None:
+    # What is remembered of a board is only for requests that need the same, and fit as well.
+    needs = ("tools", "images", "documents", "streaming", CONTINUES_TEXT)
+    able = target("managed-cheap", capabilities=frozenset(needs))
+    board = (
+        able,
+        *(
+            msgspec.structs.replace(
+                able,
+                name=f"without-{lacks}",
+                capabilities=able.capabilities - {lacks},
+                context_window_tokens=1_000 + place,
+            )
+            for place, lacks in enumerate(needs)
+        ),
+    )
+    asked = [
+        msgspec.structs.replace(
+            request(model_requested=model, has_tools=tools, has_images=images, stream=stream),
+            has_documents=documents,
+            dialect=dialect,
+            input_tokens_estimate=tokens,
+            targets=board,
+        )
+        for model, tools, images, documents, stream, dialect, tokens in product(
+            ("auto", f"without-{CONTINUES_TEXT}"),
+            *[(False, True)] * 4,
+            ("openai_chat", BARE_TEXT),
+            range(999, 1_005),
+        )
+    ]
+    policy = document({"forbid": {"in_house": True}})
+    alone = [_decided_alone(policy, facts) for facts in asked]
+    assert [decide(policy, facts) for facts in asked] == alone
+    policy.memory.clear()
+    assert [decide(policy, facts) for facts in reversed(asked)] == alone[::-1]
+
+
+def _decided_alone(policy: PolicyDocument, facts: Facts) -> Decision:
+    policy.memory.clear()
+    return decide(policy, facts)
