@@ -157,6 +157,21 @@ def test_a_record_ends_exactly_at_its_expiry() -> None:
         authenticate(table, PEPPERS, bearer(key.reveal()), NOW_US + 1)
 
 
+def test_who_showed_a_secret_before_is_nobody_once_the_key_has_ended() -> None:
+    key = issue_key(secrets.token_bytes)
+    record = record_of(key, expires_us=NOW_US + 1)
+    table = table_of(record)
+    assert table.live(key.key_id, NOW_US) is record
+    assert table.live(key.key_id, NOW_US + 1) is None
+    assert table.live(new_key_id(), NOW_US) is None
+    assert table_of(record_of(key, revoked_us=NOW_US)).live(key.key_id, NOW_US) is None
+    # The clock was set back by a second since the key ended.
+    set_back = key_table(1, [record], lambda: NOW_US + 1)
+    assert set_back.live(key.key_id, NOW_US - 999_999) is None
+    with pytest.raises(Unauthenticated):
+        authenticate(set_back, PEPPERS, bearer(key.reveal()), NOW_US - 999_999)
+
+
 def test_nothing_that_prints_holds_a_secret() -> None:
     key = issue_key(secrets.token_bytes)
     record = record_of(key)
@@ -191,9 +206,17 @@ def test_a_pepper_must_be_long_enough_to_be_one() -> None:
     with pytest.raises(ValueError, match="32 bytes"):
         Peppers({1: b"short"})
     with pytest.raises(ValueError, match="32 bytes"):
-        Peppers({1: secrets.token_bytes(32), 2: b"short"})
+        Peppers({1: secrets.token_bytes(32), 2: secrets.token_bytes(31)})
     with pytest.raises(ValueError, match="at least one"):
         Peppers({})
+
+
+def test_new_digests_are_made_under_a_pepper_that_is_there() -> None:
+    old, new = secrets.token_bytes(32), secrets.token_bytes(32)
+    assert Peppers({1: old, 2: new}).newest == 2
+    assert Peppers({1: old, 2: new}, 1).newest == 1
+    with pytest.raises(ValueError, match="one of them"):
+        Peppers({1: old}, 2)
 
 
 @given(st.binary(min_size=4000, max_size=4000), st.data())
