@@ -202,6 +202,23 @@ async def test_addresses_out_of_reach_are_dropped_and_the_stricter_rule_holds() 
     guarded.admit(parse_endpoint("b", "https://engine.example", HOME, in_house=True))
     guarded.admit(parse_endpoint("c", "https://engine.example", HOME))
     assert await guarded.resolve("engine.example", 443) == ("10.0.0.7",)
+    nowhere = GuardedResolver(FixedAddresses("169.254.169.254"))
+    nowhere.admit(parse_endpoint("a", "https://engine.example", HOME))
+    with pytest.raises(OSError, match="no address that it may have"):
+        await nowhere.resolve("engine.example", 443)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_plain_first", [True, False])
+async def test_plain_http_stays_on_this_machine_whatever_else_has_its_name(
+    is_plain_first: bool,
+) -> None:
+    guarded = GuardedResolver(FixedAddresses("127.0.0.1", "10.0.0.7"))
+    plain = parse_endpoint("a", "http://localhost:8090", HOME)
+    at_home = parse_endpoint("b", "https://localhost:8443", HOME, in_house=True)
+    for endpoint in (plain, at_home) if is_plain_first else (at_home, plain):
+        guarded.admit(endpoint)
+    assert await guarded.resolve("localhost", 8090) == ("127.0.0.1",)
 
 
 @pytest.mark.anyio
