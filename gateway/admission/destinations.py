@@ -14,6 +14,8 @@ from gateway.types import ChatRequest
 
 _URL = re.compile(r"https://(?P<host>[a-z0-9.-]{1,253})(?::443)?(?:[/?][\x21-\x5b\x5d-\x7e]*)?")
 _TOOL_SERVERS = ("mcp_servers", "tools")
+_SERVER_URL = ".server_url"
+"""How the place of a tool server ends that an item of the input brings."""
 
 
 def check_destinations(request: ChatRequest, settings: RequestSettings) -> None:
@@ -23,7 +25,7 @@ def check_destinations(request: ChatRequest, settings: RequestSettings) -> None:
         FeatureUnsupported: with the path of the first one, never with the address.
     """
     for place, url in request.destinations:
-        is_tool_server = place.startswith(_TOOL_SERVERS)
+        is_tool_server = place.startswith(_TOOL_SERVERS) or place.endswith(_SERVER_URL)
         permitted = settings.tool_server_hosts if is_tool_server else settings.media_hosts
         found = _URL.fullmatch(url)
         if found is None or found["host"] not in permitted:
