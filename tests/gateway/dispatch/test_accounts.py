@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from gateway.dispatch.accounts import Accounts as HeardOfAccounts
 from gateway.errors import UpstreamRefused
 from gateway.providers.scripted import ScriptedReply
 from gateway.types import Plan
@@ -79,6 +80,17 @@ async def test_all_targets_of_an_account_without_money_are_shown_as_open() -> No
     shown = [health.position(f"scripted/{name[0]}9", now_s, name) for name in ("a", "b")]
     assert shown == ["open", "closed"]
     assert health.position("scripted/a9", now_s + 30.0, "a") == "closed"
+
+
+async def test_an_answer_to_an_earlier_call_says_nothing_of_an_account_that_was_refused_since() -> (
+    None
+):
+    accounts, refused = HeardOfAccounts(), UpstreamRefused("", upstream_status=401)
+    accounts.record("a", 1.0, 5.0, refused)
+    accounts.record("a", 4.0, 6.0, None)
+    assert accounts.is_paused("a", 7.0)
+    accounts.record("a", 5.0, 7.0, None)
+    assert not accounts.is_paused("a", 7.0)
 
 
 async def test_an_account_is_asked_again_after_half_a_minute() -> None:
