@@ -8,6 +8,7 @@ from msgspec import structs
 from gateway.admission.hosted_tools import (
     SEARCHES_ASSUMED,
     check_tools_priced,
+    is_unpriced,
     searches_at_most,
 )
 from gateway.errors import FeatureUnsupported
@@ -101,6 +102,7 @@ def test_a_brought_tool_whose_type_is_none_is_no_paid_one(kind: object) -> None:
     asked = structs.replace(plain, has_tools=True, tree={**plain.tree, "input": [brought]})
     assert searches_at_most(asked) == 0
     check_tools_priced(asked, at_a_price(0))
+    assert not is_unpriced(kind, at_a_price(0).price)
 
 
 ROOMS: list[tuple[dict[str, Any] | None, bool]] = [
