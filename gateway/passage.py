@@ -60,12 +60,14 @@ class Arrival(Struct, frozen=True):
     snapshot: Snapshot
     errand: Errand | None = None
     """None for a caller who waits."""
+    trace: str = ""
+    """The caller's span that this request belongs to (`TRACE-SPAN`), where it named one."""
 
     @property
     def detail(self) -> dict[str, str]:
         """What records say of it beside their own fields."""
         if self.errand is None:
-            return {}
+            return {"trace": self.trace} if self.trace else {}
         detail = {"batch": self.errand.batch_id, "line": str(self.errand.line)}
         if self.errand.is_parked:
             detail["path"] = NATIVE

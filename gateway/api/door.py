@@ -11,6 +11,7 @@ from functools import partial
 
 from litestar.types import Receive, Scope, Send
 
+from gateway.admission.trace_context import trace_context
 from gateway.api.azure import Address
 from gateway.api.deadlines import Deadlines
 from gateway.api.exchange import Bounds, Exchange
@@ -130,6 +131,7 @@ class Door:
             headers=exchange.headers,
             arrived_us=arrived_us,
             snapshot=self._snapshots.current(),
+            trace=trace_context(exchange.headers),
         )
 
     async def _refuse(self, exchange: Exchange, request_id: str, error: GatewrightError) -> None:

@@ -23,7 +23,13 @@ _IN_STRUCTURED_DATA = ("organisation", "sequence", "stage", "request_id", "actio
 _SPAN_KIND_CLIENT = 3
 _STATUS_OK, _STATUS_ERROR = 1, 2
 _NS_PER_US = 1000
-_OPERATIONS = {"/v1/embeddings": "embeddings", "/v1/completions": "text_completion"}
+_OPERATIONS = {
+    "/v1/embeddings": "embeddings",
+    "/v1/completions": "text_completion",
+    # The conventions have no word for a count, and it generates nothing.
+    "/v1/messages/count_tokens": "count_tokens",
+    "/v1/responses/input_tokens": "count_tokens",
+}
 _PROVIDERS = {"anthropic": "anthropic", "openai": "openai"}
 
 
@@ -59,7 +65,7 @@ def as_syslog(lines: Iterable[Line], host: str) -> bytes:
 def as_spans(lines: Iterable[Line]) -> bytes:
     """OTLP/HTTP JSON: a span for each request's outcome, by the GenAI semantic conventions.
 
-    Empty where no line is one.
+    It lies in the trace that the caller named, else in one of its own. Empty where no line is one.
     """
     first = (line for line in lines if not line.get("ended_again"))
     spans = [_span(line) for line in first if line.get("stage") == "outcome"]
@@ -84,9 +90,14 @@ def _span(line: Line) -> dict[str, Any]:
         "gen_ai.response.model": line.get("target"),
         "gen_ai.usage.input_tokens": usage.get("input_tokens"),
         "gen_ai.usage.output_tokens": usage.get("output_tokens"),
+        "gen_ai.usage.cache_read.input_tokens": usage.get("cache_read_tokens"),
+        "gen_ai.usage.cache_creation.input_tokens": _written(usage),
+        "gen_ai.usage.reasoning.output_tokens": usage.get("reasoning_tokens"),
         "error.type": line.get("error"),
         "http.response.status_code": line.get("http_status"),
         "gatewright.organisation": line.get("organisation"),
+        "gatewright.workspace": line.get("workspace"),
+        "gatewright.project": line.get("project"),
         "gatewright.request_id": line.get("request_id"),
         "gatewright.data_class": line.get("data_class"),
         "gatewright.jurisdiction": line.get("jurisdiction"),
@@ -94,9 +105,11 @@ def _span(line: Line) -> dict[str, Any]:
         "gatewright.status": line.get("status"),
         "gatewright.cost_microusd": line.get("cost_microusd"),
     }
+    trace, _, parent = str((line.get("detail") or {}).get("trace", "")).partition("-")
     return {
-        "traceId": digest[:32],
+        "traceId": trace or digest[:32],
         "spanId": digest[32:48],
+        **({"parentSpanId": parent} if parent else {}),
         "name": f"{operation} {model}".strip(),
         "kind": _SPAN_KIND_CLIENT,
         "startTimeUnixNano": str((end_us - int(line.get("duration_us") or 0)) * _NS_PER_US),
@@ -104,6 +117,11 @@ def _span(line: Line) -> dict[str, Any]:
         "attributes": _attributes(said),
         "status": {"code": _STATUS_ERROR if line.get("error") else _STATUS_OK},
     }
+
+
+def _written(usage: Mapping[str, Any]) -> int | None:
+    """Tokens that were written to an upstream's cache, for whatever time; None of no usage."""
+    return usage["cache_write_tokens"] + usage["cache_write_1h_tokens"] if usage else None
 
 
 def _attributes(said: Mapping[str, object]) -> list[dict[str, Any]]:

@@ -403,7 +403,14 @@ def test_telemetry_says_what_the_conventions_name_and_nothing_of_an_intent() -> 
         "model_requested": "m",
         "target": "t",
         "provider": "openai",
-        "usage": {"input_tokens": 3, "output_tokens": 4},
+        "usage": {
+            "input_tokens": 3,
+            "output_tokens": 4,
+            "cache_read_tokens": 1,
+            "cache_write_tokens": 1,
+            "cache_write_1h_tokens": 1,
+            "reasoning_tokens": 2,
+        },
         "error": "upstream_timeout",
         "http_status": 504,
     }
@@ -413,4 +420,16 @@ def test_telemetry_says_what_the_conventions_name_and_nothing_of_an_intent() -> 
     assert (len(span["traceId"]), len(span["spanId"]), span["status"]["code"]) == (32, 16, 2)
     assert said["gen_ai.operation.name"] == "embeddings"
     assert said["gen_ai.usage.output_tokens"] == "4"
+    assert said["gen_ai.usage.cache_read.input_tokens"] == "1"
+    assert said["gen_ai.usage.cache_creation.input_tokens"] == "2"
+    assert said["gen_ai.usage.reasoning.output_tokens"] == "2"
     assert said["error.type"] == "upstream_timeout"
+
+
+@pytest.mark.parametrize("endpoint", ["/v1/messages/count_tokens", "/v1/responses/input_tokens"])
+def test_a_count_of_tokens_is_no_chat_in_telemetry(endpoint: str) -> None:
+    outcome = {"stage": "outcome", "request_id": "r", "utc_us": 9, "endpoint": endpoint}
+    span = json.loads(as_spans([outcome]))["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
+    said = {each["key"]: next(iter(each["value"].values())) for each in span["attributes"]}
+    assert said["gen_ai.operation.name"] == "count_tokens"
+    assert not [name for name in said if name.startswith("gen_ai.usage")]
