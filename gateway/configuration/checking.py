@@ -17,6 +17,7 @@ from gateway.configuration.sections import (
     SecretReference,
 )
 from gateway.configuration.settings import Listener, Settings
+from gateway.configuration.suggesting import closest
 from gateway.errors import ConfigurationInvalid
 
 
@@ -141,11 +142,12 @@ def _check_targets(settings: Settings) -> None:
     source = settings.source
     for name, target in settings.targets.items():
         if target.provider not in settings.providers:
-            reason = f"there is no provider `{target.provider}`"
+            close = closest(target.provider, settings.providers)
+            reason = f"there is no provider `{target.provider}`{close}"
             raise ConfigurationInvalid(source, f"targets.{name}.provider", reason)
     vectors = settings.response_cache.embeddings
     if vectors and vectors not in settings.targets:
-        reason = f"there is no target `{vectors}`"
+        reason = f"there is no target `{vectors}`{closest(vectors, settings.targets)}"
         raise ConfigurationInvalid(source, "response_cache.embeddings", reason)
 
 

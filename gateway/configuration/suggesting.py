@@ -35,8 +35,7 @@ def suggestion(key: str, reason: str) -> str:
     if _UNKNOWN.match(reason):
         kind = _kind_at(above)
         names = msgspec.structs.fields(kind) if _is_struct(kind) else ()
-        close = difflib.get_close_matches(last, [each.name for each in names], 1)
-        return f"; did you mean `{close[0]}`?" if close else ""
+        return closest(last, [each.name for each in names])
     if reason.endswith("got `str`") and _kind_at([*above, last]) is SecretReference:
         return '; say where it is kept: { env = "VARIABLE" } or { file = "PATH" }'
     return ""
@@ -55,6 +54,12 @@ def variable_meant(name: str, alone: Iterable[str]) -> str:
             known |= {f"{section.name}_{key}": f"{section.name}__{key}" for key in keys}
     close = difflib.get_close_matches(name, known, 1, cutoff=_ALIKE)
     return known[close[0]] if close else ""
+
+
+def closest(name: str, names: Iterable[str]) -> str:
+    """The name that somebody who mistyped it meant, to be said after the reason; or nothing."""
+    close = difflib.get_close_matches(name, names, 1)
+    return f"; did you mean `{close[0]}`?" if close else ""
 
 
 def _kind_at(names: list[str]) -> Any:

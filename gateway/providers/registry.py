@@ -7,6 +7,7 @@ from msgspec import Struct
 from gateway.errors import ConfigurationInvalid
 from gateway.money.catalogue import Place
 from gateway.parcels import ParcelService
+from gateway.pool.capabilities import ENGINES
 from gateway.pool.provider import PoolProvider, Replica
 from gateway.ports import ModelHost, Provider
 from gateway.providers.anthropic import AnthropicProvider
@@ -81,8 +82,15 @@ def _kind(name: str, kind: str) -> Kind:
     try:
         return KINDS[kind]
     except KeyError:
-        reason = f"must be one of {', '.join(KINDS)}"
+        reason = f"must be one of {', '.join(KINDS)}; {_meant(kind)}"
         raise ConfigurationInvalid(f"providers.{name}", "kind", reason) from None
+
+
+def _meant(kind: str) -> str:
+    """What to write for a server that is no kind of its own."""
+    if kind in ENGINES:
+        return f'one in the house is kind = "engine" with engine = "{kind}"'
+    return 'any other server that speaks OpenAI\'s API is "openai_compatible"'
 
 
 def build_pool(

@@ -95,6 +95,16 @@ def test_until_when_each_certificate_and_list_is_good_is_said(operator: Operator
         assert re.search(f"^{line}$", ended.output, re.MULTILINE), line
 
 
+MISTYPED = """
+[providers.house]
+kind = "scripted"
+jurisdiction = "us"
+[targets.a]
+provider = "hose"
+model = "c"
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -111,6 +121,18 @@ def test_until_when_each_certificate_and_list_is_good_is_said(operator: Operator
         ("[database]\nurl = 'mysql://x'\n", "database.url: must start with"),
         ("[targets.a]\nprovider = 'b'\nmodel = 'c'\n", "targets.a.provider: there is no provider"),
         ("[providers.a]\nkind = 'b'\njurisdiction = 'us'\n", "providers.a.kind: must be one of"),
+        (
+            "[providers.a]\nkind = 'ollama'\njurisdiction = 'here'\n",
+            'in the house is kind = "engine" with engine = "ollama"',
+        ),
+        (
+            "[providers.a]\nkind = 'azure'\njurisdiction = 'us'\n",
+            'speaks OpenAI\'s API is "openai_compatible"',
+        ),
+        (
+            MISTYPED,
+            "there is no provider `hose`; did you mean `house`?",
+        ),
         (
             "[providers.a]\nkind = 'engine'\njurisdiction = 'x'\nbase_url = 'ftp://x'\n",
             "gatewright.toml: providers.a.base_url: must be https://host",
