@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 
 from gateway.admission.bounds import answers_of, check_bounds
 from gateway.admission.destinations import check_destinations
+from gateway.admission.unread import told_unread
 from gateway.caching.answering import CachingAnswers
 from gateway.clock import Clock
 from gateway.conclusion import Conclusion
@@ -220,7 +221,11 @@ class Intake:
             ),
             warm=self._conclusion.warm(snapshot.policies, principal, request),
         )
-        ruling = planning.rule(asked.governed, facts, request, snapshot.board, self._limits)
+        try:
+            ruling = planning.rule(asked.governed, facts, request, snapshot.board, self._limits)
+        except GatewrightError as error:
+            error.message += told_unread(asked.inspection.incomplete_reasons)
+            raise
         self._aftermath.decided(asked.governing, ruling)
         return ruling
 

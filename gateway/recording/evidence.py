@@ -10,6 +10,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from classifiers.pii.labels import DataClass
+from gateway.admission.unread import unread
 from gateway.admission.withholding import WITHHELD, holds_data
 from gateway.errors import GatewrightError
 from gateway.passage import Arrival, Passage
@@ -110,8 +111,15 @@ def intent(
         reserved_microusd=reservation.amount_microusd,
         subject=request.end_user,
         facts=record_facts(ruling.facts, arrival.snapshot.board.digest, principal.models),
-        detail=arrival.detail,
+        detail=_seen(arrival, inspection),
     )
+
+
+def _seen(arrival: Arrival, inspection: Inspection) -> dict[str, str]:
+    """What is known of it when it is decided about, and no fact of a rule."""
+    if inspection.complete:
+        return arrival.detail
+    return {**arrival.detail, "unread": unread(inspection.incomplete_reasons)}
 
 
 @lru_cache(maxsize=1024)
@@ -270,5 +278,5 @@ def refusal(
         duration_us=duration_us,
         subject=request.end_user if request else "",
         facts=facts,
-        detail=arrival.detail,
+        detail=_seen(arrival, seen),
     )

@@ -1,5 +1,6 @@
 """What cannot be read stays home: in every way, in both dialects, whole or streamed."""
 
+import base64
 import threading
 from collections.abc import Callable
 
@@ -188,3 +189,40 @@ async def test_no_name_or_address_is_logged_or_counted_by_value(
     said = capfd.readouterr()
     for value in ("Ingrid", "Halvorsen", "Storgata"):
         assert value not in said.out + said.err + repr(outcome) + str(reply.headers)
+
+
+PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(80)).decode()
+PICTURE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
+PHOTO = {
+    "type": "image",
+    "source": {"type": "base64", "media_type": "image/png", "data": PIXEL},
+}
+
+
+@both
+async def test_who_sends_what_nobody_reads_is_told_what_that_was_and_so_is_the_record(
+    caller: Caller, style: Style
+) -> None:
+    seen = {"type": "text", "text": "What is in it?"}
+    shown = PICTURE if style == "openai" else PHOTO
+    body = ask(style, messages=[{"role": "user", "content": [seen, shown]}])
+
+    reply = await caller.post(style, body)
+
+    # The house's model has no eyes, and all others are outside.
+    assert reply.status == 400
+    message = reply.tree["error"]["message"]
+    assert "It counts as S4 because not all was read: image." in message
+    refused = await only_outcome(
+        caller.gateway, reply.request_id, "refused", "unsupported_parameter"
+    )
+    assert refused.detail["unread"] == "image"
+
+
+async def test_an_intent_says_why_its_request_was_not_read(caller: Caller) -> None:
+    reply = await caller.post("openai", ask("openai", metadata={"n": 10**90}))
+
+    assert reply.headers["x-gatewright-target"] == ENGINE_TARGET
+    intent, outcome = await caller.gateway.records(reply.request_id)
+    assert (intent.stage, intent.detail["unread"]) == ("intent", "huge number")
+    assert outcome.detail == {}
