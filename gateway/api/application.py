@@ -23,7 +23,7 @@ from gateway.api.decisions import explain_decision
 from gateway.api.door import Door, id_headers, new_request_id
 from gateway.api.front import Front
 from gateway.api.listing import find_model, list_models
-from gateway.api.methods import HEAD, OPTIONS, Methods, base_url_hint, writing_hint
+from gateway.api.methods import HEAD, OPTIONS, Methods, base_url_hint, unserved_hint, writing_hint
 from gateway.api.paging import page_if_asked
 from gateway.api.plain_litestar import PlainLitestar
 from gateway.api.refusals import REQUEST_ID, error_handlers
@@ -118,7 +118,8 @@ def build_application(
         return path in endpoints or bool(methods.at(path))
 
     def hint(path: str) -> str:
-        return writing_hint(is_ours, path) or base_url_hint(is_ours, path) or endpoint_hint(path)
+        mistake = writing_hint(is_ours, path) or base_url_hint(is_ours, path)
+        return mistake or endpoint_hint(path) or unserved_hint(path)
 
     others = PlainLitestar(
         route_handlers=small,

@@ -38,6 +38,11 @@ class Methods:
 
 _VERSION = "/v1"
 _SLASHES = re.compile("//+")
+_UNSERVED = re.compile(
+    r"(?:/openai)?/v1/(?:assistants|audio|classify|containers|conversations|evals|fine_tuning|images"
+    r"|moderations|ocr|realtime|rerank|score|skills|threads|uploads|vector_stores|videos)(?:/.*)?"
+)
+"""Endpoints of vendors and engines that clients know and that are not here."""
 
 
 def writing_hint(is_ours: Callable[[str], bool], path: str) -> str:
@@ -65,3 +70,13 @@ def base_url_hint(is_ours: Callable[[str], bool], path: str) -> str:
     if plain.startswith(2 * _VERSION) and is_ours(plain.removeprefix(_VERSION)):
         return " The path has /v1 twice: the base URL of Anthropic's clients ends without it."
     return ""
+
+
+def unserved_hint(path: str) -> str:
+    """That a vendor has what is asked for and the gateway has not; empty of any other path."""
+    if not _UNSERVED.fullmatch(path):
+        return ""
+    return (
+        " This endpoint is not served here; chat completions, messages, responses, completions and "
+        "embeddings are."
+    )

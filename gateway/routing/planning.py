@@ -34,6 +34,7 @@ from gateway.errors import (
 from gateway.money.catalogue import worst_cost
 from gateway.price import paid_tier
 from gateway.routing.board import NO_CREDENTIAL, Scope, TargetBoard
+from gateway.routing.mistyped import meant
 from gateway.routing.warmth import COLD, Warm
 from gateway.types import Candidate, ChatRequest, Inspection, Plan, Principal, Purpose, Target
 from policies.decide import decide
@@ -165,7 +166,8 @@ def check_model(
     route = model.removeprefix(ROUTE_PREFIX) if model.startswith(ROUTE_PREFIX) else None
     purpose = board.purposes.get(model)
     if purpose is None and model != AUTO and route not in document.routes:
-        raise ModelUnknown(_unknown(model, route, document), parameter="model")
+        able = [t.name for t in board.facts_for(scope, request.purpose) if t.permitted_to_key]
+        raise ModelUnknown(_unknown(model, route, document, able), parameter="model")
     if purpose is not None and purpose != request.purpose:
         raise FeatureUnsupported(
             f"The model `{model}` does not do this: it is for {_PURPOSES[purpose]}.",
@@ -175,10 +177,13 @@ def check_model(
         _check_choice(request.purpose, board, scope)
 
 
-def _unknown(model: str, route: str | None, document: PolicyDocument) -> str:
+def _unknown(model: str, route: str | None, document: PolicyDocument, able: list[str]) -> str:
     """What to ask for instead."""
     if route is None:
-        return f"There is no model `{model}` here. `GET /v1/models` lists what this key may use."
+        close = meant(model, (AUTO, *able))
+        hint = f" Did you mean `{close}`?" if close else ""
+        there = "`GET /v1/models` lists what this key may use."
+        return f"There is no model `{model}` here.{hint} {there}"
     routes = ", ".join(f"`{ROUTE_PREFIX}{each}`" for each in document.routes[:NAMES_TOLD_MAX])
     others = f"It has {routes}" if routes else "It has none"
     return f"The policy has no route `{model}`. {others}; with `{AUTO}` it chooses itself."

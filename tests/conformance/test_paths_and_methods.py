@@ -182,9 +182,25 @@ async def test_clients_with_the_others_base_url_are_told_so(
         with pytest.raises(anthropic.NotFoundError, match="/v1 twice"):
             await claude.messages.create(model=ENGINE_TARGET, max_tokens=9, messages=QUESTION)
         with pytest.raises(openai.NotFoundError) as other:
-            await gpt.images.generate(prompt="A bridge")
+            await gpt.get("/nowhere", cast_to=object)
     assert bare.value.code == "unknown_url"
     assert other.value.body["message"] == "There is nothing at this path."  # type: ignore[index]
+    assert untouched(upstreams)
+
+
+async def test_who_asks_for_what_the_vendor_has_and_the_gateway_has_not_is_told_so(
+    gateway: RunningGateway, shared_key: str, upstreams: Upstreams
+) -> None:
+    said = "not served here; chat completions, messages, responses, completions and embeddings are."
+    async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=shared_key) as gpt:
+        with pytest.raises(openai.NotFoundError, match=said):
+            await gpt.images.generate(prompt="A bridge")
+        with pytest.raises(openai.NotFoundError, match=said):
+            await gpt.moderations.create(input="A bridge")
+        with pytest.raises(openai.NotFoundError, match=said):
+            await gpt.audio.speech.create(input="A bridge", model="m", voice="alloy")
+        with pytest.raises(openai.NotFoundError, match=said):
+            await gpt.vector_stores.list()
     assert untouched(upstreams)
 
 

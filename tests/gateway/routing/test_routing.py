@@ -19,7 +19,7 @@ from gateway.errors import (
     PolicyDenied,
 )
 from gateway.identity import accounts_of
-from gateway.routing.board import TargetBoard
+from gateway.routing.board import Scope, TargetBoard
 from gateway.routing.planning import Ruling, check_model, gather, rule, service_tier
 from gateway.types import Candidate, ChatRequest, Inspection, Principal, Target
 from policies.facts import Facts
@@ -288,6 +288,27 @@ def test_names_that_are_not_are_unknown(model: str) -> None:
         check_model(request(model=model), TargetBoard({"house": HOUSE}, {}), document())
 
     assert unknown.value.parameter == "model"
+
+
+@pytest.mark.parametrize(
+    ("model", "scope", "hint"),
+    [
+        ("vendor/house", None, " Did you mean `house`?"),
+        ("CLOUD", None, " Did you mean `cloud`?"),
+        ("AUTO", None, " Did you mean `auto`?"),
+        ("CLOUD", frozenset({"house"}), ""),
+        ("nope", None, ""),
+    ],
+)
+def test_who_writes_a_name_in_another_way_is_told_it_where_the_key_may_use_it(
+    model: str, scope: Scope, hint: str
+) -> None:
+    board = TargetBoard({"house": HOUSE, "cloud": CLOUD}, {})
+    with pytest.raises(ModelUnknown) as unknown:
+        check_model(request(model=model), board, document(), scope)
+
+    told = f"There is no model `{model}` here.{hint} `GET /v1/models` lists what this key may use."
+    assert str(unknown.value) == told
 
 
 @pytest.mark.parametrize(
