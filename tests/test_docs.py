@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from msgspec import NODEFAULT, Struct
 
+from classifiers.pii.detect import find
 from gateway import errors
 from gateway.__main__ import commands, main
 from gateway.assembly.configured_policy import load_policy
@@ -22,6 +23,7 @@ from gateway.configuration.settings import ProviderSettings, Settings, TargetSet
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import ConfigurationInvalid, GatewrightError, UpstreamRefused
 from gateway.metrics import Metrics
+from gateway.money.catalogue import load_catalogue
 from gateway.providers.registry import KINDS
 from gateway.telemetry import LOG_KEYS, Event
 from gateway.worker.pricing import configured_targets
@@ -297,6 +299,24 @@ def test_the_configurations_that_operations_shows_load_beside_the_example(tmp_pa
         file.write_text(f"{page('gateway/cli/template.toml')}\n{text}")
         settings = load_settings(file, {})
         assert {target.name for target in configured_targets(settings)} == set(settings.targets)
+
+
+def test_the_price_entries_that_are_shown_whole_are_whole() -> None:
+    shown = _fences(operations(), "toml prices")
+    assert shown
+    for text in shown:
+        assert load_catalogue(text, "a page").models
+
+
+def test_addresses_that_are_called_nobodys_are_no_findings_and_others_are() -> None:
+    told = page(f"{OPERATIONS}/another-gateway.md")
+    [row] = [line for line in told.splitlines() if line.startswith("| an e-mail address")]
+    domains = re.findall(r"`([a-z.]+)`", row.partition("documentation (")[2].partition(")")[0])
+    assert len(domains) > 5
+    nobodys = [f"ingrid@{'mail' if each[0] == '.' else ''}{each}" for each in domains]
+
+    assert [each for each in (*nobodys, "noreply@acme.in") if find(f"Tell {each} today")] == []
+    assert [each.label for each in find("Tell ingrid@acme.in today")] == ["EMAIL"]
 
 
 def test_what_belongs_to_this_machine_goes_into_no_image() -> None:
