@@ -5,6 +5,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from anyio import run_process
@@ -97,6 +98,19 @@ async def test_a_request_that_there_is_not_says_where_to_look(
     assert "acme has no request of the id <code>req_&lt;b&gt;</code>" in page
     assert "x-request-id" in page
     assert f'action="{LIST}"' in page
+
+
+async def test_the_page_names_what_of_a_request_was_not_read(
+    world: World, browser: Browser
+) -> None:
+    unread: dict[str, Any] = {"inspection_complete": False, "data_class": "S4"}
+    ids = await world.write(
+        Asked(1, detail={"unread": "image, deadline"}, **unread), Asked(2, **unread)
+    )
+    pages = [(await browser.send("GET", f"{LIST}/{each}"))[1] for each in ids]
+    said = "</strong> (not read: image, deadline), so it counts as the most sensitive."
+    assert [said in page for page in pages] == [True, False]
+    assert "<strong>Not complete</strong>, so it counts as the most sensitive." in pages[1]
 
 
 async def test_the_page_names_what_was_paid_beside_the_answer(

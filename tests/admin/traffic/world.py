@@ -114,6 +114,7 @@ class Asked:
         content: bytes = b"",
         attempts: tuple[Attempt, ...] = (),
         outcome: Mapping[str, Any] | None = None,
+        detail: Mapping[str, str] | None = None,
         **fields: Any,
     ) -> None:
         self.utc_us = NOW_US - round(ago_s * 1e6)
@@ -122,6 +123,7 @@ class Asked:
         self.content = content
         self._attempts = attempts
         self._outcome = outcome or {}
+        self._detail = detail or {}
         self._fields = fields
 
     def facts(self, organisation: str, key_id: str) -> Facts:
@@ -149,6 +151,7 @@ class Asked:
             data_class=facts.data_class,
             findings=facts.findings,
             inspection_complete=facts.inspection_complete,
+            detail=self._detail,
         )
 
     def intent(self, facts: Facts, decision: Decision) -> AuditRecord:
