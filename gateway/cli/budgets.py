@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,8 @@ async def set_limit(
         limit = Limit(account, limit_microusd, window)
         await LeaseTable(database, SystemClock()).set_limit(limit, was)
         await say_if_nobodys(database, account, "limits")
-    click.echo(f"{account}: {limit_microusd} micro-dollars {_each(window)}")
+    dollars = f"{Decimal(limit_microusd).scaleb(-6).normalize():f}"
+    click.echo(f"{account}: {limit_microusd} micro-dollars ({dollars} USD) {_each(window)}")
 
 
 @budgets.command()

@@ -15,7 +15,7 @@ def test_a_limit_on_every_level_is_set_listed_and_removed(operator: Operator, ac
     (line,) = operator.config("budgets", "list").output.splitlines()
     removed = operator.config("budgets", "remove", account)
 
-    assert was_set.output == f"{account}: 5000000 micro-dollars a day\n"
+    assert was_set.output == f"{account}: 5000000 micro-dollars (5 USD) a day\n"
     limit = {"account": account, "limit_microusd": 5_000_000, "window": "day", "time_zone": "UTC"}
     assert json.loads(line)["limit"] == limit
     assert json.loads(line)["spent_microusd"] == 0
@@ -36,7 +36,7 @@ def test_a_limit_in_total_is_said_in_words_that_make_sense(operator: Operator) -
     was_set = operator.config("budgets", "set", "org:acme", "9", "--window", "total")
     removed = operator.config("budgets", "remove", "org:acme", "--window", "total")
 
-    assert was_set.output == "org:acme: 9 micro-dollars in total\n"
+    assert was_set.output == "org:acme: 9 micro-dollars (0.000009 USD) in total\n"
     assert removed.output == "org:acme: unlimited in total\n"
 
 
