@@ -178,6 +178,20 @@ def test_every_event_log_key_and_metric_stands_in_operations() -> None:
     assert sorted(key for key in LOG_KEYS if f"`{key}`" not in text) == []
 
 
+def test_alarms_that_are_shown_ask_for_metrics_and_labels_that_there_are() -> None:
+    metrics = rows(f"{OPERATIONS}/metrics.md")
+    part = page(f"{OPERATIONS}/metrics.md").partition("## Worth an alarm")[2].partition("\n## ")[0]
+    asked = re.findall(r"^\| [^`|]+ \| `([^`]+)` \|", part, re.MULTILINE)
+    assert len(asked) == part.count("\n| ") - 1
+
+    for expression in asked:
+        found = re.findall(r"(gatewright_\w+)(?:\{([^}]*)\})?", expression)
+        assert found
+        for name, matchers in found:
+            labels = set(re.findall(r"(\w+)[=!]", matchers))
+            assert labels <= set(re.findall(r"\w+", metrics[name][1])), expression
+
+
 def test_what_the_index_of_symptoms_quotes_is_what_the_program_says() -> None:
     """An operator looks for the words that are on the screen: they change with the program's."""
     cells = re.findall(r"^\| ([^|]*`[^|]*) \|", page(f"{OPERATIONS}/faults.md"), re.MULTILINE)
