@@ -4,6 +4,7 @@ import ast
 import re
 import shlex
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +13,13 @@ import click
 import msgspec
 import pytest
 from msgspec import NODEFAULT, Struct
+from msgspec.structs import replace
 
 from classifiers.pii.detect import find
 from gateway import errors
 from gateway.__main__ import commands, main
 from gateway.assembly.configured_policy import load_policy
+from gateway.assembly.wiring import make_egress, make_providers
 from gateway.configuration.guarding import GuardRules
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import ProviderSettings, Settings, TargetSettings
@@ -305,7 +308,12 @@ def _can_be_typed(words: list[str]) -> bool:
     } and all(said & set(each.opts) for each in options if each.required)
 
 
-def test_the_configurations_that_operations_shows_load_beside_the_example(tmp_path: Path) -> None:
+@pytest.mark.anyio
+async def test_the_configurations_that_operations_shows_load_beside_the_example(
+    tmp_path: Path,
+) -> None:
+    """The files that they name are not here; all else is built as it is at a start."""
+    files = ("ca_file", "client_certificate", "client_key", "credential", "proxy_credential")
     shown = _fences(operations(), "toml")
     assert len(shown) > 1
     for number, text in enumerate(shown):
@@ -313,6 +321,13 @@ def test_the_configurations_that_operations_shows_load_beside_the_example(tmp_pa
         file.write_text(f"{page('gateway/cli/template.toml')}\n{text}")
         settings = load_settings(file, {})
         assert {target.name for target in configured_targets(settings)} == set(settings.targets)
+        here = {
+            name: replace(provider, **{each: None for each in files if getattr(provider, each)})
+            for name, provider in settings.providers.items()
+        }
+        egress = make_egress(settings)
+        assert make_providers(replace(settings, providers=here), egress, time.monotonic)
+        await egress.close()
 
 
 def test_the_price_entries_that_are_shown_whole_are_whole() -> None:

@@ -119,9 +119,9 @@ def parse_endpoint(
         if scheme == "http" and not allow_plain_http:
             reach = "loopback"
             if not (host == "localhost" or (address is not None and address.is_loopback)):
-                raise ValueError("is plain http beyond loopback; see allow_plain_http")
+                raise ValueError("is plain http beyond loopback; allow_plain_http permits it")
         if address is not None and not may_reach(address, reach):
-            raise ValueError(f"is an address out of bounds for an upstream that may be {reach}")
+            raise ValueError(_out_of_bounds(address))
         if way_out is not None and scheme == "http":
             raise ValueError("is plain http: no proxy, ca_file or client_certificate is for that")
     except ValueError as error:
@@ -129,6 +129,16 @@ def parse_endpoint(
     endpoint = Endpoint(name, jurisdiction, scheme, host, port, base_path, reach, way_out)
     _check_proxy(endpoint, source, is_name=address is None)
     return endpoint
+
+
+def _out_of_bounds(address: Address) -> str:
+    """Why an upstream is not connected to, and what to write for one that may be."""
+    if may_reach(address, "anywhere"):
+        return (
+            "is a public address, and kind engine has to be in the house; a server elsewhere is "
+            "of kind openai_compatible"
+        )
+    return "is link-local, reserved or a metadata service's, which nothing is ever connected to"
 
 
 def _check_proxy(endpoint: Endpoint, source: str, *, is_name: bool) -> None:

@@ -121,8 +121,14 @@ def test_plain_http_beyond_loopback_has_to_be_allowed_by_name() -> None:
 
 def test_an_in_house_upstream_must_have_a_private_address() -> None:
     assert parse_endpoint("e", "https://10.1.2.3", HOME, in_house=True).reach == "private"
-    with pytest.raises(ConfigurationInvalid):
+    with pytest.raises(ConfigurationInvalid, match="a server elsewhere is of kind openai_compat"):
         parse_endpoint("e", "https://8.8.8.8", HOME, in_house=True)
+
+
+@pytest.mark.parametrize("in_house", [True, False])
+def test_where_nothing_is_connected_to_no_other_kind_is_advised(in_house: bool) -> None:
+    with pytest.raises(ConfigurationInvalid, match="which nothing is ever connected to"):
+        parse_endpoint("e", "https://169.254.169.254", HOME, in_house=in_house)
 
 
 def test_an_upstream_without_a_jurisdiction_is_refused() -> None:
