@@ -24,6 +24,8 @@ TEXT_SUFFIXES = {
 }
 
 FILE_LINES_MAX = 400
+ALONE = {"gateway/audit/proving/offline.py": 500}
+"""A stranger verifies with this one file: what would be its other rooms must stand in it."""
 TEST_LINES_MAX = 600
 FUNCTION_LINES_MAX = 50
 NESTING_MAX = 4
@@ -112,7 +114,7 @@ def test_no_context_of_tls_leaves_its_least_version_to_the_system() -> None:
 
 def test_files_are_short_enough_to_be_read_in_one_sitting() -> None:
     tests = sorted(ROOT.joinpath("tests").rglob("*.py"))
-    limits = [(file, FILE_LINES_MAX) for file in sources()]
+    limits = [(file, ALONE.get(name_of(file), FILE_LINES_MAX)) for file in sources()]
     limits += [(file, TEST_LINES_MAX) for file in tests]
     long = [
         f"{name_of(file)}: {count} lines"

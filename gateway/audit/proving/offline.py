@@ -22,13 +22,22 @@ from pathlib import Path
 from typing import Any
 
 
-FORMAT, ED25519, EMPTY_ROOT = "gatewright-evidence/1", b"\x01", hashlib.sha256(b"").digest()
-_P, _L = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
-_D, _ROOT_OF_MINUS_1 = -121665 * pow(121666, _P - 2, _P) % _P, pow(2, (_P - 1) // 4, _P)
+FORMAT = "gatewright-evidence/1"
+ED25519 = b"\x01"
+EMPTY_ROOT = hashlib.sha256(b"").digest()
+_P = 2**255 - 19
+_L = 2**252 + 27742317777372353535851937790883648493
+_D = -121665 * pow(121666, _P - 2, _P) % _P
+_ROOT_OF_MINUS_1 = pow(2, (_P - 1) // 4, _P)
 _FILES = ("records.jsonl", "leaves.bin", "checkpoints.jsonl", "keys.txt", "verify.py", "README.txt")
 _OTHERWISE = "the zip file is not as packs are written; unpack it, and check the folder"
-_LINE_BYTES_MAX, _MANIFEST_BYTES_MAX, _PLAIN = 1 << 20, 1 << 24, (0, 8)  # stored, deflated
-_HASH_BYTES, _KEY_BYTES, _SIGNATURE_BYTES, _NOTE_PARTS = 32, 33, 64, 3
+_PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_LINE_BYTES_MAX = 1 << 20
+_MANIFEST_BYTES_MAX = 1 << 24
+_HASH_BYTES = 32
+_KEY_BYTES = 33
+_SIGNATURE_BYTES = 64
+_NOTE_PARTS = 3
 
 Hashes = list[bytes]
 Point = tuple[int, int, int, int]
@@ -161,7 +170,8 @@ def ed25519_holds(public: bytes, signature: bytes, message: bytes) -> bool:
 
 def parse_key(text: str) -> Key:
     """`name+hash+base64` of a verifier key: its name, its four bytes of hash, its public key."""
-    name, stated, encoded = (*text.strip().split("+", 2), "", "")[:3]
+    name, _, rest = text.strip().partition("+")
+    stated, _, encoded = rest.partition("+")
     raw = _decoded(encoded)
     if len(raw) != _KEY_BYTES or raw[:1] != ED25519:
         raise Wrong("a key is not an Ed25519 key")
@@ -274,9 +284,17 @@ def check_pack(path: Path, trusted: list[str]) -> dict[str, object]:
         outside = [bytes.fromhex(text) for text in manifest["outside"]]
         if _range_root(0, size, first - 1, last, leaves, outside) != root or outside:
             raise Wrong(f"the records {first} to {last} do not give the signed root")
-    found = {"origin": manifest["origin"], "records": last - first + 1, "first_sequence": first}
-    found |= {"last_sequence": last, "tree_size": size, "checkpoints": len(checkpoints)}
-    return found | {"signed_from_us": since_us, "signed_until_us": until_us, "ended_again": again}
+    return {
+        "origin": manifest["origin"],
+        "records": last - first + 1,
+        "first_sequence": first,
+        "last_sequence": last,
+        "tree_size": size,
+        "checkpoints": len(checkpoints),
+        "signed_from_us": since_us,
+        "signed_until_us": until_us,
+        "ended_again": again,
+    }
 
 
 def _check_records(pack: Pack, leaves: list[bytes], first: int, stated: set[int]) -> list[int]:
@@ -353,8 +371,13 @@ def check_proof(proof: dict[str, Any], trusted: list[str]) -> dict[str, object]:
     path = [bytes.fromhex(text) for text in proof["path"]]
     if root_from_path(leaf, proof["sequence"] - 1, size, path) != root:
         raise Wrong(f"record {proof['sequence']} is not in the signed log")
-    found = {"origin": origin, "sequence": proof["sequence"], "leaf_hash": leaf.hex()}
-    return found | {"tree_size": size, "signed_us": utc_us}
+    return {
+        "origin": origin,
+        "sequence": proof["sequence"],
+        "leaf_hash": leaf.hex(),
+        "tree_size": size,
+        "signed_us": utc_us,
+    }
 
 
 def check_certificate(said: dict[str, Any], trusted: list[str]) -> dict[str, object]:
@@ -379,10 +402,14 @@ def main() -> int:
     either.add_argument("--proof", type=Path)
     parser.add_argument("--key", action="append", default=[], help="one, or all between blanks")
     options = parser.parse_args()
-    fails = "NOT CHECKED"  # Nothing is said of evidence of which nothing was looked at.
+    # Nothing is said of evidence of which nothing was looked at.
+    fails = "NOT CHECKED"
     try:
-        keys = [key for each in options.key for key in each.split() or [each] if parse_key(key)]
-        fails = (options.proof or options.pack).stat() and "DOES NOT HOLD"
+        keys = [key for each in options.key for key in each.split() or [each]]
+        for key in keys:
+            parse_key(key)
+        (options.proof or options.pack).stat()
+        fails = "DOES NOT HOLD"
         proof = json.loads(options.proof.read_text("utf-8")) if options.proof else {}
         check = check_certificate if "proofs" in proof else check_proof
         found = check(proof, keys) if options.proof else check_pack(options.pack, keys)
