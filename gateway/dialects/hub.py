@@ -7,6 +7,7 @@ from msgspec import structs
 from gateway.conversation import Conversation, ToolCallPart, ToolResultPart, Turn
 from gateway.dialects import schema_check
 from gateway.dialects.anthropic_messages import reader as anthropic_messages
+from gateway.dialects.call_ids import told_apart
 from gateway.dialects.loss import Losses, is_opaque, unsupported
 from gateway.dialects.openai_chat import reader as openai_chat
 from gateway.dialects.openai_completions import reader as openai_completions
@@ -36,7 +37,9 @@ def read_conversation(request: ChatRequest) -> Conversation:
     if talk.user and request.end_user and not is_opaque(talk.user):
         talk = structs.replace(talk, user=request.end_user)
     if talk.turns:
-        _check_pairs(talk.turns)
+        turns = told_apart(talk.turns)
+        _check_pairs(turns)
+        talk = talk if turns is talk.turns else structs.replace(talk, turns=turns)
     return talk
 
 

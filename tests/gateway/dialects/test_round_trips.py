@@ -82,11 +82,11 @@ def user_turns(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def tool_turns(draw: st.DrawFn) -> list[dict[str, Any]]:
+def tool_turns(draw: st.DrawFn, turn: int) -> list[dict[str, Any]]:
     calls, results = [], []
     for index in range(draw(st.integers(1, 3))):
         name, arguments = draw(NAMES), draw(ARGUMENTS)
-        identity = f"call_{index}"
+        identity = f"call_{turn}_{index}"
         function = {"name": name, "arguments": arguments}
         calls.append({"id": identity, "type": "function", "function": function})
         mark = "[tool_error]\n" if draw(st.booleans()) else ""
@@ -103,8 +103,8 @@ def tool_turns(draw: st.DrawFn) -> list[dict[str, Any]]:
 def conversations(draw: st.DrawFn) -> dict[str, Any]:
     talk = [{"role": "system", "content": draw(WORDS)}] if draw(st.booleans()) else []
     talk.append(draw(user_turns()))
-    for _ in range(draw(st.integers(0, 2))):
-        talk += draw(tool_turns())
+    for turn in range(draw(st.integers(0, 2))):
+        talk += draw(tool_turns(turn))
         if draw(st.booleans()):
             talk.append({"role": "system", "content": draw(WORDS)})
         talk.append({"role": "assistant", "content": draw(WORDS)})

@@ -1,0 +1,47 @@
+"""Ids of calls that a history has several times: each call gets one of its own, as do its results.
+
+Some servers count anew in every answer (`call_0`), and some give all calls of one the same.
+Messages refuse a history in which two calls have one id.
+"""
+
+from collections import deque
+
+from msgspec import structs
+
+from gateway.conversation import Part, ToolCallPart, ToolResultPart, Turn
+from gateway.dialects.naming import tool_id
+
+
+def told_apart(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    """The same turns with no id twice; the very same where none was.
+
+    Results answer the calls of an id in their order. A new id follows from the old one and from how
+    often it came before, so that it stays when the conversation goes on.
+    """
+    given = [
+        part.tool_id for turn in turns for part in turn.parts if isinstance(part, ToolCallPart)
+    ]
+    if len(set(given)) == len(given):
+        return turns
+    ids = _Ids()
+    return tuple(structs.replace(turn, parts=tuple(map(ids.own, turn.parts))) for turn in turns)
+
+
+class _Ids:
+    """Gives calls their ids, and results those of the calls that they answer."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._open: dict[str, deque[str]] = {}
+        """By the id that a history has: those of its calls without a result until now."""
+
+    def own(self, part: Part) -> Part:
+        if isinstance(part, ToolCallPart):
+            count = self._counts[part.tool_id] = self._counts.get(part.tool_id, 0) + 1
+            own = part.tool_id if count == 1 else tool_id(part.tool_id, count)
+            self._open.setdefault(part.tool_id, deque()).append(own)
+            return structs.replace(part, tool_id=own)
+        waiting = self._open.get(part.tool_id) if isinstance(part, ToolResultPart) else None
+        if waiting and isinstance(part, ToolResultPart):
+            return structs.replace(part, tool_id=waiting.popleft())
+        return part
