@@ -24,6 +24,7 @@ from tests.gateway.dialects.samples import (
     sse,
     to_anthropic,
 )
+from tests.gateway.veiling.test_output_scan import VALUES, output_scan
 from tests.running_gateway import CLAUDE_TARGET, DEMO, GPT_TARGET, RunningGateway, Upstreams
 from tests.upstream_messages import anthropic_message
 from tests.upstream_responses import openai_response
@@ -50,6 +51,7 @@ TALK: list[dict[str, Any]] = [
     {"role": "tool", "tool_call_id": "call_a", "content": "done"},
     {"role": "tool", "tool_call_id": "call_b", "content": "noon"},
 ]
+CARD = VALUES["CREDIT_CARD"]
 OLDER: list[dict[str, Any]] = [{"name": "clock", "description": "Time.", "parameters": {}}]
 CUSTOM_ITEM = {
     "type": "custom_tool_call",
@@ -236,6 +238,21 @@ def test_rule_65_who_brought_no_such_tool_is_told_of_no_such_call() -> None:
         assert b"patch" not in told
     pieces, last = streamed(chat(stream=True), "openai_responses", of_responses(CUSTOM_ITEM))
     assert (pieces, last["finish_reason"]) == ([], "stop")
+
+
+@pytest.mark.parametrize("in_pieces", [True, False])
+def test_what_a_custom_call_says_is_masked_on_its_way_to_a_chat(*, in_pieces: bool) -> None:
+    item = CUSTOM_ITEM | {"input": f"pay {CARD} now"}
+    stream = of_responses(item, CALL_ITEM, in_pieces=in_pieces)
+    lift, decoder = output_scan().lifted(), DIALECTS["openai_responses"].stream_decoder()
+    reads = [stream[at : at + 50] for at in range(0, len(stream), 50)]
+    events = [event for read in reads for event in lift.events(decoder.feed(read))]
+    encoder = OPENAI.stream_encoder(chat(tools=[PATCH, CLOCK], stream=True), "openai_responses")
+    told = chunks(encoder.encode(events) + encoder.finish("", charged(events)))
+    pieces = [each["choices"][0]["delta"].get("tool_calls", ()) for each in told if each["choices"]]
+    (patch, clock) = put_together(call for calls in pieces for call in calls)
+    assert patch["custom"]["input"] == "pay [REDACTED:CREDIT_CARD] now"
+    assert clock["function"]["arguments"] == '{"zone":1}'
 
 
 def of_messages(*calls: tuple[str, str]) -> bytes:
