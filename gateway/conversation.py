@@ -8,7 +8,7 @@ source                           openai → anthropic   anthropic → openai
 ===============================  ===================  ==========================================
 system, developer, mid system    exact; hoisted (1)   exact
 text, image url, image base64    exact                exact
-image `detail`                   dropped              -
+image `detail`                   dropped              -; exact between openai's
 image or file by upstream id     refused              refused
 document base64 / text / url     exact / exact / -    exact / as text / in responses
 results of one's own search      -                    as texts
@@ -92,11 +92,17 @@ class TextPart(Struct, frozen=True, tag="text"):
 
 
 class ImagePart(Struct, frozen=True, tag="image"):
-    """By `url`, or inline as `media_type` and base64 `data`."""
+    """By `url`, or inline as `media_type` and base64 `data`.
+
+    How closely OpenAI's models look at it is `detail`, `low` or `high`; empty is theirs to choose.
+    `detail_place` is how it is reported elsewhere.
+    """
 
     url: str = ""
     media_type: str = ""
     data: str = ""
+    detail: str = ""
+    detail_place: str = ""
 
 
 class DocumentPart(Struct, frozen=True, tag="document"):

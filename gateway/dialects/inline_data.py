@@ -3,8 +3,10 @@
 import re
 from collections.abc import Mapping
 
+from msgspec import structs
+
 from gateway.conversation import ImagePart
-from gateway.dialects.loss import unsupported
+from gateway.dialects.loss import Losses, unsupported
 
 
 _HEAD = re.compile(r"data:([^,;\s]{1,128})((?:;[^,;]{0,512}){0,8});base64,", re.IGNORECASE)
@@ -27,6 +29,19 @@ def inline_data(url: str) -> tuple[str, str]:
     if media_type.startswith("text/"):
         media_type += head[2]
     return _MISTAKEN.get(media_type, media_type), url[head.end() :]
+
+
+_DETAILS = frozenset({"low", "high"})
+"""What both of OpenAI's dialects say of how closely a model looks."""
+
+
+def in_detail(image: ImagePart, detail: str | None, place: str, losses: Losses) -> ImagePart:
+    """The image, to be looked at so; a word that only one dialect has is reported."""
+    if detail in _DETAILS:
+        return structs.replace(image, detail=detail, detail_place=place)
+    if detail not in {None, "auto"}:
+        losses.add(place)
+    return image
 
 
 def image_at(url: str, place: str) -> ImagePart:

@@ -21,7 +21,8 @@ RULES: Mapping[int, str] = {
     5: "A `function` message answers the call before it, else it becomes text, reported; the older "
     "`functions` are tools of which one is called at a time, and calls of them come back as "
     "`function_call`",
-    6: "Images cross inline, as a type that the target takes, and by address; `detail` is reported",
+    6: "Images cross inline, as a type that the target takes, and by address; `detail` crosses "
+    "between OpenAI's dialects and is reported elsewhere",
     7: "Images and texts have each dialect's own words in a response's input",
     8: "Inline documents cross, and by address where there is a word for that; results of one's "
     "own search cross as texts; audio, video and files held elsewhere are refused",

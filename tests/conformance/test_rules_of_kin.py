@@ -35,6 +35,25 @@ def test_rule_68_prompt_caches_and_verbosity_cross_between_openais_dialects() ->
     assert dropped == set()
 
 
+@pytest.mark.parametrize("detail", ["low", "high"])
+def test_rule_6_how_closely_to_look_crosses_between_openais_dialects(detail: str) -> None:
+    """A picture looked at otherwise costs otherwise."""
+    url = "https://images.example/a.png"
+    shown: list[Any] = [{"type": "image_url", "image_url": {"url": url, "detail": detail}}]
+    body, dropped = to_responses(chat(messages=[{"role": "user", "content": shown}]))
+    (part,) = body["input"][0]["content"]
+    assert part == {"type": "input_image", "image_url": url, "detail": detail}
+    assert dropped == set()
+
+    asked = responses(input=[{"role": "user", "content": [part]}])
+    body, dropped = to_openai(asked)
+    assert (body["messages"][0]["content"], dropped) == (shown, set())
+    assert to_anthropic(asked)[1] == {"input.content.detail"}
+    only_there = responses(input=[{"role": "user", "content": [part | {"detail": "original"}]}])
+    body, dropped = to_openai(only_there)
+    assert (dropped, "detail" in str(body)) == ({"input.content.detail"}, False)
+
+
 def test_rule_68_a_format_and_verbosity_stand_side_by_side() -> None:
     asked = chat(response_format={"type": "json_object"}, verbosity="high")
     body, dropped = to_responses(asked)

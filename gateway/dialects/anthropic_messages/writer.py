@@ -266,6 +266,8 @@ def _block(part: Part, losses: Losses) -> Mapping[str, object]:
         if part.redacted:
             return {"type": "redacted_thinking", "data": part.redacted}
         return {"type": "thinking", "thinking": part.text, "signature": part.signature}
+    if isinstance(part, ImagePart) and part.detail:
+        losses.add(part.detail_place)
     return _attachment(part)
 
 

@@ -21,7 +21,7 @@ from gateway.conversation import (
     Turn,
     told,
 )
-from gateway.dialects.inline_data import image_at, inline_data
+from gateway.dialects.inline_data import image_at, in_detail, inline_data
 from gateway.dialects.loss import AUTO_TIER, Losses, breakpoint_life, cache_life, unsupported
 from gateway.dialects.naming import tool_id
 from gateway.dialects.openai_chat.tools import (
@@ -298,9 +298,8 @@ def _part(part: ContentPart, place: str, losses: Losses) -> Part:
     if part.type == "refusal" and part.refusal is not None:
         return RefusalPart(part.refusal)
     if part.type == "image_url" and part.image_url is not None:
-        if part.image_url.detail not in {None, "auto"}:
-            losses.add("messages.image_url.detail")
-        return image_at(part.image_url.url, f"{place}.image_url.url")
+        image = image_at(part.image_url.url, f"{place}.image_url.url")
+        return in_detail(image, part.image_url.detail, "messages.image_url.detail", losses)
     if part.type == "file" and part.file is not None:
         media_type, data = inline_data(part.file.file_data or "")
         if data:

@@ -227,7 +227,8 @@ def _part(part: Part) -> Mapping[str, object]:
         return {"type": "refusal", "refusal": part.text}
     if isinstance(part, ImagePart):
         url = f"data:{part.media_type};base64,{part.data}" if part.data else part.url
-        return {"type": "image_url", "image_url": {"url": url}}
+        detail = {"detail": part.detail} if part.detail else {}
+        return {"type": "image_url", "image_url": {"url": url, **detail}}
     if isinstance(part, DocumentPart):
         return _document(part)
     raise unsupported("messages", "This kind of content has no place in its turn", 8)

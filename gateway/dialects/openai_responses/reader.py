@@ -24,7 +24,7 @@ from gateway.conversation import (
     told,
 )
 from gateway.dialects.allowed_tools import ALLOWED, only
-from gateway.dialects.inline_data import image_at, inline_data
+from gateway.dialects.inline_data import image_at, in_detail, inline_data
 from gateway.dialects.loss import AUTO_TIER, Losses, breakpoint_life, unsupported
 from gateway.dialects.openai_responses import built_in, wire
 from gateway.dialects.openai_responses.foreign import readable
@@ -295,9 +295,8 @@ def _attachment(part: wire.Part, place: str, losses: Losses) -> ImagePart | Docu
     if part.prompt_cache_breakpoint is not None:
         losses.add("prompt_cache_breakpoint")
     if part.type == "input_image" and part.image_url is not None:
-        if part.detail not in {None, "auto"}:
-            losses.add("input.content.detail")
-        return image_at(part.image_url, f"{place}.image_url")
+        image = image_at(part.image_url, f"{place}.image_url")
+        return in_detail(image, part.detail, "input.content.detail", losses)
     if part.type == "input_file" and part.file_data:
         media_type, data = inline_data(part.file_data)
         if data:

@@ -264,7 +264,7 @@ def _input(part: Part) -> Json:
         return marked({"type": "input_text", "text": part.text}, part)
     if isinstance(part, ImagePart):
         url = f"data:{part.media_type};base64,{part.data}" if part.data else part.url
-        return {"type": "input_image", "image_url": url, "detail": "auto"}
+        return {"type": "input_image", "image_url": url, "detail": part.detail or "auto"}
     if isinstance(part, DocumentPart):
         if part.url:
             named = {"filename": part.title} if part.title else {}
