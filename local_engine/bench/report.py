@@ -20,6 +20,7 @@ from local_engine.bench.gpu.report import main as gpu_rows
 from local_engine.bench.http import http_rows
 from local_engine.bench.peers import TransformersPeer, has_transformers
 from local_engine.bench.servers import ServerFailed
+from local_engine.bench.sharing import choices_rows, tier_rows
 from local_engine.bench.subject import Subject, cpu_us, new_decoder, random_prompt
 from local_engine.model.decoder import Decoder
 
@@ -50,6 +51,8 @@ def main(arguments: list[str]) -> int:
         for row in _transformers_rows(subject, _decoder_of(state), options.rounds):
             _show(row)
     for row in (stall_row(subject), flood_row(subject), prefix_row(subject)):
+        _show(row)
+    for row in (*tier_rows(subject), *choices_rows(subject)):
         _show(row)
     _show(scheduler_row(options.rounds))
     _show_http_rows(options.vllm, state)

@@ -10,6 +10,7 @@ import torch
 from local_engine.core.limits import Limits
 from local_engine.core.scheduler import Scheduler
 from local_engine.core.sequence import Sequence
+from local_engine.core.tiers import Tier
 from local_engine.model.decoder import Decoder
 from local_engine.model.spec import ModelSpec
 from local_engine.runner.model_runner import ModelRunner
@@ -100,11 +101,12 @@ class Subject:
         self.scheduler.pace = self._pace
         return self.scheduler
 
-    def add(self, prompt: list[int], max_tokens: int) -> str:
+    def add(self, prompt: list[int], max_tokens: int, tier: Tier = Tier.STANDARD) -> str:
         self._count += 1
         params = SamplingParams(max_tokens=max_tokens, **GREEDY)  # type: ignore[arg-type]
         name = f"bench-{self._count}"
-        self.scheduler.add(Sequence(name, prompt, params, context_window=SPEC.context_window))
+        window = SPEC.context_window
+        self.scheduler.add(Sequence(name, prompt, params, context_window=window, tier=tier))
         self.seen[name] = Seen(cpu_us())
         return name
 
