@@ -189,6 +189,7 @@ async def test_who_declines_a_reveal_says_why_and_who_asked_reads_it(listener: L
         pages = [(await cora.send("GET", path))[1] for path in (by_page, by_inbox, by_api, own)]
         _, story = await cora.send("GET", f"/o/acme/traffic/{wanted}")
 
+    assert all("<dt>Ended</dt>" in page for page in pages)
     for page, why in zip(pages, ("why one", "why two", "why three"), strict=False):
         assert f"Declined by dan: {why}. No content was shown." in page
         assert f"Declined by dan: {why}." in story
