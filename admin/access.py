@@ -115,6 +115,11 @@ def session_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Session:
     return session
 
 
+def session_in(connection: ASGIConnection[Any, Any, Any, Any]) -> Session | None:
+    """Who asks, where the guard came so far."""
+    return connection.scope.get(_SESSION)  # type: ignore[return-value]
+
+
 def csrf_of(session_id: str) -> str:
     """What a change must send along: nobody can make it who cannot read the session's pages."""
     return hmac.new(session_id.encode(), b"csrf", hashlib.sha256).hexdigest()

@@ -17,11 +17,13 @@ from admin.access import (
     StepUpRequired,
     csrf_of,
     draft_in,
+    session_in,
 )
 from admin.forms import as_sentence
 from admin.interrupted import back_to
 from admin.statics import Statics
 from gateway.errors import GatewrightError
+from gateway.oversight.access import Person
 from gateway.secrets.content_keys import ContentDamaged, KeyClosed
 from gateway.telemetry import Event, logger, raised_at
 
@@ -117,6 +119,16 @@ def _text_of(error: Exception, status: int, method: str) -> str:
     return _said(status, method)
 
 
+def _for_programs(error: Exception, status: int, text: str) -> dict[str, str]:
+    """A problem as the JSON API says it; with the field that is wrong, where there is one."""
+    code = CODES.get(status, "internal_error")
+    said = {"code": "step_up_required" if isinstance(error, StepUpRequired) else code}
+    said["message"] = text
+    if isinstance(error, GatewrightError) and error.parameter:
+        said["param"] = error.parameter
+    return said
+
+
 def is_fragment(request: Request[Any, Any, Any]) -> bool:
     """Whether a script asks, to put a piece of a page into the one that is there."""
     return request.headers.get("hx-request") == "true"
@@ -131,6 +143,12 @@ def _said(status: int, method: str) -> str:
     if status == UNAVAILABLE and method not in READING:
         return UNSURE
     return PROBLEMS.get(status, "This page cannot be shown.")
+
+
+def _without_role(request: Request[Any, Any, Any]) -> Person | None:
+    """Who is signed in and has no role at all: no page is open to them, the overview neither."""
+    session = session_in(request)
+    return session.person if session is not None and not session.person.grants else None
 
 
 def _typed_in(request: Request[Any, Any, Any]) -> list[tuple[str, str]]:
@@ -187,13 +205,8 @@ class Screens:
             )
         text = _text_of(error, status, request.method)
         if request.scope["path"].startswith(API):
-            code = CODES.get(status, "internal_error")
-            if isinstance(error, StepUpRequired):
-                code = "step_up_required"
-            said = {"code": code, "message": text}
-            if isinstance(error, GatewrightError) and error.parameter:
-                said["param"] = error.parameter
-            return Response({"error": said}, media_type=MediaType.JSON, status_code=status)
+            body = {"error": _for_programs(error, status, text)}
+            return Response(body, media_type=MediaType.JSON, status_code=status)
         if status == NOT_FOUND and request.scope["path"].startswith(OF_THE_DATA_PLANE):
             # A vendor's client shows its caller nothing of a page.
             body = {"error": {"code": CODES[NOT_FOUND], "message": ELSEWHERE}}
@@ -208,6 +221,10 @@ class Screens:
             return self.page("continue.html", status, problem=text, **kept)
         if status == UNAVAILABLE:
             return self._away(request, text)
+        alone = _without_role(request) if status in (FORBIDDEN, NOT_FOUND) else None
+        if alone is not None:
+            csrf = csrf_of(request.cookies.get(COOKIE, ""))
+            return self.page("no_role.html", status, person=alone, csrf=csrf)
         return self.page("problem.html", status, problem=text, typed=_typed_in(request))
 
     def _beside(self, status: int, text: str, *, sign_in: bool = False) -> Response[str]:

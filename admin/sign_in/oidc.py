@@ -64,6 +64,7 @@ class _Begun(Struct, frozen=True):
     began_s: float
     former: Secret[str]
     """The session that the browser had when it began."""
+    to: str
 
 
 class Vouched(Struct, frozen=True):
@@ -77,6 +78,8 @@ class Vouched(Struct, frozen=True):
     vouching: Vouching
     former: Secret[str]
     """The session that is replaced by the one that begins now; empty for none."""
+    to: str = ""
+    """The page of ours that was wanted; empty for none."""
 
 
 class OpenIdClient:
@@ -96,11 +99,12 @@ class OpenIdClient:
         self._leaving: dict[str, tuple[float, Secret[str]]] = {}
         self._session: aiohttp.ClientSession | None = None
 
-    async def begin(self, *, anew: bool = False, former: str = "") -> tuple[str, str]:
+    async def begin(self, *, anew: bool = False, former: str = "", to: str = "") -> tuple[str, str]:
         """Where to send the browser, and the name that it must bring back in a cookie.
 
         `anew` has the provider ask them again, also when it knows the browser. `former` is the
-        session that it has now.
+        session that it has now, `to` the page of ours that is wanted: it waits here, and stands in
+        no address of the provider's.
         """
         provider = await self._discover()
         self._forget_old()
@@ -111,6 +115,7 @@ class OpenIdClient:
             verifier=secrets.token_urlsafe(48),
             began_s=self._clock.monotonic_s(),
             former=Secret(former),
+            to=to,
         )
         self._begun[ticket] = begun
         challenge = base64.urlsafe_b64encode(hashlib.sha256(begun.verifier.encode()).digest())
@@ -167,7 +172,7 @@ class OpenIdClient:
         )
         # People may write there what they like: nothing that no database keeps.
         title = "".join(filter(str.isprintable, str(name)))[:200]
-        return Vouched(subject, title, _proved_ago_s(claims), vouching, begun.former)
+        return Vouched(subject, title, _proved_ago_s(claims), vouching, begun.former, begun.to)
 
     async def leave(self, id_token: Secret[str]) -> str:
         """Have the browser end its session at the provider too: a name to come for the address by.

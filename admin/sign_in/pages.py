@@ -254,7 +254,8 @@ def _openid_routes(services: Services, openid: OpenIdClient) -> list[Any]:
     async def sent(request: Request[Any, Any, Any], *, anew: bool) -> Redirect:
         # Asked for now: on the way back, from the provider's site, it does not come along.
         former = request.cookies.get(COOKIE, "")
-        url, ticket = await openid.begin(anew=anew, former=former)
+        to = _own(request.query_params.get("to", ""))
+        url, ticket = await openid.begin(anew=anew, former=former, to=to)
         # Lax, because the way back comes from the provider's site.
         cookie = session_cookie(request, TICKET_COOKIE, ticket, "lax")
         return Redirect(url, status_code=SEE_OTHER, cookies=[cookie])
@@ -288,7 +289,7 @@ def _openid_routes(services: Services, openid: OpenIdClient) -> list[Any]:
         await people.end(vouched.former.reveal())
         logger().info(Event.ADMIN_SIGNED_IN, component="admin")
         # A page, not a redirect: a strict cookie would not follow one that began elsewhere.
-        answer = screens.page("signed_in.html")
+        answer = screens.page("signed_in.html", to=vouched.to or "/")
         answer.cookies.append(session_cookie(request, COOKIE, session_id, "strict"))
         answer.delete_cookie(TICKET_COOKIE)
         return answer

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import aiohttp
 import jwt
@@ -64,8 +64,8 @@ async def approve(url: str, subject: str) -> str:
         return answer.headers["location"]
 
 
-async def sign_in(browser: Browser, subject: str) -> tuple[int, str]:
-    begun, _ = await browser.send("GET", "/sign-in/openid")
+async def sign_in(browser: Browser, subject: str, to: str = "") -> tuple[int, str]:
+    begun, _ = await browser.send("GET", f"/sign-in/openid{to}")
     back = urlsplit(await approve(begun.headers["location"], subject))
     answer, page = await browser.send("GET", f"{back.path}?{back.query}")
     return answer.status, page
@@ -88,6 +88,45 @@ async def test_a_person_signs_in_sees_nothing_and_then_what_the_role_shows(
         assert await again.is_signed_in()
     async with listener.database() as database:
         assert len(await PeopleStore(database, listener.clock).listed()) == 1
+
+
+async def test_who_has_no_role_is_told_who_they_are_and_signs_out(
+    listener: Listener, browser: Browser
+) -> None:
+    await sign_in(browser, "ann")
+    page = ""
+    for path, status in (("/", 403), ("/people", 403), ("/o/acme/costs", 404)):
+        answer, page = await browser.send("GET", path)
+        assert answer.status == status
+        assert "You are signed in as <strong>ann</strong>" in page
+        assert re.search(r"<code>oidc-\w+</code>", page), "by which a role is given"
+        assert 'href="/"' not in page, "the overview is as closed"
+    found = re.search(r'action="(/sign-out[^"]*)"', page)
+    assert found is not None
+    assert (await browser.send("POST", found[1]))[0].status == 200
+    assert not await browser.is_signed_in()
+
+
+@pytest.mark.parametrize(
+    ("to", "page"),
+    [
+        ("?to=%2Fo%2Facme%2Fcosts%3Fby%3Dmodel", "/o/acme/costs?by=model"),
+        ("?to=%2F%2Felsewhere.example", "/"),
+        ("?to=https%3A%2F%2Felsewhere.example", "/"),
+        ("", "/"),
+    ],
+)
+async def test_the_provider_leads_back_to_the_page_that_was_wanted(
+    listener: Listener, browser: Browser, to: str, page: str
+) -> None:
+    _, form = await browser.send("GET", f"/sign-in{to}")
+    (way,) = re.findall(r'href="(/sign-in/openid[^"]*)"', form)
+    assert unquote(way) == f"/sign-in/openid{unquote(to) if page != '/' else ''}"
+    begun, _ = await browser.send("GET", f"/sign-in/openid{to}")
+    assert "acme" not in begun.headers["location"], "the provider is not told"
+    status, onward = await sign_in(browser, "ann", to)
+    assert status == 200
+    assert f'content="0;url={page}"' in onward
 
 
 async def test_signing_out_ends_the_session_here_and_leads_to_the_provider(

@@ -112,3 +112,18 @@ async def test_who_belongs_to_one_organisation_sees_no_list_of_people(
     answer, _ = await browser.send("GET", "/people")
 
     assert answer.status == 403
+
+
+async def test_whom_a_role_is_given_is_told_by_what_people_call_them(
+    listener: Listener, browser: Browser
+) -> None:
+    """Whoever came in by a provider has a name that nobody can tell from another."""
+    await seeding.person(listener, "sec", "security_admin")
+    async with listener.database() as database:
+        people = PeopleStore(database, listener.clock)
+        found = await people.by_subject("https://provider.example|7", "Carol Okafor")
+    assert found is not None
+    await browser.sign_in_as("sec", seeding.PASSWORD)
+    _, page = await browser.send("GET", "/people")
+
+    assert f'<option value="{found.name}">Carol Okafor ({found.name})</option>' in page
