@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from gateway.clock import DAY_US
 from gateway.configuration.settings import Limits
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import (
@@ -71,6 +72,25 @@ def test_facts_hold_the_moment_and_all_that_is_known() -> None:
     assert (facts.hour_utc, facts.weekday) == (12, 3)
     assert (facts.organisation, facts.stream, facts.max_output_tokens) == ("acme", True, 77)
     assert {each.name for each in facts.targets} == {"house", "cloud"}
+
+
+def test_facts_know_every_day_of_the_week() -> None:
+    board = TargetBoard({"house": HOUSE}, {})
+    days = [
+        gather(request(), PRINCIPAL, INSPECTION, None, THURSDAY_NOON_US + day * DAY_US, board)
+        for day in range(8)
+    ]
+    assert [facts.weekday for facts in days] == [3, 4, 5, 6, 0, 1, 2, 3]
+
+
+def test_facts_hold_what_comes_with_a_request_and_whose_turn_it_is() -> None:
+    board = TargetBoard({"house": HOUSE}, {})
+    late = structs.replace(PRINCIPAL, labels=("tier:batch",))
+    facts = gather(
+        *(request(), late, INSPECTION, None, THURSDAY_NOON_US, board), headers={"x_team": "red"}
+    )
+    assert (facts.headers, facts.service_tier) == ({"x_team": "red"}, "batch")
+    assert rule(document(), facts, request(), board, Limits()).plan.service_tier == "batch"
 
 
 @pytest.mark.parametrize("flag", ["stream", "has_tools", "has_images", "has_documents"])
@@ -208,6 +228,23 @@ def test_a_dearer_tier_is_reserved_for_and_a_cheaper_one_only_booked_when_it_ser
     asked = structs.replace(request(max_tokens=100), tree={"service_tier": tier})
 
     assert candidate(asked, price=price).worst_cost_microusd == -(-plain * percent // 100)
+
+
+def test_every_search_that_a_vendor_may_make_is_reserved_for() -> None:
+    plain = structs.replace(request(max_tokens=100), has_tools=True)
+    tools = [{"type": "web_search", "max_uses": 3}]
+    asked = structs.replace(plain, tree={**plain.tree, "tools": tools})
+    price = structs.replace(HOUSE.price, web_search_microusd=10_000)
+    able = {"price": price, "capabilities": frozenset({"tools"})}
+    costs = [candidate(each, **able).worst_cost_microusd for each in (plain, asked)]
+    assert costs[1] - costs[0] == 30_000
+
+
+def test_of_texts_that_are_read_one_by_one_the_longest_has_to_leave_room() -> None:
+    texts = structs.replace(
+        request(max_tokens=500), input_tokens_estimate=90_000, longest_tokens_estimate=40
+    )
+    assert candidate(texts, context_window_tokens=60).output_tokens_cap == 20
 
 
 def test_what_input_takes_at_most_is_reserved_for_not_what_it_probably_takes() -> None:
