@@ -76,7 +76,7 @@ def card(digits: str) -> bool:
 
 def padded_card(digits: str) -> bool:
     """The same in a field of a fixed width: behind zeros, with which no issuer's prefix begins."""
-    return card(digits.lstrip("0") if digits[:1] == "0" else digits)
+    return card(digits.lstrip("0"))
 
 
 def _issuer_fits(digits: str) -> bool:

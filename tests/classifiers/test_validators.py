@@ -74,6 +74,36 @@ def test_a_published_example_passes_and_its_broken_twin_does_not(
     assert not accepts(bad)
 
 
+ISSUERS: list[tuple[str, set[int]]] = [
+    ("4", {13, 16, 19}),
+    *((prefix, {16}) for prefix in ("51", "52", "53", "54", "55", "2221", "2222", "2719", "2720")),
+    *((prefix, {15}) for prefix in ("34", "37")),
+    *((prefix, {14, 15, 16}) for prefix in ("36", "38", "39", "3000", "3001", "3058", "3059")),
+    *((prefix, {16, 17, 18, 19}) for prefix in ("3528", "3529", "3588", "3589")),
+    *((prefix, {16, 17, 18, 19}) for prefix in ("50", "56", "57", "58", "60", "62", "63", "64")),
+    *((prefix, {16, 17, 18, 19}) for prefix in ("65", "67", "68", "69", "81", "82")),
+    *(
+        (prefix, set())
+        for prefix in ("00", "10", "20", "2220", "2721", "2999", "3060", "31", "32", "33")
+    ),
+    *((prefix, set()) for prefix in ("3527", "3590", "59", "61", "66", "70", "80", "83", "90")),
+]
+"""The first digits of a card, and how many it may have: the ends of each range, and beyond."""
+
+
+@pytest.mark.parametrize(("prefix", "lengths"), ISSUERS)
+def test_a_card_has_a_prefix_that_is_issued_with_its_length(prefix: str, lengths: set[int]) -> None:
+    made = {
+        length: samples.with_luhn(prefix + "7" * (length - len(prefix) - 1))
+        for length in range(12, 21)
+    }
+    assert {length for length, number in made.items() if validators.card(number)} == lengths
+    padded = {length: f"000{number}" for length, number in made.items()}
+    assert prefix == "00" or lengths == {
+        length for length, number in padded.items() if validators.padded_card(number)
+    }
+
+
 def test_a_jwt_header_is_json_that_names_an_algorithm() -> None:
     header = base64.urlsafe_b64encode(b'{"alg":"none"}').decode().rstrip("=")
     other = base64.urlsafe_b64encode(b'{"name":"x"}').decode().rstrip("=")
