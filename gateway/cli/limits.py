@@ -68,7 +68,9 @@ async def set_limit(
     async with opened_database(config_file) as database:
         await RateLimitTable(database).set(RateLimit(account, rpm, tpm, concurrent), was)
         await say_if_nobodys(database, account, "limits")
-    click.echo(f"{account}: limited")
+    figures = ((rpm, "requests a minute"), (tpm, "tokens a minute"), (concurrent, "at once"))
+    said = ", ".join(f"{number} {what}" for number, what in figures if number is not None)
+    click.echo(f"{account}: {said}")
 
 
 @limits.command()

@@ -149,3 +149,20 @@ def test_nothing_is_said_of_a_limit_on_what_is_there(operator: Operator) -> None
 def limits_of(operator: Operator) -> list[int]:
     lines = operator.config("budgets", "list").output.splitlines()
     return [json.loads(line)["limit"]["limit_microusd"] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--rpm", "60", "--tpm", "9000"), "60 requests a minute, 9000 tokens a minute"),
+        (("--concurrent", "0"), "0 at once"),
+    ],
+)
+def test_a_rate_limit_is_said_as_it_holds_from_then_on(
+    operator: Operator, options: tuple[str, ...], said: str
+) -> None:
+    """What is not named has no limit, whatever it had before: so all of it is said."""
+    operator.config("limits", "set", "org:acme", "--tpm", "5", "--concurrent", "7")
+    was_set = operator.config("limits", "set", "org:acme", *options)
+
+    assert was_set.output == f"org:acme: {said}\n"
