@@ -167,14 +167,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.requests = Totals()
         self.registry.register(self.requests)
-        self._attempts_failed = self._counter(
-            "gatewright_attempts_failed", "Upstream attempts that failed.", "target", "code"
-        )
-        self._disbelieved = self._counter(
-            "gatewright_usage_disbelieved",
-            "Answers whose upstream says it counted what cannot be.",
-            "target",
-        )
+        self._add_attempts()
         self._tried = self._counter(
             "gatewright_canary_answers",
             "Answers where a policy tries a target, by arm and result.",
@@ -212,6 +205,22 @@ class Metrics:
         self._batch_oldest = self._gauge(
             "gatewright_batch_oldest_waiting_seconds",
             "Age of the oldest batch with a line that waits.",
+        )
+
+    def _add_attempts(self) -> None:
+        """What upstreams did that was not to be expected."""
+        self._attempts_failed = self._counter(
+            "gatewright_attempts_failed", "Upstream attempts that failed.", "target", "code"
+        )
+        self._credentials_refused = self._counter(
+            "gatewright_credentials_refused",
+            "Upstream attempts whose credential of ours was not known there.",
+            "target",
+        )
+        self._disbelieved = self._counter(
+            "gatewright_usage_disbelieved",
+            "Answers whose upstream says it counted what cannot be.",
+            "target",
         )
 
     def _add_soundness(self) -> None:
@@ -257,6 +266,10 @@ class Metrics:
 
     def count_failed_attempt(self, target: str, code: str) -> None:
         self._attempts_failed.labels(target, code).inc()
+
+    def count_refused_credential(self, target: str) -> None:
+        """A failed attempt, counted as such besides: an operator has to mend the credential."""
+        self._credentials_refused.labels(target).inc()
 
     def count_disbelieved(self, target: str) -> None:
         """An answer whose upstream says that it counted what cannot be."""

@@ -98,6 +98,8 @@ async def test_another_account_takes_over_and_nobody_pays_for_finding_out_again(
         counted = await reply.text()
     failed = f'gatewright_attempts_failed_total{{code="{code}",target="first-small"}} 1.0'
     assert failed in counted
+    refused = 'gatewright_credentials_refused_total{target="first-small"} 1.0'
+    assert (refused in counted) == (answer.status == 401)
 
 
 async def test_a_limit_of_rate_is_that_of_one_model_so_the_accounts_others_are_asked(
