@@ -1,20 +1,21 @@
 """Reserved, leased, parked, settled, written off: whatever comes in whatever order, it adds up.
 
-A state machine over runs of several workers on one real database. They reserve, settle (also above
-what was reserved), report, lose answers, sleep past their leases, crash and come back; lines wait
-for a vendor, and change hands. After each step the tables are read beside what is true:
+A state machine over runs of several workers on one real database. They reserve for two keys and an
+end user, settle (also above what was reserved), report, lose answers, sleep past their leases,
+crash and come back; lines wait for a vendor, and change hands; limits are set, removed and set
+anew, midnight comes, and clocks are set. After each step the tables are read beside what is true:
 
 - what is leased of a budget is what its leases say, to the micro-dollar;
+- what is spent of it is what its leases say, and what those said that are gone;
+- no lease says more than was spent of it, nor less once it was reported;
 - nothing that was spent, or is reserved, is missing, but for costs above a reservation;
-- nothing is counted that was neither spent nor lost in a lease that was written off.
+- nobody is let in for whom there is no room, nor refused for whom there is.
 """
 
 import asyncio
 import itertools
-import shutil
-import tempfile
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -28,35 +29,51 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from msgspec import Struct
-from sqlalchemy import and_, func, select
 
 from gateway.batching.owed import Purse
 from gateway.batching.parked_reservations import ParkedReservations
 from gateway.batching.parts import stake_of
 from gateway.clock import StoppedClock
 from gateway.errors import BudgetExhausted, NotReady
-from gateway.money.budgets import BudgetKey, Limit, Pot, window_end_us
+from gateway.money.budgets import BudgetKey, Limit, ReservationEndedError, window_end_us
 from gateway.store.engine import Database, open_database
-from gateway.store.money.late_bookings import LateBookings
+from gateway.store.money.late_bookings import LateBookings, LateCost
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.parked_money import ParkedMoney
-from gateway.store.money.slices import HeldSlice
-from gateway.store.schema.tables import budget_leases, budgets, parked_money
 from gateway.types import AuditRecord, Reservation
-from tests.gateway.store.money.ledgers import LossyTable, ledger_on
+from tests.gateway.store.money.conftest import Opened
+from tests.gateway.store.money.ledgers import ledger_on
+from tests.gateway.store.money.money_books import Books, WatchedTable
 
 
-PATH = ("org:acme", "ws:acme/0", "key:unlimited")
-KEYS = (
-    BudgetKey("org:acme", "total"),
-    BudgetKey("org:acme", "day"),
-    BudgetKey("ws:acme/0", "total"),
+ANN = "user:acme/ann"
+PATHS = (
+    ("org:acme", "ws:acme/0", "key:unlimited"),
+    ("org:acme", "ws:acme/1", "key:k1"),
+    ("org:acme", "ws:acme/0", "key:unlimited", ANN),
 )
+LIMITS = {
+    BudgetKey("org:acme", "total"): 900,
+    BudgetKey("org:acme", "day"): 700,
+    BudgetKey("ws:acme/0", "total"): 500,
+    BudgetKey("key:k1", "day"): 400,
+    BudgetKey(ANN, "day"): 300,
+}
+KEYS = tuple(LIMITS)
 WORKERS = 3
 LEASE_S = 60.0
 BEFORE_MIDNIGHT_S = 400.0
+PERCENT = st.sampled_from([0, 30, 100, 100, 250])
+"""Of what was reserved: what a request costs."""
+LIMIT = st.one_of(st.integers(0, 60), st.integers(0, 1000))
 Cut = Literal["settle", "report", "record", "forget"]
 """Where the end of a line is broken off by a crash."""
+ENDS = st.tuples(
+    st.sampled_from([0, 30, 100]),
+    st.sampled_from(["settle", "report", "record", "forget", None, None, None]),
+    st.booleans(),
+)
+"""What a line costs, where its end is broken off, and whether its former leader hears of it."""
 
 
 class Run(Struct):
@@ -65,6 +82,7 @@ class Run(Struct):
     ledger: LeasedLedger
     lines: ParkedReservations
     parked: ParkedMoney
+    late: LateBookings
     open: list[Reservation]
     is_asleep: bool = False
 
@@ -81,17 +99,6 @@ class Line(Struct):
     """Its cost was booked by a run that could not write so down."""
 
 
-class LeaseRow(Struct, frozen=True):
-    key: BudgetKey
-    worker: str
-    incarnation: str
-    window_start_us: int
-    outstanding: int
-    spent: int
-    parked: int
-    """What lines hold of it that are not about to end."""
-
-
 async def _nothing(_organisation: str, _request_id: str) -> AuditRecord | None:
     return None
 
@@ -100,51 +107,39 @@ async def _away(_request_ids: object) -> None:
     raise NotReady("away for a moment")
 
 
-class Money(RuleBasedStateMachine):
-    """`template` is an empty database at the newest schema."""
+def _account_of(key: BudgetKey) -> str:
+    """Whom its limit is set for: an end user's is that of all of them."""
+    return "user:acme/*" if key.account == ANN else key.account
 
-    template: Path
+
+class Money(RuleBasedStateMachine):
+    """`opened` gives an empty database at the newest schema."""
+
+    opened: Callable[[], Opened]
 
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.folder = Path(tempfile.mkdtemp())
-        shutil.copyfile(self.template, self.folder / "money.db")
+        url, self.close_database = self.opened()
         now_us = StoppedClock().utc_us()
         wait_us = window_end_us("day", now_us) - now_us - round(BEFORE_MIDNIGHT_S * 1e6)
         self.clock = StoppedClock(now_us + wait_us)
-        self.limits = dict.fromkeys(KEYS, 0)
-        self.true = dict.fromkeys(KEYS, 0)
-        """What was spent in the present window."""
-        self.above = dict.fromkeys(KEYS, 0)
-        """How much of it was more than had been set aside for it."""
-        self.under_way = dict.fromkeys(KEYS, 0)
-        """What was reserved when its run crashed: nobody knows what became of it."""
-        self.lost = dict.fromkeys(KEYS, 0)
-        """What write-offs counted as spent, without what of it had been spent."""
-        self.window = dict.fromkeys(KEYS, 0)
         self.runs: list[Run] = []
-        self.dead: list[Run] = []
         self.waiting: list[Line] = []
         self.numbers = itertools.count(1)
-        self.leases: dict[tuple[BudgetKey, str, str, int], LeaseRow] = {}
         self.database: Database
-        self.table: LossyTable
-        self.runner.run(self.begin())
+        self.table: WatchedTable
+        self.books: Books
+        self.runner.run(self.begin(url))
 
-    async def begin(self) -> None:
-        self.database = open_database(f"sqlite+aiosqlite:///{self.folder / 'money.db'}")
-        self.table = LossyTable(self.database, self.clock, lease_s=LEASE_S)
-        for key, limit in zip(KEYS, (900, 700, 500), strict=True):
-            await self.limited(key, limit)
+    async def begin(self, url: str) -> None:
+        self.database = open_database(url)
+        self.table = WatchedTable(self.database, self.clock, lease_s=LEASE_S)
+        self.books = Books(self.database, self.table)
+        for key, limit in LIMITS.items():
+            await self._limit(key, limit)
         for number in range(WORKERS):
             self.runs.append(await self.new_run(number))
-
-    async def limited(self, key: BudgetKey, limit_microusd: int) -> None:
-        await self.table.set_limit(Limit(key.account, limit_microusd, key.window))
-        self.limits[key] = limit_microusd
-        for run in self.runs:
-            await run.ledger.refresh()
 
     async def new_run(self, number: int) -> Run:
         ledger = ledger_on(self.table, self.clock, f"w{number}", (0, 40, 150)[number])
@@ -156,144 +151,127 @@ class Money(RuleBasedStateMachine):
         parked = ParkedMoney(self.database, self.clock, ledger.holder)
         late = LateBookings(self.database, self.clock)
         purse = Purse(late, parked, lambda name, held: stake_of(ledger, name, held))
-        return Run(ledger, ParkedReservations(ledger, purse, self.clock, _nothing), parked, [])
+        lines = ParkedReservations(ledger, purse, self.clock, _nothing)
+        return Run(ledger, lines, parked, late, [])
 
     def does(self, work: Any) -> None:
-        """One step, and what it did to the leases."""
+        """One step, and what it did to the tables."""
 
         async def step() -> None:
             with suppress(NotReady, BudgetExhausted):
                 await work
-            await self.note_losses()
+            await self.books.look()
 
         self.runner.run(step())
 
-    # What is true, beside the tables
-
-    def pots(self, run: Run, reservation: Reservation) -> list[HeldSlice]:
-        """Where it is set aside in the present windows."""
-        found: list[Pot] = list(run.ledger.book.pots(reservation))
-        slices = [each for each in found if isinstance(each, HeldSlice)]
-        return [
-            each for each in slices if each.window_start_us == self.window.get(each.limit.key, 0)
-        ]
-
-    def settles(self, run: Run, reservation: Reservation, cost: int, *, is_news: bool) -> None:
-        keys = {each.limit.key for each in self.pots(run, reservation)}
-        run.ledger.settle(reservation, cost)
-        for key in keys if is_news else ():
-            self.true[key] += cost
-            self.above[key] += max(cost - reservation.amount_microusd, 0)
-
-    def reserved(self, key: BudgetKey) -> int:
-        """By runs that are alive; of lines only what their leases still hold."""
-        total = 0
-        for run in self.runs:
+    def reserved(self, runs: Sequence[Run]) -> dict[BudgetKey, int]:
+        """By these runs; of lines only what their leases still hold."""
+        total = dict.fromkeys(KEYS, 0)
+        for run in runs:
             for reservation in run.open:
-                if any(pot.limit.key == key for pot in self.pots(run, reservation)):
-                    total += reservation.amount_microusd
+                for pot in self.books.pots(reservation):
+                    if run.ledger.book.pots(reservation):  # Else its time was over.
+                        total[pot.limit.key] += reservation.amount_microusd
             for reservation in run.lines._held.values():
-                for pot in self.pots(run, reservation):
-                    if pot.limit.key == key and self.has_lease(run, pot):
-                        total += reservation.amount_microusd
+                for pot in self.books.pots(reservation):
+                    # Of one that was written off it went back, and is held anew as the line ends.
+                    is_here = run.ledger._held.by_key.get(pot.limit.key) is pot
+                    if is_here and self.books.lease_of(run.ledger, pot) is not None:
+                        total[pot.limit.key] += reservation.amount_microusd
         return total
-
-    def has_lease(self, run: Run, pot: HeldSlice) -> bool:
-        holder = run.ledger.holder
-        place = (pot.limit.key, holder.worker, holder.incarnation, pot.window_start_us)
-        return place in self.leases
-
-    async def read_leases(self) -> dict[tuple[BudgetKey, str, str, int], LeaseRow]:
-        now_us = self.clock.utc_us()
-        lease, held = budget_leases.c, parked_money.c
-        of_lease = and_(
-            held.account == lease.account,
-            held.window_kind == lease.window_kind,
-            held.worker == lease.worker,
-            held.incarnation == lease.incarnation,
-            held.window_start_us == lease.window_start_us,
-            held.is_ending == 0,
-            held.until_us > now_us,
-        )
-        sums = func.coalesce(func.sum(held.amount_microusd), 0)
-        query = select(budget_leases, select(sums).where(of_lease).scalar_subquery())
-        async with self.database.reading() as connection:
-            rows = (await connection.execute(query)).all()
-        found = {}
-        for row in rows:
-            known = row._mapping
-            key = BudgetKey(known["account"], known["window_kind"])
-            spent = known["spent_microusd"]
-            left = max(known["amount_microusd"] - spent, 0)
-            each = LeaseRow(
-                key,
-                known["worker"],
-                known["incarnation"],
-                known["window_start_us"],
-                left,
-                spent,
-                row[-1],
-            )
-            found[key, each.worker, each.incarnation, each.window_start_us] = each
-        return found
-
-    async def note_losses(self) -> None:
-        """What became of leases that are gone, and that their run did not give back itself."""
-        before, self.leases = self.leases, await self.read_leases()
-        async with self.database.reading() as connection:
-            rows = (await connection.execute(select(budgets))).mappings().all()
-        for row in rows:
-            key = BudgetKey(row["account"], row["window_kind"])
-            if row["window_start_us"] != self.window[key]:
-                self.window[key] = row["window_start_us"]
-                self.true[key] = self.above[key] = self.lost[key] = self.under_way[key] = 0
-        for place, lease in before.items():
-            if place in self.leases or lease.window_start_us != self.window[lease.key]:
-                continue
-            run = next(
-                each
-                for each in (*self.runs, *self.dead)
-                if each.ledger.holder.incarnation == lease.incarnation
-            )
-            self.lost[lease.key] += max(lease.outstanding - lease.parked, 0)
-            part = run.ledger._held.by_key.get(lease.key)
-            if part is not None and part.window_start_us == lease.window_start_us:
-                self.lost[lease.key] -= min(part.spent - lease.spent, lease.outstanding)
-
-    # Steps
 
     def awake(self, number: int) -> Run | None:
         run = self.runs[number]
         return None if run.is_asleep else run
 
-    @rule(number=st.integers(0, WORKERS - 1), amount=st.integers(1, 120))
-    def reserve(self, number: int, amount: int) -> None:
-        if run := self.awake(number):
-            self.does(self._reserve(run, amount))
-
-    async def _reserve(self, run: Run, amount: int) -> None:
-        reservation = await run.ledger.reserve(PATH, amount)
-        run.open.append(reservation)
-        await self.note_losses()
-        for key, limit in self.limits.items():
-            assert self.true[key] + self.reserved(key) - self.above[key] <= limit, key
+    # Requests
 
     @rule(
         number=st.integers(0, WORKERS - 1),
-        which=st.integers(0, 50),
-        percent=st.sampled_from([0, 30, 100, 100, 250]),
+        path=st.sampled_from(PATHS),
+        amount=st.integers(1, 120),
     )
-    def settle(self, number: int, which: int, percent: int) -> None:
-        run = self.awake(number)
-        if run and run.open:
-            reservation = run.open.pop(which % len(run.open))
-            cost = reservation.amount_microusd * percent // 100
-            self.settles(run, reservation, cost, is_news=True)
-
-    @rule(number=st.integers(0, WORKERS - 1))
-    def report(self, number: int) -> None:
+    def reserve(self, number: int, path: tuple[str, ...], amount: int) -> None:
         if run := self.awake(number):
-            self.does(run.ledger.flush())
+            self.does(self._reserve(run, path, amount))
+
+    async def _reserve(
+        self, run: Run, path: tuple[str, ...], amount: int, lease_s: float = 0.0
+    ) -> Reservation:
+        try:
+            reservation = await run.ledger.reserve(path, amount, lease_s)
+        except BudgetExhausted:
+            await self.books.look()
+            reserved = self.reserved([run])
+            assert not self.books.fits(run.ledger, path, amount, reserved), (path, amount)
+            raise
+        await self.books.look()
+        self.books.reserves(run.ledger, reservation)
+        if not lease_s:
+            run.open.append(reservation)
+        now = self.reserved(self.runs)
+        for key in self.books.expected(path):
+            due = self.books.true[key] - self.books.above[key] + now[key]
+            due += amount if lease_s else 0
+            assert due <= self.books.limits[key], key
+        return reservation
+
+    @rule(which=st.integers(0, 50), percent=PERCENT)
+    def settle(self, which: int, percent: int) -> None:
+        open_ones = [
+            (run, place) for run in self.runs if not run.is_asleep for place in range(len(run.open))
+        ]
+        if open_ones:
+            run, place = open_ones[which % len(open_ones)]
+            self._settle(run, run.open.pop(place), percent)
+
+    def _settle(self, run: Run, reservation: Reservation, percent: int) -> None:
+        cost = reservation.amount_microusd * percent // 100
+        with suppress(ReservationEndedError):  # Its time was over twice.
+            run.ledger.settle(reservation, cost)
+            self.books.settles(reservation, cost)
+
+    @rule(
+        number=st.integers(0, WORKERS - 1),
+        path=st.sampled_from(PATHS),
+        amount=st.integers(1, 120),
+        percent=PERCENT,
+        reports=st.booleans(),
+    )
+    def spend(
+        self, number: int, path: tuple[str, ...], amount: int, percent: int, *, reports: bool
+    ) -> None:
+        """One request from its beginning to its end."""
+        if run := self.awake(number):
+            self.does(self._spend(run, path, amount, percent, reports))
+
+    async def _spend(
+        self, run: Run, path: tuple[str, ...], amount: int, percent: int, reports: bool
+    ) -> None:
+        await self._reserve(run, path, amount)
+        self._settle(run, run.open.pop(), percent)
+        if reports:
+            await self._report(run)
+
+    @rule(
+        number=st.integers(0, WORKERS - 1),
+        rounds=st.sampled_from([1, 1, 12]),
+        loses=st.booleans(),
+    )
+    def report(self, number: int, rounds: int, *, loses: bool) -> None:
+        """So often that idle money goes back; perhaps without hearing of it, before a request."""
+        if run := self.awake(number):
+            self.table.losses = rounds if loses else 0
+            for _ in range(rounds):
+                self.does(self._report(run))
+            self.table.losses = 0
+            if loses:
+                self.does(self._reserve(run, PATHS[0], 20))
+
+    async def _report(self, run: Run) -> None:
+        await run.ledger.flush()
+        await self.books.look()
+        self.books.check_reported(run.ledger, is_all=True)
 
     @rule()
     def lose_an_answer(self) -> None:
@@ -304,12 +282,11 @@ class Money(RuleBasedStateMachine):
         self.does(self._crash(number))
 
     async def _crash(self, number: int) -> None:
-        await self.note_losses()
+        await self.books.look()
         run = self.runs[number]
-        self.dead.append(run)
         for reservation in run.open:
-            for pot in self.pots(run, reservation):
-                self.under_way[pot.limit.key] += reservation.amount_microusd
+            if run.ledger.book.pots(reservation):
+                self.books.crashes(reservation)
         run.open.clear()
         self.runs[number] = await self.new_run(number)
 
@@ -329,23 +306,103 @@ class Money(RuleBasedStateMachine):
                 if not run.is_asleep:
                     with suppress(NotReady):
                         await run.ledger.flush()
-                await self.note_losses()
+                        await run.lines.drop_ended(self)  # type: ignore[arg-type]
+                await self.books.look()
 
-    @precondition(lambda self: not any(run.is_asleep for run in self.runs))
-    @rule(key=st.sampled_from(KEYS), limit=st.integers(0, 1000))
+    @rule(
+        number=st.integers(0, WORKERS - 1),
+        other=st.integers(0, WORKERS - 1),
+        path=st.sampled_from(PATHS),
+        amounts=st.tuples(st.integers(1, 400), st.integers(1, 60)),
+        loses=st.booleans(),
+    )
+    def stand_still(
+        self,
+        number: int,
+        other: int,
+        path: tuple[str, ...],
+        amounts: tuple[int, int],
+        *,
+        loses: bool,
+    ) -> None:
+        """A worker is paused until its lease is over and taken, and wakes up in a request."""
+        if number == other:
+            return
+        self.runs[number].is_asleep, self.runs[other].is_asleep = True, False
+        self.does(self._pass_time(8))
+        self.does(self._reserve(self.runs[other], path, amounts[0]))
+        self.runs[number].is_asleep = False
+        self.table.losses = int(loses)
+        for _ in range(1 + loses):
+            self.does(self._reserve(self.runs[number], path, amounts[1]))
+
+    @rule(seconds=st.sampled_from([-500.0, -50.0, 50.0, 500.0]))
+    def set_the_clock(self, seconds: float) -> None:
+        self.clock.jump(seconds)
+
+    # Limits
+
+    @rule(key=st.sampled_from(KEYS), limit=LIMIT)
     def limit(self, key: BudgetKey, limit: int) -> None:
+        self.wake_all()
+        self.does(self._limit(key, limit))
+
+    async def _limit(self, key: BudgetKey, limit_microusd: int) -> None:
+        await self.table.set_limit(Limit(_account_of(key), limit_microusd, key.window))
+        self.books.limit(key, limit_microusd)
+        await self._refresh()
+
+    @rule(key=st.sampled_from(KEYS), limit=st.one_of(st.none(), LIMIT))
+    def remove_limit(self, key: BudgetKey, limit: int | None) -> None:
+        """And perhaps set another one before anybody hears of it."""
+        if key in self.books.limits:
+            self.wake_all()
+            self.does(self._remove_limit(key, limit))
+
+    async def _remove_limit(self, key: BudgetKey, limit: int | None) -> None:
+        await self.table.remove_limit(_account_of(key), key.window)
+        self.books.unlimit(key)
+        if limit is None:
+            await self._refresh()
+        else:
+            await self._limit(key, limit)
+
+    def wake_all(self) -> None:
+        """And each hears what is changed."""
         self.table.losses = 0
-        self.does(self.limited(key, limit))
+        for run in self.runs:
+            run.is_asleep = False
+
+    async def _refresh(self) -> None:
+        for run in self.runs:
+            await run.ledger.refresh()
+
+    @rule(path=st.sampled_from(PATHS), cost=st.integers(1, 90), twice=st.booleans())
+    def book_late(self, path: tuple[str, ...], cost: int, *, twice: bool) -> None:
+        self.does(self._book_late(self.runs[0], f"late-{next(self.numbers)}", path, cost, twice))
+
+    async def _book_late(
+        self, run: Run, name: str, path: tuple[str, ...], cost: int, twice: bool
+    ) -> None:
+        now_us = self.clock.utc_us()
+        for is_first in (True, False)[: 1 + twice]:
+            assert await run.late.book(LateCost(name, path, cost, now_us)) == is_first
+        await self.books.look()
+        self.books.books_late(path, cost, now_us)
 
     # Lines that wait for a vendor
 
-    @rule(number=st.integers(0, WORKERS - 1), amount=st.integers(1, 120))
-    def park(self, number: int, amount: int) -> None:
+    @rule(
+        number=st.integers(0, WORKERS - 1),
+        path=st.sampled_from(PATHS),
+        amount=st.integers(1, 120),
+    )
+    def park(self, number: int, path: tuple[str, ...], amount: int) -> None:
         if run := self.awake(number):
-            self.does(self._park(run, number, amount))
+            self.does(self._park(run, number, path, amount))
 
-    async def _park(self, run: Run, number: int, amount: int) -> None:
-        reservation = await run.ledger.reserve(PATH, amount, 100_000.0)
+    async def _park(self, run: Run, number: int, path: tuple[str, ...], amount: int) -> None:
+        reservation = await self._reserve(run, path, amount, 100_000.0)
         place = next(self.numbers)
         ticket = SimpleNamespace(
             request_id=f"r{place}",
@@ -360,18 +417,51 @@ class Money(RuleBasedStateMachine):
         self.waiting.append(Line(ticket, row, number))
 
     @precondition(lambda self: self.waiting)
+    @rule(number=st.integers(0, WORKERS - 1), which=st.integers(0, 50), end=ENDS)
+    def end_line(self, number: int, which: int, end: tuple[int, Cut | None, bool]) -> None:
+        self.ends_line(number, self.waiting[which % len(self.waiting)], *end)
+
     @rule(
         number=st.integers(0, WORKERS - 1),
-        which=st.integers(0, 50),
-        percent=st.sampled_from([0, 30, 100]),
-        cut=st.sampled_from(["settle", "report", "record", "forget", None, None, None]),
-        hears=st.booleans(),
+        ender=st.integers(0, WORKERS - 1),
+        path=st.sampled_from(PATHS),
+        amount=st.integers(1, 120),
+        end=ENDS,
+        limits=st.one_of(st.none(), st.tuples(st.sampled_from(KEYS[:3]), LIMIT, LIMIT)),
     )
-    def end_line(
-        self, number: int, which: int, percent: int, cut: Cut | None, *, hears: bool
+    def park_and_end(
+        self,
+        number: int,
+        ender: int,
+        path: tuple[str, ...],
+        amount: int,
+        end: tuple[int, Cut | None, bool],
+        limits: tuple[BudgetKey, int, int] | None,
     ) -> None:
-        run, line = self.awake(number), self.waiting[which % len(self.waiting)]
-        if run:
+        """One line from its beginning to its end, perhaps by another worker.
+
+        And perhaps by one that has no room for it any more, and crashes.
+        """
+        count = len(self.waiting)
+        self.park(number, path, amount)
+        if len(self.waiting) == count:
+            return
+        line, (percent, cut, hears) = self.waiting[-1], end
+        if limits is not None:
+            key, first, second = limits
+            self.crash(number)
+            self.limit(key, first)
+            self.ends_line(ender, line, percent, cut, hears)
+            self.limit(key, second)
+            cut = None
+        if line in self.waiting:
+            self.ends_line(ender, line, percent, cut, hears)
+        self.does(self._pass_time(1))
+
+    def ends_line(
+        self, number: int, line: Line, percent: int, cut: Cut | None, hears: bool
+    ) -> None:
+        if run := self.awake(number):
             self.does(self._end_line(run, number, line, percent, cut))
             if cut is None and line.leader != number:
                 self.does(self.left(self.runs[line.leader], line, hears=hears))
@@ -401,14 +491,11 @@ class Money(RuleBasedStateMachine):
             await self._crash(number)
             return
         reservation = run.lines.of(name)
-        run.lines.hand_over(name)
+        await self.books.look()
+        self.books.reserves(run.ledger, reservation)
         if line.cost < 0:
             line.cost = line.ticket.reservation.amount_microusd * percent // 100
-        # Of one for which nothing could be set aside nothing is noted: a crash before its outcome
-        # charges it twice.
-        is_news = not line.is_settled or not reservation.amount_microusd
-        self.settles(run, reservation, line.cost, is_news=is_news)
-        line.is_settled = True
+        await self._settle_line(run, line, reservation)
         if cut == "report":
             await run.ledger.flush()
         if cut in {"report", "record"}:
@@ -420,27 +507,39 @@ class Money(RuleBasedStateMachine):
             return
         await run.lines.forget([name])
 
+    async def _settle_line(self, run: Run, line: Line, reservation: Reservation) -> None:
+        """As `Conclusion` does."""
+        book = run.lines.booking(line.ticket)
+        run.lines.hand_over(line.ticket.request_id)
+        if book is None:
+            run.ledger.settle(reservation, line.cost)
+            if not line.is_settled:
+                self.books.settles(reservation, line.cost)
+        else:
+            now_us = self.clock.utc_us()
+            run.ledger.release(reservation)
+            await book(line.cost)
+            await self.books.look()
+            if not line.is_settled:
+                accounts = line.ticket.reservation.accounts
+                self.books.books_late(accounts, line.cost, now_us)
+        line.is_settled = True
+
+    async def states(self, _batch_id: str, numbers: Sequence[int]) -> dict[int, str]:
+        """What their rows say."""
+        waiting = {line.row.line.number for line in self.waiting}
+        return {each: "parked" if each in waiting else "succeeded" for each in numbers}
+
     # What holds after each step
 
     @invariant()
     def adds_up(self) -> None:
-        self.runner.run(self._adds_up())
-
-    async def _adds_up(self) -> None:
-        async with self.database.reading() as connection:
-            rows = (await connection.execute(select(budgets))).mappings().all()
-        for row in rows:
-            key = BudgetKey(row["account"], row["window_kind"])
-            leased, spent = row["leased_microusd"], row["spent_microusd"]
-            held = [
-                each.outstanding
-                for each in self.leases.values()
-                if each.key == key and each.window_start_us == row["window_start_us"]
-            ]
-            assert leased == sum(held), (key, leased, held)
-            due = self.true[key] + self.reserved(key) + self.under_way[key] - self.above[key]
-            assert spent + leased >= due, (key, spent, leased, due)
-            assert spent <= self.true[key] + self.lost[key], (key, spent, self.true, self.lost)
+        self.books.check(self.reserved(self.runs))
+        for run in self.runs:
+            self.books.check_reported(run.ledger, is_all=False)
+            for note in self.books.notes:
+                is_own = note.place[2] == run.ledger.holder.incarnation
+                assert not is_own or note.request_id in run.lines._held, note
 
     def teardown(self) -> None:
         try:
@@ -448,24 +547,27 @@ class Money(RuleBasedStateMachine):
         finally:
             self.runner.run(self.database.close())
             self.runner.close()
-            shutil.rmtree(self.folder)
+            self.close_database()
 
     async def _end(self) -> None:
         self.table.losses = 0
         for run in self.runs:
             for reservation in run.open:
-                run.ledger.release(reservation)
+                with suppress(ReservationEndedError):
+                    run.ledger.release(reservation)
             run.open.clear()
             await run.lines.let_go()
             await run.ledger.close()
-            await self.note_losses()
-        await self._adds_up()
-        assert not any(lease.outstanding for lease in self.leases.values())
+            await self.books.look()
+        self.adds_up()
+        assert not any(lease.outstanding for lease in self.books.leases.values())
 
 
-def test_whatever_happens_in_whatever_order_money_adds_up(sqlite_template: Path) -> None:
+def test_whatever_happens_in_whatever_order_money_adds_up(
+    opening: Callable[[], Opened],
+) -> None:
     class Here(Money):
-        template = sqlite_template
+        opened = staticmethod(opening)
 
     run_state_machine_as_test(
         Here,
