@@ -7,7 +7,7 @@ be authenticated. What a server in front of us may have read in another way is r
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import msgspec
@@ -52,6 +52,12 @@ _OVER_TCP = (socket.AF_INET, socket.AF_INET6)
 _UNREAD_MS: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
 """The kernel's own time for that (Linux, tcp(7)); elsewhere there is none."""
 
+_KINDS: Mapping[int, tuple[str, str]] = {
+    400: ("invalid_request_error", "invalid_request"),
+    503: ("server_error", "unavailable"),
+}
+"""Type and code of what is said where no dialect is known, by status."""
+
 
 class BoundedProtocol(HttpToolsProtocol):
     """Closes a connection whose head is too long or too slow, or that rests for too long."""
@@ -79,6 +85,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
     """For what has to arrive soon: a head, or the rest of a body that was answered already."""
     _refusal = "This is not a request in HTTP/1.1 that could be read."
+    _refusal_status = 400
     fixed_of: list[tuple[bytes, bytes]] | None = None
     """The server's own headers that `fixed` holds as they are sent."""
     fixed = b""
@@ -180,8 +187,9 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self._may_refuse:
             self.transport.close()
             return
-        error = {"type": "invalid_request_error", "message": self._refusal, "param": None}
-        tree = {"type": "error", "error": {**error, "code": "invalid_request"}}
+        kind, code = _KINDS[self._refusal_status]
+        error = {"type": kind, "message": self._refusal, "param": None}
+        tree = {"type": "error", "error": {**error, "code": code}}
         body = msgspec.json.encode(tree)
         said = (
             *self.server_state.default_headers,
@@ -190,7 +198,7 @@ class BoundedProtocol(HttpToolsProtocol):
             (b"connection", b"close"),
         )
         head = b"".join([b"%b: %b\r\n" % header for header in said])
-        self.transport.write(b"%b%b\r\n%b" % (STATUS_LINE[400], head, body))
+        self.transport.write(b"%b%b\r\n%b" % (STATUS_LINE[self._refusal_status], head, body))
         self.transport.close()
 
     def on_response_complete(self) -> None:
@@ -235,7 +243,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         if self._is_body_asked_for:
             self._go_on_resting()
-        super().on_body(body)
+        try:
+            super().on_body(body)
+        except MemoryError:
+            # The parser turns it into its own error, which would be told as the caller's.
+            self._refusal, self._refusal_status = "There is no memory left to read this body.", 503
+            raise
         if self.cycle.response_complete:
             self._unwanted_bytes += len(body)
             if self._unwanted_bytes > self.limits.body_bytes_max:

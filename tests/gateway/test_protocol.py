@@ -6,8 +6,10 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.api.caller_line import CallerLine
 from gateway.api.deadlines import Deadlines
@@ -204,6 +206,16 @@ async def test_what_is_wrong_behind_a_request_is_no_answer_to_it(bad: bytes) -> 
             writer.close()
 
     assert answer == b""
+
+
+async def test_a_body_for_which_there_is_no_memory_is_not_its_callers_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(HttpToolsProtocol, "on_body", Mock(side_effect=MemoryError))
+    async with listening(_echo, Limits()) as port:
+        answer = await _talk(port, lambda: [_post(b"x" * 100, closing=False)])
+    assert answer.startswith(b"HTTP/1.1 503")
+    assert b'"code":"unavailable"' in answer
 
 
 async def test_a_body_in_pieces_and_one_that_asks_first_take_the_long_way() -> None:
