@@ -235,6 +235,28 @@ def test_every_command_and_option_stands_in_operations() -> None:
     assert sorted(name for name in _options(commands) if f"`{name}" not in text) == []
 
 
+def test_the_commands_that_take_no_configuration_are_those_that_the_page_names() -> None:
+    """`secrets make` was not among them: whoever followed the words for a new key was refused."""
+    (line,) = [line for line in operations().splitlines() if "takes `--config FILE` but" in line]
+    parts = line.partition("FILE` but")[2].partition(". ")[0].split("those of")
+    names, groups = (re.findall(r"`([a-z ]+)`", part) for part in parts)
+    without = {name.removeprefix("gatewright ") for name in walk(commands) if not _configured(name)}
+
+    assert without == {
+        name
+        for name in (each.removeprefix("gatewright ") for each in walk(commands))
+        if name in names or name.partition(" ")[0] in groups
+    }
+
+
+def _configured(name: str) -> bool:
+    command: click.Command = commands
+    for word in name.split()[1:]:
+        assert isinstance(command, click.Group)
+        command = dict(subcommands(command))[word]
+    return "--config" in _options(command)
+
+
 def _options(command: click.Command) -> set[str]:
     if isinstance(command, click.Group):
         return {name for _, each in subcommands(command) for name in _options(each)}
