@@ -312,3 +312,19 @@ async def test_its_pages_stand_at_every_width(bound: Listener) -> None:
                 wide = await seen.page.evaluate("document.documentElement.scrollWidth - innerWidth")
                 assert wide <= 0, (path, view, wide)
         assert seen.problems == []
+
+
+@pytest.mark.parametrize("width", [640, 390])
+async def test_when_a_report_is_due_is_in_sight_on_a_small_screen(
+    bound: Listener, width: int
+) -> None:
+    """Also at twice the size: 640 pixels are a screen of 1,280 then."""
+    async with person(bound, "cora") as cora:
+        await opened(cora, title="Card numbers in answers of the support chat", noticed="1h")
+    async with window(bound, width=width) as seen:
+        await seen.sign_in("cora", PASSWORD)
+        await seen.open("/o/acme/compliance")
+        table = seen.page.get_by_role("region", name="What is due")
+        assert await table.evaluate("(e) => e.scrollWidth - e.clientWidth") == 0
+        assert await table.locator("th >> text=Due").is_visible()
+        assert await seen.violations() == []
