@@ -66,7 +66,7 @@ def _list_routes(services: Services, room: AuditRoom) -> list[Any]:
     async def export(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Stream:
         asked: Asked = asked_of(request)
         if asked.wrong is not None:
-            raise RequestInvalid(asked.wrong.message, parameter="q")
+            raise RequestInvalid(asked.wrong.message, parameter=asked.wrong.field)
         actor, after = session_of(request).person.name, {"filter": asked.plain}
         await services.deeds.record(actor, "audit.exported", organisation, after=after)
         name = f'attachment; filename="audit-{organisation}.jsonl"'
@@ -80,7 +80,7 @@ def _list_routes(services: Services, room: AuditRoom) -> list[Any]:
     async def gathered(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Gathered:
         asked = viewed_of(request)
         if asked.wrong is not None:
-            raise RequestInvalid(asked.wrong.message, parameter="q")
+            raise RequestInvalid(asked.wrong.message, parameter=asked.wrong.field)
         if not asked.view:
             asked = replace(asked, view="who")
         return await room.gathered(organisation, asked, await zone_of(request, services))

@@ -61,7 +61,7 @@ def traffic_api_routes(services: Services) -> list[Any]:
     ) -> TrafficPage:
         asked = asked_of(request)
         if asked.wrong is not None:
-            raise RequestInvalid(asked.wrong.message, parameter="q")
+            raise RequestInvalid(asked.wrong.message, parameter=asked.wrong.field)
         page = await room.page(organisation, asked, await zone_of(request, services))
         before = ""
         if page.is_more:

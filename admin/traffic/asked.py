@@ -33,8 +33,10 @@ class Wrong(Struct, frozen=True):
 
     message: str
     before: str
-    here: str
-    after: str
+    here: str = ""
+    after: str = ""
+    field: str = "q"
+    """The parameter that is wrong."""
 
 
 class Asked(Struct, frozen=True):
@@ -91,12 +93,17 @@ def asked_of(request: Request[Any, Any, Any]) -> Asked:
     asked = Asked(request.scope["path"], FILTER.of(request).strip())
     try:
         found = parse(asked.text)
-        if span := [each.of(request) for each in (SINCE, UNTIL) if each.is_in(request)]:
-            found = _within(found, span)
     except FilterInvalid as error:
         text, end = asked.text, error.at + error.length
         wrong = Wrong(error.message, text[: error.at], text[error.at : end], text[end:])
         return Asked(asked.path, text, wrong=wrong)
+    for each in (SINCE, UNTIL):
+        try:
+            if each.is_in(request):
+                found = _bounded(found, each.name, each.of(request))
+        except FilterInvalid as error:
+            wrong = Wrong(error.message, asked.text, field=each.name)
+            return Asked(asked.path, asked.text, wrong=wrong)
     return Asked(
         asked.path,
         asked.text,
@@ -106,10 +113,9 @@ def asked_of(request: Request[Any, Any, Any]) -> Asked:
     )
 
 
-def _within(found: Filter, span: list[str]) -> Filter:
-    """The same filter in a span of time that was drawn on the chart."""
-    terms = parse(" ".join(f'{name}:"{value}"' for name, value in zip(("since", "until"), span)))  # noqa: B905 - one may be all
-    return Filter((*found.without("since", "until").terms, *terms.terms))
+def _bounded(found: Filter, name: str, value: str) -> Filter:
+    """The same filter from or until a time, such as one that was drawn on the chart."""
+    return Filter((*found.without(name).terms, *parse(f'{name}:"{value}"').terms))
 
 
 def _place(text: str) -> Place | None:

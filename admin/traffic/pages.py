@@ -67,7 +67,7 @@ def _list_routes(services: Services, room: TrafficRoom) -> list[Any]:
     async def export(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Stream:
         asked, form = asked_of(request), str(request.query_params.get("form", "csv"))
         if asked.wrong is not None:
-            raise RequestInvalid(asked.wrong.message, parameter="q")
+            raise RequestInvalid(asked.wrong.message, parameter=asked.wrong.field)
         if form not in FORMS:
             raise RequestInvalid(f"form: {', '.join(FORMS)}", parameter="form")
         actor, after = session_of(request).person.name, {"filter": asked.plain, "form": form}

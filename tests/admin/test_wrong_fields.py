@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
@@ -22,6 +23,10 @@ API = f"/api/organisations/{OWN}"
 NO_FIELD = "no_such_field"
 WRONG: tuple[Any, ...] = ("", "no such thing?", "a\tb", -1, 2**62, 1.5, True, None, [], {}, ["?"])
 """Of each field of each body, one after the other; what some field takes is wrong in another."""
+
+
+OTHERS_FIRST = {"/api/people/verdict": {"permission"}}
+"""What is missed before anything else is looked at."""
 
 
 class Refused:
@@ -118,3 +123,29 @@ async def test_a_refusal_says_what_is_wrong_and_never_the_value(
     reason = "The log is one of requests, deeds."
     pack = '{"log": "s3cr3t", "since_us": 0, "until_us": 1, "recipient": "court"}'
     assert await said(f"{API}/compliance/packs", pack) == (400, "log", reason)
+
+
+async def test_every_refusal_of_an_address_names_the_parameter(
+    listener: Listener, browser: Browser
+) -> None:
+    await employ(listener, "ann", PASSWORD, [Grant(role, "*") for role in ROLES])
+    own, _ = await furnished(listener)
+    await browser.sign_in_as("ann", PASSWORD)
+    _, text = await browser.send("GET", "/api/openapi.json")
+    document, named, wrong = msgspec.json.decode(text), set[str](), list[str]()
+    for method, path, *_ in subject(handlers(listener.application)):
+        if method not in SAFE_METHODS or not path.startswith("/api/"):
+            continue
+        described = document["paths"][re.sub(r"{([a-z_]+):[a-z]+}", r"{\1}", path)]["get"]
+        for each in described.get("parameters", ()):
+            for value in ("?", "a:b", "-1", "9" * 30, "x" * 5_000) if each["in"] == "query" else ():
+                target = f"{path_with(path, own.ids)}?{urlencode({each['name']: value})}"
+                answer, text = await browser.send("GET", target)
+                error = msgspec.json.decode(text)["error"] if answer.status == 400 else {}
+                named |= {error["param"]} if "param" in error else set()
+                its_own = {each["name"]} | OTHERS_FIRST.get(path, set())
+                if answer.status >= 500 or (error and error.get("param") not in its_own):
+                    wrong.append(f"{target[:200]}: {error}")
+
+    assert not wrong, "\n".join(wrong)
+    assert {"q", "since", "by", "at", "before", "currency"} <= named

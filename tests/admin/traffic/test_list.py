@@ -126,6 +126,23 @@ async def test_a_span_drawn_on_the_chart_becomes_a_part_of_the_filter(
     assert "since%3A2026-11-18T10%3A30%3A00Z" in page
 
 
+async def test_an_end_alone_is_an_end_and_a_wrong_one_is_named_itself(
+    world: World, browser: Browser
+) -> None:
+    ids = await world.write(Asked(1, ago_s=7200), Asked(2))
+    for part, expected in (
+        ("until=2026-11-18T10:30:00Z", [True, False]),
+        ("since=2026-11-18T10:30:00Z", [False, True]),
+        ("q=until:2026-11-18T10:30:00Z&since=7d", [True, False]),
+    ):
+        _, page = await browser.send("GET", f"{LIST}?{part}")
+        assert [each in page for each in ids] == expected, part
+    answer, page = await browser.send("GET", f"{LIST}?q=status:ok&until=x")
+    assert answer.status == 400
+    assert "“until” is 24h" in page
+    assert "<mark>" not in page, "nothing is wrong with the filter"
+
+
 async def test_files_hold_all_that_matches_make_no_formula_and_leave_a_record(
     world: World, browser: Browser
 ) -> None:
