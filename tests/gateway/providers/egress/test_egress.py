@@ -100,6 +100,25 @@ async def test_only_our_own_headers_leave(upstream: RecordingUpstream, egress: E
     }
 
 
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://api.example", "api.example"),
+        ("https://api.example:443/v1", "api.example"),
+        ("https://api.example:8443", "api.example:8443"),
+        ("http://localhost", "localhost"),
+        ("http://localhost:443", "localhost:443"),
+        ("http://[::1]:8090", "[::1]:8090"),
+        ("https://[2a02:b562:678::b658]", "[2a02:b562:678::b658]"),
+    ],
+)
+async def test_an_upstream_is_called_by_its_name_as_urls_write_it(
+    egress: Egress, url: str, host: str
+) -> None:
+    route = egress.route(parse_endpoint("fake", url, HOME), "/v1/messages", {})
+    assert f"\r\nhost: {host}\r\n".encode() in route.head
+
+
 async def test_events_arrive_one_by_one_while_the_upstream_waits(
     upstream: RecordingUpstream, egress: Egress
 ) -> None:
