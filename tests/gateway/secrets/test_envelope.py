@@ -59,6 +59,14 @@ def test_any_change_is_refused(data: st.DataObject) -> None:
         KEY.unwrap(bytes(wrapped), b"purpose")
 
 
+def test_what_is_cut_off_anywhere_is_refused_as_what_was_changed_is() -> None:
+    wrapped = KEY.wrap(b"d" * 32, b"purpose")
+    for length in range(len(wrapped)):
+        with pytest.raises(UnwrapFailed):
+            KEY.unwrap(wrapped[:length], b"purpose")
+        assert KEY.opened_by(wrapped[:length], b"purpose") == ""
+
+
 @given(st.binary(max_size=80))
 def test_anything_else_is_refused(wrapped: bytes) -> None:
     with pytest.raises(UnwrapFailed):
