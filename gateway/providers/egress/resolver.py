@@ -50,6 +50,9 @@ async def ask_system(host: str, port: int) -> Sequence[str]:
         except (OSError, UnicodeError) as error:
             refused = error
             tell(lambda: answer.set_exception(refused))
+        except MemoryError:
+            # Without an answer it would be asked by nobody else until the process ends.
+            tell(lambda: answer.set_exception(OSError("no memory for asking the resolver")))
         else:
             tell(lambda: answer.set_result(found))
 
@@ -132,7 +135,13 @@ class GuardedResolver:
         answer = asyncio.ensure_future(self._answered(host, port))
         question = _Question(now_s, answer)
         asked.append(question)
-        answer.add_done_callback(lambda _: asked.remove(question))
+
+        def end(_: object) -> None:
+            asked.remove(question)
+            if not answer.cancelled():
+                answer.exception()  # Looked at here: whoever asked may have left.
+
+        answer.add_done_callback(end)
         return answer
 
     async def _answered(self, host: str, port: int) -> Sequence[str]:

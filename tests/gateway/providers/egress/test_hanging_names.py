@@ -1,6 +1,7 @@
 """Names that hang: they hold up nobody who asks for another one, and keep few threads."""
 
 import asyncio
+import gc
 import socket
 import threading
 from collections.abc import Sequence
@@ -93,3 +94,39 @@ async def test_a_question_that_takes_too_long_is_asked_again_a_few_times(
     silent.says.set_exception(OSError("nobody knows it"))
     told = await asyncio.gather(*waiting, return_exceptions=True)
     assert {str(each) for each in told} == {"nobody knows it"}
+
+
+async def test_a_failure_that_nobody_waits_for_any_more_is_not_complained_of() -> None:
+    """The loop would say so beside the log, with a trace of the program."""
+    complaints: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, said: complaints.append(said["message"]))
+    silent = Silent()
+    names = guarded("slow.example", look_up=silent)
+    left = asyncio.create_task(names.resolve("slow.example", 443))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    left.cancel()
+    await asyncio.gather(left, return_exceptions=True)
+    silent.says.set_exception(OSError("nobody knows it"))
+    with pytest.raises(OSError, match="nobody knows it"):
+        await asyncio.shield(silent.says)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    gc.collect()
+    assert complaints == []
+    loop.set_exception_handler(None)
+
+
+async def test_a_question_for_which_there_is_no_memory_has_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four of them without one would keep a name from being asked for ever."""
+
+    def getaddrinfo(*how: object, **more: object) -> list[Any]:
+        del how, more
+        raise MemoryError
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    with pytest.raises(OSError, match="no memory"):
+        await asyncio.wait_for(guarded("a.example").resolve("a.example", 443), 10)
