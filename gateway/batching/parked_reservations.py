@@ -269,8 +269,9 @@ class ParkedReservations:
         try:
             return await self._ledger.reserve(kept.accounts, kept.amount_microusd, left_s)
         except BudgetExhausted:
+            nothing = await self._ledger.reserve(kept.accounts, 0, left_s)
             self._unfitting.add(ticket.request_id)
-            return await self._ledger.reserve(kept.accounts, 0, left_s)
+            return nothing
 
     def _stake(self, request_id: str, reservation: Reservation) -> Stake:
         return self._purse.stake(request_id, reservation)

@@ -8,7 +8,8 @@ from gateway.errors import AuditUnavailable, NotReady
 from gateway.money.budgets import Limit
 from gateway.store.batching.parcels import CRASHED_REST_US
 from gateway.store.engine import open_database
-from tests.gateway.batching.parking_lot import ACCOUNT, LIMIT, Lot, Worker
+from gateway.types import Reservation
+from tests.gateway.batching.parking_lot import ACCOUNT, HELD, LIMIT, Lot, Worker
 from tests.gateway.batching.test_leads import before
 
 
@@ -97,3 +98,28 @@ async def test_where_the_database_is_away_as_they_are_booked(lot: Lot) -> None:
     await second.ended(requests)
     cost = sum(each.cost_microusd for each in lot.outcomes().values())
     assert (await lot.spent(), await lot.stakes()) == ((cost, 0), 0)
+
+
+async def test_where_there_was_room_again_before_nothing_was_set_aside(lot: Lot) -> None:
+    """A crash counts as spent what is set aside: booked by name besides, it would be paid twice."""
+    second, requests = await unfitting(lot)
+    reserve = second.ledger.reserve
+
+    async def away(accounts: tuple[str, ...], amount: int, *left_s: float) -> Reservation:
+        if not amount:
+            raise NotReady("away for a moment")
+        return await reserve(accounts, amount, *left_s)
+
+    second.ledger.reserve = away  # type: ignore[method-assign]
+    await second.runner.tend()
+    assert [type(each) for each in await second.failures()] == [NotReady]
+    second.ledger.reserve = reserve  # type: ignore[method-assign]
+    await lot.table.set_limit(Limit(ACCOUNT, LIMIT))
+    await lot.wait(CRASHED_REST_US / 1e6)
+    lot.audit.failing = True
+    await second.runner.tend()
+    assert [type(each) for each in await second.failures()] == [AuditUnavailable]
+    lot.audit.failing = False
+    third = await killed(lot, second)
+    await third.ended(requests)
+    assert (await lot.spent(), await lot.stakes()) == ((HELD * len(requests), 0), 0)
