@@ -24,6 +24,9 @@ def decode_json(name: str, content: bytes, kind: type[_Kind]) -> _Kind:
         raise ModelRefused(f"{name} cannot be read: it has the key {error.key!r} twice") from None
     except RecursionError as error:
         raise ModelRefused(f"{name} cannot be read: it is nested too deeply") from error
+    except ValueError as error:
+        # In a part that nobody reads: what is no UTF-8, or a number of thousands of digits.
+        raise ModelRefused(f"{name} cannot be read: {error}") from error
     return found
 
 

@@ -83,6 +83,16 @@ def written(name: str, content: bytes) -> Change:
     return write
 
 
+def padded(name: str, value: bytes) -> Change:
+    """One field more, of which nobody reads the value."""
+
+    def pad(directory: Path) -> None:
+        path = directory / name
+        path.write_bytes(path.read_bytes().rstrip()[:-1] + b', "more": ' + value + b"}")
+
+    return pad
+
+
 def with_header(entry: bytes) -> Change:
     """One more entry in the header of the weights."""
 
@@ -204,6 +214,8 @@ BROKEN: dict[str, tuple[Change, str]] = {
     ),
     "crowded header": (crowded, "model.safetensors names more than 131072 tensors"),
     "odd bytes": (written("config.json", b'{"architectures": ["\xff"]}'), "config.json"),
+    "odd bytes unread": (padded("config.json", b'"\xff"'), "config.json cannot be read"),
+    "long number unread": (padded("config.json", b"9" * 5000), "config.json cannot be read"),
     "odd template": (written("chat_template.jinja", b"\xff"), "chat_template.jinja"),
     "odd tokenizer": (written("tokenizer.json", b"\xff"), "tokenizer.json"),
     "deep template": (
