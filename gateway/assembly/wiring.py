@@ -30,6 +30,8 @@ from gateway.types import DialectName
 ALONE_FLUSH_S = 1.0
 """On SQLite this worker is the only one: no other waits to hear what it has spent."""
 SHARED_FLUSH_S = 0.2
+IDLE_S = 2.0
+"""For so long money may lie idle in a slice beyond its size, or where nobody asks for it."""
 _OF_ENGINES = ("engine", "priorities", "events", "events_replay")
 _OF_POOLS = ("members",)
 _OF_WAYS_OUT = ("ca_file", "client_certificate", "client_key", "proxy", "proxy_credential")
@@ -159,11 +161,13 @@ def make_evidence(
 
 def make_ledger(settings: Settings, database: Database, clock: Clock) -> LeasedLedger:
     """This worker's part of the budgets."""
+    flush_every_s = ALONE_FLUSH_S if database.kind == "sqlite" else SHARED_FLUSH_S
     return LeasedLedger(
         LeaseTable(database, clock),
         clock,
         settings.audit.worker,
-        flush_every_s=ALONE_FLUSH_S if database.kind == "sqlite" else SHARED_FLUSH_S,
+        flush_every_s=flush_every_s,
+        quiet_rounds=round(IDLE_S / flush_every_s),
     )
 
 

@@ -29,8 +29,6 @@ from gateway.telemetry import Event, logger
 from gateway.types import Reservation, Settlement
 
 
-_QUIET_ROUNDS = 10
-"""After so many rounds without use a slice's free part goes back, or what is more than a slice."""
 _EXCHANGES_MAX = 50
 """So often a request asks for slices, pauses apart, before it gives up."""
 _LEAVING_S, _LEAVING_MAX = 5.0, 50
@@ -48,6 +46,8 @@ class LeasedLedger:
         slice_microusd: how much to lease ahead while there is plenty.
         reservation_lease_s: after it a reservation that nobody ended goes back.
         flush_every_s: how often spending is reported; `patience_s`: a request's wait for more.
+        quiet_rounds: after so many reports without use a slice's free part goes back, or what is
+            more than a slice.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class LeasedLedger:
         slice_microusd: int = 2_000_000,
         reservation_lease_s: float = 900.0,
         flush_every_s: float = 0.2,
+        quiet_rounds: int = 10,
         patience_s: float = 0.5,
     ) -> None:
         self._leases = leases
@@ -66,6 +67,7 @@ class LeasedLedger:
         self.holder = LeaseHolder(worker, secrets.token_hex(8))
         self._slice_microusd = slice_microusd
         self._flush_every_s = flush_every_s
+        self._quiet_rounds = quiet_rounds
         self._pause_s = flush_every_s / 8
         self._patience_s, self._pauses = patience_s, round(patience_s / self._pause_s)
         self.book = ReservationBook(reservation_lease_s)
@@ -214,7 +216,7 @@ class LeasedLedger:
 
     def _is_forgettable(self, part: HeldSlice) -> bool:
         """End users come and go: whoever was quiet for a while is forgotten."""
-        is_quiet = part.quiet_rounds >= _QUIET_ROUNDS and not part.open
+        is_quiet = part.quiet_rounds >= self._quiet_rounds and not part.open
         return is_quiet and bool(template_of(part.account)) and not self._awaits(part)
 
     def _forget(self, key: BudgetKey) -> None:
@@ -354,9 +356,9 @@ class LeasedLedger:
         """How much may go on lying idle; None while all of it may."""
         is_ample = self._idle(part) > self._slice_microusd
         quiet, ample = part.count_quiet(), part.count_ample(is_ample=is_ample)
-        if part.is_tight or quiet >= _QUIET_ROUNDS:
+        if part.is_tight or quiet >= self._quiet_rounds:
             return 0
-        return self._slice_microusd if ample >= _QUIET_ROUNDS else None
+        return self._slice_microusd if ample >= self._quiet_rounds else None
 
     def _idle(self, part: HeldSlice) -> int:
         return part.free - self._awaited.get(part.account, 0)
