@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import ConfigurationInvalid
 from gateway.secrets.envelope import (
+    KEY_BYTES,
     MasterKey,
     UnwrapFailed,
     create_key_file,
@@ -134,19 +135,20 @@ def test_a_key_that_finds_no_room_leaves_no_part_of_itself(tmp_path: Path) -> No
 def test_a_key_and_its_name_are_on_disk_before_anything_is_sealed_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced: list[tuple[str, bool]] = []
+    synced: list[tuple[str, bool, int]] = []
     fsync, path = os.fsync, tmp_path / "a.key"
 
     def noted(descriptor: int) -> None:
         fsync(descriptor)
         name = Path(f"/proc/self/fd/{descriptor}").readlink().name
-        synced.append((name, path.exists()))
+        synced.append((name, path.exists(), os.fstat(descriptor).st_size))
 
     monkeypatch.setattr(os, "fsync", noted)
     create_key_file(path)
-    (draft, was_there), folder = synced
+    (draft, was_there, size_bytes), folder = synced
     assert (draft.startswith(".a.key."), was_there) == (True, False)
-    assert folder == (tmp_path.name, True)
+    assert size_bytes == path.stat().st_size > KEY_BYTES
+    assert folder[:2] == (tmp_path.name, True)
 
 
 def test_a_key_file_in_a_missing_folder_is_refused(tmp_path: Path) -> None:
