@@ -190,11 +190,12 @@ def gstin(text: str) -> bool:
 
 def machine_readable(text: str) -> bool:
     """The second line of a travel document (ICAO 9303): three parts with a check digit each."""
-    return all(
+    return _TRAVEL_CHARACTERS.issuperset(text) and all(
         _travel_check(text[start:end]) == text[end : end + 1] for start, end in _TRAVEL_PARTS
     )
 
 
+_TRAVEL_CHARACTERS = frozenset(_BASE36 + "<")
 _TRAVEL_PARTS = ((0, 9), (13, 19), (21, 27))
 _TRAVEL_WEIGHTS = (7, 3, 1)
 

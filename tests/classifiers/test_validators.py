@@ -130,7 +130,7 @@ def test_no_validator_raises_on_any_text(text: str) -> None:
         *(validators.us_ssn, validators.us_itin, validators.nhs, validators.aba_routing),
         *(validators.npi, validators.ca_sin, validators.cpf, validators.iban, validators.pan),
         *(validators.gstin, validators.bitcoin, validators.public_ip, validators.ipv6),
-        validators.jwt_header,
+        *(validators.jwt_header, validators.machine_readable, validators.padded_card),
     ):
         assert accepts(text) in {True, False}
     assert validators.entropy(text) >= 0
