@@ -78,8 +78,18 @@ def test_plain_input_is_bounded_by_its_bytes_and_what_none_shows_by_the_window()
     ids=["search", "unknown", "servers"],
 )
 def test_a_vendor_that_runs_tools_may_read_it_all_again(more: dict[str, Any]) -> None:
-    asked = request("anthropic_messages", **more)
+    assert_read_again(request("anthropic_messages", **more))
 
+
+def test_so_may_one_that_searches_in_a_chat_or_with_a_tool_that_an_item_brings() -> None:
+    brought = {"type": "additional_tools", "role": "developer", "tools": [{"type": "web_search"}]}
+    said = {"role": "user", "content": "Hi"}
+
+    assert_read_again(request("openai_chat", web_search_options={}))
+    assert_read_again(request("openai_responses", input=[brought, said]))
+
+
+def assert_read_again(asked: ChatRequest) -> None:
     assert read_of(asked, ROUNDS * WINDOWS * WINDOW) > 0
     assert read_of(asked, ROUNDS * WINDOWS * WINDOW + 1) == 0
 

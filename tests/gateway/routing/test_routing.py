@@ -18,10 +18,19 @@ from gateway.errors import (
     NoTargetAvailable,
     NoTargetConfigured,
     PolicyDenied,
+    RequestInvalid,
 )
 from gateway.identity import accounts_of
 from gateway.routing.board import Scope, TargetBoard
-from gateway.routing.planning import Ruling, check_model, gather, rule, service_tier
+from gateway.routing.planning import (
+    HEADER_CHARACTERS_MAX,
+    Ruling,
+    check_model,
+    gather,
+    rule,
+    service_tier,
+    visible_headers,
+)
 from gateway.types import Candidate, ChatRequest, Inspection, Principal, Target
 from policies.facts import Facts
 from policies.program import PolicyDocument
@@ -138,6 +147,13 @@ DENIALS: list[tuple[dict[str, object], type[GatewrightError]]] = [
             "inspection": structs.replace(INSPECTION, data_class="S3"),
         },
         NoTargetAvailable,
+    ),
+    (
+        {
+            "unavailable": {"house": "no credential"},
+            "inspection": structs.replace(INSPECTION, data_class="S3"),
+        },
+        NoTargetConfigured,
     ),
     (
         {
@@ -317,6 +333,51 @@ def test_names_that_are_configured_are_known(model: str) -> None:
     check_model(request(model=model), board, document())
 
     assert model in {"auto", *board.targets}
+
+
+SMALL = target("small", model="vectors-small", capabilities=frozenset({"embeddings"}))
+COPY = structs.replace(SMALL, name="copy")
+LARGE = structs.replace(SMALL, name="large", model="vectors-large")
+
+
+@pytest.mark.parametrize(
+    ("served", "scope", "error"),
+    [
+        ((HOUSE,), None, FeatureUnsupported),
+        ((HOUSE, SMALL), None, None),
+        ((SMALL, COPY), None, None),
+        ((SMALL, LARGE), None, RequestInvalid),
+        ((SMALL, LARGE), frozenset({"small", "large"}), RequestInvalid),
+        ((SMALL, LARGE), frozenset({"small"}), None),
+    ],
+)
+def test_vectors_are_chosen_only_where_all_that_a_key_may_use_can_be_compared(
+    served: tuple[Target, ...], scope: Scope, error: type[GatewrightError] | None
+) -> None:
+    asked = structs.replace(request(), purpose="embedding")
+    board = TargetBoard({each.name: each for each in served}, {})
+    if error is None:
+        check_model(asked, board, document(), scope)
+        return
+    with pytest.raises(error) as refused:
+        check_model(asked, board, document(), scope)
+    assert refused.value.parameter == "model"
+    assert error is FeatureUnsupported or "`small`, `large`" in refused.value.message
+
+
+def test_of_headers_policies_see_those_that_are_set_short_and_without_anybodys_data() -> None:
+    """Also what one without them finds: a header twice has its first value, as it came first."""
+    wanted = {b"x-team": "x_team", b"x-card": "x_card", b"x-long": "x_long"}
+    came = [
+        *((b"x-team", b"caf\xe9"), (b"x-team", b"other"), (b"authorization", b"Bearer mine")),
+        *((b"x-card", b"4111 1111 1111 1111"), (b"x-long", b"word " * HEADER_CHARACTERS_MAX)),
+    ]
+    assert visible_headers(came, wanted) == {
+        "x_team": "caf\xe9",
+        "x_card": "[withheld]",
+        "x_long": ("word " * HEADER_CHARACTERS_MAX)[:HEADER_CHARACTERS_MAX],
+    }
+    assert visible_headers(came, {}) == {}
 
 
 @pytest.mark.parametrize("model", ["nope", "auto:nope", "auto:", "AUTO", "auto ", "house/"])
