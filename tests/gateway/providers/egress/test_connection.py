@@ -398,6 +398,18 @@ async def test_a_question_without_content_is_asked_again_on_a_fresh_connection(
         assert (upstream.connections, upstream.requests) == (2, 3)
 
 
+async def test_a_question_is_not_asked_again_on_another_connection_that_was_kept() -> None:
+    """Where one died unnoticed, others may have: of two that are kept, the second is not tried."""
+    egress = Egress(EgressLimits(connections_per_host_max=2, first_byte_s=5.0, idle_s=5.0))
+    async with running([GOOD], [GOOD], [None]) as upstream:
+        both = [await egress.ask(upstream.route(egress), 1.0) for _ in range(2)]
+        for reply in both:
+            await reply.read()
+        await (await egress.ask(upstream.route(egress), 1.0)).read()
+        assert (upstream.connections, upstream.requests) == (3, 4)
+    await egress.close()
+
+
 async def test_a_request_with_content_is_never_sent_twice(egress: Egress) -> None:
     async with running([GOOD], [None]) as upstream:
         await fetch(egress, upstream)

@@ -86,6 +86,38 @@ async def test_what_an_address_asks_for_leaves_with_it(
     assert [call.path for call in upstream.requests] == [path]
 
 
+async def test_what_is_told_fetched_and_dropped_leaves_by_its_method_on_no_kept_connection(
+    upstream: RecordingUpstream, impatient: Egress
+) -> None:
+    """A kept one may have died unnoticed, and none of these is sent twice."""
+    route = route_to(upstream, impatient)
+    upstream.texts["/v1/chat/completions"] = "x" * 3000
+    await fetch(impatient, route)
+    for asked in (impatient.tell(route, b"{}", 5.0), impatient.drop(route, 5.0)):
+        upstream.answer(Answer(body=b"{}"))
+        await (await asked).read()
+    long = await (await impatient.fetch(route, 5.0, 3000)).read()
+    assert len(long) == 3000  # more than a reply to one caller may be
+    with pytest.raises(UpstreamMalformed):
+        await (await impatient.fetch(route, 5.0, 2999)).read()
+
+    methods = [request.method for request in upstream.requests]
+    assert methods == ["POST", "POST", "DELETE", "GET", "GET"]
+    assert len({request.connection for request in upstream.requests}) == 5
+
+
+async def test_headers_that_are_added_leave_beside_the_others_and_cannot_end_their_line(
+    upstream: RecordingUpstream, egress: Egress
+) -> None:
+    route = route_to(upstream, egress, "mine")
+    await fetch(egress, route.with_headers({"x-signature": "s1"}))
+    await fetch(egress, route)
+    signed, plain = (request.headers for request in upstream.requests)
+    assert signed == plain | {"x-signature": "s1"}
+    with pytest.raises(ValueError, match="header"):
+        route.with_headers({"x-signature": "s1\r\nhost: other"})
+
+
 async def test_only_our_own_headers_leave(upstream: RecordingUpstream, egress: Egress) -> None:
     credential = make_secret().reveal()
     await fetch(egress, route_to(upstream, egress, credential))
