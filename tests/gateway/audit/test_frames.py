@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.audit.frames import CONTENT, RECORD, BadFrame, Frame, encode_frame, read_frame
+from gateway.audit.frames import (
+    CONTENT,
+    HEAD_BYTES,
+    RECORD,
+    BadFrame,
+    Frame,
+    encode_frame,
+    read_frame,
+)
 
 
 _LONG_PAYLOADS = st.lists(
@@ -140,3 +148,19 @@ def test_a_limit_ends_the_file_before_its_end() -> None:
     file = io.BytesIO(first + second)
     assert read_frame(file, 0, len(first)) is not None
     assert read_frame(file, len(first), len(first)) is None
+
+
+@pytest.mark.parametrize("lacking_bytes", [1, HEAD_BYTES, HEAD_BYTES + 2])
+def test_a_frame_that_crosses_the_limit_is_cut_off_though_the_file_has_all_of_it(
+    lacking_bytes: int,
+) -> None:
+    whole = encode_frame(RECORD, b"one") + encode_frame(RECORD, b"two")
+    with pytest.raises(BadFrame, match="cut off") as caught:
+        read_frame(io.BytesIO(whole), 0, len(whole) // 2 - lacking_bytes)
+    assert caught.value.torn
+    assert caught.value.may_be_unsynced
+
+
+def test_a_frame_of_no_known_kind_is_none_also_with_nothing_in_it() -> None:
+    with pytest.raises(BadFrame, match="no frame of kind 9"):
+        read_all(encode_frame(9, b""))

@@ -246,6 +246,19 @@ def test_a_tail_cut_at_a_record_is_shown_by_any_receipt_for_it(
     assert verify_receipt(directory, str(last)).reason == "no record begins there"
 
 
+def test_a_tail_cut_inside_a_record_is_found_where_it_begins_though_a_segment_lies_before(
+    copy: tuple[Path, list[Receipt]],
+) -> None:
+    directory, receipts = copy
+    last = receipts[-1]
+    path = segment_path(directory / "w0", last.segment)
+    path.write_bytes(path.read_bytes()[: last.offset_bytes + 40])
+    report = verify_directory(directory)
+    assert last.segment > 1
+    assert first_place(report) == (last.segment, last.offset_bytes)
+    assert "cut off" in str(report.first_bad)
+
+
 def test_records_planted_behind_a_sealed_segment_are_found(
     copy: tuple[Path, list[Receipt]],
 ) -> None:
@@ -344,6 +357,9 @@ def test_a_receipt_survives_damage_behind_it_but_not_before_it(
     assert before.later_damage is not None
     assert not after.ok
     assert "damaged" in after.reason
+    begun = receipts[5]
+    misplaced = msgspec.structs.replace(begun, offset_bytes=begun.offset_bytes + 1)
+    assert verify_receipt(directory, str(misplaced)).reason == "no record begins there"
 
 
 @pytest.mark.parametrize(
