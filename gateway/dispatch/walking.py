@@ -313,7 +313,8 @@ class Walk(Generic[Answer]):
             names = ", ".join(each.target.name for each in self._plan.candidates)
             reason = self._plan.decision_reason
             return NoTargetAvailable(
-                f"No permitted target can be reached now (tried: {names}). {reason}",
+                f"No permitted target can be reached now (tried: {names}). "
+                f"The decision was: {reason}",
                 retry_after_s=2.0,
             )
         if isinstance(failure, UpstreamTimeout):

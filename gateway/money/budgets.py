@@ -250,8 +250,8 @@ def level_of(account: str) -> str:
 
 def exhausted(limit: Limit) -> BudgetExhausted:
     # Not "used up": of a large request's worst price that would often not be true.
-    said = f"the budget of this {level_of(limit.account)} has not enough left for this request"
-    return BudgetExhausted(f"{said}{_UNTIL[limit.window]}; a smaller one may fit")
+    said = f"The budget of this {level_of(limit.account)} has not enough left for this request"
+    return BudgetExhausted(f"{said}{_UNTIL[limit.window]}; a smaller one may fit.")
 
 
 def settlement(reservation: Reservation, cost: int) -> Settlement:

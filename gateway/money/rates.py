@@ -215,7 +215,7 @@ class _Meter:
 def reached(account: str, kind: int, wait_s: float, standing: Standing | None = None) -> Exhausted:
     """The refusal, naming the level and the kind of limit, no amounts of others."""
     refusal = Exhausted(
-        f"the limit on {_KINDS[kind]} of this {level_of(account)} is reached",
+        f"The limit on {_KINDS[kind]} of this {level_of(account)} is reached.",
         retry_after_s=float(math.ceil(wait_s)),
     )
     refusal.standing = standing

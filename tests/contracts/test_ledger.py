@@ -98,7 +98,7 @@ async def test_the_last_micro_dollar_can_be_used_and_not_one_more(make_ledger: M
 
 async def test_money_is_taken_on_every_level_or_on_none(make_ledger: MakeLedger) -> None:
     ledger = await make_ledger(Limit("org:acme", 1000), Limit("key:abc", 10))
-    with pytest.raises(BudgetExhausted, match="the budget of this key has not enough left"):
+    with pytest.raises(BudgetExhausted, match="The budget of this key has not enough left"):
         await ledger.reserve(PATH, 11)
     assert ledger.left_microusd(("org:acme",)) == 1000
     await ledger.reserve(PATH, 10)
@@ -115,8 +115,8 @@ async def test_a_refusal_names_the_level_and_the_window_and_no_amounts(
     ledger = await make_ledger(Limit("ws:acme/research", 5, window))
     with pytest.raises(BudgetExhausted) as caught:
         await ledger.reserve(PATH, 6)
-    said = "the budget of this workspace has not enough left for this request"
-    assert caught.value.message == f"{said}{until}; a smaller one may fit"
+    said = "The budget of this workspace has not enough left for this request"
+    assert caught.value.message == f"{said}{until}; a smaller one may fit."
 
 
 async def test_settling_gives_back_what_was_not_spent(make_ledger: MakeLedger) -> None:

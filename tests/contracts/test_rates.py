@@ -100,7 +100,7 @@ async def test_requests_above_a_minutes_worth_are_told_when_to_come_back(rates: 
 
     error = await refusal(rates)
 
-    assert error.message == "the limit on requests per minute of this organisation is reached"
+    assert error.message == "The limit on requests per minute of this organisation is reached."
     assert error.retry_after_s == 10
     assert (error.code, error.http_status, error.retryable) == ("rate_limited", 429, True)
 
