@@ -28,6 +28,7 @@ from gateway.telemetry import Event, logger
 _T = TypeVar("_T")
 _TAIL_BYTES = 4096
 _AT_ONCE = 50
+_SUFFIX = ".jsonl"
 Question = Callable[[HashesOfTile], _T]
 """A pure computation over the tiles of one tree."""
 
@@ -115,8 +116,9 @@ class CheckpointFiles:
         """The last whole lines of each file, some ten of them; raises OSError."""
         if not self.directory.is_dir():
             return []
-        paths = sorted(self.directory.glob("*.jsonl"))
-        return [checkpoint for path in paths for checkpoint in _last_lines(path)]
+        # Not by `Path.glob`, to which a folder that it may not list is an empty one.
+        names = sorted(each for each in os.listdir(self.directory) if each.endswith(_SUFFIX))  # noqa: PTH208
+        return [found for name in names for found in _last_lines(self.directory / name)]
 
     def every(self, organisation: str) -> Iterator[SignedCheckpoint | None]:
         """All that were exported of a log; None for a line that cannot be read; raises OSError.
@@ -129,7 +131,7 @@ class CheckpointFiles:
                     yield _decoded(line)
 
     def _path(self, organisation: str) -> Path:
-        return self.directory / f"{quote(organisation, safe='')}.jsonl"
+        return self.directory / f"{quote(organisation, safe='')}{_SUFFIX}"
 
 
 class Integrator:

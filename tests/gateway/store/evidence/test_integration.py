@@ -296,6 +296,22 @@ async def test_a_backup_restored_under_running_workers_is_told_from_what_another
         await local.integrator().check()
 
 
+def test_exported_checkpoints_that_cannot_be_listed_are_not_taken_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = CheckpointFiles(tmp_path / "checkpoints", Disk())
+    files.append(SignedCheckpoint("acme", 1, 3, bytes(32), "note"))
+    assert [each.size for each in files.recent()] == [3]
+
+    def forbidden(path: object = ".") -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("os.listdir", forbidden)
+    monkeypatch.setattr("os.scandir", forbidden)
+    with pytest.raises(PermissionError):
+        files.recent()
+
+
 async def test_a_database_restored_alone_is_brought_up_to_date_from_the_segments(
     local: Ledgered,
 ) -> None:
