@@ -70,20 +70,21 @@ class Upkeep:
 
 
 async def _rest(duty: Duty) -> None:
-    while not await _woken(duty):
+    while True:
+        if duty.wake is None:
+            await asyncio.sleep(until_moment_s(duty.period_s))
+        elif await _woken(duty.wake, duty.period_s):
+            return
         if duty.due is None or duty.due():
             return
 
 
-async def _woken(duty: Duty) -> bool:
-    """Whether somebody asked for it before its period was over."""
-    if duty.wake is None:
-        await asyncio.sleep(until_moment_s(duty.period_s))
-        return False
+async def _woken(wake: asyncio.Event, period_s: float) -> bool:
+    """Whether somebody asked before the period was over."""
     try:
-        async with asyncio.timeout(until_moment_s(duty.period_s)):
-            await duty.wake.wait()
+        async with asyncio.timeout(until_moment_s(period_s)):
+            await wake.wait()
     except TimeoutError:
         return False
-    duty.wake.clear()
+    wake.clear()
     return True
