@@ -86,14 +86,16 @@ def segment_path(folder: Path, number: int) -> Path:
 
 def list_segments(folder: Path) -> list[int]:
     """Numbers of the segments in a worker's folder, ascending."""
-    matches = (_SEGMENT_NAME.fullmatch(name) for name in os.listdir(folder))  # noqa: PTH208 - names only
-    return sorted(int(match[1]) for match in matches if match)
+    matches = map(_SEGMENT_NAME.fullmatch, os.listdir(folder))  # noqa: PTH208 - names only
+    return sorted([int(match[1]) for match in matches if match])
 
 
 def list_workers(directory: Path) -> list[str]:
     """Names of the workers that have a folder, ascending."""
-    folders = (path for path in directory.iterdir() if path.is_dir())
-    return sorted(path.name for path in folders if is_worker_name(path.name))
+    with os.scandir(directory) as entries:
+        return sorted(
+            [each.name for each in entries if is_worker_name(each.name) and each.is_dir()]
+        )
 
 
 def written_bytes(path: Path) -> int:
