@@ -64,6 +64,15 @@ def _newest_of_all() -> Select[Any]:
 
 
 _NEWEST_OF_ALL = _newest_of_all()
+_NAMES: Any = bindparam("names", expanding=True)
+_NEWEST_OF = _NEWEST_OF_ALL.where(audit_checkpoints.c.organisation.in_(_NAMES))
+_HELD = (
+    select(audit_sequences.c.organisation)
+    .where(audit_sequences.c.organisation.in_(_NAMES))
+    .order_by(audit_sequences.c.organisation)
+    .with_for_update()
+)
+_KEPT = insert(audit_checkpoints)
 
 
 class Growth(Struct, frozen=True):
@@ -230,24 +239,16 @@ class DatabaseAuditTrees:
         """
         if not checkpoints:
             return []
-        columns = audit_checkpoints.c
-        names = sorted({each.organisation for each in checkpoints})
-        # Whoever numbers or signs waits: the sizes stay as they are until the end.
-        held = (
-            select(audit_sequences.c.organisation)
-            .where(audit_sequences.c.organisation.in_(names))
-            .order_by(audit_sequences.c.organisation)
-            .with_for_update()
-        )
-        query = _NEWEST_OF_ALL.where(columns.organisation.in_(names))
+        names = {"names": sorted({each.organisation for each in checkpoints})}
         async with self._database.writing() as connection:
-            await connection.execute(held)
-            found = (await connection.execute(query)).all()
+            # Whoever numbers or signs waits: the sizes stay as they are until the end.
+            await connection.execute(_HELD, names)
+            found = (await connection.execute(_NEWEST_OF, names)).all()
             newest = {row.organisation: (row.size, row.signed_us) for row in found}
             kept = [each for each in checkpoints if _goes_on(each, newest.get(each.organisation))]
             rows = [{name: getattr(each, name) for name in each.__struct_fields__} for each in kept]
             if rows:
-                await connection.execute(insert(audit_checkpoints), rows)
+                await connection.execute(_KEPT, rows)
         return kept
 
 
