@@ -38,8 +38,8 @@ class Soundness:
             )
         if self._integration.is_retired:
             return "This worker's name was retired: nothing that it records is heard any more."
-        if self._integration.put_back:
-            return f"T{self._integration.put_back[1:]}."
+        if said := self._integration.put_back:
+            return f"{said[0].upper()}{said[1:]}."
         return "" if self._evidence.healthy else "The audit log cannot be written."
 
     def problems(self) -> tuple[str, ...]:

@@ -26,8 +26,9 @@ from gateway.store.schema.policies import policy_events, policy_schedules, polic
 
 ScheduleState = Literal["waiting", "done", "refused", "cancelled"]
 SCHEDULED: Final = ("publish", "canary")
-PERCENT: Final = "a canary gets more than 0 and at most 100 percent"
 """What may be left to a clock."""
+PERCENT: Final = "a canary gets more than 0 and at most 100 percent"
+"""Why a share is refused, by whoever is given one."""
 AHEAD_US_MAX: Final = 366 * 86_400_000_000
 LATE_US: Final = 60_000_000
 """From here on it is said by how much something came late."""
