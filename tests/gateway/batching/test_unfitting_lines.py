@@ -105,10 +105,12 @@ async def test_where_there_was_room_again_before_nothing_was_set_aside(lot: Lot)
     second, requests = await unfitting(lot)
     reserve = second.ledger.reserve
 
-    async def away(accounts: tuple[str, ...], amount: int, *left_s: float) -> Reservation:
-        if not amount:
+    async def away(
+        accounts: tuple[str, ...], amount_microusd: int, lease_s: float = 0.0
+    ) -> Reservation:
+        if not amount_microusd:
             raise NotReady("away for a moment")
-        return await reserve(accounts, amount, *left_s)
+        return await reserve(accounts, amount_microusd, lease_s)
 
     second.ledger.reserve = away  # type: ignore[method-assign]
     await second.runner.tend()
