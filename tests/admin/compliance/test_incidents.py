@@ -320,11 +320,25 @@ async def test_when_a_report_is_due_is_in_sight_on_a_small_screen(
 ) -> None:
     """Also at twice the size: 640 pixels are a screen of 1,280 then."""
     async with person(bound, "cora") as cora:
-        await opened(cora, title="Card numbers in answers of the support chat", noticed="1h")
+        one = await opened(cora, title="Card numbers in answers of the support chat", noticed="1h")
     async with window(bound, width=width) as seen:
         await seen.sign_in("cora", PASSWORD)
         await seen.open("/o/acme/compliance")
         table = seen.page.get_by_role("region", name="What is due")
         assert await table.evaluate("(e) => e.scrollWidth - e.clientWidth") == 0
         assert await table.locator("th >> text=Due").is_visible()
+        duties = seen.page.get_by_role("region", name="Obligations")
+        assert await duties.evaluate("(e) => e.scrollWidth - e.clientWidth") == 0
         assert await seen.violations() == []
+        for path, name in ((AT, "Incidents"), (one, "Reports")):
+            await seen.open(path)
+            table = seen.page.get_by_role("region", name=name, exact=True)
+            edge = await table.evaluate("(e) => e.getBoundingClientRect().right")
+            states = table.locator(".chip:has-text('due'), .chip:has-text('left')")
+            assert await states.count() > 0
+            for state in await states.all():
+                box = await state.bounding_box()
+                assert box is not None
+                assert box["x"] + box["width"] <= edge, name
+            assert await seen.faults() == []
+            assert await seen.violations() == []
