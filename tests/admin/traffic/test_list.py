@@ -141,6 +141,7 @@ async def test_an_end_alone_is_an_end_and_a_wrong_one_is_named_itself(
     assert answer.status == 400
     assert "“until” is 24h" in page
     assert "<mark>" not in page, "nothing is wrong with the filter"
+    assert "aria-invalid" not in page, "nor is its field"
 
 
 async def test_files_hold_all_that_matches_make_no_formula_and_leave_a_record(
