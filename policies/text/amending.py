@@ -202,7 +202,7 @@ class _Document:
     def _end_line(self, before: Sequence[Block]) -> None:
         """A new rule begins on a line of its own, after an empty one."""
         last = before[-1] if before else self.head
-        if not last.tail:
+        if last.tail[-1:] != ["\n"]:
             last.tail.append("\n")
 
 

@@ -146,6 +146,9 @@ def test_new_rules_stand_where_they_belong() -> None:
     bare = 'name = "d"\nversion = 1\n'
     made = amended(bare, replace(load_document(bare).body, constraints=(rule,)))
     assert made.text.startswith(bare + '\n[[constraints]]\nname = "new"\n')
+    noted = f"{bare}\n# [[constraints]]\n# name = 'none yet'\n"
+    made = amended(noted, replace(load_document(noted).body, constraints=(rule,)))
+    assert made.text.startswith(noted + '\n[[constraints]]\nname = "new"\n'), "apart from it"
 
 
 def test_the_head_and_the_defaults_change_in_place() -> None:
