@@ -21,7 +21,24 @@ from tests.admin.two_organisations import OWN, Known, employ, furnished
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 API = f"/api/organisations/{OWN}"
 NO_FIELD = "no_such_field"
-WRONG: tuple[Any, ...] = ("", "no such thing?", "a\tb", -1, 2**62, 1.5, True, None, [], {}, ["?"])
+VALUE = "no such thing?"
+NAMED = {"models", "guard", "text"}
+"""Of these a refusal names what is not there; a wrong text of prices is told by its file's name."""
+WRONG: tuple[Any, ...] = (
+    "",
+    VALUE,
+    [VALUE],
+    {VALUE: VALUE},
+    "a\tb",
+    -1,
+    2**62,
+    1.5,
+    True,
+    None,
+    [],
+    {},
+    ["?"],
+)
 """Of each field of each body, one after the other; what some field takes is wrong in another."""
 
 
@@ -45,8 +62,12 @@ class Refused:
         error = said.get("error", {})
         if answer.status in (400, 422):
             self.asked += 1
-            if re.split(r"[.\[]", error.get("param", ""))[0] not in self._names:
+            param = error.get("param", "")
+            if re.split(r"[.\[]", param)[0] not in self._names:
                 self.wrong.append(f"{self._target} {body[:300]}: {error}")
+            is_named = VALUE in param or param in NAMED
+            if VALUE in error["message"] and not is_named:
+                self.wrong.append(f"{self._target} repeats {body[:300]}: {error}")
         elif answer.status == 500:
             self.wrong.append(f"{self._target} {body[:300]}: {error}")
 
