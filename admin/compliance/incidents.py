@@ -157,12 +157,12 @@ async def _key_names(services: Services, detail: IncidentDetail) -> Mapping[str,
 
 def _listed(incident: Incident) -> str:
     """The filter of a list that has just what the incident counts, to the second."""
-    ends = [f"{_at(incident.since_us):%Y-%m-%dT%H:%M:%SZ}"]
+    listed = f'{incident.filter} since:"{_at(incident.since_us):%Y-%m-%dT%H:%M:%SZ}"'
     if incident.until_us:
         # What came in the last second that began is in the list, too.
-        ends.append(f"{_at(incident.until_us + SECOND_US - 1):%Y-%m-%dT%H:%M:%SZ}")
-    times = [f'{name}:"{end}"' for name, end in zip(("since", "until"), ends, strict=False)]
-    return " ".join((*filter(None, [incident.filter]), *times))
+        until = _at(incident.until_us + SECOND_US - 1)
+        listed += f' until:"{until:%Y-%m-%dT%H:%M:%SZ}"'
+    return listed.strip()
 
 
 def _day(utc_us: int) -> str:

@@ -275,14 +275,15 @@ def moment_of(text: str, zone: str, turn: str = "") -> int:
         raise RequestInvalid(f"from the year {FIRST_YEAR} to {LAST_YEAR}", parameter="at")
     if at.tzinfo is not None:
         return int(at.timestamp() * SECOND_US)
-    both = _both(at, zone)
-    if both[0].astimezone(ZoneInfo(zone)).replace(tzinfo=None) != at:
+    first, second = _both(at, zone)
+    if first.astimezone(ZoneInfo(zone)).replace(tzinfo=None) != at:
         message = f"no clock in {zone} shows this time: they go forward then"
         raise RequestInvalid(message, parameter="at")
-    if both[0] != both[1] and turn not in TURNS:
+    if first != second and turn not in TURNS:
         message = f"clocks in {zone} show this time twice: say which of the two it is"
         raise RequestInvalid(message, parameter="at")
-    return int(both[turn == TURNS[1]].timestamp() * SECOND_US)
+    meant = second if turn == TURNS[1] else first
+    return int(meant.timestamp() * SECOND_US)
 
 
 def turns_of(text: str, zone: str) -> list[tuple[str, str]]:
@@ -292,13 +293,11 @@ def turns_of(text: str, zone: str) -> list[tuple[str, str]]:
         moment_of(text, zone, TURNS[0])
     except (ValueError, RequestInvalid):
         return []
-    both = _both(at, zone) if at.tzinfo is None else ()
-    if len({*both}) < len(TURNS):
+    first, second = _both(at, zone)
+    if at.tzinfo is not None or first == second:
         return []
-    return [
-        (turn, f"the {turn} one, {moment:%H:%M} UTC")
-        for turn, moment in zip(TURNS, both, strict=True)
-    ]
+    said = f"the first one, {first:%H:%M} UTC", f"the second one, {second:%H:%M} UTC"
+    return [*zip(TURNS, said, strict=True)]
 
 
 def _both(at: datetime, zone: str) -> tuple[datetime, datetime]:
