@@ -7,7 +7,7 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import lru_cache, partial
 from typing import Any
 
@@ -54,6 +54,7 @@ _WAIT_S = 1.5
 _PATIENT_S = 10.0
 _RECYCLE_S = 600
 _COMMAND_S = 30.0
+_CLOSING_S = 2.0
 
 
 class Database:
@@ -171,7 +172,14 @@ class Database:
         return rows
 
     async def close(self) -> None:
-        await self.engine.dispose()
+        """Say goodbye to the server; connections to one that hangs are cut off."""
+        left_s = _CLOSING_S if self.kind == "postgresql" else None
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self.engine.dispose()
+                return
+            left_s = 0.0  # One is gone by that, and of the others one each time.
 
 
 @lru_cache(maxsize=64)

@@ -441,3 +441,15 @@ async def test_a_segment_deleted_under_load_loses_no_numbered_record(
 
 def _plain(url: str) -> str:
     return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+async def test_a_server_that_hangs_keeps_nobody_who_closes_what_is_idle(
+    server: OwnPostgres, url: str
+) -> None:
+    """A supervisor kills whoever waits half a minute for each connection to say goodbye."""
+    database = open_database(url)
+    async with database.reading(), database.reading():
+        pass
+    with server.frozen():
+        async with asyncio.timeout(20.0):
+            await database.close()

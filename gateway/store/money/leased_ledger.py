@@ -10,7 +10,6 @@ When a budget runs low, exactly what is needed is leased, and what lies idle goe
 import asyncio
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 
 from gateway.clock import Clock, UnhurriedClock
 from gateway.errors import NotReady
@@ -24,6 +23,7 @@ from gateway.money.budgets import (
 from gateway.pacing.moments import rung
 from gateway.store.money.held_slices import HeldSlices
 from gateway.store.money.leases import LeaseTable
+from gateway.store.money.leaving import left_in_time
 from gateway.store.money.slices import NO_WINDOW, Claim, Grant, HeldSlice, LeaseHolder
 from gateway.telemetry import Event, logger
 from gateway.types import Reservation, Settlement
@@ -31,8 +31,6 @@ from gateway.types import Reservation, Settlement
 
 _EXCHANGES_MAX = 50
 """So often a request asks for slices, pauses apart, before it gives up."""
-_LEAVING_S, _LEAVING_MAX = 5.0, 50
-"""So long, and so often, a worker that ends tries to give back its slices."""
 _FORGETTING_S = 600.0
 """How often rows of end users are dropped whose day or month is over."""
 
@@ -186,24 +184,18 @@ class LeasedLedger:
     async def close(self) -> None:
         """Report everything and give back what is not reserved; call it after the last request.
 
-        A database that is busy is asked again for a few seconds. Where it stays away the leases run
-        out, and count as spent.
+        A database that is busy is asked again for a few seconds. Where it stays away, or hangs, the
+        leases run out, and count as spent.
         """
         self._is_closing = True
         self._hurry.set()
-        if self._flusher is not None:
-            await asyncio.wait([self._flusher])
-        if self._round is not None:  # A caller who left may have left it running.
-            await asyncio.wait([self._round])
-        until_s = self._clock.monotonic_s() + _LEAVING_S
-        for _ in range(_LEAVING_MAX):
-            with suppress(NotReady):
-                await self._leave()
-                return
-            if self._clock.monotonic_s() > until_s:
-                break
-            await asyncio.sleep(_LEAVING_S / _LEAVING_MAX)
-        logger().warning(Event.LEDGER_LEFT_LEASED, worker=self.holder.worker)
+        if not await left_in_time(self._leave, self._running):
+            logger().warning(Event.LEDGER_LEFT_LEASED, worker=self.holder.worker)
+
+    def _running(self) -> list[asyncio.Task[None]]:
+        """Reports, and a round that a caller who left may have left."""
+        tasks = (self._flusher, self._round)
+        return [task for task in tasks if task is not None and not task.done()]
 
     async def _leave(self) -> None:
         async with self._exchanging:

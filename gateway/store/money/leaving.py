@@ -1,0 +1,45 @@
+"""How a worker that ends gives its slices back: asked again while there is time, then cut off.
+
+Whoever stopped it waits for some seconds only, and kills it then; a command that hangs in the
+database has longer than that.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from gateway.errors import NotReady
+
+
+LEAVING_S: Final = 5.0
+"""So long it tries."""
+_PAUSE_S: Final = 0.1
+_CUTTING_S: Final = 2.0
+"""So long what was cut off may take to end: a connection says so to the server, if that listens."""
+
+Running = Callable[[], Sequence[asyncio.Task[None]]]
+
+
+async def left_in_time(leave: Callable[[], Awaitable[None]], running: Running) -> bool:
+    """Wait for what runs by itself, then `leave`, again while it raises NotReady.
+
+    False where the time was over first. What `running` gives then is cancelled: the database may
+    have taken it or not, as after any answer that is lost.
+    """
+    try:
+        async with asyncio.timeout(LEAVING_S):
+            while tasks := running():
+                await asyncio.wait(tasks)
+            while True:
+                with suppress(NotReady):
+                    await leave()
+                    return True
+                await asyncio.sleep(_PAUSE_S)
+    except TimeoutError:
+        tasks = running()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_CUTTING_S)
+        return False
