@@ -334,6 +334,14 @@ def test_what_an_entry_does_not_say_has_no_price_and_is_not_free() -> None:
     assert (unpriced, price.unbilled_tools) == ((0, 0, 0), False)
 
 
+@pytest.mark.parametrize("text", ["models = 5", "models = ['m']", ""])
+def test_a_catalogue_whose_models_are_no_table_is_refused_like_any_other_that_is_none(
+    text: str,
+) -> None:
+    with pytest.raises(ConfigurationInvalid):
+        load_catalogue(text, "my-prices.toml")
+
+
 @pytest.mark.parametrize("text", ["a = " + "9" * 5000, "a = " + "[" * 100_000])
 def test_a_catalogue_without_bounds_is_refused_like_any_other_that_is_none(text: str) -> None:
     with pytest.raises(ConfigurationInvalid, match="not valid TOML"):
