@@ -20,14 +20,31 @@ from gateway.errors import (
     Unauthenticated,
 )
 from gateway.identity import KeyTable
-from gateway.passage import Arrival
-from gateway.recording.evidence import UNKNOWN_ORGANISATION, Loss, intent, lost, refusal
+from gateway.passage import Arrival, Passage
+from gateway.recording.evidence import (
+    UNKNOWN_ORGANISATION,
+    Ending,
+    Loss,
+    intent,
+    lost,
+    outcome,
+    refusal,
+)
 from gateway.recording.recall import Recaller
 from gateway.rollout.versions import PolicySet
 from gateway.routing.board import TargetBoard
-from gateway.routing.planning import decision_digest, gather, rule
+from gateway.routing.planning import Ruling, decision_digest, gather, rule
 from gateway.snapshot import Snapshot
-from gateway.types import AuditRecord, Inspection, Principal, Reservation, Usage
+from gateway.types import (
+    Attempt,
+    AuditRecord,
+    ChatRequest,
+    Inspection,
+    Principal,
+    Receipt,
+    Reservation,
+    Usage,
+)
 from policies.decide import decide
 from tests.gateway.providers.samples import make_target
 from tests.identifiers import card
@@ -202,6 +219,86 @@ def test_how_long_the_longest_of_several_prompts_is_is_part_of_the_facts() -> No
 
 
 LOSS = Loss("i", "here", "cloud", "ann", 7)
+PLAIN = AuditRecord("admin", "", "", 0)
+DEFAULTS = {name: getattr(PLAIN, name) for name in PLAIN.__struct_fields__}
+OF_ADMIN = {"actor", "action"}
+OF_INTENTS = {
+    *("snapshot", "complexity_ppm", "candidates", "clearance", "reserved_microusd", "facts"),
+    *("classifier", "complexity_parts_ppm", "calibration", "decision_reason"),
+}
+OF_OUTCOMES = {
+    *("intent", "status", "http_status", "error", "attempts", "usage", "cost_microusd"),
+    *("price_as_of", "duration_us", "dropped"),
+}
+SCANNED = {"output_findings"}
+
+
+def unsaid(record: AuditRecord) -> set[str]:
+    """Fields that say nothing, as where nothing is known."""
+    return {name for name, nothing in DEFAULTS.items() if getattr(record, name) == nothing}
+
+
+def known_of_a_request() -> tuple[Arrival, ChatRequest, Inspection, Ruling]:
+    """All of it that a record may say, and nothing of it empty."""
+    seen = structs.replace(
+        INSPECTION,
+        complete=False,
+        incomplete_reasons=("timeout",),
+        calibration="of acme",
+        complexity_parts=(("words", 0.25),),
+    )
+    body = {"model": "auto", "messages": [{"role": "user", "content": "x"}]}
+    asked = DIALECTS["openai_chat"].decode_request(msgspec.json.encode(body), "req_1")
+    request = structs.replace(asked, end_user="5b0e")
+    facts = gather(request, PRINCIPAL, seen, 5, 0, BOARD)
+    ruling = rule(document(), facts, request, BOARD, Limits())
+    return structs.replace(ARRIVAL, trace="trace-span"), request, seen, ruling
+
+
+def test_an_intent_and_its_outcome_leave_out_nothing_that_is_known() -> None:
+    begun, request, seen, ruling = known_of_a_request()
+    wide = structs.replace(ruling, plan=structs.replace(ruling.plan, clearance=frozenset("cabed")))
+    parts = (PRINCIPAL, request, seen, wide, Reservation("r1", ("org:acme",), 77, 0))
+    first = intent(*parts, arrival=begun, utc_us=5)
+    assert unsaid(first) == OF_ADMIN | OF_OUTCOMES | SCANNED
+    assert (first.detail["trace"], first.complexity_parts_ppm) == ("trace-span", {"words": 250_000})
+    assert (first.target, first.provider, first.jurisdiction) == (
+        "scripted/one",
+        "somebody",
+        "home",
+    )
+    assert first.clearance == (*"abcde",)
+
+    passage = Passage(begun, *parts, Receipt("w0", 1, 0, "leaf"), subject="5b0e")
+    usage, attempts = (
+        Usage(input_tokens=3),
+        (Attempt("scripted/one", 502, "upstream_failed", 4, 0),),
+    )
+    target = structs.replace(wide.plan.candidates[0].target, digest="d1")
+    ending = Ending("failed", 502, target, attempts, usage, 9, "upstream_failed", ("top_k",))
+    last = outcome(passage, ending, utc_us=9, duration_us=4)
+    assert unsaid(last) == OF_ADMIN | OF_INTENTS | SCANNED
+    assert (last.intent, last.subject, last.price_as_of) == ("leaf", "5b0e", target.price.as_of)
+    assert last.detail == {"trace": "trace-span", "model_digest": "d1"}
+    nameless = structs.replace(ending, target=structs.replace(target, digest=""))
+    assert outcome(passage, nameless, utc_us=9, duration_us=4).detail == {"trace": "trace-span"}
+
+
+def test_what_was_refused_or_lost_leaves_out_nothing_that_is_known() -> None:
+    begun, request, seen, _ = known_of_a_request()
+    error = ClosedByPolicy("no")
+    refused = refusal(begun, PRINCIPAL, request, seen, error, utc_us=9, duration_us=4)
+    untold = {*OF_INTENTS, *OF_OUTCOMES, *SCANNED, *OF_ADMIN, "decision", "policy_digest"}
+    untold |= {"target", "provider", "jurisdiction"}
+    said = {"decision_reason", "status", "http_status", "error", "duration_us"}
+    assert unsaid(refused) == untold - said
+
+    loss = structs.replace(LOSS, usage=Usage(input_tokens=3))
+    away = lost(begun, PRINCIPAL, loss, GatewrightError("gone"), utc_us=9)
+    assert away.detail == {"trace": "trace-span"}
+    untold = {"attempts", "price_as_of", "dropped", "dialect", "model_requested", "jurisdiction"}
+    untold |= {"decision", "policy_digest", "data_class", "findings", "inspection_complete"}
+    assert unsaid(away) == untold | OF_ADMIN | SCANNED | OF_INTENTS - {"decision_reason"}
 
 
 def test_a_clock_set_back_gives_no_negative_duration() -> None:
