@@ -224,7 +224,8 @@ class Screens:
         alone = _without_role(request) if status in (FORBIDDEN, NOT_FOUND) else None
         if alone is not None:
             csrf = csrf_of(request.cookies.get(COOKIE, ""))
-            return self.page("no_role.html", status, person=alone, csrf=csrf)
+            said = {"person": alone, "csrf": csrf, "typed": _typed_in(request)}
+            return self.page("no_role.html", status, **said)
         return self.page("problem.html", status, problem=text, typed=_typed_in(request))
 
     def _beside(self, status: int, text: str, *, sign_in: bool = False) -> Response[str]:

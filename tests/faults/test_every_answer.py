@@ -285,7 +285,12 @@ def test_no_place_of_a_stream_tells_it(source: DialectName, name: str) -> None:
 
 
 def in_letters(source: DialectName, trees: list[Body], at: int, said: str) -> list[Body] | None:
-    """A stream in which one event's words come letter by letter; None where it says none."""
+    """A stream in which one event's words come letter by letter; None where it says none.
+
+    Nor where it closes an item: clients take that whole, and put nothing of it together.
+    """
+    if trees[at].get("type") == "response.output_item.done":
+        return None
     decoder = DIALECTS[source].stream_decoder()
     for tree in trees[:at]:
         decoder.feed(framed(source, tree))

@@ -173,7 +173,7 @@ async def test_a_reveal_and_a_release_wait_for_a_second_person_too(
             assert "Release the hold on everybody" in plain(page)
             assert "req_2" not in page
             path = "/o/acme/approvals"
-            form = {"id": other.id, "action": "reject"}
+            form = {"id": other.id, "action": "reject", "reason": "it is not needed"}
             declined, _ = await carla.send("POST", f"{path}/reveals", form)
             assert declined.status == 303
             for unsaid in ({}, {"action": "approved"}):

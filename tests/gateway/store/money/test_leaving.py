@@ -65,7 +65,7 @@ async def test_to_a_database_that_is_busy_at_first(
     await ledger.close()
     assert (table.refusals, table.losses) == (0, 0)
     assert await sums(table) == (SPENT, 0)
-    assert Event.LEDGER_LEFT_LEASED not in capsys.readouterr().err
+    assert Event.LEDGER_LEFT_LEASED not in "".join(capsys.readouterr())
 
 
 async def test_of_one_that_stays_away_it_says_so_and_its_next_start_takes_them_as_spent(
@@ -80,7 +80,7 @@ async def test_of_one_that_stays_away_it_says_so_and_its_next_start_takes_them_a
     table.refusals = 1_000_000
     await ledger.close()
     assert 2 <= 1_000_000 - table.refusals < 100, "it tries again, and not for ever"
-    assert Event.LEDGER_LEFT_LEASED in capsys.readouterr().err
+    assert Event.LEDGER_LEFT_LEASED in "".join(capsys.readouterr())
     table.refusals = 0
     assert await sums(table) == (0, SLICE + SPENT)
     again = ledger_on(table, clock)
@@ -114,7 +114,7 @@ async def test_of_one_that_hangs_it_does_not_wait_for_the_end_of_a_command(
         await asked.wait()
     await ledger.close()
     assert asked.is_set()
-    assert Event.LEDGER_LEFT_LEASED in capsys.readouterr().err
+    assert Event.LEDGER_LEFT_LEASED in "".join(capsys.readouterr())
     assert ledger._flusher is not None
     assert ledger._flusher.done()
 
