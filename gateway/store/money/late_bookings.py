@@ -14,10 +14,10 @@ from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
-from gateway.money.budgets import WINDOWS, BudgetKey, others_of, template_of, window_start_us
+from gateway.money.budgets import WINDOWS, BudgetKey, others_of, template_of
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import budget_of, write_budgets
-from gateway.store.money.slices import Budget, roll
+from gateway.store.money.slices import roll
 from gateway.store.revisions import ring
 from gateway.store.schema.tables import budgets, late_bookings
 from gateway.store.speech import insert_into
@@ -34,10 +34,7 @@ class LateCost(Struct, frozen=True):
     accounts: tuple[str, ...]
     cost_microusd: int
     admitted_us: int
-    """It is charged to the windows of this moment; those that are over are let be.
-
-    By our clock: where that was set back since, also to the windows that run.
-    """
+    """It is charged to the windows of this moment; those that are over are let be."""
 
 
 class LateBookings:
@@ -90,25 +87,12 @@ class LateBookings:
         owing = [
             budget
             for budget in charged.values()
-            if late.admitted_us >= _counts_since(budget, now_us)
+            if late.admitted_us >= max(budget.window_start_us, budget.begun_us)
         ]
         cost = late.cost_microusd
         paid = [replace(each, spent_microusd=each.spent_microusd + cost) for each in owing]
         await write_budgets(connection, paid)
         return any(0 <= each.left_microusd < cost and each.leased_microusd for each in owing)
-
-
-def _counts_since(budget: Budget, now_us: int) -> int:
-    """From when on requests count in the window that runs.
-
-    A window stays begun when a clock is set back over its beginning: what is admitted then is
-    charged to it where it is leased, and so it is here. Whether it was admitted before the window
-    began cannot be told from that; nothing must be spent that counts nowhere.
-    """
-    since_us = max(budget.window_start_us, budget.begun_us)
-    if now_us >= since_us:
-        return since_us
-    return window_start_us(budget.limit.window, now_us, budget.limit.time_zone)
 
 
 def _paying(key: BudgetKey, found: Collection[BudgetKey]) -> BudgetKey:

@@ -15,13 +15,12 @@ from gateway.store.money.leases import LeaseTable
 from gateway.store.money.slices import Claim, LeaseHolder
 from gateway.store.revisions import current
 from gateway.store.schema.tables import late_bookings
-from tests.gateway.store.money.ledgers import ledger_on, spend
+from tests.gateway.store.money.ledgers import ledger_on
 
 
 pytestmark = pytest.mark.anyio
 ORG, ANN, BOB, ALL = "org:acme", "user:acme/ann", "user:acme/bob", "user:acme/*"
 DAY_S = 86_400.0
-DAY_US = 86_400_000_000
 
 
 @pytest.fixture
@@ -125,28 +124,6 @@ async def test_a_day_that_nobody_else_began_pays_what_is_booked_on_it(
     clock.advance(2 * DAY_S)
     assert await LateBookings(database, clock).book(late(clock, ORG))
     assert (await spent(table))[ORG, "day"] == 70
-
-
-@pytest.mark.parametrize("is_limited_late", [False, True])
-async def test_a_clock_set_back_over_midnight_charges_the_day_that_began_as_what_is_leased(
-    table: LeaseTable, database: Database, clock: StoppedClock, is_limited_late: bool
-) -> None:
-    """Also where the limit itself was set on the day that our clock has yet to reach."""
-    if not is_limited_late:
-        await limited(table, "day")
-    clock.advance(DAY_S)
-    if is_limited_late:
-        await limited(table, "day")
-    ledger = ledger_on(table, clock)
-    await ledger.start()
-    await spend(ledger, 30)
-    clock.jump(-DAY_S)
-    await spend(ledger, 40)
-    await ledger.close()
-    long_ago = replace(late(clock, ORG, request="req_2"), admitted_us=clock.utc_us() - DAY_US)
-    assert await LateBookings(database, clock).book(late(clock, ORG))
-    assert await LateBookings(database, clock).book(long_ago)
-    assert (await spent(table))[ORG, "day"] == 30 + 40 + 70
 
 
 async def test_what_workers_hold_stays_theirs_and_they_hear_of_it(
