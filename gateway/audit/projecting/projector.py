@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -232,12 +232,13 @@ def read_batch(
             number, offset = number + 1, 0
             continue
         end = limit[1] if limit and limit[0] == number else sealed_at
+        path = segment_path(folder, number)
         if sealed_at is None:
-            known = list_segments(folder)
-            _require_newest(folder, number, known)
-            if number not in known:
+            _require_newest(folder, number)
+            # Asked of the file, not of its folder: one that cannot be read is not one that is away.
+            if not path.exists():
                 break
-        with SegmentReader(segment_path(folder, number), end) as reader:
+        with SegmentReader(path, end) as reader:
             if offset > reader.size_bytes:
                 raise BadFrame(offset, f"segment {number} ends before this place")
             if limit is None:
@@ -255,9 +256,9 @@ def read_batch(
     return batch, (number, offset)
 
 
-def _require_newest(folder: Path, number: int, known: Sequence[int]) -> None:
+def _require_newest(folder: Path, number: int) -> None:
     """Raises BadFrame when a segment follows that is not the next: all behind would be missed."""
-    later = [each for each in known if each > number]
+    later = [known for known in list_segments(folder) if known > number]
     if later and later != [number + 1]:
         raise BadFrame(0, f"segment {number + 1} is missing or damaged")
     if later:
