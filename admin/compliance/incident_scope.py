@@ -17,10 +17,11 @@ from admin.compliance.office import Office
 from admin.forms import Form, as_sentence, form_of
 from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER
+from admin.wall_clocks import TURNS, said_us, turns_of
 from admin.wrong_fields import taken_as
+from gateway.clock import SECOND_US
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.oversight.access import Permission, Person
-from gateway.oversight.searching import moment_us
 from gateway.store.custody.incidents import Incident, checked
 
 
@@ -95,7 +96,7 @@ class ScopePages:
         """The form as an order; raises RequestInvalid."""
         zone = (await self._services.shell.way(request)).zone
         now_us = self._services.clock.utc_us()
-        since_us, until_us = (_moment(form, name, now_us, zone) for name in ("since", "until"))
+        since_us, until_us = (said_us(form, name, now_us, zone) for name in ("since", "until"))
         return ScopeOrder(form.text("q"), since_us, until_us, form.text("was"))
 
     async def page(
@@ -111,6 +112,11 @@ class ScopePages:
                 wanted = desk.wanted(incident, await self.ordered(request, form))
         except RequestInvalid as error:
             wrong, status = as_sentence(error.message), 400
+        until = form.text("until") if form.text("was") else _field(incident.until_us, zone)
+        typed = {"since": form.text("since"), "until": until}
+        ended = datetime.fromtimestamp(incident.until_us // SECOND_US, ZoneInfo(zone))
+        turn = {name: form.text(f"{name}_turn") for name in typed}
+        turn["until"] = turn["until"] or TURNS[ended.fold]
         return await self._services.shell.page(
             request,
             "compliance/incident_scope.html",
@@ -118,7 +124,9 @@ class ScopePages:
             status,
             incident=incident,
             now=await desk.room.scope(incident),
-            until=form.text("until") if form.text("was") else _field(incident.until_us, zone),
+            until=until,
+            turns={name: turns_of(text, zone) for name, text in typed.items()},
+            turn=turn,
             changed=wanted,
             wanted=await desk.room.scope(wanted) if wanted else None,
             form=form,
@@ -175,12 +183,3 @@ def _field(utc_us: int, zone: str) -> str:
         return ""
     at = datetime.fromtimestamp(-(-utc_us // 1_000_000), UTC)
     return at.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def _moment(form: Form, name: str, now_us: int, zone: str) -> int:
-    """A time of the form in microseconds UTC; 0 where it is empty. Raises RequestInvalid."""
-    text = form.text(name)
-    try:
-        return moment_us(text, now_us, zone) if text else 0
-    except ValueError:
-        raise RequestInvalid("this is no date and time", parameter=name) from None

@@ -28,12 +28,12 @@ from admin.long_lists import list_of
 from admin.queries import after_of, first_of
 from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER
+from admin.wall_clocks import said_us, turns_of
 from admin.wrong_fields import taken_as
 from gateway.clock import SECOND_US
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.obligations import TITLES
 from gateway.oversight.access import Permission
-from gateway.oversight.searching import moment_us
 from gateway.store.custody.incidents import KINDS, Incident, Report
 
 
@@ -144,6 +144,7 @@ async def _page(
         listed=_listed(detail.incident),
         days=[_day(detail.incident.since_us), _day(detail.incident.until_us or detail.now_us)],
         regimes=TITLES,
+        turns=turns_of((form or Form()).text("reported"), (await services.shell.way(request)).zone),
         wrong=wrong,
         form=form or Form(),
         mistakes={field: wrong} if field else {},
@@ -211,6 +212,7 @@ def _opening(services: Services, room: IncidentRoom) -> list[Any]:
         wrong: dict[str, str] | None = None,
         scope: Scope | None = None,
     ) -> Response[str]:
+        zone = (await services.shell.way(request)).zone
         return await services.shell.page(
             request,
             "compliance/incident_new.html",
@@ -218,6 +220,7 @@ def _opening(services: Services, room: IncidentRoom) -> list[Any]:
             400 if wrong else 200,
             form=form,
             wrong=wrong or {},
+            turns={name: turns_of(form.text(name), zone) for name in _TIMES},
             scope=scope,
             kinds=[(name, name) for name in KINDS],
             rules=[RULES[name] for name in await room.regimes(organisation)],
@@ -260,17 +263,8 @@ async def _ordered(services: Services, request: Asked, form: Form) -> IncidentOr
         kind=form.text("kind", "other"),
         ticket=form.text("ticket"),
         filter=form.text("q"),
-        **{f"{name}_us": _moment(form, name, now_us, zone) for name in _TIMES},
+        **{f"{name}_us": said_us(form, name, now_us, zone) for name in _TIMES},
     )
-
-
-def _moment(form: Form, name: str, now_us: int, zone: str) -> int:
-    """A time of the form in microseconds UTC; 0 where it is empty. Raises RequestInvalid."""
-    text = form.text(name)
-    try:
-        return moment_us(text, now_us, zone) if text else 0
-    except ValueError:
-        raise RequestInvalid("this is no date and time", parameter=name) from None
 
 
 def _leading(services: Services, room: IncidentRoom) -> list[Any]:
@@ -280,7 +274,7 @@ def _leading(services: Services, room: IncidentRoom) -> list[Any]:
         try:
             if step == "report":
                 zone = (await services.shell.way(request)).zone
-                at_us = _moment(form, "reported", services.clock.utc_us(), zone)
+                at_us = said_us(form, "reported", services.clock.utc_us(), zone)
                 order = ReportOrder(form.text("clock"), at_us, form.text("reference"))
                 await room.mark(person, found, order)
             elif step == "close":

@@ -15,12 +15,12 @@ from admin.long_lists import list_of
 from admin.policy_room.asking import PREFIX
 from admin.policy_room.desk import STEPS, VERDICTS, Appointment, StepOrder
 from admin.policy_room.marks import Mark, marks_of
-from admin.policy_room.pages import moment_of
 from admin.policy_room.places import place_of
 from admin.policy_room.reader import LevelView
 from admin.policy_room.room import Asking, Named, Numbered, PolicyRoom, person_of
 from admin.policy_room.weighing import DAYS, Weight
 from admin.queries import Query
+from admin.wall_clocks import moment_of
 from admin.wrong_fields import taken_as
 from gateway.configuration.guarding import guard_from, wider
 from gateway.errors import RequestInvalid

@@ -2,9 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 from litestar import Response
 
@@ -24,8 +22,8 @@ from admin.policy_room.room import (
 )
 from admin.policy_room.wording import defaults_in_words
 from admin.queries import PAGE_ROWS, after_of, first_of
+from admin.wall_clocks import TURNS, moment_of, turns_of
 from gateway.actors import same_person
-from gateway.clock import SECOND_US
 from gateway.configuration.guarding import GuardRules, wider
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.oversight.access import Permission
@@ -44,10 +42,6 @@ OUTCOMES_MAX: Final = 8
 LATELY_MAX: Final = 10
 EVENTS_MAX: Final = 200
 ROLLUP_BATCHES: Final = 2
-FIRST_YEAR: Final = 1970
-LAST_YEAR: Final = 9000
-TURNS: Final = ("first", "second")
-"""Of a time that clocks show twice: before they are put back, and after."""
 
 
 def reading_routes(room: PolicyRoom) -> list[Any]:
@@ -254,56 +248,6 @@ async def history_page(
         rights=rights_of(request, organisation, place),
         problem=problem,
     )
-
-
-def moment_of(text: str, zone: str, turn: str = "") -> int:
-    """Microseconds since 1970 of a time as a browser's field gives it, in this zone.
-
-    `turn` is which one is meant, `first` or `second`, of a time that is shown twice where summer
-    time ends.
-
-    Raises:
-        RequestInvalid: it is none, or of a year in which some zones have no such time, or in the
-            hour that is left out where summer time begins, or nobody says which of two it is.
-    """
-    try:
-        at = datetime.fromisoformat(text.strip())
-    except ValueError:
-        message = "a time is written as 2026-11-30T14:05"
-        raise RequestInvalid(message, parameter="at") from None
-    if not FIRST_YEAR <= at.year <= LAST_YEAR:
-        raise RequestInvalid(f"from the year {FIRST_YEAR} to {LAST_YEAR}", parameter="at")
-    if at.tzinfo is not None:
-        return int(at.timestamp() * SECOND_US)
-    first, second = _both(at, zone)
-    if first.astimezone(ZoneInfo(zone)).replace(tzinfo=None) != at:
-        message = f"no clock in {zone} shows this time: they go forward then"
-        raise RequestInvalid(message, parameter="at")
-    if first != second and turn not in TURNS:
-        message = f"clocks in {zone} show this time twice: say which of the two it is"
-        raise RequestInvalid(message, parameter="at")
-    meant = second if turn == TURNS[1] else first
-    return int(meant.timestamp() * SECOND_US)
-
-
-def turns_of(text: str, zone: str) -> list[tuple[str, str]]:
-    """Both moments of a time that clocks of the zone show twice, to choose from; else nothing."""
-    try:
-        at = datetime.fromisoformat(text.strip())
-        moment_of(text, zone, TURNS[0])
-    except (ValueError, RequestInvalid):
-        return []
-    first, second = _both(at, zone)
-    if at.tzinfo is not None or first == second:
-        return []
-    said = f"the first one, {first:%H:%M} UTC", f"the second one, {second:%H:%M} UTC"
-    return [*zip(TURNS, said, strict=True)]
-
-
-def _both(at: datetime, zone: str) -> tuple[datetime, datetime]:
-    """A wall clock's time in UTC, before and after it is put back; the same where it is not."""
-    first, second = (at.replace(tzinfo=ZoneInfo(zone), fold=fold) for fold in (0, 1))
-    return first.astimezone(UTC), second.astimezone(UTC)
 
 
 def _number(text: str) -> int:

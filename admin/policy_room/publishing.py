@@ -11,7 +11,7 @@ from admin.forms import as_sentence
 from admin.policy_room.desk import STEPS, VERDICTS, Appointment, StepOrder
 from admin.policy_room.limits import limit_fields, limits_of
 from admin.policy_room.marks import line_difference, marks_of
-from admin.policy_room.pages import EMPTY, history_page, moment_of, version_page
+from admin.policy_room.pages import EMPTY, history_page, version_page
 from admin.policy_room.places import Place, place_of
 from admin.policy_room.room import (
     Asking,
@@ -29,6 +29,7 @@ from admin.policy_room.weighing import DAYS
 from admin.preferences import is_zone
 from admin.sign_in.pages import SEE_OTHER
 from admin.undo import MEANWHILE, Undo, offer
+from admin.wall_clocks import moment_of
 from gateway.clock import SECOND_US
 from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.oversight.access import Permission

@@ -342,3 +342,48 @@ async def test_when_a_report_is_due_is_in_sight_on_a_small_screen(
                 assert box["x"] + box["width"] <= edge, name
             assert await seen.faults() == []
             assert await seen.violations() == []
+
+
+async def test_a_time_that_clocks_show_twice_says_which_of_the_two_is_meant(
+    bound: Listener,
+) -> None:
+    async with person(bound, "cora") as cora:
+        view = {"zone": "Europe/Berlin", "locale": "en_GB", "currency": "USD", "theme": "system"}
+        assert (await cora.send("POST", "/viewing", view))[0].status == 303
+        twice = {"noticed": "2026-10-25T02:30", "since": "2026-10-25T02:10", "q": ""}
+        given = {"title": "Keys were public", "kind": "access"} | twice
+        answer, page = await cora.send("POST", f"{AT}/new", given)
+        assert (answer.status, "show this time twice: say which" in page) == (400, True)
+        assert 'value="first">the first one, 00:30 UTC<' in page
+        assert 'value="second">the second one, 01:10 UTC<' in page
+        left_out = given | {"noticed": "2026-03-29T02:30"}
+        skipped, said = await cora.send("POST", f"{AT}/new", left_out)
+        assert (skipped.status, "no clock in Europe/Berlin shows this time" in said) == (400, True)
+        which = {"noticed_turn": "second", "since_turn": "first"}
+        one = await opened(cora, **twice, **which)
+        _, page = await cora.send("GET", one)
+        assert "25 Oct 2026, 02:30:00 (UTC+01:00)" in page
+        assert "25 Oct 2026, 02:10:00 (UTC+02:00)" in page
+
+        _, page = await cora.send("GET", f"{one}/scope")
+        was = unescape(re.findall(r'name="was" value="([^"]+)"', page)[0])
+        times = {"since": "2026-10-25T02:10", "until": "2026-10-25T02:40", "since_turn": "first"}
+        asked = urlencode({"was": was, "q": ""} | times)
+        _, page = await cora.send("GET", f"{one}/scope?{asked}")
+        assert 'name="until_turn"' in page
+        _, page = await cora.send("GET", f"{one}/scope?{asked}&until_turn=second")
+        shown = re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', page)
+        form = {name: unescape(value) for name, value in shown}
+        assert (await cora.send("POST", f"{one}/scope", form))[0].status == 303
+        _, page = await cora.send("GET", one)
+        assert "25 Oct 2026, 02:40:00 (UTC+01:00)" in page
+        _, page = await cora.send("GET", f"{one}/scope")
+        assert '<option value="second" selected>the second one, 01:40 UTC<' in page
+
+        _, page = await cora.send("GET", one)
+        (clock, *_) = re.findall(r'<select id="field-clock"[^>]*><option value="([^"]+)"', page)
+        report = {"clock": clock, "reported": "2026-10-25T02:50", "reference": "T-1"}
+        answer, page = await cora.send("POST", f"{one}/reports", report)
+        assert (answer.status, 'name="reported_turn"' in page) == (400, True)
+        report["reported_turn"] = "second"
+        assert (await cora.send("POST", f"{one}/reports", report))[0].status == 303

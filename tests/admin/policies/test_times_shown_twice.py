@@ -4,8 +4,8 @@ from datetime import datetime
 
 import pytest
 
-from admin.policy_room.pages import moment_of
 from admin.preferences import Preferences
+from admin.wall_clocks import moment_of
 from gateway.errors import RequestInvalid
 from tests.admin.listener import Listener
 from tests.admin.policies.people import APPROVER, WRITER, signed_in, staff
