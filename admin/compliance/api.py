@@ -43,7 +43,7 @@ class RevealOrder(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EndOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """Why a reveal is declined; may be empty for who asked for it, and where it is open."""
+    """Why a reveal, or the release of a hold, is declined; empty where that needs no reason."""
 
     comment: str = ""
 
@@ -216,9 +216,10 @@ def _holds(office: Office) -> list[Any]:
 
     @post(AT + "/holds/{hold:str}/keep", opt=keeps, status_code=NO_CONTENT)
     async def keep(request: Asked, organisation: FromPath[str], hold: FromPath[str]) -> None:
+        order = await body_of(request, EndOrder)
         await office.hold(organisation, hold)
         with taken_as("hold"), in_words():
-            await office.custody.keep_hold(_actor(request), hold)
+            await office.custody.keep_hold(_actor(request), hold, order.comment)
 
     return [list_holds, set_hold, release, keep]
 

@@ -151,6 +151,8 @@ def _release_routes(office: Office, showing: Showing) -> list[Any]:
     async def keep(
         request: Asked, organisation: FromPath[str], hold: FromPath[str]
     ) -> Response[Any]:
-        return await done(request, organisation, hold, office.custody.keep_hold)
+        why = (await form_of(request)).text("comment")
+        deed = partial(office.custody.keep_hold, comment=why)
+        return await done(request, organisation, hold, deed)
 
     return [release, keep]

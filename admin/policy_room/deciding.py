@@ -159,7 +159,7 @@ def _custody_routes(room: PolicyRoom, inbox: Inbox) -> list[Any]:
             if _is_approval(form):
                 await inbox.custody.release_hold(person.name, wanted, asked.release_by)
             else:
-                await inbox.custody.keep_hold(person.name, wanted)
+                await inbox.custody.keep_hold(person.name, wanted, form.get("reason", ""))
         except (RequestInvalid, CustodyRefused) as error:
             return await inbox_page(room, inbox, request, organisation, *_refusal(error))
         return _back(request, organisation)

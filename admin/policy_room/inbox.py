@@ -329,7 +329,7 @@ class Inbox:
                 href=f"/o/{organisation}/compliance/holds",
                 asked_by=each.release_by,
                 asked_us=each.set_us,
-                why=f"held because: {each.reason}",
+                why=f"Held because: {each.reason}",
                 refused=OWN if same_person(each.release_by, person.name) else "",
             )
             for each in part.rows

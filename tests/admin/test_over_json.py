@@ -70,7 +70,9 @@ async def test_the_release_of_a_hold_is_declined(listener: Listener) -> None:
         one = f"{API}/compliance/holds/{hold['id']}"
         assert (await post(dan, f"{one}/keep"))[0] == 400, "nobody asks for its release"
         assert (await post(cora, f"{one}/release"))[1] == {"released": False}
-        assert (await post(dan, f"{one}/keep"))[0] == 204
+        status, said = await post(dan, f"{one}/keep")
+        assert (status, said["error"]["param"]) == (400, "comment"), said
+        assert (await post(dan, f"{one}/keep", comment="the case goes on"))[0] == 204
         assert (await post(dan, f"{API}/compliance/holds/absent/keep"))[0] == 404
         assert (await post(dan, f"{one}/release", asked_by="cora"))[0] == 409, "nobody asks now"
     assert ("dan", "hold.release_declined", "ok") in await actions(listener)

@@ -167,18 +167,20 @@ class Custody(CustodyReader):
             await self._change(audit_holds, _as_was(hold), released_by=actor)
         return True
 
-    async def keep_hold(self, actor: str, hold_id: str) -> None:
+    async def keep_hold(self, actor: str, hold_id: str, comment: str = "") -> None:
         """Decline a release that was asked for; whoever asked for it takes it back.
 
         Raises:
-            CustodyRefused: there is no such hold, or nobody asked.
+            CustodyRefused: there is no such hold, nobody asked, or another's is declined without a
+                why.
         """
         hold = _one(await self._read(audit_holds, Hold, audit_holds.c.id == hold_id), "hold")
         if not hold.release_by or hold.released_by:
             raise CustodyRefused("nobody asks for the release of this hold")
-        async with self._deeds.doing(
-            actor, "hold.release_declined", hold.organisation, hold=hold_id
-        ):
+        is_declined = not same_person(actor, hold.release_by)
+        said = said_with(comment) if is_declined or comment.strip() else ""
+        told = {"hold": hold_id, "comment": said}
+        async with self._deeds.doing(actor, "hold.release_declined", hold.organisation, **told):
             await self._change(audit_holds, _as_was(hold), release_by="")
 
     async def hold(self, organisation: str, hold_id: str) -> Hold | None:

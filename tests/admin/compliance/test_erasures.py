@@ -148,7 +148,10 @@ async def test_a_hold_goes_before_an_erasure_and_is_released_by_two(listener: Li
         assert release is not None
         await cora.send("POST", release[1])
         alone, _ = await cora.send("POST", release[1])
-        kept, _ = await dan.send("POST", release[1].replace("/release", "/keep"))
+        keep = release[1].replace("/release", "/keep")
+        silent, page = await dan.send("POST", keep)
+        assert (silent.status, "Say why: it stands in the record." in page) == (409, True)
+        kept, _ = await dan.send("POST", keep, {"comment": "the case goes on"})
         await cora.send("POST", release[1])
         assert (alone.status, kept.status) == (409, 303)
         assert (await dan.send("POST", release[1]))[0].status == 303

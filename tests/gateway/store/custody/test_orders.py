@@ -307,7 +307,9 @@ async def test_a_release_that_was_declined_has_to_be_asked_for_anew_by_one_of_tw
     with pytest.raises(CustodyRefused, match="nobody asks"):
         await custody.keep_hold("bob", hold.id)
     await custody.release_hold("ann", hold.id)
-    await custody.keep_hold("bob", hold.id)
+    with pytest.raises(CustodyRefused, match="say why"):
+        await custody.keep_hold("bob", hold.id, " ")
+    await custody.keep_hold("bob", hold.id, "the case goes on")
     assert not await custody.release_hold("bob", hold.id), "the first step again"
     assert await custody.release_hold("ann", hold.id)
     with pytest.raises(CustodyRefused, match="nobody asks"):
