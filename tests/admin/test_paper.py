@@ -133,3 +133,20 @@ async def test_a_page_on_paper_is_dark_on_white_and_says_when_and_by_whom_it_was
             assert wide <= A4_PX, path
             assert await seen.page.evaluate(TORN) == [], path
             await seen.page.emulate_media(media="screen")
+
+
+async def test_no_field_is_printed_that_nobody_filled_in(listener: Listener) -> None:
+    await seeding.issue(listener, "an assistant")
+    async with person(listener, "cora"), window(listener, width=A4_PX) as seen:
+        await seen.sign_in("cora", PASSWORD)
+        await seen.open("/o/acme/compliance/holds")
+        assert await seen.page.is_visible("text=Set a hold")
+        await seen.page.emulate_media(media="print")
+        assert not await seen.page.is_visible("text=Set a hold")
+        await seen.page.emulate_media(media="screen")
+        await seen.open("/o/acme/compliance/incidents/new")
+        await seen.page.fill("#field-title", "A key was public")
+        await seen.page.press("#field-title", "Tab")
+        await seen.page.emulate_media(media="print")
+        assert await seen.page.is_visible("#field-title")
+        assert not await seen.page.is_visible("#field-ticket")
