@@ -83,12 +83,16 @@ async def test_a_credential_is_set_replaced_and_removed_and_each_is_on_record(
     await browser.sign_in()
     _, before = await browser.send("GET", f"{AT}/database/open-ai")
     assert "sealed cannot be called" in before
+    assert "once it is set, a next version can be tried first" in before
+    assert "No deed on it is among the latest of the log." in before
     status, _ = await put(browser, f"  {CANARY}\n")
     assert status == 303
     assert await opened(listener) == CANARY
 
     _, first = await browser.send("GET", f"{AT}/database/open-ai?done=set")
     assert "Version 1 is set" in first
+    assert "What was done just now is on record, and listed here in a moment." in first
+    assert "a next version (above) can be tried first" in first
     assert (await put(browser, "another", version=1))[0] == 303
     assert await opened(listener) == "another"
     _, second = await browser.send("GET", f"{AT}/database/open-ai")

@@ -246,6 +246,7 @@ async def test_only_what_is_configured_can_be_tested(listener: Listener, browser
     _, pool = await browser.send("GET", f"{AT}/herd")
     assert f'href="{AT}/near"' in pool
     assert f'action="{AT}/herd/test' not in pool
+    assert "It was not tested yet" not in pool, "it never is"
     assert "managed" not in pool.split("<main", 1)[1]  # its members stand in the house
     async with listener.database() as database:
         assert await CheckupTable(database, listener.clock).all() == {}
