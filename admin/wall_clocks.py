@@ -35,7 +35,12 @@ def said_us(form: Form, name: str, now_us: int, zone: str) -> int:
         datetime.fromisoformat(text)
     except ValueError:
         return at_us
-    return moment_of(text, zone, form.text(f"{name}_turn"), name)
+    return moment_of(text, zone, form.text(turn_field(name)), name)
+
+
+def turn_field(name: str) -> str:
+    """The field that says which of two moments another field's time means."""
+    return f"{name}_turn"
 
 
 def moment_of(text: str, zone: str, turn: str = "", parameter: str = "at") -> int:

@@ -17,7 +17,7 @@ from admin.compliance.office import Office
 from admin.forms import Form, as_sentence, form_of
 from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER
-from admin.wall_clocks import TURNS, said_us, turns_of
+from admin.wall_clocks import TURNS, said_us, turn_field, turns_of
 from admin.wrong_fields import taken_as
 from gateway.clock import SECOND_US
 from gateway.errors import ChangedMeanwhile, RequestInvalid
@@ -115,7 +115,7 @@ class ScopePages:
         until = form.text("until") if form.text("was") else _field(incident.until_us, zone)
         typed = {"since": form.text("since"), "until": until}
         ended = datetime.fromtimestamp(incident.until_us // SECOND_US, ZoneInfo(zone))
-        turn = {name: form.text(f"{name}_turn") for name in typed}
+        turn = {name: form.text(turn_field(name)) for name in typed}
         turn["until"] = turn["until"] or TURNS[ended.fold]
         return await self._services.shell.page(
             request,
