@@ -4,6 +4,7 @@ Imported only where AWS is configured: boto3 is an optional package.
 """
 
 import asyncio
+import logging
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,6 +20,8 @@ from gateway.secrets.secret import Secret
 
 
 TIMEOUT_S = 5
+# At the level `debug` it writes down what it is answered, secrets with it.
+logging.getLogger("botocore").setLevel(logging.WARNING)
 
 
 def secrets_manager(settings: AwsSettings) -> Any:

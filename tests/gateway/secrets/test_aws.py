@@ -1,6 +1,7 @@
 """AWS as a place of secrets, by its official client."""
 
 import base64
+import logging
 import os
 import secrets
 from collections.abc import Callable, Iterator
@@ -95,3 +96,15 @@ def test_what_kms_wrapped_for_something_else_is_no_master_key(aws: AwsSettings) 
         text = PREFIX + base64.b64encode(planted["CiphertextBlob"]).decode()
         with pytest.raises(KeyServiceFailed, match="KMS refused"):
             service.unwrap(text)
+
+
+@pytest.mark.filterwarnings("ignore")
+async def test_no_library_writes_a_secret_to_the_log_at_any_level(
+    aws: AwsSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = secrets.token_hex(16)
+    client = secrets_manager(aws)
+    client.create_secret(Name="logged", SecretString=text)
+    with caplog.at_level(logging.DEBUG):
+        assert (await AwsPlace(client, "logged").read()).reveal() == text
+    assert text not in caplog.text
