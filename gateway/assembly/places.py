@@ -25,7 +25,12 @@ from gateway.providers.engine import EngineProvider
 from gateway.providers.http_provider import HttpProvider
 from gateway.providers.outlets.signing import Signer
 from gateway.providers.outlets.webhook import WebHook
-from gateway.providers.registry import build_provider, model_hosts, pools_among
+from gateway.providers.registry import (
+    build_provider,
+    clouds_among,
+    model_hosts,
+    pools_among,
+)
 from gateway.secrets.credentials import (
     alerts_credential,
     alerts_signing_key,
@@ -141,6 +146,8 @@ class Rotation:
         self._publish = publish
         self.wake = asyncio.Event()
         """Set when something may have changed in the database; whoever sets it does not wait."""
+        self._lacking: dict[str, str] = {}
+        """By provider at a cloud: why it could not be called, as it was published last."""
         self._log = logger()
         known = {name: provider_credential(settings, name) for name in settings.providers}
         self._spares = SpareSecretTable(database, master_key(settings), clock)
@@ -156,6 +163,21 @@ class Rotation:
     async def refresh(self) -> None:
         """Ask every place once."""
         await self._keeper.refresh()
+
+    async def renew(self) -> None:
+        """Fetch anew what proves us to clouds, ahead of its end; others wait for none of it."""
+        clouds = clouds_among(self._providers)
+        before = {name: each.unavailable_reason for name, each in clouds.items()}
+        await asyncio.gather(*(each.proof.renew() for each in clouds.values()))
+        changed = False
+        for name, each in clouds.items():
+            reason = each.unavailable_reason
+            if reason != before[name] or reason != self._lacking.get(name, ""):
+                changed, self._lacking[name] = True, reason
+                if reason:
+                    self._note_failure(name, reason)
+        if changed:
+            self._publish()
 
     async def trial(self, provider: str) -> Provider:
         """An adapter with the next version of a provider's credential; no request ever uses it.

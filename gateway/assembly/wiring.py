@@ -12,11 +12,18 @@ from gateway.configuration.settings import ProviderSettings, Settings
 from gateway.continuing.threads import Threads
 from gateway.errors import ConfigurationInvalid
 from gateway.ports import Provider
+from gateway.providers.clouds.provider import CloudProvider
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress.client import Egress
 from gateway.providers.egress.reply import EgressLimits
 from gateway.providers.egress.way_out import WayOut
-from gateway.providers.registry import build_pool, build_provider, is_pool, parcel_service
+from gateway.providers.registry import (
+    build_pool,
+    build_provider,
+    clouds_among,
+    is_pool,
+    parcel_service,
+)
 from gateway.secrets.credentials import master_key, provider_credential
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
@@ -35,10 +42,16 @@ IDLE_S = 2.0
 _OF_ENGINES = ("engine", "priorities", "events", "events_replay")
 _OF_POOLS = ("members",)
 _OF_WAYS_OUT = ("ca_file", "client_certificate", "client_key", "proxy", "proxy_credential")
-_OF_NO_NETWORK = (*_OF_ENGINES, *_OF_POOLS, *_OF_WAYS_OUT)
+_OF_CLOUDS = ("region", "project", "identity", "service", "cross_region", "token_url")
+_OF_NO_NETWORK = (*_OF_ENGINES, *_OF_POOLS, *_OF_WAYS_OUT, *_OF_CLOUDS)
 _FOREIGN = {
-    "engine": _OF_POOLS,
-    "pool": (*_OF_ENGINES, *_OF_WAYS_OUT, "base_url", "credential", "native_batches"),
+    "engine": (*_OF_POOLS, *_OF_CLOUDS),
+    "pool": (
+        *(*_OF_ENGINES, *_OF_WAYS_OUT, *_OF_CLOUDS),
+        *("base_url", "credential", "credential_header", "native_batches"),
+    ),
+    "bedrock": (*_OF_ENGINES, *_OF_POOLS, "credential_header", "project", "token_url"),
+    "vertex": (*_OF_ENGINES, *_OF_POOLS, "credential_header", "service"),
     "scripted": _OF_NO_NETWORK,
     "scripted_anthropic": _OF_NO_NETWORK,
 }
@@ -108,12 +121,21 @@ def _providers(
     for name, config in pools.items():
         members = settings.providers[name].members
         providers[name] = build_pool(config, members, providers, monotonic_s)
+    _check_models(settings, clouds_among(providers))
     return providers
+
+
+def _check_models(settings: Settings, clouds: Mapping[str, CloudProvider]) -> None:
+    """What a target asks a cloud for says where it may be answered."""
+    for name, target in settings.targets.items():
+        cloud = clouds.get(target.provider)
+        if cloud is not None and (reason := cloud.check_model(target.model)):
+            raise ConfigurationInvalid(settings.source, f"targets.{name}.model", reason)
 
 
 def _check_fitting(name: str, provider: ProviderSettings) -> None:
     """What says nothing of a provider of this kind is a mistake: somebody thinks that it holds."""
-    foreign = _FOREIGN.get(provider.kind, (*_OF_ENGINES, *_OF_POOLS))
+    foreign = _FOREIGN.get(provider.kind, (*_OF_ENGINES, *_OF_POOLS, *_OF_CLOUDS))
     usual = ProviderSettings(provider.kind, provider.jurisdiction)
     for key in foreign:
         if getattr(provider, key) != getattr(usual, key):
@@ -215,6 +237,13 @@ def provider_config(
         priorities=provider.priorities,
         events=provider.events,
         events_replay=provider.events_replay,
+        credential_header=provider.credential_header,
+        region=provider.region,
+        project=provider.project,
+        identity=provider.identity,
+        service=provider.service,
+        cross_region=provider.cross_region,
+        token_url=provider.token_url,
     )
 
 

@@ -170,6 +170,20 @@ class ProviderSettings(Struct, frozen=True, forbid_unknown_fields=True):
     events: str = ""
     """Of a pool's member: where it publishes its KV events; on this machine only."""
     events_replay: str = ""
+    credential_header: str = "authorization"
+    """In which header it is sent: `authorization`, or `api-key`, `x-api-key` at Microsoft."""
+    region: str = ""
+    """Of `bedrock` and `vertex`: the cloud's region that is asked."""
+    project: str = ""
+    """Of `vertex`: the id of the project that pays."""
+    identity: str = "credential"
+    """What proves us to a cloud: `credential`, `access_key` (ID:SECRET), or `ambient`."""
+    service: str = ""
+    """Of `bedrock`: `bedrock-mantle`, or `bedrock-runtime`."""
+    cross_region: bool = False
+    """Whether the cloud may choose among several regions: profiles, and `global`."""
+    token_url: str = ""
+    """Of `vertex`: where tokens for a service account's key are asked for, instead of Google."""
 
 
 class TargetSettings(Struct, frozen=True, forbid_unknown_fields=True):

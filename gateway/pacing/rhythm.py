@@ -19,6 +19,8 @@ PRICES_S = 5.0
 CERTIFICATES_S = 5.0
 """How often files of certificates are looked at, a listener's and providers'; new ones are used
 once they have rested for a look."""
+PROOFS_S = 5.0
+"""How often it is asked whether what proves us to a cloud ends soon."""
 ANSWERS_S = 600.0
 FLOODS_S = 10.0
 """How often it is asked whether refusals are left out of which a record may be written."""

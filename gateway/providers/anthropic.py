@@ -35,8 +35,7 @@ class AnthropicProvider(HttpProvider):
             ("", (), False): self._route
         }
 
-    @classmethod
-    def headers(cls, credential: str) -> Mapping[str, str]:
+    def headers(self, credential: str) -> Mapping[str, str]:
         return {**super().headers(credential), "anthropic-version": ANTHROPIC_VERSION}
 
     def route_for(self, call: UpstreamCall) -> Route:

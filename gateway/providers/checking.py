@@ -155,9 +155,9 @@ class Checker:
             return _failed(error)
         detail = f"HTTP {status}"
         if status == HTTP_OK:
-            return "good", "ok" if provider.credential else "none_needed", detail
+            return "good", "ok" if provider.has_proof else "none_needed", detail
         if status in _DENIED:
-            return "bad", "denied" if provider.credential else "missing", detail
+            return "bad", "denied" if provider.has_proof else "missing", detail
         if status in _QUOTA:
             return "unsure", "quota", detail
         if status in _UNLISTED:

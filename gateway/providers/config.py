@@ -36,6 +36,17 @@ class ProviderConfig(Struct, frozen=True):
     events: str = ""
     events_replay: str = ""
 
+    credential_header: str = "authorization"
+    """In which it is sent; there as a bearer token, in others as it is."""
+    region: str = ""
+    """Of a cloud's provider: where its endpoint is, and what a signature is for."""
+    project: str = ""
+    identity: str = "credential"
+    """What proves it to a cloud: the credential as it is, an access key, or where we run."""
+    service: str = ""
+    cross_region: bool = False
+    token_url: str = ""
+
     @property
     def revealed_credential(self) -> str:
         """The credential's text; empty when there is none."""

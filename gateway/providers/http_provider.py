@@ -4,11 +4,10 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, ClassVar
 
 from gateway.errors import ConfigurationInvalid, UpstreamFailed, UpstreamUnreachable
-from gateway.ports import UpstreamCall
+from gateway.ports import UpstreamCall, UpstreamReply
 from gateway.providers.config import ProviderConfig, Revealable
 from gateway.providers.egress.client import Egress, Route, check_clearance
 from gateway.providers.egress.endpoint import Endpoint, parse_endpoint
-from gateway.providers.egress.reply import EgressReply
 from gateway.routing.board import NO_CREDENTIAL
 from gateway.types import ChatRequest, DialectName, Target
 from policies.facts import BARE_TEXT, CONTINUES_TEXT
@@ -22,6 +21,9 @@ COMPATIBLE_PATHS: Mapping[DialectName, str] = {
 """What servers that are compatible with OpenAI's speak beside chat; not every one does."""
 
 
+BEARER_HEADER = "authorization"
+CREDENTIAL_HEADERS = (BEARER_HEADER, "api-key", "x-api-key")
+"""Where a credential may stand: in all of them the egress knows it for one."""
 NO_CREDENTIAL_NOW = "no credential now"
 
 
@@ -44,7 +46,10 @@ class HttpProvider:
         self.jurisdiction = config.jurisdiction
         self._egress = egress
         self._probe_timeout_s = config.probe_timeout_s
-        credential = _checked_credential(config)
+        if config.credential_header not in CREDENTIAL_HEADERS:
+            reason = f"must be one of {', '.join(CREDENTIAL_HEADERS)}"
+            raise ConfigurationInvalid(f"providers.{config.name}", "credential_header", reason)
+        credential = self.checked_credential(config)
         self._has_credential = bool(credential)
         self._lacks_credential = not credential and (
             self.needs_credential or config.credential_is_named
@@ -59,10 +64,31 @@ class HttpProvider:
         }
         self._models_route = self._make_route(config, self.models_path, headers)
 
-    @classmethod
-    def headers(cls, credential: str) -> Mapping[str, str]:
+    def headers(self, credential: str) -> Mapping[str, str]:
         """What this kind adds to the egress's own headers: as the official SDK sends it."""
-        return {"authorization": f"Bearer {credential}"} if credential else {}
+        if not credential:
+            return {}
+        header = self._config.credential_header
+        return {header: credential if header != BEARER_HEADER else f"Bearer {credential}"}
+
+    @classmethod
+    def default_url(cls, config: ProviderConfig) -> str:
+        """Where it is if no address is configured; empty where nobody could know."""
+        del config
+        return cls.default_base_url
+
+    @classmethod
+    def checked_credential(cls, config: ProviderConfig) -> str:
+        """The credential, if it can stand in a header: a stray line break must not make a new one.
+
+        Raises:
+            ConfigurationInvalid: it cannot.
+        """
+        credential = config.revealed_credential
+        if not credential.isascii() or not credential.isprintable() or " " in credential:
+            reason = "holds spaces, line breaks or other characters that no credential has"
+            raise ConfigurationInvalid(f"providers.{config.name}", "credential", reason)
+        return credential
 
     def speaks(self, request: ChatRequest, target: Target) -> DialectName:
         """The caller's dialect where this kind speaks it, else its first one.
@@ -94,6 +120,11 @@ class HttpProvider:
         """What it proves itself with; None where it has nothing."""
         return self._credential if self._has_credential else None
 
+    @property
+    def has_proof(self) -> bool:
+        """Whether it proves itself with anything."""
+        return self._has_credential
+
     async def resolve(self) -> tuple[str, ...]:
         """Addresses of the upstream, or of its proxy; raises OSError."""
         return await self._egress.resolve(self._endpoint)
@@ -115,7 +146,7 @@ class HttpProvider:
         finally:
             await reply.close()
 
-    def open(self, call: UpstreamCall) -> Coroutine[Any, Any, EgressReply]:
+    def open(self, call: UpstreamCall) -> Coroutine[Any, Any, UpstreamReply]:
         self._require_callable(call)
         return self._egress.open(self.route_for(call), call)
 
@@ -151,7 +182,7 @@ class HttpProvider:
             await reply.close()
 
     def _make_endpoint(self, config: ProviderConfig) -> Endpoint:
-        base_url = config.base_url or self.default_base_url
+        base_url = config.base_url or self.default_url(config)
         # The paths below carry their version, so a base URL in the SDKs' style may end with it.
         return parse_endpoint(
             config.name,
@@ -180,12 +211,3 @@ def describe_status(status: int) -> str:
     if status in (401, 403):
         return f"the credential was refused (HTTP {status})"
     return f"it answered with HTTP {status}"
-
-
-def _checked_credential(config: ProviderConfig) -> str:
-    """The credential, if it can stand in a header: a stray line break must not make a new one."""
-    credential = config.revealed_credential
-    if not credential.isascii() or not credential.isprintable() or " " in credential:
-        reason = "holds spaces, line breaks or other characters that no credential has"
-        raise ConfigurationInvalid(f"providers.{config.name}", "credential", reason)
-    return credential

@@ -11,6 +11,9 @@ from gateway.pool.capabilities import ENGINES
 from gateway.pool.provider import PoolProvider, Replica
 from gateway.ports import ModelHost, Provider
 from gateway.providers.anthropic import AnthropicProvider
+from gateway.providers.clouds.bedrock import BedrockProvider
+from gateway.providers.clouds.provider import CloudProvider
+from gateway.providers.clouds.vertex import VertexProvider
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress.client import Egress
 from gateway.providers.engine import EngineProvider
@@ -45,6 +48,8 @@ def _pool(config: ProviderConfig, _: Egress) -> Provider:
 KINDS: Mapping[str, Kind] = {
     "anthropic": Kind(AnthropicProvider, seals="anthropic_messages"),
     "openai": Kind(OpenAIProvider, seals="openai_responses"),
+    "bedrock": Kind(BedrockProvider, seals="anthropic_messages"),
+    "vertex": Kind(VertexProvider, seals="anthropic_messages"),
     "openai_compatible": Kind(OpenAICompatibleProvider),
     "engine": Kind(EngineProvider, in_house=True),
     "pool": Kind(_pool, in_house=True),
@@ -121,6 +126,11 @@ def parcel_service(provider: Provider | None) -> ParcelService | None:
     """The batch API of an upstream's vendor; None where it has none that we speak."""
     kinds = OpenAIProvider | AnthropicProvider | ScriptedProvider
     return provider.parcels if isinstance(provider, kinds) else None
+
+
+def clouds_among(providers: Mapping[str, Provider]) -> dict[str, CloudProvider]:
+    """Those providers that prove themselves to a cloud, with what may run out."""
+    return {name: each for name, each in providers.items() if isinstance(each, CloudProvider)}
 
 
 def is_pool(kind: str) -> bool:

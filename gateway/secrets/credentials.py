@@ -16,7 +16,7 @@ from gateway.secrets.sources import EnvironmentSecret, FileSecret, SecretSource
 
 PEPPER_BYTES_MIN = 32
 TOKEN_LENGTH_MIN = 20
-NEED_CREDENTIALS = frozenset({"anthropic", "openai"})
+NEED_CREDENTIALS = frozenset({"anthropic", "bedrock", "openai", "vertex"})
 """Kinds of providers that nothing is sent to without a credential, as their adapters hold it."""
 _LETTERS_MIN = 8
 """So many different characters a random text of this length has, all but certainly."""
@@ -64,7 +64,8 @@ def credential_problem(settings: Settings, provider: str) -> str:
     """
     named = settings.providers[provider]
     if named.credential is None:
-        return "no credential" if named.kind in NEED_CREDENTIALS else ""
+        is_needed = named.kind in NEED_CREDENTIALS and named.identity != "ambient"
+        return "no credential" if is_needed else ""
     if not named.credential.is_local:
         return ""
     try:

@@ -18,6 +18,7 @@ from gateway.pacing.upkeep import Duty
 from gateway.pool.parity import Parity
 from gateway.ports import AuditLog, Provider
 from gateway.providers.egress.client import Egress
+from gateway.providers.registry import clouds_among
 from gateway.recording.floods import Floods
 from gateway.store.engine import Database
 from gateway.store.evidence.integration import Integration
@@ -91,6 +92,7 @@ def _following(parts: Tended) -> tuple[Duty, ...]:
             wake=rotation.wake,
         ),
         *_renewing(parts),
+        *_proving(parts),
         Duty("keys", rhythm.FOLLOW_RETRY_S, parts.following.follow, Event.SNAPSHOT_FAILED),
         Duty("probe", rhythm.PROBE_S, parts.board.probe, Event.PROBE_FAILED),
         Duty("parity", rhythm.PARITY_S, parts.parity.tend, Event.UPKEEP_FAILED),
@@ -118,6 +120,12 @@ def _renewing(parts: Tended) -> tuple[Duty, ...]:
     if renew is None:
         return ()
     return (Duty("certificates", rhythm.CERTIFICATES_S, renew, Event.UPKEEP_FAILED),)
+
+
+def _proving(parts: Tended) -> tuple[Duty, ...]:
+    if not clouds_among(parts.providers):
+        return ()
+    return (Duty("proofs", rhythm.PROOFS_S, parts.rotation.renew, Event.CREDENTIAL_UNAVAILABLE),)
 
 
 def _keeping(parts: Tended) -> tuple[Duty, ...]:

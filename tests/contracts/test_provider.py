@@ -108,6 +108,7 @@ class HttpStage:
         "scripted",
         "scripted_anthropic",
         "anthropic",
+        "bedrock",
         "openai",
         "openai_compatible",
         "engine",
@@ -121,7 +122,14 @@ async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
         return
     egress = Egress(EgressLimits())
     async with RecordingUpstream() as upstream:
-        config = ProviderConfig(kind, kind, HOME, upstream.url, make_secret())
+        config = ProviderConfig(
+            kind,
+            kind,
+            HOME,
+            upstream.url,
+            make_secret(),
+            region="eu-central-1" if kind == "bedrock" else "",
+        )
         yield HttpStage(build_provider(config, egress), egress, upstream)
         await egress.close()
 

@@ -235,7 +235,7 @@ async def test_a_credential_that_could_break_a_header_is_refused_unseen(egress: 
 
 async def test_an_unknown_kind_is_refused_with_the_known_ones(egress: Egress) -> None:
     with pytest.raises(ConfigurationInvalid, match="openai_compatible"):
-        build_provider(ProviderConfig("o", "bedrock", HOME), egress)
+        build_provider(ProviderConfig("o", "palm", HOME), egress)
 
 
 def test_places_tell_in_house_and_scripted_kinds_apart() -> None:
@@ -251,7 +251,12 @@ async def test_the_settings_know_which_kinds_need_a_credential_as_their_adapters
     egress: Egress,
 ) -> None:
     made = {
-        kind: build_provider(ProviderConfig("p", kind, HOME, "http://127.0.0.1:9"), egress)
+        kind: build_provider(
+            ProviderConfig(
+                *("p", kind, HOME, "http://127.0.0.1:9"), region="eu", project="a-project"
+            ),
+            egress,
+        )
         for kind in KINDS
         if kind != "pool"
     }

@@ -1,0 +1,194 @@
+"""Where the clouds' regions are, and which labels of jurisdictions they plainly contradict. Pure.
+
+A label is the operator's word, and most say nothing to us. But where one is a country's or a
+union's name, a region that lies elsewhere is a mistake: what the label lets through would leave.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+
+Countries = frozenset[str]
+
+REGION: Final = re.compile(r"[a-z]{2,12}(?:-[a-z]{2,14}){0,4}(?:-?[0-9]{1,2})?")
+ANYWHERE: Final = "global"
+_EU: Final = frozenset(
+    {
+        *("at", "be", "bg", "cy", "cz", "de", "dk", "ee", "es", "fi", "fr", "gr", "hr", "hu"),
+        *("ie", "it", "lt", "lu", "lv", "mt", "nl", "pl", "pt", "ro", "se", "si", "sk"),
+    }
+)
+_EEA: Final = _EU | {"is", "li", "no"}
+_EUROPE: Final = _EEA | {"ch", "gb"}
+_AMERICA: Final = frozenset({"us", "ca", "mx"})
+_APAC: Final = frozenset(
+    {
+        "au",
+        "hk",
+        "id",
+        "in",
+        "jp",
+        "kr",
+        "my",
+        "nz",
+        "sg",
+        "th",
+        "tw",
+    }  # As the clouds use the word.
+)
+_OTHERS: Final = frozenset({"ae", "bh", "br", "cl", "il", "qa", "sa", "za"})
+_ALL: Final = _EUROPE | _AMERICA | _APAC | _OTHERS
+
+_LABELS: Final[Mapping[str, Countries]] = {
+    **{country: frozenset({country}) for country in _ALL},
+    "usa": frozenset({"us"}),
+    "uk": frozenset({"gb"}),
+    "eu": _EU,
+    "eea": _EEA,
+    "europe": _EUROPE,
+    "america": _AMERICA,
+    "apac": _APAC,
+}
+_PLACES: Final[Mapping[str, str]] = {
+    # Amazon's.
+    "eu-central-1": "de",
+    "eu-central-2": "ch",
+    "eu-north-1": "se",
+    "eu-south-1": "it",
+    "eu-south-2": "es",
+    "eu-west-1": "ie",
+    "eu-west-2": "gb",
+    "eu-west-3": "fr",
+    "eusc-de-east-1": "de",
+    "ca-central-1": "ca",
+    "ca-west-1": "ca",
+    "mx-central-1": "mx",
+    "ap-east-1": "hk",
+    "ap-east-2": "tw",
+    "ap-northeast-1": "jp",
+    "ap-northeast-2": "kr",
+    "ap-northeast-3": "jp",
+    "ap-south-1": "in",
+    "ap-south-2": "in",
+    "ap-southeast-1": "sg",
+    "ap-southeast-2": "au",
+    "ap-southeast-3": "id",
+    "ap-southeast-4": "au",
+    "ap-southeast-5": "my",
+    "ap-southeast-6": "nz",
+    "ap-southeast-7": "th",
+    "af-south-1": "za",
+    "il-central-1": "il",
+    "me-central-1": "ae",
+    "me-south-1": "bh",
+    "sa-east-1": "br",
+    # Google's.
+    "europe-central2": "pl",
+    "europe-north1": "fi",
+    "europe-north2": "se",
+    "europe-southwest1": "es",
+    "europe-west1": "be",
+    "europe-west2": "gb",
+    "europe-west3": "de",
+    "europe-west4": "nl",
+    "europe-west6": "ch",
+    "europe-west8": "it",
+    "europe-west9": "fr",
+    "europe-west10": "de",
+    "europe-west12": "it",
+    "northamerica-northeast1": "ca",
+    "northamerica-northeast2": "ca",
+    "northamerica-south1": "mx",
+    "southamerica-east1": "br",
+    "southamerica-west1": "cl",
+    "asia-east1": "tw",
+    "asia-east2": "hk",
+    "asia-northeast1": "jp",
+    "asia-northeast2": "jp",
+    "asia-northeast3": "kr",
+    "asia-south1": "in",
+    "asia-south2": "in",
+    "asia-southeast1": "sg",
+    "asia-southeast2": "id",
+    "australia-southeast1": "au",
+    "australia-southeast2": "au",
+    "africa-south1": "za",
+    "me-west1": "il",
+    "me-central1": "qa",
+    "me-central2": "sa",
+}
+_FIRST_WORDS: Final[Mapping[str, Countries]] = {
+    "us": frozenset({"us"}),
+    "ca": frozenset({"ca"}),
+    "mx": frozenset({"mx"}),
+    "eu": _EUROPE,
+    "europe": _EUROPE,
+    "eusc": _EU,
+    "northamerica": _AMERICA,
+    "ap": _APAC,
+    "apac": _APAC,
+    "asia": _APAC,
+    "australia": frozenset({"au"}),
+    "au": frozenset({"au"}),
+    "jp": frozenset({"jp"}),
+    "sa": frozenset({"br", "cl"}),
+    "southamerica": frozenset({"br", "cl"}),
+    "af": frozenset({"za"}),
+    "africa": frozenset({"za"}),
+    "me": frozenset({"ae", "bh", "il", "qa", "sa"}),
+    "il": frozenset({"il"}),
+}
+"""Of a region that is newer than this list, and of profiles and multi-regions that span several."""
+_SPANS: Final[Mapping[str, Countries]] = {
+    "us": frozenset({"us"}),
+    "eu": _EU,
+    "apac": _APAC,
+    "jp": frozenset({"jp"}),
+    "au": frozenset({"au"}),
+    "ca": frozenset({"ca"}),
+    "us-gov": frozenset({"us"}),
+    ANYWHERE: _ALL,
+}
+"""What a model's prefix at Amazon, or a multi-region at Google, may be answered in."""
+
+
+def spans(word: str) -> bool:
+    """Whether it stands for several regions, of which the cloud chooses one for each request."""
+    return word in _SPANS
+
+
+def contradiction(where: str, jurisdiction: str) -> str:
+    """Why what is asked in a region, or in those of a profile, is not in a jurisdiction.
+
+    Empty where that fits, and where the label is none that we know: then it is the operator's word.
+    """
+    allowed = _LABELS.get(jurisdiction.lower())
+    if allowed is None:
+        return ""
+    exact = _SPANS.get(where) or _exactly(where)
+    if exact is not None:
+        return "" if exact <= allowed else _said(where, jurisdiction)
+    about = _FIRST_WORDS.get(where.partition("-")[0])
+    # A region that nobody here knows: its first word is all that there is to go by.
+    return "" if about is None or about & allowed else _said(where, jurisdiction)
+
+
+def regions_in(host: str) -> frozenset[str]:
+    """Regions that a host's name names."""
+    words = re.split(r"\.|-aiplatform", host)
+    return frozenset(word for word in words if word in _PLACES or _US.fullmatch(word))
+
+
+def _exactly(region: str) -> Countries | None:
+    country = "us" if _US.fullmatch(region) else _PLACES.get(region)
+    return None if country is None else frozenset({country})
+
+
+def _said(where: str, jurisdiction: str) -> str:
+    if where == ANYWHERE:
+        return f"`{where}` may be answered in any country, outside of `{jurisdiction}`"
+    return f"`{where}` is not in `{jurisdiction}`, or not only there"
+
+
+_US: Final = re.compile(r"us-(?:gov-)?(?:east|west|central|south)-?[0-9]{1,2}")
