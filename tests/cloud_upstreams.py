@@ -144,6 +144,8 @@ class VertexUpstream(_Cloud):
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         if token not in self.tokens:
             return _google(401, "UNAUTHENTICATED", f"Invalid credentials for {self.place}: {token}")
+        if request.method == "GET" and request.path != self.place:
+            return _google(403, "PERMISSION_DENIED", f"Denied on resource //{request.path}")
         models = f"{self.place}/publishers/anthropic/models/"
         if request.method == "POST" and not request.path.startswith(models):
             return _google(403, "PERMISSION_DENIED", f"Denied on resource //{request.path}")

@@ -21,6 +21,7 @@ from tests.cloud_upstreams import (
     VertexUpstream,
 )
 from tests.running_gateway import RunningGateway, Upstreams
+from tests.upstream_messages import anthropic_events
 from tests.upstreams import Answer
 
 
@@ -54,6 +55,7 @@ catalogue = "claude-opus-5-5"
 refresh_s = 1
 """
 TARGETS = pytest.mark.parametrize("target", ["bedrock-opus", "vertex-opus"])
+MODEL = "claude-opus-5-5"
 QUESTION: list[Any] = [{"role": "user", "content": "How old?"}]
 TOOL: dict[str, Any] = {
     "name": "age",
@@ -237,12 +239,19 @@ async def test_refusals_reach_both_clients_in_their_words_without_the_installati
 
 
 @TARGETS
+@pytest.mark.parametrize("has_begun", [False, True])
 async def test_an_error_in_a_stream_tells_nobody_what_the_cloud_said_of_us(
-    claude: anthropic.AsyncAnthropic, gpt: openai.AsyncOpenAI, clouds: Clouds, target: str
+    claude: anthropic.AsyncAnthropic,
+    gpt: openai.AsyncOpenAI,
+    clouds: Clouds,
+    *,
+    target: str,
+    has_begun: bool,
 ) -> None:
     told = {"type": "error", "error": {"type": "overloaded_error", "message": f"{ROLE} {PROJECT}"}}
     body = b"event: error\ndata: " + msgspec.json.encode(told) + b"\n\n"
-    clouds.at(target).answer(Answer(events=(body,)))
+    begun = anthropic_events(Answer(), {"model": MODEL})[:5] if has_begun else []
+    clouds.at(target).answer(Answer(events=(*begun, body)))
     seen = ""
     with pytest.raises(anthropic.APIError) as theirs:
         async with claude.messages.stream(model=target, max_tokens=20, messages=QUESTION) as stream:

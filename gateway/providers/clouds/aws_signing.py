@@ -66,6 +66,10 @@ class SignedProof:
         if self._leased:
             await self._leased.ready()
 
+    async def close(self) -> None:
+        if self._leased:
+            await self._leased.close()
+
     def doubt(self) -> None:
         if self._leased:
             self._leased.doubt()

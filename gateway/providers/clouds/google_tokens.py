@@ -114,6 +114,7 @@ class GoogleTokens:
     def __init__(self, config: ProviderConfig, egress: Egress) -> None:
         """Raises ConfigurationInvalid where the credential is no service account's key."""
         self._config, self._egress = config, egress
+        _check_token_url(config)
         self._own = self._service_account() if config.credential is not None else None
 
     async def fetch(self) -> Lease[str]:
@@ -151,6 +152,20 @@ class GoogleTokens:
             )
         except (msgspec.MsgspecError, GoogleAuthError, ValueError, UnicodeError):
             raise ConfigurationInvalid(source, "credential", reason) from None
+
+
+def _check_token_url(config: ProviderConfig) -> None:
+    """Raises ConfigurationInvalid where no token can be asked for there, or none would be."""
+    if not config.token_url:
+        return
+    source = f"providers.{config.name}"
+    if config.identity == "ambient":
+        reason = 'means nothing beside `identity = "ambient"`'
+        raise ConfigurationInvalid(source, "token_url", reason)
+    try:
+        parse_endpoint(config.name, config.token_url, config.jurisdiction)
+    except ConfigurationInvalid as error:
+        raise ConfigurationInvalid(source, "token_url", error.reason) from None
 
 
 def _unreachable(error: BaseException) -> TransportError:

@@ -60,6 +60,10 @@ class Proof(Protocol):
         """Wait until a call can be proved; raises UpstreamUnreachable where none can."""
         ...
 
+    async def close(self) -> None:
+        """Nobody asks any more."""
+        ...
+
     def doubt(self) -> None:
         """The cloud did not accept it, so another one is asked for ahead of its end."""
         ...
@@ -87,6 +91,9 @@ class KeyProof:
 
     async def ready(self) -> None:
         """It always is."""
+
+    async def close(self) -> None:
+        """It holds nothing open."""
 
     def doubt(self) -> None:
         """Nothing else can be asked for."""
@@ -128,6 +135,12 @@ class Leased(Generic[Held]):
 
     def doubt(self) -> None:
         self._is_doubted = True
+
+    async def close(self) -> None:
+        """End a fetch that is under way."""
+        if self._flight is not None:
+            self._flight.cancel()
+            await asyncio.wait([self._flight])
 
     async def renew(self) -> None:
         if self._is_due():

@@ -23,6 +23,8 @@ from gateway.types import DialectName
 
 
 HTTP_ERROR_MIN: Final = 400
+FORBIDDEN: Final = 403
+UNLISTED: Final = 404
 READY_S: Final = 20.0
 IDENTITIES: Final = ("credential", "access_key", "ambient")
 
@@ -84,6 +86,11 @@ class CloudProvider(HttpProvider):
         return await self._retold(reply)
 
     async def list_status(self, deadline_s: float) -> int:
+        status = await self._looked(deadline_s)
+        # Its proof was accepted: who may ask a model need not be let look around.
+        return UNLISTED if status == FORBIDDEN else status
+
+    async def _looked(self, deadline_s: float) -> int:
         await self._require_proof(deadline_s)
         reply = await self._egress.ask(await self._proved("GET", self._models_route), deadline_s)
         try:
@@ -94,9 +101,12 @@ class CloudProvider(HttpProvider):
 
     async def probe(self) -> str:
         try:
-            return describe_status(await self.list_status(self._probe_timeout_s))
+            return describe_status(await self._looked(self._probe_timeout_s))
         except UpstreamFailed as error:
             return self.unavailable_reason or error.message
+
+    async def close(self) -> None:
+        await self._proof.close()
 
     async def _require_proof(self, deadline_s: float) -> None:
         """Raises UpstreamUnreachable where no call can be proved now."""

@@ -27,7 +27,8 @@ class TokenProof:
 
     def __init__(self, leased: Leased[str]) -> None:
         self._leased = leased
-        self.renew, self.ready, self.doubt = leased.renew, leased.ready, leased.doubt
+        self.renew, self.ready = leased.renew, leased.ready
+        self.close, self.doubt = leased.close, leased.doubt
 
     @property
     def reason(self) -> str:

@@ -77,6 +77,29 @@ async def test_it_gets_what_the_vendors_client_sends(
     assert await provider.list_status(5.0) == 200
 
 
+async def test_who_may_ask_a_model_need_not_be_let_look_around(
+    upstream: VertexUpstream, tokens: TokenServer, egress: Egress
+) -> None:
+    """A connection test goes on to its question; a refused proof still ends it."""
+    provider = vertex(upstream, egress, tokens)
+    await asked(provider)
+    upstream.place = "/v1/projects/another/locations/europe-west4"
+    assert await provider.list_status(5.0) == 404
+    upstream.tokens.clear()
+    assert await provider.list_status(5.0) == 401
+
+
+async def test_a_provider_that_is_closed_waits_for_no_fetch(
+    upstream: VertexUpstream, tokens: TokenServer, egress: Egress
+) -> None:
+    provider = vertex(upstream, egress, tokens)
+    fetching = asyncio.create_task(provider.proof.renew())
+    await asyncio.sleep(0)
+    await provider.close()
+    with pytest.raises(asyncio.CancelledError):
+        await fetching
+
+
 async def test_one_token_serves_all_calls_and_one_fetch_all_that_wait(
     upstream: VertexUpstream, tokens: TokenServer, egress: Egress
 ) -> None:
@@ -209,6 +232,13 @@ async def test_the_machines_metadata_server_is_asked_where_no_key_is_named(
         ({"region": "europe-west2"}, "region", "is not in `eu`"),
         ({"identity": "access_key"}, "identity", "must be one of credential, ambient"),
         ({"credential": Secret("sk-1")}, "credential", "is no key of a service account in JSON"),
+        ({"token_url": "http://10.0.0.1/token"}, "token_url", "is plain http beyond loopback"),
+        ({"token_url": "https://169.254.169.254/x"}, "token_url", "is link-local"),
+        (
+            {"token_url": "https://sts.test/token", "identity": "ambient"},
+            "token_url",
+            "means nothing beside",
+        ),
         ({"credential": Secret("{}")}, "credential", "is no key of a service account in JSON"),
         (
             {"base_url": "https://us-east5-aiplatform.googleapis.com"},
