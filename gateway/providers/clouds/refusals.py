@@ -95,7 +95,7 @@ def retold(status: int, raw: bytes, hidden: Sequence[str]) -> tuple[int, bytes]:
     kind, message, is_vendors = _said(raw)
     if not is_vendors:
         status = _STATUSES.get(kind.removesuffix("Exception"), status)
-    if status == 403 and not is_vendors and _ABOUT_PROOF.search(message):  # noqa: PLR2004
+    if status == 403 and not kind and _ABOUT_PROOF.search(message):  # noqa: PLR2004
         status = DENIED
     is_about_clocks = status == DENIED and _ABOUT_CLOCKS.search(message) is not None
     if is_about_clocks:

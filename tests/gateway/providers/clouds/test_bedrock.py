@@ -1,17 +1,22 @@
 """Claude at Amazon Bedrock: signed, or with an API key, as the vendor's own client asks it."""
 
 import secrets
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from anthropic import AsyncAnthropicBedrockMantle
 from botocore.credentials import Credentials
 
+from gateway.clock import SystemClock
+from gateway.dialects.registry import DIALECTS
 from gateway.errors import ConfigurationInvalid, SovereigntyViolation, UpstreamUnreachable
+from gateway.providers.checking import Checker
 from gateway.providers.clouds import proofs
-from gateway.providers.clouds.aws_signing import LONG_BYTES
+from gateway.providers.clouds.aws_signing import LONG_BYTES, SignedProof
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress.client import Egress
 from gateway.providers.registry import build_provider
@@ -282,3 +287,55 @@ async def test_nothing_goes_to_it_or_to_its_chain_outside_of_the_clearance(
         await provider.open(msgspec.structs.replace(call_of(), clearance=frozenset({"us"})))
     assert (upstream.connections, provider.unavailable_reason) == (0, "")
     assert not around.exists()
+
+
+@pytest.mark.parametrize(
+    ("tree", "status"),
+    [
+        ({"message": "The security token included in the request is expired"}, 401),
+        ({"message": "Forbidden"}, 403),
+        ({"__type": "AccessDeniedException", "message": "for this credential"}, 403),
+        ({"__type": "ExpiredTokenException", "message": "x"}, 401),
+        ({"__type": "ServiceQuotaExceededException", "message": "x"}, 429),
+    ],
+)
+async def test_a_refusal_means_what_amazon_means_whatever_its_status(
+    upstream: BedrockUpstream, egress: Egress, tree: dict[str, str], status: int
+) -> None:
+    provider = bedrock(upstream, egress, upstream.new_api_key(), "credential")
+    upstream.answer_once(Answer(status=403, body=msgspec.json.encode(tree)))
+    assert (await asked(provider))[0] == status
+
+
+async def test_a_long_body_is_hashed_beside_the_loop(
+    upstream: BedrockUpstream, egress: Egress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    signed = SignedProof._signed
+
+    def watched(*given: Any) -> Any:
+        threads.append(threading.current_thread())
+        return signed(*given)
+
+    monkeypatch.setattr(SignedProof, "_signed", watched)
+    provider = bedrock(upstream, egress, text_of(upstream.new_access_key()))
+    await asked(provider)
+    await asked(provider, call_of(system="x" * LONG_BYTES))
+    here = threading.current_thread()
+    assert [thread is here for thread in threads] == [True, False]
+
+
+async def test_a_connection_test_knows_that_what_is_found_around_it_is_a_proof(
+    upstream: BedrockUpstream, egress: Egress, around: Path
+) -> None:
+    async def told(_: object) -> None:
+        """Nobody watches."""
+
+    provider = bedrock(upstream, egress, identity="ambient")
+    key = upstream.new_access_key()
+    put(around, key)
+    good = await Checker(provider, None, DIALECTS, SystemClock()).run(told)
+    upstream.access_keys.clear()
+    bad = await Checker(provider, None, DIALECTS, SystemClock()).run(told)
+    assert [(step.name, step.code) for step in good.steps][2] == ("credential", "ok")
+    assert [(step.name, step.code) for step in bad.steps][2] == ("credential", "denied")
