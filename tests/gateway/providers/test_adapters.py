@@ -288,6 +288,7 @@ def test_building_every_adapter_imports_no_vendor_sdk() -> None:
         "import sys\n"
         "import gateway.providers.registry\n"
         "assert not {'anthropic', 'openai', 'httpx', 'httpx2', 'pydantic'} & set(sys.modules)\n"
+        "assert not {'boto3', 'botocore', 'google.auth'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 

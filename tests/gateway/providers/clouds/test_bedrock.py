@@ -339,3 +339,12 @@ async def test_a_connection_test_knows_that_what_is_found_around_it_is_a_proof(
     bad = await Checker(provider, None, DIALECTS, SystemClock()).run(told)
     assert [(step.name, step.code) for step in good.steps][2] == ("credential", "ok")
     assert [(step.name, step.code) for step in bad.steps][2] == ("credential", "denied")
+
+
+async def test_the_runtime_endpoint_is_signed_for_by_its_own_name(egress: Egress) -> None:
+    async with BedrockUpstream(service="bedrock") as upstream:
+        key = text_of(upstream.new_access_key())
+        config = bedrock(upstream, egress, key).config
+        runtime = build_provider(msgspec.structs.replace(config, service="bedrock-runtime"), egress)
+        assert (await asked(runtime))[0] == 200
+        assert (await asked(bedrock(upstream, egress, key)))[0] == 401

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,8 +11,11 @@ from anthropic import AsyncAnthropicVertex
 
 from gateway.errors import ConfigurationInvalid, UpstreamUnreachable
 from gateway.providers.clouds import proofs
+from gateway.providers.clouds.provider import CloudProvider
 from gateway.providers.config import ProviderConfig
-from gateway.providers.egress.client import Egress
+from gateway.providers.egress.client import Egress, Route
+from gateway.providers.egress.endpoint import Endpoint
+from gateway.providers.egress.way_out import Proxy, WayOut
 from gateway.providers.registry import build_provider
 from gateway.secrets.secret import Secret
 from tests.cloud_upstreams import PROJECT, TokenServer, VertexUpstream
@@ -289,3 +293,32 @@ def test_a_model_is_a_name_and_no_path() -> None:
         ("claude:rawPredict", False),
     ):
         assert (provider.check_model(model) == "") is fits  # type: ignore[attr-defined]
+
+
+async def test_tokens_are_asked_for_by_the_way_out_of_their_provider(
+    upstream: VertexUpstream, tokens: TokenServer, egress: Egress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through its proxy alone, which is not there."""
+    way_out = WayOut(Proxy("127.0.0.1", 9))
+    elsewhere = "https://tokens.test/token"
+    config = msgspec.structs.replace(
+        vertex(upstream, egress, tokens).config,
+        base_url="https://vertex.test",
+        way_out=way_out,
+        token_url=elsewhere,
+        credential=Secret(tokens.key(token_uri=elsewhere)),
+    )
+    asked_for: list[tuple[str, WayOut | None]] = []
+    route = Egress.route
+
+    def watched(self: Egress, endpoint: Endpoint, *given: Any, **named: Any) -> Route:
+        asked_for.append((endpoint.host, endpoint.way_out))
+        return route(self, endpoint, *given, **named)
+
+    provider = build_provider(config, egress)
+    assert isinstance(provider, CloudProvider)
+    monkeypatch.setattr(Egress, "route", watched)
+    await provider.proof.renew()
+    assert provider.unavailable_reason.startswith("no access token (")
+    assert set(asked_for) == {("tokens.test", way_out)}
+    assert tokens.requests == []
