@@ -7,14 +7,13 @@ life of its own in order, and stops it in the opposite order.
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import cached_property
-from pathlib import Path
 
 from gateway.api.application import Application, build_application
 from gateway.api.front import Front
 from gateway.api.responses import response_routes
 from gateway.assembly.configured_policy import load_policy
 from gateway.assembly.endpoints import ENDPOINTS, make_doors
-from gateway.assembly.places import Rotation, make_alerting, make_cache, make_rates
+from gateway.assembly.places import Rotation, make_alerting, make_cache, make_callers, make_rates
 from gateway.assembly.wiring import (
     make_audit_log,
     make_egress,
@@ -24,8 +23,6 @@ from gateway.assembly.wiring import (
     make_threads,
     visible_headers,
 )
-from gateway.audit.open_intents import OpenIntents
-from gateway.batching.loose_ends import LooseEnds
 from gateway.batching.parts import Batches, Means
 from gateway.caching.answering import CachingAnswers
 from gateway.caching.response_cache import ResponseCache
@@ -50,7 +47,6 @@ from gateway.pacing.turns import Turns
 from gateway.pacing.upkeep import Duty, Upkeep
 from gateway.pipeline import Pipeline
 from gateway.pool.parity import Parity
-from gateway.ports import AuditLog
 from gateway.providers.registry import engines_among, model_hosts, pools_among
 from gateway.rollout.trials import Trials
 from gateway.rollout.versions import PolicySet
@@ -112,6 +108,7 @@ class DataPlane:
         self._prices = watched_prices(settings, self._prober.retarget, self._database, clock)
         policies = PolicySet(load_policy(settings), visible_headers=visible_headers(settings))
         self.snapshots = SnapshotKeeper(policies, self._prober.board(), self._watcher.age_s)
+        self._callers = make_callers(settings, self._egress, self.snapshots, clock, self.metrics)
         self._policies = PolicyStore(self._database, clock)
         self._trials, self._health = Trials(settings.policy.guard), TargetHealth()
         self._turns = Turns()
@@ -161,6 +158,7 @@ class DataPlane:
             readiness=(self._soundness.audit_reason, self._watcher.problem),
             draining=self._drains.under_way,
             archive=self._archive,
+            callers=self._callers,
         )
         more_routes = [*response_routes(front, self._threads), *self._batches.routes(front)]
         return build_application(doors, front, more_routes, [self.start], [self.close])
@@ -243,7 +241,8 @@ class DataPlane:
             self._clock,
             master_key(self._settings),
             self._audit,
-            lines=self._left_by_gone,
+            # Batches are put together later, of parts that need this one.
+            lines=lambda intents, folder, log: self._batches.left_by_gone(intents, folder, log),  # noqa: PLW0108
             evidence=self._evidence,
             drain_log=self._drain_log,
         )
@@ -310,9 +309,6 @@ class DataPlane:
             blacken=self._inspector.blackened,
         )
 
-    def _left_by_gone(self, intents: OpenIntents, folder: Path, audit: AuditLog) -> LooseEnds:
-        return self._batches.left_by_gone(intents, folder, audit)
-
     @cached_property
     def _batches(self) -> Batches:
         return Batches(
@@ -363,6 +359,7 @@ class DataPlane:
             threads=self._threads,
             turns=self._turns,
             settings=self._settings,
+            callers=self._callers,
         )
 
     def _duties(self) -> tuple[Duty, ...]:
@@ -392,6 +389,7 @@ class DataPlane:
             soundness=self._soundness,
             floods=self._conclusion.floods,
             alerting=self._alerting,
+            callers=self._callers,
             drain_log=self._drain_log,
         )
         return (*duties_of(tended), *self._batches.duties)

@@ -24,7 +24,9 @@ _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _KEY = re.compile(r"gw_live_([0-9A-Za-z]{12})_[0-9A-Za-z]{43}([0-9A-Za-z]{6})", re.ASCII)
 _ID_LENGTH, _SECRET_LENGTH, _CHECKSUM_LENGTH = 12, 43, 6
 _CREDENTIAL_HEADERS = frozenset({b"authorization", b"x-api-key", b"api-key"})
-_REFUSAL = (
+Headers = Iterable[tuple[bytes, bytes]]
+"""Of a request, with names in lower case, as ASGI has them."""
+REFUSAL = (
     "Incorrect API key provided, or none. A key begins with gw_live_ and is sent as "
     "`authorization: Bearer KEY`, `x-api-key: KEY` or `api-key: KEY`."
 )
@@ -88,6 +90,19 @@ class KeyDigest(Struct, frozen=True):
         return f"KeyDigest(pepper_version={self.pepper_version}, until_us={self.until_us})"
 
 
+class Workload(Struct, frozen=True):
+    """By whose tokens a key is proved that has no secret: what an issuer must say of its bearer."""
+
+    issuer: str
+    """Its name in the settings."""
+    subject: str
+    claims: tuple[tuple[str, str], ...] = ()
+    """Further claims and their values, by name; each is a text that is this one exactly."""
+
+    def fits(self, claims: Mapping[str, str]) -> bool:
+        return all(claims.get(name) == value for name, value in self.claims)
+
+
 class KeyRecord(Struct, frozen=True):
     """A virtual key as it is stored."""
 
@@ -100,6 +115,8 @@ class KeyRecord(Struct, frozen=True):
     revoked_us: int | None = None
     revoked_revision: int | None = None
     """From this revision on no worker takes it; unknown of keys revoked before it was kept."""
+    workload: Workload | None = None
+    """Of a key without a secret; it has no digests then, and no text proves it."""
 
     @property
     def former_until_us(self) -> int | None:
@@ -121,6 +138,8 @@ class KeyTable(Struct, frozen=True):
     records: Mapping[str, KeyRecord]
     steadily_us: Callable[[], int] = _no_time
     """What time it is for all that nobody has set the clock."""
+    bound: Mapping[tuple[str, str], tuple[KeyRecord, ...]] = MappingProxyType({})
+    """Keys without a secret, by issuer and subject."""
 
     def by(self, now_us: int) -> int:
         """The time by which keys have ended: none begins again because the clock was set back."""
@@ -156,8 +175,13 @@ def key_table(
     records: Iterable[KeyRecord],
     steadily_us: Callable[[], int] = _no_time,
 ) -> KeyTable:
-    by_id = MappingProxyType({record.key_id: record for record in records})
-    return KeyTable(revision, by_id, steadily_us)
+    by_id = {record.key_id: record for record in records}
+    bound: dict[tuple[str, str], tuple[KeyRecord, ...]] = {}
+    for record in by_id.values():
+        if (workload := record.workload) is not None:
+            named = workload.issuer, workload.subject
+            bound[named] = (*bound.get(named, ()), record)
+    return KeyTable(revision, MappingProxyType(by_id), steadily_us, MappingProxyType(bound))
 
 
 def issue_key(random_bytes: Callable[[int], bytes], key_id: str = "") -> KeyText:
@@ -204,11 +228,8 @@ def key_id_of(key_text: str) -> str | None:
     return match[1]
 
 
-def credential_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """The key in a request's headers: `Authorization: Bearer`, `x-api-key` or `api-key`.
-
-    Args:
-        headers: names in lower case, as ASGI has them.
+def credential_of(headers: Headers) -> str:
+    """What is in a request's headers: `Authorization: Bearer`, `x-api-key` or `api-key`.
 
     Raises:
         Unauthenticated: there is none, one in another form, or several that differ.
@@ -219,21 +240,19 @@ def credential_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
             continue
         if name == b"authorization":
             if value[:7].lower() != b"bearer ":
-                raise Unauthenticated(_REFUSAL)
+                raise Unauthenticated(REFUSAL)
             presented = value[7:].strip()
         else:
             presented = value.strip()
         if found is not None and presented != found:
-            raise Unauthenticated(_REFUSAL)
+            raise Unauthenticated(REFUSAL)
         found = presented
     if not found or not found.isascii():
-        raise Unauthenticated(_REFUSAL)
+        raise Unauthenticated(REFUSAL)
     return found.decode("ascii")
 
 
-def authenticate(
-    table: KeyTable, peppers: Peppers, headers: Iterable[tuple[bytes, bytes]], now_us: int
-) -> Principal:
+def authenticate(table: KeyTable, peppers: Peppers, headers: Headers, now_us: int) -> Principal:
     """The principal that a request's headers prove.
 
     Raises:
@@ -243,15 +262,15 @@ def authenticate(
     # The checksum is for people and tools without a table; here the digest decides.
     match = _KEY.fullmatch(key_text)
     if match is None:
-        raise Unauthenticated(_REFUSAL)
+        raise Unauthenticated(REFUSAL)
     record = table.records.get(match[1])
     if record is None:
         # An unknown id costs what a wrong secret costs, so that time tells nobody which ids exist.
         hmac.compare_digest(peppers.digest(key_text, peppers.newest), _NOBODY)
-        raise Unauthenticated(_REFUSAL)
+        raise Unauthenticated(REFUSAL)
     now_us = table.by(now_us)
     if not _proves(record.digests, peppers, key_text, now_us) or not record.is_live(now_us):
-        raise Unauthenticated(_REFUSAL)
+        raise Unauthenticated(REFUSAL)
     return record.principal
 
 

@@ -6,6 +6,7 @@ decides, and the intent is on disk before anything may leave. Every stage takes 
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
@@ -19,7 +20,13 @@ from gateway.configuration.settings import Settings
 from gateway.continuing.threads import Threads, at_least, without_keeping
 from gateway.dispatch.attempts import is_stopped
 from gateway.dispatch.dispatcher import Dispatcher
-from gateway.errors import ClientGone, ClosedByPolicy, GatewrightError, WorkerStopped
+from gateway.errors import (
+    ClientGone,
+    ClosedByPolicy,
+    GatewrightError,
+    Unauthenticated,
+    WorkerStopped,
+)
 from gateway.heads import refusal_headers
 from gateway.identity import Peppers, authenticate
 from gateway.inspection.inspector import Inspector
@@ -34,6 +41,10 @@ from gateway.routing import planning
 from gateway.types import ChatRequest, Inspection, Principal
 from gateway.veiling.veil import Veil, veiled
 from policies.program import PolicyDocument
+
+
+if TYPE_CHECKING:
+    from gateway.workloads.callers import Callers
 
 
 class Stages(Struct, frozen=True):
@@ -51,6 +62,8 @@ class Stages(Struct, frozen=True):
     threads: Threads
     turns: Turns
     settings: Settings
+    callers: "Callers | None" = None
+    """Who knows callers by tokens; None where no issuer is trusted."""
 
 
 class Asked(Struct, frozen=True):
@@ -73,6 +86,7 @@ class Intake:
 
     def __init__(self, stages: Stages) -> None:
         self._peppers = stages.peppers
+        self._callers = stages.callers
         self._inspector = stages.inspector
         self._ledger = stages.ledger
         self._rates = stages.rates
@@ -99,7 +113,10 @@ class Intake:
         inspection: Inspection | None = None
         permit = NO_LIMITS
         try:
-            principal = self.identify(arrival)
+            try:
+                principal = self.identify(arrival)
+            except Unauthenticated as refusal:
+                principal = await self.identify_otherwise(arrival, refusal)
             await self._turns
             request = arrival.dialect.decode_request(
                 await read_body(), arrival.request_id, arrival.headers
@@ -137,16 +154,21 @@ class Intake:
             raise
         except BaseException as error:
             self._rates.take_back(permit)
-            ended = _ended_by(error)
-            await asyncio.shield(
-                self._conclusion.refused(arrival, principal, request, inspection, ended)
-            )
+            why = _ended_by(error)
+            telling = self._conclusion.refused(arrival, principal, request, inspection, why)
+            await asyncio.shield(telling)
             raise
 
     def identify(self, arrival: Arrival) -> Principal:
         """Who asks; raises Unauthenticated."""
         keys, arrived_us = arrival.snapshot.keys, arrival.arrived_us
         return authenticate(keys, self._peppers, arrival.headers, arrived_us)
+
+    async def identify_otherwise(self, arrival: Arrival, refusal: Unauthenticated) -> Principal:
+        """Who asks without a key of ours; raises Unauthenticated, or Unavailable."""
+        if self._callers is None:
+            raise refusal
+        return await self._callers.principal(arrival.headers, arrival.arrived_us)
 
     def defer(
         self, arrival: Arrival, principal: Principal, request: ChatRequest, ruling: planning.Ruling

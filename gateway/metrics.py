@@ -183,6 +183,11 @@ class Metrics:
             "Requests that policy lets the response cache answer, by result.",
             "result",
         )
+        self._caller_tokens = self._counter(
+            "gatewright_caller_tokens",
+            "Tokens that callers showed, by issuer and what came of it.",
+            *("issuer", "outcome"),
+        )
         self._batch_lines_ended = self._counter(
             "gatewright_batch_lines_ended",
             "Lines of batches that this worker has sent, by how they ended.",
@@ -282,6 +287,10 @@ class Metrics:
     def count_cache(self, result: str) -> None:
         """A request whose answer may be given again: found or not, kept or too long."""
         self._cached.labels(result).inc()
+
+    def count_token(self, issuer: str, outcome: str) -> None:
+        """A caller's token; the issuer is one of the settings, or empty."""
+        self._caller_tokens.labels(issuer, outcome).inc()
 
     def count_shadow(self, change: str) -> None:
         """A request that a shadow policy looked at, and how its decision differs."""

@@ -58,6 +58,7 @@ class Event(StrEnum):
     SNAPSHOT_DATABASE_OLDER = "snapshot:database_older"
     CREDENTIAL_ROTATED = "credential:rotated"
     CREDENTIAL_UNAVAILABLE = "credential:unavailable"
+    ISSUER_KEYS_REFUSED = "issuer:keys_refused"
     CERTIFICATES_RENEWED = "certificates:renewed"
     CERTIFICATES_REFUSED = "certificates:refused"
     CERTIFICATES_END = "certificates:end"
@@ -373,9 +374,8 @@ def raised_at(error: BaseException) -> str:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    if trace is None:
-        return "unknown"
-    return f"{trace.tb_frame.f_globals.get('__name__', '?')}:{trace.tb_lineno}"
+    where = trace and f"{trace.tb_frame.f_globals.get('__name__', '?')}:{trace.tb_lineno}"
+    return where or "unknown"
 
 
 class ServerLines(logging.Handler):

@@ -1,6 +1,7 @@
 """The documents are kept true: what the code has stands in them, and what they show happens."""
 
 import ast
+import json
 import re
 import shlex
 import sys
@@ -22,6 +23,7 @@ from gateway.assembly.configured_policy import load_policy
 from gateway.assembly.wiring import make_egress, make_providers
 from gateway.configuration.guarding import GuardRules
 from gateway.configuration.reading import load_settings
+from gateway.configuration.sections import CallerSettings, IssuerSettings
 from gateway.configuration.settings import ProviderSettings, Settings, TargetSettings
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import ConfigurationInvalid, GatewrightError, UpstreamRefused
@@ -110,6 +112,8 @@ def _settings_of(section: object, prefix: str) -> Iterator[tuple[str, object]]:
         value = getattr(section, field.name)
         if isinstance(value, GuardRules):
             yield from _settings_of(value, f"{prefix}{field.name}.")
+        elif isinstance(section, CallerSettings):
+            yield from _settings(IssuerSettings, f"{prefix}{field.name}.NAME.")
         else:
             yield f"{prefix}{field.name}", value
 
@@ -129,7 +133,7 @@ def _shown(default: object) -> str:
     if isinstance(default, str):
         return f'`"{default}"`'
     if isinstance(default, tuple):
-        return f"`[{', '.join(map(str, default))}]`"
+        return f"`{json.dumps(default)}`"
     if isinstance(default, Struct):
         return f'`{{ file = "{getattr(default, "file", "")}" }}`'
     return f"`{default}`"

@@ -158,18 +158,18 @@ def _not_ready(front: Front) -> NotReady | None:
 def _small_routes(front: Front) -> list[HTTPRouteHandler]:
     @get("/v1/models", media_type=MediaType.JSON)
     async def models(request: Request[Any, Any, Any]) -> bytes:
-        principal = front.principal(request)
+        principal = await front.principal(request)
         page = page_if_asked(request, MODELS_MAX)
         return list_models(front.snapshots.current(), principal, page)
 
     @get("/v1/models/{name:path}", media_type=MediaType.JSON)
     async def model(request: Request[Any, Any, Any], name: FromPath[str]) -> bytes:
-        principal = front.principal(request)
+        principal = await front.principal(request)
         return find_model(front.snapshots.current(), principal, name.lstrip("/"))
 
     @get("/v1/decisions/{request_id:str}", media_type=MediaType.JSON)
     async def decision(request: Request[Any, Any, Any], request_id: FromPath[str]) -> bytes:
-        return await explain_decision(front.archive, request_id, front.principal(request))
+        return await explain_decision(front.archive, request_id, await front.principal(request))
 
     @get("/health/live", media_type=MediaType.JSON)
     async def live() -> dict[str, str]:

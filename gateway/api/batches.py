@@ -117,7 +117,7 @@ def batch_routes(desk: Desk, wake: Wake) -> list[HTTPRouteHandler]:
         request_max_body_size=None,
     )
     async def create(request: Request[Any, Any, Any]) -> dict[str, Any]:
-        principal = desk.front.principal(request)
+        principal = await desk.front.principal(request)
         order = read_order(await whole_body(request, ORDER_BYTES_MAX, desk.limits))
         project = project_of(principal)
         file = await desk.files.find(project, order.input_file_id)
@@ -139,18 +139,18 @@ def batch_routes(desk: Desk, wake: Wake) -> list[HTTPRouteHandler]:
 
     @get("/v1/batches", media_type=MediaType.JSON)
     async def listing(request: Request[Any, Any, Any]) -> dict[str, Any]:
-        principal = desk.front.principal(request)
+        principal = await desk.front.principal(request)
         page = page_asked(request, PAGE_LINES, PAGE_MAX)
         some, has_more = await desk.batches.page(project_of(principal), "file", page)
         return list_object([batch_object(batch) for batch in some], has_more=has_more)
 
     @get("/v1/batches/{batch_id:str}", media_type=MediaType.JSON)
     async def retrieve(request: Request[Any, Any, Any], batch_id: FromPath[str]) -> dict[str, Any]:
-        return batch_object(await desk.found(desk.front.principal(request), batch_id, "file"))
+        return batch_object(await desk.found(await desk.front.principal(request), batch_id, "file"))
 
     @post("/v1/batches/{batch_id:str}/cancel", status_code=HTTP_200_OK, media_type=MediaType.JSON)
     async def cancel(request: Request[Any, Any, Any], batch_id: FromPath[str]) -> dict[str, Any]:
-        batch = await desk.cancelled(desk.front.principal(request), batch_id, "file")
+        batch = await desk.cancelled(await desk.front.principal(request), batch_id, "file")
         wake()
         return batch_object(batch)
 

@@ -31,8 +31,8 @@ NOT_ANTHROPICS = (
 NOT_FOUND = "There is no such file."
 
 
-def _caller(front: Front, request: Request[Any, Any, Any]) -> Principal:
-    principal = front.principal(request)
+async def _caller(front: Front, request: Request[Any, Any, Any]) -> Principal:
+    principal = await front.principal(request)
     if OTHERS_HEADER in request.headers:
         raise RouteUnknown(NOT_ANTHROPICS)
     return principal
@@ -59,13 +59,13 @@ def file_routes(desk: Desk, uploads: Uploads) -> list[HTTPRouteHandler]:
         request_max_body_size=None,
     )
     async def create(request: Request[Any, Any, Any]) -> dict[str, Any]:
-        principal = caller(request)
+        principal = await caller(request)
         stored_bytes = await desk.stored_bytes(project_of(principal))
         return file_object(await uploads.receive(request, principal, stored_bytes))
 
     @get("/v1/files", media_type=MediaType.JSON)
     async def listing(request: Request[Any, Any, Any]) -> dict[str, Any]:
-        principal = caller(request)
+        principal = await caller(request)
         page = page_asked(request, LIST_MAX, LIST_MAX)
         purpose = request.query_params.get("purpose", "")
         some, has_more = await files.page(project_of(principal), page, purpose)
@@ -73,11 +73,11 @@ def file_routes(desk: Desk, uploads: Uploads) -> list[HTTPRouteHandler]:
 
     @get("/v1/files/{file_id:str}", media_type=MediaType.JSON)
     async def retrieve(request: Request[Any, Any, Any], file_id: FromPath[str]) -> dict[str, Any]:
-        return file_object(await found(caller(request), file_id))
+        return file_object(await found(await caller(request), file_id))
 
     @get("/v1/files/{file_id:str}/content")
     async def content(request: Request[Any, Any, Any], file_id: FromPath[str]) -> Stream:
-        file = await found(caller(request), file_id)
+        file = await found(await caller(request), file_id)
         headers = {
             "content-length": str(file.size_bytes),
             "content-disposition": "attachment",
@@ -87,7 +87,7 @@ def file_routes(desk: Desk, uploads: Uploads) -> list[HTTPRouteHandler]:
 
     @delete("/v1/files/{file_id:str}", status_code=HTTP_200_OK, media_type=MediaType.JSON)
     async def forget(request: Request[Any, Any, Any], file_id: FromPath[str]) -> dict[str, Any]:
-        if not await files.forget(project_of(caller(request)), file_id):
+        if not await files.forget(project_of(await caller(request)), file_id):
             raise FileUnknown(NOT_FOUND)
         return {"id": file_id, "object": "file", "deleted": True}
 

@@ -1,18 +1,23 @@
 """What the small routes beside the doors need."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from litestar import Request
 from msgspec import Struct
 
 from gateway.api.decisions import Archive
 from gateway.clock import Clock
+from gateway.errors import Unauthenticated
 from gateway.identity import Peppers, authenticate
 from gateway.metrics import Metrics
 from gateway.ports import Dialect
 from gateway.snapshot import SnapshotKeeper
 from gateway.types import Principal
+
+
+if TYPE_CHECKING:
+    from gateway.workloads.callers import Callers
 
 
 class Front(Struct, frozen=True):
@@ -32,7 +37,16 @@ class Front(Struct, frozen=True):
     draining: Callable[[], Mapping[str, int]]
     """Drained members of pools, each with the calls that are still under way there."""
 
-    def principal(self, request: Request[Any, Any, Any]) -> Principal:
-        keys = self.snapshots.current().keys
+    callers: "Callers | None" = None
+    """Who knows callers by tokens; None where no issuer is trusted."""
+
+    async def principal(self, request: Request[Any, Any, Any]) -> Principal:
+        """Who asks; raises Unauthenticated."""
+        keys, now_us = self.snapshots.current().keys, self.clock.utc_us()
         headers = request.scope["headers"]
-        return authenticate(keys, self.peppers, headers, self.clock.utc_us())
+        try:
+            return authenticate(keys, self.peppers, headers, now_us)
+        except Unauthenticated:
+            if self.callers is None:
+                raise
+        return await self.callers.principal(headers, now_us)

@@ -132,24 +132,24 @@ def message_batch_routes(
 
     @post(PATH, status_code=HTTP_200_OK, request_max_body_size=None, **told)
     async def create(request: Request[Any, Any, Any]) -> dict[str, Any]:
-        batch = await intake.receive(request, desk.front.principal(request))
+        batch = await intake.receive(request, await desk.front.principal(request))
         wake()
         return shown(batch)
 
     @get(PATH, **told)
     async def listing(request: Request[Any, Any, Any]) -> dict[str, Any]:
-        principal = desk.front.principal(request)
+        principal = await desk.front.principal(request)
         page = page_asked(request, PAGE_LINES, PAGE_MAX)
         some, has_more = await desk.batches.page(project_of(principal), "messages", page)
         return message_list_object([shown(batch) for batch in some], has_more=has_more)
 
     @get(f"{PATH}/{{batch_id:str}}", **told)
     async def retrieve(request: Request[Any, Any, Any], batch_id: FromPath[str]) -> dict[str, Any]:
-        return shown(await desk.found(desk.front.principal(request), batch_id, "messages"))
+        return shown(await desk.found(await desk.front.principal(request), batch_id, "messages"))
 
     @post(f"{PATH}/{{batch_id:str}}/cancel", status_code=HTTP_200_OK, **told)
     async def cancel(request: Request[Any, Any, Any], batch_id: FromPath[str]) -> dict[str, Any]:
-        batch = await desk.cancelled(desk.front.principal(request), batch_id, "messages")
+        batch = await desk.cancelled(await desk.front.principal(request), batch_id, "messages")
         wake()
         return shown(batch)
 
@@ -161,7 +161,7 @@ def _routes_of_ended(desk: Desk, lines: LineStore, errors: Handlers) -> list[HTT
 
     @get(f"{PATH}/{{batch_id:str}}/results", exception_handlers=errors)
     async def results(request: Request[Any, Any, Any], batch_id: FromPath[str]) -> Stream:
-        batch = await desk.found(desk.front.principal(request), batch_id, "messages")
+        batch = await desk.found(await desk.front.principal(request), batch_id, "messages")
         key = await desk.batches.content_key(batch)
         if not batch.is_over or key is None:
             raise RequestInvalid("The batch has not ended: its results cannot be read yet.")
@@ -175,7 +175,7 @@ def _routes_of_ended(desk: Desk, lines: LineStore, errors: Handlers) -> list[HTT
         exception_handlers=errors,
     )
     async def forget(request: Request[Any, Any, Any], batch_id: FromPath[str]) -> dict[str, Any]:
-        principal = desk.front.principal(request)
+        principal = await desk.front.principal(request)
         batch = await desk.found(principal, batch_id, "messages")
         if not batch.is_over:
             raise RequestInvalid("A batch that has not ended cannot be deleted: cancel it first.")

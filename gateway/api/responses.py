@@ -19,7 +19,7 @@ def response_routes(front: Front, threads: Threads) -> list[HTTPRouteHandler]:
 
     @get("/v1/responses/{answer_id:str}", media_type=MediaType.JSON)
     async def retrieve(request: Request[Any, Any, Any], answer_id: FromPath[str]) -> bytes:
-        kept = await threads.find(front.principal(request), answer_id)
+        kept = await threads.find(await front.principal(request), answer_id)
         if request.query_params.get("stream") == "true":
             # A client that waits for events would take a whole answer for an empty one.
             raise unsupported("stream", "Kept responses are read whole", rule=54)
@@ -27,17 +27,17 @@ def response_routes(front: Front, threads: Threads) -> list[HTTPRouteHandler]:
 
     @get("/v1/responses/{answer_id:str}/input_items", media_type=MediaType.JSON)
     async def input_items(request: Request[Any, Any, Any], answer_id: FromPath[str]) -> bytes:
-        kept = await threads.find(front.principal(request), answer_id)
+        kept = await threads.find(await front.principal(request), answer_id)
         return _listing(answer_id, kept.input_items)
 
     @delete("/v1/responses/{answer_id:str}", status_code=HTTP_200_OK, media_type=MediaType.JSON)
     async def forget(request: Request[Any, Any, Any], answer_id: FromPath[str]) -> dict[str, Any]:
-        await threads.forget(front.principal(request), answer_id)
+        await threads.forget(await front.principal(request), answer_id)
         return {"id": answer_id, "object": "response", "deleted": True}
 
     @post("/v1/responses/{answer_id:str}/cancel", media_type=MediaType.JSON)
     async def cancel(request: Request[Any, Any, Any], answer_id: FromPath[str]) -> bytes:
-        await threads.find(front.principal(request), answer_id)
+        await threads.find(await front.principal(request), answer_id)
         raise FeatureUnsupported("Only answers made in the background can be cancelled.")
 
     return [retrieve, input_items, forget, cancel]

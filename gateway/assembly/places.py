@@ -6,7 +6,7 @@ The one place that imports those packages, when a setting names what they are fo
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.assembly.wiring import as_setting, provider_config
 from gateway.caching.response_cache import AnswerPlace, ResponseCache
@@ -15,7 +15,7 @@ from gateway.clock import Clock
 from gateway.configuration.sections import SecretReference
 from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
-from gateway.metrics import CertificateSeries
+from gateway.metrics import CertificateSeries, Metrics
 from gateway.money.alerting import Alerting
 from gateway.money.rates import LocalRates, Rates
 from gateway.ports import ModelHost, Provider
@@ -48,12 +48,17 @@ from gateway.secrets.keeper import (
     SecretUnavailableError,
 )
 from gateway.secrets.secret import Secret
+from gateway.snapshot import SnapshotKeeper
 from gateway.store.engine import Database
 from gateway.store.money.alerts import AlertTable, BudgetAlerts
 from gateway.store.money.leases import LeaseTable
 from gateway.store.sealed_secrets import DatabasePlace, SealedSecretTable
 from gateway.store.spare_secrets import SpareSecretTable
 from gateway.telemetry import Event, logger
+
+
+if TYPE_CHECKING:
+    from gateway.workloads.callers import Callers
 
 
 class Places:
@@ -263,6 +268,26 @@ def make_alerting(
     return Alerting(
         BudgetAlerts(LeaseTable(database, clock), table, settings.alerts.percents, clock), hook
     )
+
+
+def make_callers(
+    settings: Settings,
+    egress: Egress,
+    snapshots: SnapshotKeeper,
+    clock: Clock,
+    metrics: Metrics,
+) -> "Callers | None":
+    """Knows callers by tokens of the settings' issuers; None where there are none.
+
+    Raises:
+        ConfigurationInvalid: an address that may not be called, or authorities that are none.
+    """
+    if not settings.callers.issuers:
+        return None
+    # Whoever names no issuer does not wait for the parts that prove tokens.
+    make = import_module("gateway.assembly.trusted_issuers").make_callers
+    made: Callers = make(settings, egress, lambda: snapshots.current().keys, clock, metrics)
+    return made
 
 
 def make_shipping(

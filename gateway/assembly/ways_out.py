@@ -94,7 +94,7 @@ def _tls(
         return None, {}
     terms: dict[str, tuple[Term, ...]] = {}
     if provider.ca_file:
-        tls, authorities = _trusting(settings.path(provider.ca_file), f"{section}.ca_file")
+        tls, authorities = trusting(settings.path(provider.ca_file), f"{section}.ca_file")
         terms["ca_file"] = tuple(map(term_of, parsed(authorities)))
     else:
         tls = verifying()
@@ -113,7 +113,7 @@ def _pair(settings: Settings, provider: ProviderSettings, section: str) -> Pair:
     )
 
 
-def _trusting(file: Path, key: str) -> tuple[ssl.SSLContext, tuple[bytes, ...]]:
+def trusting(file: Path, key: str) -> tuple[ssl.SSLContext, tuple[bytes, ...]]:
     """A context that believes the authorities of a file, and nobody else; and these, in DER."""
     found = certificates_in(read_text(file, key, BUNDLE_BYTES_MAX))
     with suppress(ssl.SSLError):  # Base64 of something else is no certificate either.

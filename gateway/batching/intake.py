@@ -44,6 +44,10 @@ class LineIntake(Intake):
         labels = [each for each in principal.labels if not each.startswith(TIER_PREFIX)]
         return structs.replace(principal, labels=(*labels, BATCH_TIER))
 
+    async def identify_otherwise(self, arrival: Arrival, refusal: Unauthenticated) -> Principal:
+        del arrival
+        raise refusal
+
     def defer(
         self, arrival: Arrival, principal: Principal, request: ChatRequest, ruling: Ruling
     ) -> tuple[Arrival, Ruling]:

@@ -20,12 +20,13 @@ from gateway.clock import DAY_US, SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.errors import ChangedMeanwhile, GatewrightError
-from gateway.identity import Peppers, key_id_for, new_key_id
+from gateway.identity import Peppers, Workload, key_id_for, new_key_id
 from gateway.oversight.key_scope import check_labels, check_models
 from gateway.secrets.credentials import all_peppers
 from gateway.store.engine import Database, open_database
 from gateway.store.identity.keys import KeyReader, KeyStore, NewKey, Place, secrets_mark
 from gateway.store.identity.names import visible
+from gateway.store.identity.workloads import stored, workload_ordered
 from gateway.store.right_keys import require_right_pepper
 from gateway.store.schema.version import require_newest_schema
 from gateway.types import Translation
@@ -93,6 +94,11 @@ def keys() -> None:
     help="When a target's dialect has no word for a part of a request.",
 )
 @click.option("--mark", type=_Mark(), default="", help="12 letters and digits: one makes one key.")
+@click.option("--issuer", default="", help="Of callers.issuers: its tokens prove it, no secret.")
+@click.option("--subject", default="", help="The `sub` of these tokens.")
+@click.option(
+    "--claim", "claims", multiple=True, help="NAME=VALUE that they must say besides; repeatable."
+)
 @asynchronous
 @says_it_records
 async def issue(
@@ -106,15 +112,20 @@ async def issue(
     expires_days: int | None,
     translation: Translation,
     mark: str,
+    issuer: str,
+    subject: str,
+    claims: tuple[str, ...],
 ) -> None:
     """Issue a key and print it: this is the only time it can be read.
 
-    What is not said is what new keys of its team get: days to live, a budget, rate limits.
+    With --issuer it has no secret: tokens of that issuer for --subject prove it, and its id is
+    printed. What is not said is what new keys of its team get: days to live, a budget, rate limits.
     """
     settings = load_settings(config_file)
     visible(name, "name")
     check_labels(labels)
     check_models(models, settings.targets)
+    workload = _workload(settings, organisation, issuer, subject, claims)
     defaults = await defaults_of(settings, organisation, workspace)
     expires_days = expires_days or defaults.expires_days
     expires_us = None
@@ -128,6 +139,7 @@ async def issue(
         models=frozenset(models) if models else None,
         expires_us=expires_us,
         translation=translation,
+        workload=workload,
         key_id=key_id_for(organisation, mark) if mark else new_key_id(),
     )
     ordered = {
@@ -141,16 +153,33 @@ async def issue(
         "expires_us": expires_us,
         "translation": translation,
         "limits": "" if defaults.is_nothing else json.dumps(msgspec.to_builtins(defaults)),
+        **({} if workload is None else stored(workload)),
     }
     async with deed(settings, "key.issued", ordered), opened_keys(settings) as store:
         key = await store.issue(new)
         try:
             await limit_new_key(settings, new.key_id, defaults)
-            click.echo(key.reveal())
+            click.echo(key.reveal() if workload is None else key.key_id)
         except (GatewrightError, OSError, asyncio.CancelledError):
             # Nobody was told its secret, or its team's limits do not hold: it must not work.
             await store.revoke(new.key_id)
             raise
+
+
+def _workload(
+    settings: Settings, organisation: str, issuer: str, subject: str, claims: tuple[str, ...]
+) -> Workload | None:
+    if not issuer:
+        if subject or claims:
+            raise Refused("--subject and --claim mean nothing without --issuer")
+        return None
+    named: dict[str, str] = {}
+    for each in claims:
+        claim, is_said, value = each.partition("=")
+        if not is_said or claim in named:
+            raise Refused(f"--claim {each[:80]}: write NAME=VALUE, and each name once")
+        named[claim] = value
+    return workload_ordered(settings.callers.issuers, organisation, issuer, subject, named)
 
 
 @keys.command("list")
@@ -177,7 +206,8 @@ async def list_keys(config_file: Path, organisation: str | None) -> None:
                 "expires_us": record.expires_us,
                 "revoked_us": record.revoked_us,
                 "secrets": secrets_mark(record.former_until_us),
-                "pepper_version": record.digests[0].pepper_version,
+                "pepper_version": record.digests[0].pepper_version if record.digests else None,
+                "workload": None if record.workload is None else stored(record.workload),
             }
             click.echo(json.dumps(line))
 

@@ -9,6 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 from msgspec import Struct
 
+from gateway.configuration.caller_issuers import check_issuers
 from gateway.configuration.database_urls import refused_password
 from gateway.configuration.sections import (
     EXPLORATION_MAX,
@@ -76,6 +77,7 @@ def check(settings: Settings) -> None:
     _check_currencies(settings)
     _check_targets(settings)
     _check_retention(settings)
+    check_issuers(settings)
 
 
 def _check_ports(source: str, name: str, listener: Listener) -> None:
@@ -162,6 +164,7 @@ def _check_numbers(settings: Settings) -> None:
         "secrets": settings.secrets,
         "batches": settings.batches,
     } | {f"providers.{name}": provider for name, provider in settings.providers.items()}
+    sections |= {f"callers.issuers.{name}": each for name, each in settings.callers.issuers.items()}
     for section, values in sections.items():
         for name, value in msgspec.structs.asdict(values).items():
             if isinstance(value, bool) or not isinstance(value, int | float):

@@ -120,6 +120,37 @@ class OidcSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """At which else the provider may say that its addresses are; its issuer's own needs no word."""
 
 
+class IssuerSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Somebody whose tokens (JWT) prove callers; whom they may be is bound to keys."""
+
+    issuer: str
+    """The `iss` of its tokens, letter by letter."""
+    audience: str
+    """How this gateway is called in their `aud`."""
+    jwks_url: str = ""
+    """Where it publishes its keys; asked for through the egress."""
+    jwks_file: str = ""
+    """Or a file with them, where nothing outside is asked."""
+    ca_file: str = ""
+    """PEM file of the authorities to trust for `jwks_url`, instead of the system's."""
+    algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
+    other_audiences: tuple[str, ...] = ()
+    """Whom a token may name beside this gateway; one for anybody else is not taken."""
+    organisations: tuple[str, ...] = ()
+    """In whose projects its subjects may be bound; none named for all."""
+    leeway_s: float = 30.0
+    token_lifetime_s: float = 86_400.0
+    """The longest from a token's `iat` to its `exp`."""
+    outage_s: float = 3600.0
+    """So long its keys are believed while it does not say them again."""
+
+
+class CallerSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Who is believed about callers, besides the keys that are issued here."""
+
+    issuers: Mapping[str, IssuerSettings] = {}
+
+
 class AlertSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """A web hook that is told when so much of a budget is used up."""
 

@@ -13,6 +13,7 @@ from gateway.configuration.sections import (
     AlertSettings,
     AwsSettings,
     BatchSettings,
+    CallerSettings,
     CurrencySettings,
     DriftSettings,
     InspectionSettings,
@@ -219,6 +220,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     vault: VaultSettings = VaultSettings()
     aws: AwsSettings = AwsSettings()
     oidc: OidcSettings = OidcSettings()
+    callers: CallerSettings = CallerSettings()
     alerts: AlertSettings = AlertSettings()
     drift: DriftSettings = DriftSettings()
     prices: PriceSettings = PriceSettings()

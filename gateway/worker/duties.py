@@ -1,6 +1,7 @@
 """All that a running worker does beside requests: one list, and how often each of it is done."""
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -41,6 +42,10 @@ from gateway.worker.timekeeping import clock_duties
 from policies.limits import CACHE_S_MAX
 
 
+if TYPE_CHECKING:
+    from gateway.workloads.callers import Callers
+
+
 class Tended(Struct, frozen=True):
     """The parts of a worker, as far as something is done for them beside requests."""
 
@@ -72,6 +77,8 @@ class Tended(Struct, frozen=True):
     """Of budgets."""
     drain_log: Callable[[], None]
     """Writes the lines of the log that have gathered."""
+    callers: "Callers | None" = None
+    """None where the settings name no issuer of tokens."""
 
 
 def duties_of(parts: Tended) -> tuple[Duty, ...]:
@@ -93,6 +100,7 @@ def _following(parts: Tended) -> tuple[Duty, ...]:
         ),
         *_renewing(parts),
         *_proving(parts),
+        *_knowing_callers(parts),
         Duty("keys", rhythm.FOLLOW_RETRY_S, parts.following.follow, Event.SNAPSHOT_FAILED),
         Duty("probe", rhythm.PROBE_S, parts.board.probe, Event.PROBE_FAILED),
         Duty("parity", rhythm.PARITY_S, parts.parity.tend, Event.UPKEEP_FAILED),
@@ -126,6 +134,14 @@ def _proving(parts: Tended) -> tuple[Duty, ...]:
     if not clouds_among(parts.providers):
         return ()
     return (Duty("proofs", rhythm.PROOFS_S, parts.rotation.renew, Event.CREDENTIAL_UNAVAILABLE),)
+
+
+def _knowing_callers(parts: Tended) -> tuple[Duty, ...]:
+    """By which keys tokens are proved."""
+    if parts.callers is None:
+        return ()
+    renew = parts.callers.renew
+    return (Duty("issuers", rhythm.ISSUER_KEYS_S, renew, Event.ISSUER_KEYS_REFUSED),)
 
 
 def _keeping(parts: Tended) -> tuple[Duty, ...]:

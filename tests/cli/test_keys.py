@@ -273,3 +273,78 @@ def test_a_key_is_narrowed_at_once_and_widened_by_a_second_person(
     decline = ("keys", "decline", *acme, again, "--comment", "no")
     assert operator.config(*decline).last_line == "declined; the key stays as it is"
     assert models() == ["gatewright-demo"]
+
+
+ISSUER = """
+[callers.issuers.cluster]
+issuer = "https://issuer.example.com"
+audience = "gatewright"
+jwks_file = "keys.json"
+organisations = ["acme"]
+"""
+BOUND = ("--issuer", "cluster", "--subject", "system:serviceaccount:payments:assistant")
+
+
+@pytest.fixture
+def trusting(operator: Operator) -> Operator:
+    """Whose settings name an issuer."""
+    file = operator.folder / "gatewright.toml"
+    file.write_text(file.read_text() + ISSUER)
+    return operator
+
+
+def test_a_key_that_tokens_prove_has_no_secret_to_print_or_to_rotate(trusting: Operator) -> None:
+    issued = trusting.config("keys", "issue", *PLACE, "--name", "pods", *BOUND, "--claim", "azp=a")
+    (line,) = _lines(trusting.config("keys", "list"))
+    rotated = trusting.config("keys", "rotate", line["key_id"])
+
+    assert issued.output == f"{line['key_id']}\n"
+    assert line["workload"] == {
+        "issuer": "cluster",
+        "subject": "system:serviceaccount:payments:assistant",
+        "claims": {"azp": "a"},
+    }
+    assert line["pepper_version"] is None
+    assert rotated.status == 2
+    assert "has no secret of ours" in rotated.errors
+    pepper = _lines(trusting.config("secrets", "keys"))[-1]
+    assert (pepper["key"], pepper["total"]) == ("pepper", 0)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--subject", "x"), "mean nothing without --issuer"),
+        (("--issuer", "cluster"), "use 1 to 256 visible ASCII characters"),
+        (("--issuer", "clust", "--subject", "x"), "did you mean `cluster`?"),
+        ((*BOUND[:2], "--subject", "system:\u0430ssistant"), "use 1 to 256 visible ASCII"),
+        ((*BOUND[:2], "--subject", " x"), "use 1 to 256 visible ASCII"),
+        ((*BOUND, "--claim", "azp"), "write NAME=VALUE"),
+        ((*BOUND, "--claim", "a=1", "--claim", "a=2"), "write NAME=VALUE"),
+        ((*BOUND, "--claim", "aud=x"), "`aud` is no claim"),
+        ((*BOUND, "--claim", "azp="), "azp: use 1 to 256"),
+        ((*BOUND, *(f"--claim=c{number}=1" for number in range(9))), "at most 8 claims"),
+        ((*BOUND, "--organisation", "globex"), "there is no issuer `cluster`"),
+    ],
+)
+def test_what_no_token_could_prove_is_not_bound(
+    trusting: Operator, more: tuple[str, ...], said: str
+) -> None:
+    ended = trusting.config("keys", "issue", *PLACE, "--name", "pods", *more)
+
+    assert ended.status == 2
+    assert said in ended.errors
+    assert _lines(trusting.config("keys", "list")) == []
+
+
+def test_one_token_never_leads_to_two_keys_that_live(trusting: Operator) -> None:
+    def bind(*more: str) -> Ended:
+        return trusting.config("keys", "issue", *PLACE, "--name", "pods", *BOUND, *more)
+
+    first = bind("--claim", "azp=a").last_line
+    assert bind("--claim", "azp=b").status == 0
+    for fitting in ((), ("--claim", "azp=a"), ("--claim", "azp=a", "--claim", "tid=t")):
+        assert "bound to such tokens already" in bind(*fitting).errors
+    assert "bound to such tokens already" in bind("--claim", "tid=t").errors
+    assert trusting.config("keys", "revoke", first).status == 0
+    assert bind("--claim", "azp=a").status == 0

@@ -3,6 +3,7 @@
 import hmac
 import secrets
 import string
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -33,7 +34,7 @@ NOW_US = 1_800_000_000_000_000
 Headers = list[tuple[bytes, bytes]]
 
 
-def record_of(*keys: KeyText, pepper_version: int = 2, **changes: int) -> KeyRecord:
+def record_of(*keys: KeyText, pepper_version: int = 2, **changes: Any) -> KeyRecord:
     key_id = keys[0].key_id
     digests = tuple(
         KeyDigest(pepper_version, PEPPERS.digest(key.reveal(), pepper_version)) for key in keys

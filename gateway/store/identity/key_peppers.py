@@ -17,7 +17,9 @@ _C: Final = virtual_keys.c
 
 async def hanging_on_peppers(connection: AsyncConnection, now_us: int) -> dict[int, Counter[str]]:
     """By version: keys that are good now, and replaced secrets of theirs that still are."""
-    is_live = _C.revoked_us.is_(None) & or_(_C.expires_us.is_(None), _C.expires_us > now_us)
+    has_secret = _C.workload.is_(None)
+    is_unexpired = or_(_C.expires_us.is_(None), _C.expires_us > now_us)
+    is_live = has_secret & _C.revoked_us.is_(None) & is_unexpired
     queries = {
         SECRETS: (_C.pepper_version, is_live),
         FORMER: (_C.former_pepper_version, is_live & (_C.former_until_us > now_us)),

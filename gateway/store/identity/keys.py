@@ -17,12 +17,14 @@ from gateway.identity import (
     KeyTable,
     KeyText,
     Peppers,
+    Workload,
     accounts_of,
     issue_key,
     key_table,
 )
 from gateway.store.engine import Database
 from gateway.store.identity.names import visible
+from gateway.store.identity.workloads import require_unbound, stored, workload_of
 from gateway.store.revisions import bump, revision_in
 from gateway.store.schema.tables import organisations, projects, virtual_keys, workspaces
 from gateway.store.speech import insert_into
@@ -35,6 +37,9 @@ EXPIRED_KEPT_US = 7 * 86_400_000_000
 """So long a worker knows a key that has expired."""
 TURNED = "This key was given another secret meanwhile. Nothing was done now."
 OVERLAPS = "This key has two secrets: say that the older one ends now. Nothing was done."
+
+
+NOT_ROTATED = "This key has no secret of ours: it is proved by tokens of its issuer."
 
 
 class Place(Struct, frozen=True):
@@ -56,6 +61,8 @@ class NewKey(Struct, frozen=True):
     """Targets the key may use; None for all that policy permits, an empty set for none."""
     expires_us: int | None = None
     translation: Translation = "warn"
+    workload: Workload | None = None
+    """By whose tokens it is proved, instead of by a secret."""
     key_id: str = ""
     """Chosen by whoever records the deed before it is done; otherwise drawn."""
 
@@ -103,9 +110,11 @@ class KeyStore(KeyReader):
     async def issue(self, new: NewKey) -> KeyText:
         """Make a key, and its place where missing; the text can never be read again.
 
+        That of a key with a `workload` opens nothing: it is drawn so that the row has a digest.
+
         Raises:
-            RequestInvalid: a name has a form that is not allowed, there is a key with this id, or
-                its workspace is archived.
+            RequestInvalid: a name has a form that is not allowed, there is a key with this id, its
+                workspace is archived, or another key that lives is bound to such tokens.
         """
         check_place(new.place)
         if not 0 < len(new.name) <= _TITLE_LENGTH:
@@ -127,9 +136,14 @@ class KeyStore(KeyReader):
             "created_by": new.created_by[:_TITLE_LENGTH],
             "expires_us": new.expires_us,
             "translation": new.translation,
+            "workload": None if new.workload is None else stored(new.workload),
         }
         try:
             async with self._database.writing() as connection:
+                if new.workload is not None:
+                    # The counter is raised first, so that two that are bound at once take turns.
+                    await bump(connection)
+                    await require_unbound(connection, new.workload, self._clock.utc_us())
                 await self._ensure(connection, new.place)
                 await _require_open(connection, new.place)
                 await connection.execute(virtual_keys.insert(), row)
@@ -226,6 +240,8 @@ class KeyStore(KeyReader):
             row = await self._locked(connection, key_id, organisation)
             if row["revoked_us"] is not None:
                 raise RequestInvalid("a revoked key cannot be rotated", parameter="key_id")
+            if row["workload"] is not None:
+                raise RequestInvalid(NOT_ROTATED, parameter="key_id")
             if seen is not None and seen != secrets_mark(row["former_until_us"]):
                 raise ChangedMeanwhile(TURNED, parameter="key_id")
             if seen is None and not ends_former and (row["former_until_us"] or 0) > now_us:
@@ -323,6 +339,7 @@ def check_place(place: Place) -> None:
 
 def _record(row: RowMapping) -> KeyRecord:
     digests = [KeyDigest(row["pepper_version"], bytes(row["digest"]))]
+    workload = workload_of(row["workload"])
     if row["former_digest"] is not None:
         former = bytes(row["former_digest"])
         digests.append(
@@ -341,11 +358,12 @@ def _record(row: RowMapping) -> KeyRecord:
     )
     return KeyRecord(
         key_id=row["id"],
-        digests=tuple(digests),
+        digests=() if workload is not None else tuple(digests),
         principal=principal,
         created_us=row["created_us"],
         created_by=row["created_by"],
         expires_us=row["expires_us"],
         revoked_us=row["revoked_us"],
         revoked_revision=row["revoked_revision"],
+        workload=workload,
     )

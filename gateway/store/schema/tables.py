@@ -112,13 +112,17 @@ virtual_keys = Table(
     Column("revoked_us", BigInteger),
     Column("translation", String(7), nullable=False, server_default="warn"),
     Column("revoked_revision", BigInteger),
+    Column("workload", JSON(none_as_null=True)),
     ForeignKeyConstraint(
         ["organisation", "workspace", "project"],
         ["projects.organisation", "projects.workspace", "projects.name"],
     ),
     Index(None, "organisation", "workspace", "project"),
 )
-"""`former_*` is the secret before a rotation, still good until `former_until_us`."""
+"""`former_*` is the secret before a rotation, still good until `former_until_us`.
+
+What has a `workload` is proved by tokens of an issuer; nobody knows the secret of its digest.
+"""
 
 key_proposals = Table(
     "key_proposals",

@@ -1,0 +1,1 @@
+"""Callers without a key of ours: tokens of issuers that the settings trust."""

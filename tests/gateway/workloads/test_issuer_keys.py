@@ -1,0 +1,233 @@
+"""Keys of issuers: which are believed, for how long, and how often they are asked for."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from gateway.errors import GatewrightError, Unavailable
+from gateway.workloads.issuer_keys import KeysRefused, key_set
+from gateway.workloads.tokens import Unproved
+from tests.gateway.workloads.callers_of_a_test import Gate
+from tests.token_issuer import TokenIssuer, curve_key, published, rsa_key, signed
+
+
+pytestmark = pytest.mark.anyio
+RSA = rsa_key()
+WANTED = Unproved("RS256", "k1", "")
+
+
+@pytest.fixture
+async def issuer() -> AsyncIterator[TokenIssuer]:
+    async with TokenIssuer(k1=RSA) as running:
+        yield running
+
+
+@pytest.fixture
+async def gate(issuer: TokenIssuer, tmp_path: Path) -> AsyncIterator[Gate]:
+    gate = Gate(issuer, tmp_path)
+    yield gate
+    await gate.egress.close()
+
+
+def said(*keys: object) -> bytes:
+    return json.dumps({"keys": keys}).encode()
+
+
+GOOD = published("k1", RSA)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        published("k1", rsa_key(1024)),
+        {**GOOD, "e": "AQAB" * 200},
+        {**GOOD, "n": "A" * 4000},
+        {**GOOD, "n": "????"},
+        {**GOOD, "use": "enc"},
+        {**GOOD, "key_ops": ["encrypt"]},
+        {**GOOD, "key_ops": "verify"},
+        {**GOOD, "alg": "RSA-OAEP"},
+        {**GOOD, "alg": ["RS256"]},
+        {**GOOD, "alg": "HS256"},
+        {**GOOD, "kid": 1},
+        {**GOOD, "d": "AQAB"},
+        {"kty": "oct", "kid": "k1", "k": "c2VjcmV0", "alg": "RS256"},
+        {"kty": "EC", "crv": "P-521", "kid": "k1"},
+        {"kty": "RSA", "kid": "k1"},
+        "k1",
+        None,
+    ],
+)
+def test_what_can_prove_nothing_is_passed_over(key: Any) -> None:
+    with pytest.raises(KeysRefused, match="no key that tokens"):
+        key_set(said(key))
+    beside = {**GOOD, "kid": "k2"}
+    assert key_set(said(key, beside)).named(WANTED) is None
+
+
+def test_a_key_is_for_the_algorithms_of_its_kind_and_of_its_word() -> None:
+    found = key_set(said(GOOD, {**GOOD, "kid": "k2", "alg": "PS256"}, published("k3", curve_key())))
+    assert found.named(WANTED)
+    assert found.named(Unproved("PS256", "k2", ""))
+    assert not found.named(Unproved("RS256", "k2", ""))
+    assert found.named(Unproved("ES256", "k3", ""))
+    assert not found.named(Unproved("ES384", "k3", ""))
+    assert not found.named(Unproved("RS256", "k3", ""))
+    key = published("k1", curve_key(ec.SECP384R1()))
+    assert key_set(said(key)).named(Unproved("ES384", "k1", ""))
+
+
+def test_two_keys_of_one_name_are_none() -> None:
+    assert key_set(said(GOOD, published("k1", rsa_key()))).named(WANTED) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"<html>",
+        b"[]",
+        b"{}",
+        b'{"keys":{}}',
+        b'{"keys":[]}',
+        b"[" * 100_000,
+        said(*[GOOD] * 101),
+        said(GOOD) + b" " * 256 * 1024,
+        b"\xff",
+    ],
+)
+def test_what_is_no_set_of_keys_is_refused(text: bytes) -> None:
+    with pytest.raises(KeysRefused):
+        key_set(text)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers"),
+    [
+        (302, b"", {"location": "/elsewhere"}),
+        (500, b"{}", {}),
+        (200, b"<html>", {}),
+        (200, json.dumps({"keys": [GOOD] * 10_000}).encode(), {}),
+        (200, b"{" + b" " * 50_000_000, {}),
+        (204, b"", {}),
+    ],
+)
+async def test_an_answer_that_is_no_set_of_keys_leaves_those_that_are_known(
+    gate: Gate, issuer: TokenIssuer, status: int, body: bytes, headers: dict[str, str]
+) -> None:
+    await gate.callers.renew()
+    issuer.answer = web.Response(status=status, body=body, headers=headers)
+    gate.clock.later_s = 301.0
+    with pytest.raises(GatewrightError):
+        await gate.callers.renew()
+    assert issuer.asked == 2
+    assert await gate.asks(issuer.token())
+
+
+async def test_an_address_that_leads_elsewhere_is_not_followed(
+    gate: Gate, issuer: TokenIssuer
+) -> None:
+    async with TokenIssuer(k1=RSA) as other:
+        issuer.answer = web.Response(status=307, headers={"location": f"{other.url}/keys"})
+        with pytest.raises(Unavailable):
+            await gate.asks(issuer.token())
+        assert other.asked == 0
+
+
+async def test_keys_are_asked_for_again_when_they_are_old(gate: Gate, issuer: TokenIssuer) -> None:
+    for later_s, asked in ((0.0, 1), (299.0, 1), (301.0, 2), (302.0, 2)):
+        gate.clock.later_s = later_s
+        await gate.callers.renew()
+        assert issuer.asked == asked
+
+
+async def test_a_key_that_was_withdrawn_ends_what_it_had_proved(
+    gate: Gate, issuer: TokenIssuer
+) -> None:
+    old = issuer.token()
+    assert await gate.asks(old)
+    issuer.keys = {"k2": curve_key()}
+    gate.clock.later_s = 301.0
+    await gate.callers.renew()
+    assert await gate.refuses(old) == "key"
+    assert await gate.asks(issuer.token())
+
+
+async def test_unknown_keys_make_us_ask_at_once_and_then_only_so_often(
+    gate: Gate, issuer: TokenIssuer
+) -> None:
+    await gate.callers.renew()
+    gate.clock.later_s = 20.0
+    strange = [
+        signed({"alg": "RS256", "kid": f"k{number}9"}, issuer.claims(), RSA) for number in range(50)
+    ]
+    assert set(await asyncio.gather(*map(_why(gate), strange))) == {"key"}
+    assert issuer.asked == 2
+    issuer.keys = {"k2": curve_key()}
+    assert await gate.refuses(issuer.token()) == "key"
+    gate.clock.later_s = 40.0
+    assert await gate.asks(issuer.token())
+    assert issuer.asked == 3
+
+
+def _why(gate: Gate) -> Any:
+    async def why(token: str) -> str:
+        try:
+            await gate.asks(token)
+        except GatewrightError:
+            return {outcome for _, outcome in gate.counted}.pop()
+        return "taken"
+
+    return why
+
+
+async def test_an_issuer_that_is_away_is_believed_for_an_hour(
+    gate: Gate, issuer: TokenIssuer
+) -> None:
+    await gate.callers.renew()
+    issuer.answer = web.Response(status=503)
+    for later_s in (301.0, 1800.0, 3590.0):
+        gate.clock.later_s = later_s
+        with pytest.raises(KeysRefused, match="cluster: its keys' address answered with HTTP 503"):
+            await gate.callers.renew()
+        assert await gate.asks(issuer.token(exp=issuer.clock.utc_us() // 1_000_000 + 7200))
+    gate.clock.later_s = 3610.0
+    with pytest.raises(Unavailable) as caught:
+        await gate.asks(issuer.token(exp=issuer.clock.utc_us() // 1_000_000 + 7200))
+    assert caught.value.retry_after_s == 5.0
+    assert gate.counted["cluster", "keys_unavailable"] == 1
+    issuer.answer = None
+    gate.clock.later_s = 3625.0
+    assert await gate.asks(issuer.token(exp=issuer.clock.utc_us() // 1_000_000 + 7200))
+
+
+async def test_keys_of_a_file_are_read_as_it_changes_and_not_where_others_write_it(
+    issuer: TokenIssuer, tmp_path: Path
+) -> None:
+    file = tmp_path / "keys.json"
+    sections = issuer.settings().replace(
+        f'jwks_url = "{issuer.url}/.well-known/jwks.json"', 'jwks_file = "keys.json"'
+    )
+    gate = Gate(issuer, tmp_path, sections)
+    with pytest.raises(Unavailable):
+        await gate.asks(issuer.token())
+    file.write_bytes(issuer.jwks)
+    file.chmod(0o666)
+    gate.clock.later_s = 20.0
+    with pytest.raises(KeysRefused, match="can be written by others"):
+        await gate.callers.renew()
+    file.chmod(0o644)
+    gate.clock.later_s = 40.0
+    assert await gate.asks(issuer.token())
+    issuer.keys = {"k2": curve_key()}
+    file.write_bytes(issuer.jwks)
+    gate.clock.later_s = 60.0
+    assert await gate.asks(issuer.token())
+    assert issuer.asked == 0
+    await gate.egress.close()
