@@ -32,6 +32,7 @@ class Issued(Struct, frozen=True):
 
     key_id: str
     key: str
+    """Empty where tokens of an issuer prove it."""
 
 
 class Rotation(Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,7 +66,7 @@ def key_api_routes(services: Services) -> list[Any]:
     async def issue_key(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Issued:
         order = await body_of(request, KeyOrder)
         key = await issuer.issue(session_of(request).person, organisation, order)
-        return Issued(key.key_id, key.reveal())
+        return Issued(key.key_id, "" if order.issuer else key.reveal())
 
     @post(f"{_KEY}/rotate", opt=needs(_P.KEYS_ISSUE, records="key.rotated"))
     async def rotate_key(

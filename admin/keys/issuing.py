@@ -12,7 +12,7 @@ from admin.keys.lines import KeyLine
 from admin.services import Services
 from gateway.clock import DAY_US
 from gateway.errors import GatewrightError, RequestInvalid
-from gateway.identity import KeyText, key_id_for, new_key_id
+from gateway.identity import KeyText, Workload, key_id_for, new_key_id
 from gateway.money.budgets import Limit, WindowKind
 from gateway.money.rates import RATE_MAX, RateLimit
 from gateway.oversight.access import Permission, Person, allows
@@ -20,6 +20,7 @@ from gateway.oversight.key_scope import check_labels, check_models
 from gateway.store.identity.keys import NewKey, Place
 from gateway.store.identity.names import visible
 from gateway.store.identity.teams import KeyDefaults, TeamStore
+from gateway.store.identity.workloads import workload_ordered
 from gateway.types import Translation
 
 
@@ -50,6 +51,12 @@ class KeyOrder(Struct, frozen=True, forbid_unknown_fields=True):
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     concurrent_requests: int | None = None
+    issuer: str = ""
+    """Of `callers.issuers` of the settings: its tokens prove the key, which has no secret then."""
+    subject: str = ""
+    """The `sub` of these tokens."""
+    claims: dict[str, str] = {}
+    """What they must say besides, by claim; each is this text exactly."""
 
     @property
     def rates(self) -> tuple[int | None, int | None, int | None]:
@@ -68,7 +75,7 @@ class KeyIssuer:
         self._teams = TeamStore(services.database, services.clock)
 
     async def issue(self, person: Person, organisation: str, order: KeyOrder) -> KeyText:
-        """A new key, limited as ordered before anybody is told its secret.
+        """A new key, limited as ordered before anybody is told its secret, where it has one.
 
         Raises:
             RequestInvalid: with the field that is wrong.
@@ -91,6 +98,7 @@ class KeyIssuer:
             models=None if order.models is None else frozenset(order.models),
             expires_us=expires_us,
             translation=order.translation,
+            workload=self._workload(organisation, order),
             key_id=key_id,
         )
         after = _told(order) | {"key_id": key_id, "expires_us": expires_us}
@@ -174,6 +182,14 @@ class KeyIssuer:
             if number is not None and not 0 <= number <= RATE_MAX:
                 raise RequestInvalid("this number is negative or too large", parameter=name)
         check_models(order.models, self._services.settings.targets)
+
+    def _workload(self, organisation: str, order: KeyOrder) -> Workload | None:
+        if not order.issuer:
+            if order.subject or order.claims:
+                raise RequestInvalid("this means nothing without an issuer", parameter="subject")
+            return None
+        issuers = self._services.settings.callers.issuers
+        return workload_ordered(issuers, organisation, order.issuer, order.subject, order.claims)
 
     async def _limit(
         self, person: Person, organisation: str, account: str, order: KeyOrder

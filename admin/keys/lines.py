@@ -30,6 +30,15 @@ class Spending(Struct, frozen=True):
         return self.used_microusd / self.limit_microusd if self.limit_microusd else 1.0
 
 
+class BoundTo(Struct, frozen=True):
+    """By whose tokens a key is proved that has no secret."""
+
+    issuer: str
+    """Its name in the settings."""
+    subject: str
+    claims: Mapping[str, str]
+
+
 class KeyLine(Struct, frozen=True):
     """One key, without anything secret."""
 
@@ -54,6 +63,8 @@ class KeyLine(Struct, frozen=True):
     spendings: tuple[Spending, ...] = ()
     revoked_revision: int | None = None
     """From this revision of the configuration on it is dead; None also where it was not kept."""
+    workload: BoundTo | None = None
+    """None of a key that has a secret."""
 
     @property
     def state(self) -> str:
@@ -103,7 +114,14 @@ def key_line(
         states=_states(key, last_us, until_us, now_us),
         spendings=tuple(spendings.get(f"key:{key.key_id}", ())),
         revoked_revision=key.revoked_revision,
+        workload=_bound_to(key),
     )
+
+
+def _bound_to(key: KeyFacts) -> BoundTo | None:
+    if (found := key.workload) is None:
+        return None
+    return BoundTo(found.issuer, found.subject, dict(found.claims))
 
 
 def _states(key: KeyFacts, last_us: int, until_us: int | None, now_us: int) -> tuple[str, ...]:

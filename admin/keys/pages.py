@@ -23,6 +23,7 @@ from gateway.money.budgets import WINDOWS
 from gateway.oversight.access import Permission
 from gateway.store.identity.key_lists import KeySearch
 from gateway.store.identity.teams import TeamStore
+from gateway.store.identity.workloads import issuers_for
 
 
 NUMBER_MAX: Final = 10**9
@@ -134,6 +135,8 @@ def _issuing(services: Services) -> list[Any]:
             except RequestInvalid as error:
                 wrong = {error.parameter or "name": error.message}
                 return await _form_page(services, request, organisation, form, wrong)
+            if order.issuer:
+                return await _bound(services, request, organisation, key.key_id)
             return await reveal(services, request, key, organisation, is_new=True)
 
         return await services.shown_once.answer(request, form, issued)
@@ -164,7 +167,26 @@ async def _form_page(
         team=next((team for team in known if team.name == form.text("workspace")), None),
         targets=sorted(services.settings.targets),
         key_id=form.text("key_id") or new_key_id(),
+        issuers=issuers_for(services.settings.callers.issuers, organisation),
         windows=[(window, _WINDOW_WORDS[window]) for window in reversed(WINDOWS)],
+    )
+
+
+async def _bound(
+    services: Services, request: Request[Any, Any, Any], organisation: str, key_id: str
+) -> Response[str]:
+    """That tokens prove a new key from now on: there is nothing that could be shown once."""
+    key = await KeyReader(services).line(organisation, key_id)
+    issuers = services.settings.callers.issuers
+    return await services.shell.page(
+        request,
+        "keys/bound.html",
+        "keys",
+        201,
+        organisation=organisation,
+        key=key,
+        audience=issuers[key.workload.issuer].audience if key.workload else "",
+        url=data_plane_url(services.settings),
     )
 
 
@@ -304,7 +326,21 @@ def _order(form: Form) -> KeyOrder:
         requests_per_minute=form.whole("requests_per_minute", NUMBER_MAX),
         tokens_per_minute=form.whole("tokens_per_minute", NUMBER_MAX),
         concurrent_requests=form.whole("concurrent_requests", NUMBER_MAX),
+        issuer=form.text("issuer"),
+        subject=form.text("subject"),
+        claims=_claims(form.text("claims")),
     )
+
+
+def _claims(text: str) -> dict[str, str]:
+    """`azp=robot tid=north` as claims; a value with blanks is for the JSON API."""
+    found: dict[str, str] = {}
+    for each in text.split():
+        name, is_said, value = each.partition("=")
+        if not is_said or name in found:
+            raise RequestInvalid("write NAME=VALUE, each name once", parameter="claims")
+        found[name] = value
+    return found
 
 
 def _filtered(text: str) -> Filtered:

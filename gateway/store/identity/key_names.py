@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 from sqlalchemy import Text, cast, func, or_, select
 
+from gateway.identity import Workload
 from gateway.rollout.key_share import (
     KEYS_COUNTED_MAX,
     ROLLED_OUT,
@@ -21,6 +22,7 @@ from gateway.rollout.key_share import (
 )
 from gateway.rollout.versions import PolicyVersion
 from gateway.store.engine import Database
+from gateway.store.identity.workloads import workload_of
 from gateway.store.schema.tables import virtual_keys
 
 
@@ -32,7 +34,7 @@ FACTS: Final = (
     *(_C.expires_us, _C.revoked_us, _C.former_until_us, _C.translation),
     _C.revoked_revision,
     # As text: decoded by us, which takes a tenth of the time where there are thousands.
-    *(cast(_C.labels, Text), cast(_C.models, Text)),
+    *(cast(_C.labels, Text), cast(_C.models, Text), cast(_C.workload, Text)),
 )
 
 
@@ -53,6 +55,8 @@ class KeyFacts(Struct, frozen=True):
     revoked_revision: int | None
     labels: tuple[str, ...]
     models: tuple[str, ...] | None
+    workload: Workload | None
+    """By whose tokens it is proved; None where by a secret."""
 
     def is_live(self, now_us: int) -> bool:
         return self.revoked_us is None and (self.expires_us is None or now_us < self.expires_us)
@@ -146,9 +150,10 @@ class KeyNames:
 
 def facts_of(row: Sequence[Any]) -> KeyFacts:
     """A row of FACTS as what it is."""
-    *values, labels, models = row
+    *values, labels, models, workload = row
     values.append(tuple(msgspec.json.decode(labels)))
     values.append(tuple(sorted(msgspec.json.decode(models))) if models else None)
+    values.append(workload_of(msgspec.json.decode(workload)) if workload else None)
     return KeyFacts(*values)
 
 

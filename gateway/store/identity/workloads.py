@@ -44,7 +44,7 @@ def workload_ordered(
     if trusted is None or not _is_for(trusted, organisation):
         # As one that is not there: whose it is, is nobody else's business.
         close = closest(issuer, issuers_for(issuers, organisation))
-        reason = f"there is no issuer `{issuer[:64]}`{close}"
+        reason = f"there is no such issuer{close}"
         raise RequestInvalid(reason, parameter="issuer")
     if _TEXT.fullmatch(subject) is None:
         reason = "use 1 to 256 visible ASCII characters, as in the `sub` of its tokens"
@@ -53,10 +53,10 @@ def workload_ordered(
         raise RequestInvalid(f"at most {CLAIMS_MAX} claims", parameter="claims")
     for name, value in claims.items():
         if _CLAIM.fullmatch(name) is None or name in READ_ALREADY:
-            reason = f"`{name[:64]}` is no claim that a key can be bound to"
+            reason = f"name other claims than {', '.join(READ_ALREADY)}, in letters and digits"
             raise RequestInvalid(reason, parameter="claims")
         if _TEXT.fullmatch(value) is None:
-            reason = f"{name}: use 1 to 256 visible ASCII characters"
+            reason = "a claim's value is 1 to 256 visible ASCII characters"
             raise RequestInvalid(reason, parameter="claims")
     return Workload(issuer, subject, tuple(sorted(claims.items())))
 
