@@ -1,6 +1,7 @@
 """A bank's pods call with tokens of their cluster, by both SDKs, and no key of ours exists."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -170,3 +171,21 @@ async def test_a_key_that_the_issuer_took_a_moment_ago_is_asked_for(bank: Bank) 
     bank.issuer.keys = {"k2": curve_key()}
     said = await to_thread.run_sync(_ask, bank.workers[0].url, bank.issuer.token())
     assert all(said)
+
+
+async def test_a_batch_is_sent_for_the_key_that_a_token_proved(bank: Bank) -> None:
+    """A line is sent for a key that is valid then; nobody is there to show a token."""
+    url, token = bank.workers[0].url, bank.issuer.token()
+    line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions"}
+    line |= {"body": {"model": GPT_TARGET, "messages": [{"role": "user", "content": SAYS}]}}
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=token, max_retries=0) as gpt:
+        lines = ("lines.jsonl", json.dumps(line).encode())
+        file = await gpt.files.create(file=lines, purpose="batch")
+        batch = await gpt.batches.create(
+            input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
+        )
+        while batch.status != "completed":
+            await asyncio.sleep(0.05)
+            batch = await gpt.batches.retrieve(batch.id)
+    assert batch.request_counts is not None
+    assert batch.request_counts.completed == 1
