@@ -176,7 +176,7 @@ async def test_a_key_that_the_issuer_took_a_moment_ago_is_asked_for(bank: Bank) 
 async def test_a_batch_is_sent_for_the_key_that_a_token_proved(bank: Bank) -> None:
     """A line is sent for a key that is valid then; nobody is there to show a token."""
     url, token = bank.workers[0].url, bank.issuer.token()
-    line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions"}
+    line: dict[str, object] = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions"}
     line |= {"body": {"model": GPT_TARGET, "messages": [{"role": "user", "content": SAYS}]}}
     async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=token, max_retries=0) as gpt:
         lines = ("lines.jsonl", json.dumps(line).encode())

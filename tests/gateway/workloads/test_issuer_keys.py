@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import RSAAlgorithm
 
 from gateway.errors import GatewrightError, Unavailable
 from gateway.workloads.issuer_keys import KeysRefused, key_set
@@ -56,7 +57,7 @@ GOOD = published("k1", RSA)
         {**GOOD, "alg": ["RS256"]},
         {**GOOD, "alg": "HS256"},
         {**GOOD, "kid": 1},
-        {**GOOD, "d": "AQAB"},
+        {**json.loads(RSAAlgorithm.to_jwk(RSA)), "kid": "k1", "key_ops": ["sign", "verify"]},
         {"kty": "oct", "kid": "k1", "k": "c2VjcmV0", "alg": "RS256"},
         {"kty": "EC", "crv": "P-521", "kid": "k1"},
         {"kty": "RSA", "kid": "k1"},
