@@ -6,6 +6,7 @@ signers, and what must not be taken is put together by hand here.
 
 import base64
 import json
+import ssl
 from typing import Any, Final, Self
 
 import jwt
@@ -64,6 +65,7 @@ class TokenIssuer:
 
     def __init__(self, **keys: Private) -> None:
         self.keys: dict[str, Private] = keys or {"k1": rsa_key()}
+        self.tls: ssl.SSLContext | None = None
         self.answer: web.Response | None = None
         """What is said instead of the keys."""
         self.asked = 0
@@ -112,9 +114,10 @@ jwks_url = "{self.url}/.well-known/jwks.json"
         application.router.add_get("/{anything:.*}", self._say)
         self._runner = web.AppRunner(application, access_log=None)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self.tls)
         await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        scheme = "http" if self.tls is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self._runner.addresses[0][1]}"
         return self
 
     async def __aexit__(self, *_: object) -> None:

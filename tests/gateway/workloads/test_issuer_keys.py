@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from jwt.algorithms import RSAAlgorithm
 from gateway.errors import GatewrightError, Unavailable
 from gateway.workloads.issuer_keys import KeysRefused, key_set
 from gateway.workloads.tokens import Unproved
+from tests.certificates import Authority
 from tests.gateway.workloads.callers_of_a_test import Gate
 from tests.token_issuer import TokenIssuer, curve_key, published, rsa_key, signed
 
@@ -232,3 +234,24 @@ async def test_keys_of_a_file_are_read_as_it_changes_and_not_where_others_write_
     assert await gate.asks(issuer.token())
     assert issuer.asked == 0
     await gate.egress.close()
+
+
+async def test_an_issuer_over_tls_is_believed_by_its_own_authority_only(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        tmp_path.joinpath(name).mkdir()
+    authority, stranger = Authority(tmp_path / "one"), Authority(tmp_path / "other")
+    pair = authority.issue()
+    issuer = TokenIssuer(k1=RSA)
+    issuer.tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    issuer.tls.load_cert_chain(pair.chain, pair.key)
+    async with issuer:
+        for trusted, is_believed in ((authority, True), (stranger, False), (None, False)):
+            more = "" if trusted is None else f'ca_file = "{trusted.file}"'
+            gate = Gate(issuer, tmp_path, issuer.settings(more=more))
+            if is_believed:
+                assert await gate.asks(issuer.token())
+            else:
+                with pytest.raises(Unavailable):
+                    await gate.asks(issuer.token())
+            await gate.egress.close()
+    assert issuer.asked == 1
