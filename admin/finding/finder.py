@@ -6,6 +6,8 @@ from urllib.parse import quote
 
 from admin.finding.receipts import ReceiptReader
 from admin.finding.ways import WAYS_MAX, Asked, Way, actions_for, request_way, ways_of
+from admin.models.engine import AT as ENGINE_AT
+from admin.models.engine import EngineDesk
 from admin.policy_room.places import place_named
 from admin.services import Services
 from gateway.oversight.access import Permission, Person, allows
@@ -39,6 +41,7 @@ class Finder:
         self._teams = TeamLists(services.database, services.clock)
         self._lists = KeyLists(services.database, services.clock)
         self._policies = PolicyStore(services.database, services.clock)
+        self._engine_desk = EngineDesk(services)
 
     async def find(self, question: Asked, person: Person, organisation: str) -> list[Way]:
         """At most WAYS_MAX, actions and requests first; none before anything was typed."""
@@ -53,6 +56,7 @@ class Finder:
             (_P.KEYS_READ, organisation, self._teams_found),
             (_P.POLICIES_READ, organisation, self._levels),
             (_P.PEOPLE_READ, None, self._people),
+            (_P.SYSTEM_READ, None, self._engines),
         )
         for needs, where, gather in gathers:
             if len(found) < WAYS_MAX and allows(person, needs, where):
@@ -131,6 +135,24 @@ class Finder:
                 said=(each.name,),
                 verbs=[("Disable", f"{at}/disable")] if can_be_disabled else (),
                 detail=each.name if each.title else "",
+            )
+        return found
+
+    async def _engines(self, question: Asked, person: Person, _: str) -> list[Way]:
+        may_drain = allows(person, _P.SYSTEM_CONFIGURE)
+        found: list[Way] = []
+        for line in (await self._engine_desk.read()).lines:
+            can_be_drained = may_drain and line.is_member and line.drain is None
+            drain = f"{ENGINE_AT}/drain?member={quote(line.member, safe='')}"
+            found += ways_of(
+                question,
+                "engine",
+                line.member,
+                f"/models/providers/{quote(line.member, safe='')}",
+                verbs=[("Drain", drain)] if can_be_drained else (),
+                detail=("drained, " if line.drain else "") + f"of {line.provider}"
+                if line.is_member
+                else "",
             )
         return found
 

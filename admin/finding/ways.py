@@ -12,7 +12,7 @@ from msgspec import Struct
 from gateway.oversight.access import Permission, Person, allows
 
 
-Kind = Literal["action", "request", "key", "team", "policy", "person"]
+Kind = Literal["action", "request", "key", "team", "policy", "person", "engine"]
 LENGTH_MAX: Final = 200
 WAYS_MAX: Final = 12
 _REQUEST: Final = re.compile(r"req_[0-9a-z]{1,40}", re.ASCII)
@@ -47,6 +47,9 @@ ACTIONS: Final = (
     Action("Make an evidence pack", "/o/{organisation}/compliance/packs/new", _P.AUDIT_EXPORT),
     Action("Invite a person", "/new-person", _P.PEOPLE_MANAGE, is_everywhere=True),
     Action("See lost workers and retire one", "/system/gone", _P.SYSTEM_READ, is_everywhere=True),
+    Action(
+        "See engines, drain or resume one", "/models/engine", _P.SYSTEM_READ, is_everywhere=True
+    ),
     Action("Run a full check of the log", "/o/{organisation}/integrity", _P.AUDIT_READ),
 )
 

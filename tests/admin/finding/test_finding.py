@@ -1,5 +1,7 @@
 """The finder: what it finds for whom, where its ways lead, and that none of them is a deed."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,12 +16,22 @@ from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.teams import TeamStore
 from tests.admin import seeding
 from tests.admin.chromium import window
-from tests.admin.listener import ON_BOTH, Browser, Listener
+from tests.admin.listener import ON_BOTH, Browser, Listener, browsing
 from tests.gateway.audit.samples import running
 
 
 pytestmark = pytest.mark.anyio
 
+POOL = """
+[providers.left]
+kind = "engine"
+base_url = "http://127.0.0.1:2"
+jurisdiction = "in-house"
+[providers.herd]
+kind = "pool"
+jurisdiction = "in-house"
+members = ["left"]
+"""
 API = "/api/organisations/acme/find?find="
 
 
@@ -143,6 +155,31 @@ async def test_a_verb_leads_to_the_page_that_asks_first(
     assert not team.archived_us
     _, listed = await browser.send("GET", "/api/organisations/acme/keys")
     assert '"revoked_us":null' in listed
+
+
+async def test_who_types_drain_is_led_to_the_engine_and_to_the_page_that_asks_first(
+    tmp_path: Path, listener_url: str
+) -> None:
+    """Only a member of a pool can be drained, once; a viewer is led nowhere that is closed."""
+    async with Listener(tmp_path, listener_url, POOL) as listener, browsing(listener) as browser:
+        await listener.issue_key("nightly report")
+        await _sign_in(listener, browser, "platform_admin")
+        everywhere, left = (await _found(browser, "drain"))[:1], await _found(browser, "drain left")
+        assert [each.href for each in everywhere] == ["/models/engine"]
+        (way,) = left
+        assert (way.href, way.asks_first) == ("/models/engine/drain?member=left", True)
+        answer, page = await browser.send("GET", way.href)
+        assert (answer.status, "Drain left" in page) == (200, True)
+        alone = [each.href for each in await _found(browser, "drain engine")]
+        assert "/models/engine/drain?member=engine" not in alone, "no pool has it"
+        assert [each.href for each in await _found(browser, "left")] == ["/models/providers/left"]
+        await browser.send("POST", "/models/engine/drain", {"member": "left"})
+        found = await _found(browser, "drain left")
+        assert [each.href for each in found] == ["/models/providers/left"], "it is drained"
+        await seeding.person(listener, "vera", "viewer", "acme")
+        await browser.sign_in_as("vera", seeding.PASSWORD)
+        assert await _found(browser, "drain") == []
+        assert await _found(browser, "left") == []
 
 
 async def test_nobody_is_shown_a_way_that_is_closed_to_them(
