@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import Struct
 
 from admin.overview.credentials import SealedNames, problem_of, told_here
-from admin.overview.health import LATELY_US, Part, provider_parts
+from admin.overview.health import LATELY_US, Part, down_of, provider_parts
 from admin.overview.reader import OverviewReader
 from admin.services import Services
 from gateway.configuration.settings import Settings
@@ -69,7 +69,7 @@ class LatelyReader:
         here = [each for each in reports if standing(each, now_us) != "lost"]
         return {
             part.name: ProviderState(part, breakers_of(part.name, targets, here), known[part.name])
-            for part in provider_parts(recent, reasons, targets)
+            for part in provider_parts(recent, reasons, targets, down_of(here))
         }
 
 

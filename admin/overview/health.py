@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from gateway.oversight.workers import WorkerReport
 from gateway.types import Attempt, AuditRecord
 
 
@@ -63,6 +64,7 @@ def provider_parts(
     records: Sequence[AuditRecord],
     providers: Mapping[str, tuple[str, str]],
     targets: Mapping[str, str],
+    down: Mapping[str, str],
 ) -> list[Part]:
     """Every configured provider, from the attempts of recent outcomes.
 
@@ -70,6 +72,8 @@ def provider_parts(
         records: outcomes, newest first.
         providers: name → kind of part, and why it cannot be called (empty where it can).
         targets: name → provider.
+        down: name → why (perhaps empty), of engines that workers find down now, whatever was
+            answered before.
     """
     tried: dict[str, list[tuple[Attempt, int]]] = {name: [] for name in providers}
     for record in records:
@@ -78,15 +82,36 @@ def provider_parts(
             if provider in tried:
                 tried[provider].append((attempt, record.utc_us))
     return [
-        _part(name, kind, reason, tried[name]) for name, (kind, reason) in sorted(providers.items())
+        _part(name, kind, reason, tried[name], down.get(name))
+        for name, (kind, reason) in sorted(providers.items())
     ]
 
 
-def _part(name: str, kind: str, reason: str, tried: Sequence[tuple[Attempt, int]]) -> Part:
+def down_of(reports: Sequence[WorkerReport]) -> dict[str, str]:
+    """Engines and pools of which no member answers, by provider, with why.
+
+    A member is as the worker that reported last sees it; `reports` are of workers heard of.
+    """
+    members: dict[str, dict[str, tuple[str, str]]] = {}
+    for report in sorted(reports, key=lambda each: each.seen_us):
+        for seen in report.members:
+            members.setdefault(seen.provider, {})[seen.member] = (seen.state, seen.reason)
+    return {
+        provider: next(reason for _, reason in states.values())
+        for provider, states in members.items()
+        if all(state == "down" for state, _ in states.values())
+    }
+
+
+def _part(
+    name: str, kind: str, reason: str, tried: Sequence[tuple[Attempt, int]], down: str | None
+) -> Part:
     failed = sum(is_failure(attempt) for attempt, _ in tried)
     quick = [attempt.first_byte_us for attempt, _ in tried if attempt.first_byte_us]
     share = failed / len(tried) if tried else 0.0
     word, state = _verdict(len(tried), share)
+    if down is not None:
+        word, state = "down", "bad"
     if reason:
         word, state = "unavailable", "bad"
     return Part(
@@ -98,7 +123,7 @@ def _part(name: str, kind: str, reason: str, tried: Sequence[tuple[Attempt, int]
         failed=failed,
         p95_us=percentile(quick),
         last_us=max((utc_us for _, utc_us in tried), default=0),
-        note=reason,
+        note=reason or down or "",
     )
 
 

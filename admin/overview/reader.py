@@ -8,16 +8,18 @@ from msgspec import Struct
 
 from admin.keys.lines import Spending, spending_of
 from admin.overview.credentials import SealedNames, problem_of
-from admin.overview.health import LATELY_US, Part, provider_parts
+from admin.overview.health import LATELY_US, Part, down_of, provider_parts
 from admin.overview.needs import WAITING_MAX, Need, NeedReader, is_visible, organisation_of
 from admin.services import Services
 from gateway.clock import HOUR_US
 from gateway.oversight.access import Person
+from gateway.oversight.workers import standing
 from gateway.rollout.versions import PolicyEvent
 from gateway.store.attention import Attention
 from gateway.store.evidence.sink import AuditQuery
 from gateway.store.revisions import current
 from gateway.store.traffic.figures import Sums
+from gateway.store.workers import WorkerTable
 from gateway.types import AuditRecord
 
 
@@ -95,6 +97,7 @@ class OverviewReader:
         self._attention = Attention(services.database)
         self._needs = NeedReader(services)
         self._sealed = SealedNames(services)
+        self._workers = WorkerTable(services.database)
         settings = services.settings
         self._in_house = frozenset(
             each.jurisdiction for each in settings.providers.values() if each.kind == "engine"
@@ -176,7 +179,10 @@ class OverviewReader:
         database = Part(kind, "database", "answers", "good", p95_us=took_us, last_us=now_us)
         lately = [record for record in sample if now_us - record.utc_us < LATELY_US]
         targets = {name: target.provider for name, target in settings.targets.items()}
-        return [gateway, database, *provider_parts(lately, await self._providers(), targets)]
+        reports = await self._workers.all()
+        down = down_of([each for each in reports if standing(each, now_us) != "lost"])
+        providers = provider_parts(lately, await self._providers(), targets, down)
+        return [gateway, database, *providers]
 
     async def _providers(self) -> dict[str, tuple[str, str]]:
         settings, sealed = self._services.settings, await self._sealed.read()

@@ -257,6 +257,35 @@ async def test_the_json_api_tells_and_does_the_same(listener: Listener, browser:
     assert (await browser.send("POST", "/api/engine/left/resume", body="{}"))[0].status == 204
 
 
+async def test_an_engine_that_is_down_is_not_said_to_be_quiet_anywhere(
+    listener: Listener, browser: Browser
+) -> None:
+    await said(listener, "w0", structs.replace(RIGHT, provider="engine", member="engine"))
+    await browser.sign_in()
+    for path in ("/", "/models"):
+        _, page = await browser.send("GET", path)
+        assert "down" in re.findall(r">engine</(?:strong|a)>.{0,900}", page, re.DOTALL)[0], path
+    _, page = await browser.send("GET", "/models/providers/engine")
+    assert "It is down, as workers see it: it is not ready (HTTP 503)." in text_of(page)
+    listener.clock.advance(120)
+    _, page = await browser.send("GET", "/models/providers/engine")
+    assert "Nothing was asked of it in the last 15 minutes." in page, "a lost worker tells nothing"
+
+
+async def test_what_drains_an_engine_is_in_sight_beside_all_its_figures(listener: Listener) -> None:
+    await seeding.person(listener, "ops", "platform_admin")
+    full = {"blocks_total": 1_000_000, "blocks_used": 750_000, "read_tokens_per_s": 123_456.7}
+    await said(listener, "gate-2/w0", structs.replace(LEFT, waiting=4_000, **full), RIGHT)
+    async with window(listener) as seen:
+        await seen.sign_in("ops", seeding.PASSWORD)
+        await seen.open(AT)
+        link = await seen.page.get_by_role("link", name="Drain left").bounding_box()
+        region = await seen.page.get_by_role("region", name="Engines").bounding_box()
+        assert link
+        assert region
+        assert link["x"] + link["width"] <= region["x"] + region["width"]
+
+
 async def test_the_page_follows_the_figures_in_a_browser(listener: Listener) -> None:
     await seeding.person(listener, "ops", "platform_admin")
     await said(listener, "w0", LEFT, RIGHT)

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admin.overview.health import GIVEN_UP, Part, percentile, provider_parts
+from admin.overview.health import GIVEN_UP, Part, down_of, percentile, provider_parts
+from gateway.oversight.workers import MemberReport, MemberState, WorkerReport
 from gateway.types import Attempt, AuditRecord
 
 
@@ -24,8 +25,9 @@ def bad(target: str, status: int = 503) -> Attempt:
     return Attempt(target, status, "upstream_failed", 50, 0)
 
 
-def parts(*records: AuditRecord) -> dict[str, Part]:
-    return {part.name: part for part in provider_parts(records, PROVIDERS, TARGETS)}
+def parts(*records: AuditRecord, down: dict[str, str] | None = None) -> dict[str, Part]:
+    found = provider_parts(records, PROVIDERS, TARGETS, down or {})
+    return {part.name: part for part in found}
 
 
 def test_a_provider_that_fell_out_shows_though_another_one_answered() -> None:
@@ -42,6 +44,28 @@ def test_the_word_follows_the_share_that_failed(failed: int, word: str) -> None:
 
     assert parts(*records)["managed"].word == word
     assert parts()["managed"].word == "quiet"
+
+
+def test_an_engine_that_workers_find_down_is_neither_quiet_nor_answering() -> None:
+    refused = {"engine": "it is not ready (HTTP 503)"}
+    for records in ([], [outcome(1, good("house"))]):
+        engine = parts(*records, down=refused)["engine"]
+        assert (engine.word, engine.state, engine.note) == ("down", "bad", refused["engine"])
+    assert parts(down={"idle": "refused"})["idle"].note == "no key", "what to mend comes first"
+
+
+def test_a_pool_is_down_where_no_member_answers_whoever_looked_last() -> None:
+    def seen(member: str, state: MemberState, provider: str = "herd") -> MemberReport:
+        return MemberReport(provider=provider, member=member, state=state, reason=f"{member} fell")
+
+    early = WorkerReport("w0", 1, members=(seen("left", "up"), seen("right", "down")))
+    late = WorkerReport("w1", 2, members=(seen("left", "down"), seen("e", "warming", "e")))
+
+    assert down_of([]) == {}
+    assert down_of([early]) == {}, "one of two is left"
+    assert down_of([late, early]) == {"herd": "left fell"}, "the order of reports is none of time"
+    late_up = WorkerReport("w2", 3, members=(seen("left", "up"),))
+    assert down_of([late_up, early, late]) == {}
 
 
 def test_what_a_caller_did_wrong_is_not_held_against_an_upstream() -> None:
