@@ -30,6 +30,9 @@ function select(step) {
 function open(id) {
   const dialog = document.getElementById(id);
   if (!dialog || dialog.open) return;
+  // Closing leads back to where the focus was; from nowhere it would stay in what is closed, and the
+  // next letter would count as typed.
+  if (document.activeElement === document.body) document.getElementById("page")?.focus({ preventScroll: true });
   dialog.showModal();
   dialog.querySelector("input")?.select();
 }

@@ -76,6 +76,34 @@ async def test_a_session_that_ended_is_told_once_and_the_list_goes_on_after_anot
         await come_true(seen.page, "document.getElementById('beside').childElementCount === 0")
 
 
+async def test_what_opens_over_a_page_leads_back_to_it(listener: Listener) -> None:
+    """From nowhere too: a focus in what is closed would take the next letter for typed."""
+    await seeding.person(listener, "root", "platform_admin")
+    key = await seeding.issue(listener, "assistant")
+    where = "document.activeElement.closest('dialog') ? 'dialog' : document.activeElement.id"
+    async with window(listener) as seen:
+        await seen.sign_in("root", seeding.PASSWORD)
+        await seen.open("/o/acme/keys")
+        for ends in (["Escape"], ["Escape", "Escape"]):
+            await seen.page.keyboard.press("Control+k")
+            if len(ends) == 2:
+                await seen.page.keyboard.type("nothing of that name")
+            for each in ends:
+                await seen.page.keyboard.press(each)
+            assert await seen.page.evaluate(where) == "page"
+        await seen.page.keyboard.press("?")
+        assert await seen.page.locator("#keys a").count() == 0, "they lead nowhere"
+        await seen.page.keyboard.press("Enter")
+        assert not await seen.page.is_visible("#keys")
+        assert await seen.page.evaluate(where) == "page"
+        await seen.page.keyboard.press("j")
+        assert await seen.page.evaluate(HERE) == f"/o/acme/keys/{key}"
+        await seen.page.keyboard.press("Control+k")
+        await seen.page.keyboard.press("Escape")
+        assert await seen.page.evaluate(HERE) == f"/o/acme/keys/{key}"
+        assert seen.problems == []
+
+
 async def test_a_form_that_was_refused_has_the_focus_at_what_is_wrong(listener: Listener) -> None:
     await seeding.person(listener, "root", "platform_admin")
     await seeding.person(listener, "ann", "app_owner")
