@@ -15,7 +15,7 @@ from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.obligations import BY_NAME
 from gateway.oversight.access import Permission, Person, allows
 from gateway.oversight.deeds import OPERATORS
-from gateway.oversight.searching import Filter, parse, render
+from gateway.oversight.searching import parse, render, timeless
 from gateway.store.custody.incidents import (
     TEXT_CHARS_MAX,
     TITLE_CHARS_MAX,
@@ -370,5 +370,4 @@ def filter_of(text: str) -> str:
     Raises:
         RequestInvalid: it cannot be read.
     """
-    found: Filter = parse(text).without("since", "until")
-    return render(found)
+    return render(timeless(text))

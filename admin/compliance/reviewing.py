@@ -13,7 +13,7 @@ from gateway.clock import DAY_US
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.oversight.access import Permission, Person, allows
 from gateway.oversight.deeds import OPERATORS
-from gateway.oversight.searching import Filter, parse, render
+from gateway.oversight.searching import parse, render, timeless
 from gateway.store.custody.reviews import COMMENT_CHARS_MAX, Review, ReviewStore, Signature, checked
 from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.pages import Part
@@ -258,8 +258,7 @@ def _filter_of(text: str) -> str:
     Raises:
         RequestInvalid: it cannot be read.
     """
-    found: Filter = parse(text).without("since", "until")
-    return render(found)
+    return render(timeless(text))
 
 
 def _line(review: Review, last: Signature | None, now_us: int) -> ReviewLine:

@@ -48,6 +48,8 @@ class Asked(Struct, frozen=True):
     before: Place | None = None
     is_live: bool = False
     wrong: Wrong | None = None
+    beside: tuple[tuple[str, str], ...] = ()
+    """Ends of its time that stand in the address alone, while the filter cannot be read."""
     view: str = ""
     """Another way to look at what is found, by its name; empty for the list."""
 
@@ -96,21 +98,27 @@ def asked_of(request: Request[Any, Any, Any]) -> Asked:
     except FilterInvalid as error:
         text, end = asked.text, error.at + error.length
         wrong = Wrong(error.message, text[: error.at], text[error.at : end], text[end:])
-        return Asked(asked.path, text, wrong=wrong)
+        return Asked(asked.path, text, wrong=wrong, beside=_ends_of(request))
     for each in (SINCE, UNTIL):
         try:
             if each.is_in(request):
                 found = _bounded(found, each.name, each.of(request))
         except FilterInvalid as error:
             wrong = Wrong(error.message, asked.text, field=each.name)
-            return Asked(asked.path, asked.text, wrong=wrong)
+            other = tuple(end for end in _ends_of(request) if end[0] != each.name)
+            return Asked(asked.path, asked.text, wrong=wrong, beside=other)
     return Asked(
         asked.path,
-        asked.text,
+        # What the field holds is all that the list is asked for: it is what is sent again.
+        render(found) if _ends_of(request) else asked.text,
         found,
         _place(BEFORE.of(request)),
         is_live=LIVE.of(request) == "1",
     )
+
+
+def _ends_of(request: Request[Any, Any, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple((each.name, each.of(request)) for each in (SINCE, UNTIL) if each.is_in(request))
 
 
 def _bounded(found: Filter, name: str, value: str) -> Filter:

@@ -19,7 +19,10 @@ from gateway.errors import RequestInvalid
 
 
 FILTER_CHARS_MAX: Final = 1000
+_SPAN: Final = ("since", "until")
+_SPAN_CHARS: Final = len(' since:"2026-11-30T14:05:00Z" until:"2026-11-30T14:05:00Z"')
 TERMS_MAX: Final = 20
+"""Beside a span of time: what takes so many may still be looked at between two moments."""
 VALUES_MAX: Final = 20
 VALUE_CHARS_MAX: Final = 200
 NONE: Final = "NONE"
@@ -158,10 +161,14 @@ def parse(text: str) -> Filter:
         )
     terms: list[Term] = []
     reader = _Reader(text)
+    left = TERMS_MAX
     while reader.skip_space():
-        if len(terms) == TERMS_MAX:
-            raise FilterInvalid(f"a filter has at most {TERMS_MAX} terms", reader.at, 1)
+        at = reader.at
         terms.append(reader.term())
+        is_span = terms[-1].field in _SPAN and terms[-1].field not in [e.field for e in terms[:-1]]
+        left -= not is_span
+        if left < 0:
+            raise FilterInvalid(f"a filter has at most {TERMS_MAX} terms", at, 1)
     return Filter(tuple(terms))
 
 
@@ -333,6 +340,20 @@ def number_of(field: str, value: str) -> int:
         assert found is not None
         return int(Decimal(found[1]) * _UNITS_US[found[2]])
     return int(value)
+
+
+def timeless(text: str) -> Filter:
+    """A filter for whatever has a time of its own: without one, and short enough for one beside it.
+
+    Raises:
+        FilterInvalid: it cannot be read, or is too long to be looked at between two moments.
+    """
+    found = parse(text).without(*_SPAN)
+    most = FILTER_CHARS_MAX - _SPAN_CHARS
+    if len(render(found)) > most:
+        reason = f"a filter has at most {most} characters beside its time"
+        raise FilterInvalid(reason, most, 0)
+    return found
 
 
 def between(found: Filter, since: str, until: str) -> Filter:

@@ -81,6 +81,23 @@ async def test_clocks_run_from_when_it_was_noticed_and_stop_when_it_was_reported
             assert (answer.status, 'role="alert"' in page) == (400, True)
 
 
+async def test_a_filter_of_as_many_terms_as_there_may_be_leads_to_its_requests(
+    bound: Listener,
+) -> None:
+    key = await bound.issue_key("night")
+    await bound.record(*seeding.requests(bound, key, 1))
+    async with person(bound, "cora") as cora:
+        one = await opened(cora, q=" ".join(f"-model:m{number}" for number in range(20)))
+        _, page = await cora.send("GET", one)
+        (link,) = re.findall(r'href="([^"]+)">These requests, in the list', page)
+        answer, listed = await cora.send("GET", unescape(link))
+        assert (answer.status, "1 row" in listed) == (200, True)
+        long = " ".join(f"-model:{'m' * 180}{number}" for number in range(5))
+        given = {"title": "A key", "kind": "access", "q": long}
+        answer, page = await cora.send("POST", f"{AT}/new", given)
+        assert (answer.status, "characters beside its time" in page) == (400, True)
+
+
 async def test_whom_it_concerns_is_counted_from_the_log(bound: Listener) -> None:
     key, other = await bound.issue_key("night"), await bound.issue_key("day")
     odd = await seeding.issue(bound, "line\nRequests: 0")

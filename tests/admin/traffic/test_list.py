@@ -4,6 +4,8 @@ import csv
 import io
 import re
 from datetime import datetime
+from html import unescape
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
@@ -124,6 +126,27 @@ async def test_a_span_drawn_on_the_chart_becomes_a_part_of_the_filter(
     _, page = await browser.send("GET", path)
     assert [each in page for each in ids] == [False, True]
     assert "since%3A2026-11-18T10%3A30%3A00Z" in page
+
+
+def sent_again(page: str) -> dict[str, str]:
+    """What the filter's form would send as it stands."""
+    form = page[page.index('<form class="filter"') :]
+    fields = re.findall(r'<input[^>]* name="(\w+)" value="([^"]*)"', form[: form.index("</form>")])
+    return {name: unescape(value) for name, value in fields}
+
+
+async def test_a_span_of_the_address_outlives_another_press_of_the_filter(
+    world: World, browser: Browser
+) -> None:
+    await world.write(Asked(1))
+    since, until = "2026-11-18T10:30:00Z", "2026-11-18T11:30:00Z"
+    span = {"since": since, "until": until}
+    _, page = await browser.send("GET", f"{LIST}?{urlencode({'q': 'status:ok'} | span)}")
+    assert sent_again(page) == {"q": f"status:ok since:{since} until:{until}"}
+    answer, page = await browser.send("GET", f"{LIST}?{urlencode({'q': 'cost:x'} | span)}")
+    assert (answer.status, sent_again(page)) == (400, {"q": "cost:x"} | span)
+    answer, page = await browser.send("GET", f"{LIST}?{urlencode(span | {'since': 'x'})}")
+    assert (answer.status, sent_again(page)) == (400, {"q": "", "until": until})
 
 
 async def test_an_end_alone_is_an_end_and_a_wrong_one_is_named_itself(

@@ -15,10 +15,12 @@ from gateway.oversight.searching import (
     Filter,
     FilterInvalid,
     Term,
+    between,
     moment_us,
     number_of,
     parse,
     render,
+    timeless,
 )
 
 
@@ -146,6 +148,20 @@ def test_a_filter_is_bounded() -> None:
         parse("x " * (TERMS_MAX + 1))
     with pytest.raises(FilterInvalid, match="fewer"):
         parse("key:" + ",".join("x" * 21))
+
+
+def test_a_filter_with_all_its_terms_and_length_may_be_looked_at_in_a_span_of_time() -> None:
+    moment = "2026-11-21T14:05:00Z"
+    many = timeless("-x " * TERMS_MAX + "since:7d")
+    assert len(many.terms) == TERMS_MAX
+    spanned = between(many, moment, moment)
+    assert parse(render(spanned)) == spanned
+    with pytest.raises(FilterInvalid, match="terms"):
+        parse(f"{render(spanned)} since:{moment}")
+    long = " ".join(["x" * (VALUE_CHARS_MAX - 12)] * 5)
+    assert parse(render(between(timeless(long[:920]), moment, moment)))
+    with pytest.raises(FilterInvalid, match="beside its time"):
+        timeless(long)
 
 
 def test_a_moment_is_before_now_or_a_date_of_the_readers_zone() -> None:
