@@ -13,6 +13,7 @@ from msgspec import Struct
 from admin.access import needs, session_of
 from admin.compliance.checklist import ChecklistRoom
 from admin.compliance.erasures import SCOPES
+from admin.compliance.hold_notes import HoldNotes
 from admin.compliance.office import Office, in_words
 from admin.forms import form_of
 from admin.queries import PAGE_ROWS, after_of, first_of
@@ -71,6 +72,8 @@ def keeping_routes(services: Services, office: Office) -> list[Any]:
 
 
 def _hold_routes(services: Services, office: Office) -> list[Any]:
+    notes = HoldNotes(services, office.erasures.cases)
+
     async def showing(
         request: Asked,
         organisation: str,
@@ -81,7 +84,8 @@ def _hold_routes(services: Services, office: Office) -> list[Any]:
     ) -> Response[str]:
         place = (first_of(request), PAGE_ROWS, after_of(request))
         holds = await office.lists.holds(organisation, *place)
-        values = {"holds": holds, "form": form, "problem": problem}
+        values: dict[str, Any] = {"holds": holds, "form": form, "problem": problem}
+        values["notes"] = await notes.of(organisation, holds.rows)
         values["mistakes"] = {field: problem} if field else {}
         return await services.shell.page(
             request, "compliance/holds.html", "holds", status, **values

@@ -32,7 +32,7 @@ from gateway.store.custody.custody_lists import CustodyLists
 from gateway.store.custody.erasing import Consequences
 from gateway.store.custody.erasure_attempts import Attempt
 from gateway.store.custody.erasure_cases import ErasureCase
-from gateway.store.custody.orders import Custody, CustodyRefused, Reveal
+from gateway.store.custody.orders import Custody, CustodyRefused, Hold, Reveal
 from gateway.store.evidence.retirements import Retirement
 from gateway.store.identity.key_scopes import KeyProposal
 from gateway.store.pages import START, Part
@@ -57,9 +57,12 @@ class Matter(Struct, frozen=True):
     href: str
     asked_by: str
     asked_us: int
+    """0 where nothing says when."""
     why: str
     refused: str
     """Why whoever looks may not decide it; empty where they may."""
+    subject: str = ""
+    """The digest of the end user whom it concerns; empty for everybody, or nobody."""
     level: str = ""
     """The slug of a version's level."""
     changes: tuple[Amendment, ...] = ()
@@ -312,6 +315,7 @@ class Inbox:
                     why=f"{case.ticket}, opened by {case.opened_by}",
                     refused=refused_erasure(person, case),
                     case=case,
+                    subject=case.subject,
                     begun=begun.get(case.id),
                     erased=erased,
                     problem=problem,
@@ -325,11 +329,13 @@ class Inbox:
             Matter(
                 kind="holds",
                 id=each.id,
-                title=f"Release the hold on {each.subject or 'everybody'}",
+                title=f"Release the hold on {_held(each)}",
                 href=f"/o/{organisation}/compliance/holds",
                 asked_by=each.release_by,
-                asked_us=each.set_us,
+                # A hold's row does not say when its release was asked for.
+                asked_us=0,
                 why=f"Held because: {each.reason}",
+                subject=each.subject,
                 refused=OWN if same_person(each.release_by, person.name) else "",
             )
             for each in part.rows
@@ -357,6 +363,10 @@ def _from(
 def _reading(reveal: Reveal) -> str:
     minutes = "1 minute" if reveal.minutes == 1 else f"{reveal.minutes} minutes"
     return f"Read {reveal.request_id or 'all content'} for {minutes}"
+
+
+def _held(hold: Hold) -> str:
+    return f"end user {hold.subject[:SUBJECT_CHARS]}…" if hold.subject else "everybody"
 
 
 def whose_content(case: ErasureCase) -> str:

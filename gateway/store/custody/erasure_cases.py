@@ -188,6 +188,20 @@ class ErasureCases(ErasureCaseReader):
         async with self._database.reading() as connection:
             return await count_by(connection, _C.state, _C.organisation == organisation)
 
+    async def erased(self, organisation: str, subjects: Sequence[str]) -> dict[str, list[int]]:
+        """When content of each of these was erased, everybody's too; a subject may be empty."""
+        query = select(_C.subject, _C.closed_us).where(
+            _C.organisation == organisation,
+            _C.state == "done",
+            _C.subject.in_({*subjects, ""}),
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return {
+            subject: [row.closed_us for row in rows if row.subject in (subject, "")]
+            for subject in subjects
+        }
+
     async def case(self, organisation: str, case_id: str) -> ErasureCase | None:
         query = select(erasure_cases).where(_C.organisation == organisation, _C.id == case_id)
         async with self._database.reading() as connection:
