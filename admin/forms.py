@@ -87,7 +87,7 @@ def as_sentence(text: str) -> str:
 
     What stands in it stays as it was written: a court's file number in small letters is another.
     """
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
 async def form_of(request: Request[Any, Any, Any], length_max: int = TEXT_LENGTH_MAX) -> Form:

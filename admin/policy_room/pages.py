@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from litestar import Response
 
+from admin.forms import as_sentence
 from admin.policy_room.limits import compared, guard_amendments
 from admin.policy_room.marks import line_difference
 from admin.policy_room.places import Place, place_of
@@ -168,7 +169,7 @@ async def version_page(
         events=events,
         rights=rights_of(request, organisation, place),
         is_own=same_person(person_of(request).name, version.author),
-        problem=error.message if error else "",
+        problem=as_sentence(error.message) if error else "",
         form=form or {},
         mistakes={error.parameter: error.message} if form and error and error.parameter else {},
     )

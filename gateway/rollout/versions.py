@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from gateway.actors import NOBODYS, TOKENS_NAME, is_typed, same_person
 from gateway.configuration.guarding import GuardRules
-from gateway.errors import Forbidden, RequestInvalid
+from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.types import Principal
 from policies.hierarchy import compose
 from policies.ordering import FASTEST, share
@@ -40,6 +40,22 @@ _STEPS: Final[Mapping[Action, tuple[frozenset[State], State]]] = {
     "publish": (frozenset({"approved", "shadow", "canary"}), "live"),
     "stop": (frozenset({"shadow", "canary"}), "approved"),
     "withdraw": (frozenset({"shadow", "canary"}), "withdrawn"),
+}
+_SAID: Final[Mapping[State, str]] = {
+    "draft": "in review",
+    "rejected": "declined",
+    "shadow": "in the shadow",
+    "canary": "a canary",
+}
+"""What a version of a state is called, where that is another word."""
+_DONE: Final[Mapping[Action, str]] = {
+    "approve": "be approved",
+    "reject": "be declined",
+    "shadow": "go into the shadow",
+    "canary": "be a canary",
+    "publish": "go live",
+    "stop": "be stopped",
+    "withdraw": "be taken back",
 }
 ALONE: Final[Mapping[State, State]] = {
     "live": "retired",
@@ -162,11 +178,15 @@ def step(version: PolicyVersion, action: Action, actor: str) -> State:
 
     Raises:
         Forbidden: the author approves.
+        ChangedMeanwhile: the version is there already: pressed twice, or somebody was faster.
         RequestInvalid: the action does not fit the state.
     """
     sources, state = _STEPS[action]
     if version.state not in sources:
-        raise RequestInvalid(f"version {version.number} is {version.state}: it cannot {action}")
+        said = f"version {version.number} is {_SAID.get(version.state, version.state)}"
+        if version.state == state:
+            raise ChangedMeanwhile(f"{said} already")
+        raise RequestInvalid(f"{said}: it cannot {_DONE[action]} now")
     if action == "approve" and same_person(actor, version.author):
         if version.author == TOKENS_NAME:
             raise Forbidden(NOBODYS)

@@ -273,6 +273,9 @@ async def test_revoking_says_what_happens_and_then_ends_the_key(
     shown = await see(owner, answer.headers["location"])
     assert "No worker reports, so nobody can be counted" in shown
     assert "Revoked" in shown
+    again = await see(owner, f"{LIST}/{named('ended0000000')}/revoke")
+    assert "It was revoked just now: nothing is answered to it any more." in again
+    assert 'class="danger"' not in again, "there is nothing left to press"
     await send(owner, f"{LIST}/{named('ended0000000')}/rotate", {"overlap_s": "0"}, 400)
 
 

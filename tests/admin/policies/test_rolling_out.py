@@ -49,6 +49,19 @@ async def stepped(browser: Browser, path: str, action: str, **more: str) -> tupl
     return answer.status, plain(page)
 
 
+async def test_who_approves_what_is_approved_already_is_told_so(listener: Listener) -> None:
+    """In two windows at once: one approves, and the other says that it is done."""
+    await staff(listener)
+    async with signed_in(listener, WRITER) as wanda, signed_in(listener, APPROVER) as anton:
+        path = await submitted(wanda, TEXT)
+        assert (await stepped(anton, path, "approve"))[0] == 303
+        status, said = await stepped(anton, path, "approve")
+        assert (status, "Version 1 is approved already." in said) == (409, True)
+        await stepped(anton, path, "publish")
+        status, said = await stepped(anton, path, "reject")
+        assert (status, "Version 1 is live: it cannot be declined now." in said) == (400, True)
+
+
 async def test_a_version_that_was_put_aside_is_written_on_from_and_looking_saves_nothing(
     listener: Listener,
 ) -> None:
@@ -283,10 +296,10 @@ async def test_nothing_is_rolled_out_over_a_version_that_went_live_since_the_pag
             ("publish", {"at": "2027-01-16T00:00", "zone": "UTC"}),
         ):
             status, said = await stepped(anton, paths[1], action, live="1", **more)
-            assert (status, "version 3 is live by now" in said) == (409, True), action
+            assert (status, "Version 3 is live by now" in said) == (409, True), action
         order = {"to": "1", "reason": "back", "live": "1"}
         answer, page = await anton.send("POST", f"{HOME}/rollback", order)
-        assert (answer.status, "version 3 is live by now" in plain(page)) == (409, True)
+        assert (answer.status, "Version 3 is live by now" in plain(page)) == (409, True)
         assert (await stepped(anton, paths[1], "shadow", live="3"))[0] == 303
         assert (await stepped(anton, paths[1], "stop", live="1"))[0] == 303, "harm ends at once"
         body = msgspec.json.encode({"action": "publish", "reason": "now", "live": 0}).decode()
@@ -318,7 +331,7 @@ async def test_a_rollback_ends_the_canary_that_was_seen_and_says_so(listener: Li
         assert '<input type="hidden" name="canary" value="0">' in page.partition('id="rollback"')[2]
         await stepped(anton, paths[2], "canary", percent="25")
         answer, page = await anton.send("POST", f"{HOME}/rollback", seen)
-        assert (answer.status, "version 3 is a canary by now" in plain(page)) == (409, True)
+        assert (answer.status, "Version 3 is a canary by now" in plain(page)) == (409, True)
         assert "Version 3, a canary for 25% of the keys, ends with it" in plain(page)
         body = msgspec.json.encode({"to": 1, "reason": "back", "live": 2, "canary": 0}).decode()
         assert (await anton.send("POST", f"{api}/rollback", body=body))[0].status == 409
@@ -371,13 +384,13 @@ async def test_what_was_seen_live_is_asked_for_again_where_it_is_replaced(
             await stepped(anton, paths[-1], "approve")
         assert (await stepped(anton, paths[0], "publish", live="0"))[0] == 303
         status, said = await stepped(anton, paths[1], "publish", live="0")
-        assert (status, "version 1 is live by now" in said) == (409, True)
+        assert (status, "Version 1 is live by now" in said) == (409, True)
         order = {"to": "1", "reason": "back", "live": "2"}
         answer, page = await anton.send("POST", f"{HOME}/rollback", order)
-        assert (answer.status, "version 1 is live by now" in plain(page)) == (409, True)
+        assert (answer.status, "Version 1 is live by now" in plain(page)) == (409, True)
         order = {"to": "1", "reason": "back", "live": "1", "canary": "2"}
         answer, page = await anton.send("POST", f"{HOME}/rollback", order)
-        assert (answer.status, "version 2 is a canary no more" in plain(page)) == (409, True)
+        assert (answer.status, "Version 2 is a canary no more" in plain(page)) == (409, True)
         api = HOME.replace("/o/", "/api/organisations/")
         for path, body in (
             (f"{api}/versions/2/rollout", {"action": "publish", "reason": "now", "live": 0}),
@@ -407,12 +420,12 @@ async def test_a_page_that_shows_another_canary_than_runs_rolls_nothing_out(
         assert "Version 1 is a canary for 25% of the keys: it ends when this one" in said
         for more in ({"percent": "5"}, {"percent": "5", "at": "2027-01-16T00:00", "zone": "UTC"}):
             status, said = await stepped(anton, second, "canary", **none, **more)
-            assert (status, "version 1 is a canary by now" in said) == (409, True)
+            assert (status, "Version 1 is a canary by now" in said) == (409, True)
         async with listener.database() as database:
             store = PolicyStore(database, listener.clock)
             await store.act("org:acme", 1, "stop", ACTOR, reason="failures: 9 of 20")
         status, said = await stepped(anton, first, "publish", **its)
-        assert (status, "version 1 is a canary no more" in said) == (409, True)
+        assert (status, "Version 1 is a canary no more" in said) == (409, True)
         assert "As a canary it did harm and was halted: failures: 9 of 20" in said
         body = {"action": "publish", "reason": "now", "canary": 1}
         api = first.replace("/o/", "/api/organisations/")
@@ -487,7 +500,7 @@ async def test_the_first_version_is_taken_out_of_force_and_brought_back(listener
         answer, _ = await anton.send("POST", f"{HOME}/rollback", form)
         assert (answer.status, answer.headers["location"]) == (303, path)
         answer, page = await anton.send("POST", f"{HOME}/rollback", form)
-        assert (answer.status, "no version is live any more" in page) == (409, True)
+        assert (answer.status, "No version is live any more" in page) == (409, True)
         assert 'value="it closed too much"' in page, "what was typed stays in the form"
         _, level = await anton.send("GET", HOME)
         _, page = await anton.send("GET", path)

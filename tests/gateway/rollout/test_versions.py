@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from gateway.configuration.guarding import GuardRules
-from gateway.errors import Forbidden, RequestInvalid
+from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
 from gateway.identity import accounts_of
 from gateway.rollout.trials import (
     TARGETS_WATCHED,
@@ -87,6 +87,18 @@ def test_each_step_begins_where_it_may_and_nowhere_else() -> None:
         "stop": on_trial,
         "withdraw": on_trial,
     }
+
+
+def test_what_is_done_already_is_said_so_and_what_does_not_fit_in_words() -> None:
+    """Pressed twice, or by two at once: the second is told that it is done."""
+    approved = structs.replace(DRAFT, state="approved")
+    with pytest.raises(ChangedMeanwhile, match=r"^version \d is approved already$"):
+        step(approved, "approve", "Bob")
+    with pytest.raises(ChangedMeanwhile, match="is in the shadow already"):
+        step(structs.replace(DRAFT, state="shadow"), "shadow", "Bob")
+    with pytest.raises(RequestInvalid, match="is declined: it cannot be approved now") as caught:
+        step(structs.replace(DRAFT, state="rejected"), "approve", "Bob")
+    assert not isinstance(caught.value, ChangedMeanwhile)
 
 
 def may(version: PolicyVersion, action: Action) -> bool:
