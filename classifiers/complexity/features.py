@@ -1,7 +1,7 @@
 """What the complexity score looks at in a prompt: words, pairs of neighbours, measures of shape.
 
-The text is capped first (head and tail), so the cost is bounded whatever is sent. Everything runs
-at C speed over bytes, without a loop over words; the same code runs in training and in service.
+The text is bared and capped first (`bare.py`), so the cost is bounded whatever is sent. Everything
+runs at C speed over bytes, without a loop over words; the same code runs in training and service.
 """
 
 from itertools import pairwise
@@ -9,9 +9,9 @@ from math import log1p
 
 from msgspec import Struct
 
+from classifiers.complexity.bare import bare, worded
 
-HEAD_LENGTH = 2_000
-TAIL_LENGTH = 1_000
+
 PAIRED_WORDS_MAX = 160
 """Pairs are taken from this many words, one half from each end: they cost more than words."""
 
@@ -29,7 +29,6 @@ SHAPE_NAMES = (
     "log_quotes",
     "formula_share",
     "code_share",
-    "capital_share",
     "non_ascii_share",
     "word_length",
     "distinct_share",
@@ -79,7 +78,7 @@ _CONDITION = frozenset((b"if", b"not", b"except", b"must", b"only", b"cannot", b
 class Features(Struct, frozen=True):
     """The distinct words and pairs of a capped text, and its shape in the order of SHAPE_NAMES.
 
-    Words are lower-case UTF-8 between punctuation; capitals outside ASCII stay as they are.
+    Words are lower-case UTF-8 between punctuation; of Chinese and Japanese, each sign is one.
     """
 
     words: frozenset[bytes]
@@ -92,10 +91,10 @@ class Features(Struct, frozen=True):
 
 def features(text: str) -> Features:
     """Features of a prompt; bounded work for a text of any length."""
-    if len(text) > HEAD_LENGTH + TAIL_LENGTH:
-        text = text[:HEAD_LENGTH] + "\n" + text[-TAIL_LENGTH:]
+    text = bare(text)
     data = text.encode("utf-8", "replace")
-    words = data.translate(_TO_WORDS).split()
+    told = data if text.isascii() else worded(text).encode("utf-8", "replace")
+    words = told.translate(_TO_WORDS).split()
     distinct = frozenset(words)
     paired = words
     if len(words) > PAIRED_WORDS_MAX:
@@ -123,7 +122,6 @@ def _shape(data: bytes, words: list[bytes], distinct: frozenset[bytes]) -> tuple
         log1p(marks.count(b'"') + marks.count(b"'")),
         (len(marks) - len(marks.translate(None, _FORMULA))) / size,
         (len(marks) - len(marks.translate(None, _CODE))) / size,
-        (size - len(data.translate(None, _CAPITALS))) / size,
         (len(marks) - len(marks.translate(None, _NON_ASCII))) / size,
         size / count,
         len(distinct) / count,

@@ -1,7 +1,7 @@
 """Trains the complexity artefact: `gatewright train complexity --data DIR`.
 
-Uses the permissively licensed sets only. The task of a prompt is a label to learn, never an input.
-Same data, code and library versions give the same digest.
+Uses the permissively licensed sets and templates of this project. The task of a prompt is a label
+to learn, never an input. Same data, code and library versions give the same digest.
 """
 
 import argparse
@@ -20,9 +20,10 @@ from classifiers.complexity.features import SHAPE_NAMES, features
 from classifiers.complexity.model import ComplexityModel
 from classifiers.complexity.training import stack as stacking
 from classifiers.complexity.training.card import write_card
-from classifiers.complexity.training.data import DOMAINS, Row, read, read_answers
+from classifiers.complexity.training.data import DOMAINS, REQUESTS, Row, read, read_answers
 from classifiers.complexity.training.gate import fit_gate
 from classifiers.complexity.training.linear import Array, logistic
+from classifiers.complexity.training.requests import draw, read_templates
 from classifiers.complexity.training.stack import Labels, Stack
 from classifiers.complexity.training.terms import ShapeScale, Terms, matrix, terms_of
 
@@ -44,9 +45,10 @@ class Fitted:
         self.gain = stacking.fit_gain(values, own, labels, chosen)
         self.weak = stacking.fit_chance(values, own, 1 - labels.weak_fails[chosen], weight)
         self.strong = stacking.fit_chance(values, own, 1 - labels.strong_fails[chosen], weight)
-        raw = self.gain(values, own)
-        self.scores = raw
-        self.gain_calibration = platt(raw, labels.better[chosen])
+        # What was measured says how likely; the templates only say which is harder.
+        measured = labels.sets[chosen] != REQUESTS
+        self.scores = self.gain(values, own)[measured]
+        self.gain_calibration = platt(self.scores, labels.better[chosen][measured])
 
 
 def platt(raw: Array, truth: Array) -> Logistic:
@@ -57,7 +59,14 @@ def platt(raw: Array, truth: Array) -> Logistic:
 
 
 def train(rows: Sequence[Row], answers: Mapping[str, str], data: dict[str, str]) -> Weights:
-    """The artefact's weights from all the rows given, and the cheap model's answers to some."""
+    """The artefact's weights from all the rows given, and the cheap model's answers to some.
+
+    The templates' requests are added to the rows; tiers and novelty are those of the rows alone.
+    """
+    templates, digest = read_templates()
+    data = data | {REQUESTS: digest}
+    measured = len(rows)
+    rows = [*rows, *draw(templates)]
     seen = [features(row.prompt) for row in rows]
     terms = terms_of(seen)
     scale = ShapeScale(seen)
@@ -66,7 +75,9 @@ def train(rows: Sequence[Row], answers: Mapping[str, str], data: dict[str, str])
     keys, lanes, units = _packed(fitted.heads, terms)
     calibration = fitted.gain_calibration
     probability = stacking_sigmoid(calibration, fitted.scores)
-    known = [sum(word in terms for word in one.words) / (len(one.words) or 1) for one in seen]
+    known = [
+        sum(word in terms for word in one.words) / (len(one.words) or 1) for one in seen[:measured]
+    ]
     plain = Logistic(1.0, 0.0)
     return Weights(
         shape_names=SHAPE_NAMES,

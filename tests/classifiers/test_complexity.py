@@ -20,13 +20,8 @@ from classifiers.complexity.artefact import (
     ArtefactError,
     read,
 )
-from classifiers.complexity.features import (
-    HEAD_LENGTH,
-    PAIRED_WORDS_MAX,
-    SHAPE_NAMES,
-    TAIL_LENGTH,
-    features,
-)
+from classifiers.complexity.bare import HEAD_LENGTH, TAIL_LENGTH
+from classifiers.complexity.features import PAIRED_WORDS_MAX, SHAPE_NAMES, features
 from classifiers.complexity.model import load, raw_value
 
 

@@ -15,6 +15,9 @@ PAIRS = {
 }
 """Data set → (weak, strong) model. Only these sets have a licence to ship weights from."""
 
+REQUESTS = "requests"
+"""The set that is drawn from templates of this project: what is said of it was not measured."""
+_PAIRS = PAIRS | {REQUESTS: ("weak", "strong")}
 ACCEPTABLE = 0.5
 
 TASKS = {
@@ -40,6 +43,11 @@ TASKS = {
     "us_foreign_policy",
     "everyday": "commonsense_qa openbook_qa arc_challenge commongen",
     "facts": "natural_qa trivia_qa miscellaneous global_facts",
+    "proving": "proving",
+    "engineering": "engineering",
+    "judging": "judging",
+    "making": "making",
+    "handling": "handling",
 }
 DOMAINS = tuple(TASKS)
 DOMAIN_OF_TASK = {task: domain for domain, tasks in TASKS.items() for task in tasks.split()}
@@ -57,11 +65,11 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def weak(self) -> float:
-        return self.scores[PAIRS[self.dataset][0]]
+        return self.scores[_PAIRS[self.dataset][0]]
 
     @property
     def strong(self) -> float:
-        return self.scores[PAIRS[self.dataset][1]]
+        return self.scores[_PAIRS[self.dataset][1]]
 
     @property
     def task(self) -> str:
