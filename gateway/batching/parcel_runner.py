@@ -7,9 +7,8 @@ from msgspec import Struct
 
 from gateway.batching.parcel_journeys import ParcelJourneys, new_name
 from gateway.batching.parked_reservations import ParkedReservations
-from gateway.batching.steps import Steps
+from gateway.batching.steps import Steps, given_up
 from gateway.clock import SECOND_US, Clock
-from gateway.errors import NotReady
 from gateway.secrets.content_keys import KeyClosed
 from gateway.store.batching.parcel_rows import Loose, ParcelRow, TermOver
 from gateway.store.batching.parcels import ParcelStore
@@ -82,11 +81,10 @@ class ParcelRunner:
         """Leave parcels where they are; whoever comes next goes on with them."""
         await self._moving.cancel()
         await self._reservations.let_go()
-        try:
-            await self._store.keep(self._holder, is_leaving=True)
-        except NotReady:
-            # Then the leases lapse.
-            return
+        await given_up(self._leave())
+
+    async def _leave(self) -> None:
+        await self._store.keep(self._holder, is_leaving=True)
 
     def _is_full(self, loose: Loose) -> bool:
         return loose.count >= self._share.lines_max or loose.size_bytes >= PARCEL_BYTES_MAX

@@ -12,8 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.batching.owed import OutcomeOf, Purse
 from gateway.batching.parking import Ticket
+from gateway.batching.steps import given_up
 from gateway.clock import Clock
-from gateway.errors import BudgetExhausted, NotReady
+from gateway.errors import BudgetExhausted
 from gateway.money.budgets import ReservationEndedError
 from gateway.parcels import custom_id_of
 from gateway.ports import Ledger
@@ -229,8 +230,8 @@ class ParkedReservations:
 
     async def let_go(self) -> None:
         """Give back what is set aside: this worker leaves, and the next one holds it again."""
-        with suppress(NotReady):  # Then its leases are written off, but for what is noted here.
-            await self._purse.parked.let_go()
+        # Where that fails its leases are written off, but for what is noted here.
+        await given_up(self._purse.parked.let_go())
         for request_id in list(self._held):
             self.release(request_id)
 

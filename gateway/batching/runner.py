@@ -19,7 +19,7 @@ from gateway.batches import DAMAGED, Batch, LineEnd
 from gateway.batching.chores import BatchChores
 from gateway.batching.lines import FAILURES_MAX, Later, LineJourneys, Parked
 from gateway.batching.parked_lines import ParkedLines
-from gateway.batching.steps import AGAIN_S, Steps, check_until, insisted
+from gateway.batching.steps import AGAIN_S, Steps, check_until, given_up, insisted
 from gateway.clock import SECOND_US, Clock
 from gateway.dispatch.attempts import TAKEN_OVER
 from gateway.errors import NotReady, Unauthenticated
@@ -126,12 +126,11 @@ class BatchRunner:
     async def close(self) -> None:
         """Break off what is under way; whoever comes next sends it again."""
         await asyncio.gather(self._sending.cancel(), self._chores.cancel())
-        try:
-            await self._lines.free(self._holder)
-            await self._turns.keep_tending(self._holder, is_leaving=True)
-        except NotReady:
-            # Then the leases lapse.
-            return
+        await given_up(self._leave())
+
+    async def _leave(self) -> None:
+        await self._lines.free(self._holder)
+        await self._turns.keep_tending(self._holder, is_leaving=True)
 
     def _can_be_served(self, standing: Standing) -> bool:
         now_us = self._clock.utc_us()

@@ -5,6 +5,7 @@ Whoever waits for the next thing to do is woken when a step is done.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from gateway.clock import Clock
@@ -15,7 +16,16 @@ from gateway.telemetry import Event, logger, raised_at
 CRASHED_REST_S: Final = 5.0
 AGAIN_S: Final = 1.0
 """How soon something is tried again that the database, or the log, did not take."""
+LEAVE_S: Final = 2.0
+"""So long each part of a worker that ends tries to give up what it holds."""
 Done = TypeVar("Done")
+
+
+async def given_up(leave: Awaitable[None]) -> None:
+    """What a worker that ends holds; where the database is away, or hangs, its leases lapse."""
+    with suppress(NotReady, TimeoutError):
+        async with asyncio.timeout(LEAVE_S):
+            await leave
 
 
 async def insisted(change: Callable[[], Awaitable[Done]]) -> Done:

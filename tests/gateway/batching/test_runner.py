@@ -133,3 +133,17 @@ async def test_a_line_that_its_own_worker_claimed_again_is_sent_once(database: D
     assert ended == ["first"]
     await runner.close()
     assert sorted(ended) == ["again", "first", "other"]
+
+
+async def test_a_worker_that_ends_leaves_a_database_that_hangs(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever stops it kills it before a command in the database ends: its log is not closed."""
+    worker = Worker("w0", database, MasterKey(Secret(secrets.token_bytes(32))), Hands())
+    runner = running(worker)
+
+    async def hang(_: str) -> None:
+        await asyncio.Future()
+
+    monkeypatch.setattr(worker.lines, "free", hang)
+    await asyncio.wait_for(runner.close(), 20.0)
