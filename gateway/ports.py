@@ -189,6 +189,15 @@ class StreamDecoder(Protocol):
         """
         ...
 
+    @property
+    def is_told(self) -> bool:
+        """Whether nothing is missing but its terminal event: why it stopped, and what it counts."""
+        ...
+
+    def conclude(self) -> list[StreamEvent]:
+        """The terminal event of a stream that is told, and does not say so itself."""
+        ...
+
     def close(self) -> list[StreamEvent]:
         """The stream ended: events in the unfinished rest, if it is one."""
         ...

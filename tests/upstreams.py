@@ -42,12 +42,15 @@ Fault = Literal[
     "mid_hang",  # silence after half of the body or events
     "cut",  # the connection is closed after half of the body or events
     "truncated",  # a clean end without the dialect's terminal event
+    "unended",  # the same without an end: silence after all else was told
     "silent",  # the head of a good reply, then nothing
     "error_event",  # an error event after half of the events, then a clean end
 ]
 
 
-SILENCES: Final[frozenset[Fault]] = frozenset({"hang", "slow_headers", "mid_hang", "silent"})
+SILENCES: Final[frozenset[Fault]] = frozenset(
+    {"hang", "slow_headers", "mid_hang", "silent", "unended"}
+)
 _ENDPOINTS = (
     *("/completions", "/messages", "/messages/count_tokens"),
     *("/responses", "/responses/input_tokens", "/embeddings", "/tokenize"),
@@ -376,6 +379,9 @@ class _Reply:
             self._upstream.events_sent += 1
             if number == 0 and answer.hold is not None:
                 await self._wait(answer.hold)
+        if answer.fault == "unended":
+            await self._break_off()
+            return
         self._writer.write(b"0\r\n\r\n")
         await self._writer.drain()
 
@@ -385,7 +391,7 @@ class _Reply:
             return list(answer.events)
         events = self._make_events(answer, self._request.json)
         half = max(1, len(events) // 2)
-        if answer.fault == "truncated":
+        if answer.fault in ("truncated", "unended"):
             del events[-1]
         elif answer.fault == "bad_json":
             events.insert(half, b'data: {"broken": \n\n')
@@ -405,7 +411,7 @@ class _Reply:
     async def _break_off(self) -> None:
         """Half of the answer is out: reset, fall silent or close."""
         await self._writer.drain()
-        if self._answer.fault == "mid_hang":
+        if self._answer.fault in ("mid_hang", "unended"):
             await self._wait(None)
         elif self._answer.fault == "mid_reset":
             # A moment for what was sent to arrive: a reset may overtake it.

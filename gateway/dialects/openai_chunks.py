@@ -38,7 +38,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
 
     __slots__ = (
         *("_answers", "_begun", "_decoder", "_ended", "_finished", "_foreign", "_given_up"),
-        *("_message_id", "_pieces", "_splitter", "_started", "plain_words"),
+        *("_message_id", "_pieces", "_splitter", "_started", "is_told", "plain_words"),
     )
 
     def __init__(
@@ -58,6 +58,7 @@ class ChunkDecoder(ABC, Generic[Choice]):
         self._ended = False
         self._given_up = ""
         """With which reason an answer was given up; what was counted of it may still come."""
+        self.is_told = False
         self._message_id = ""
 
     @abstractmethod
@@ -87,6 +88,13 @@ class ChunkDecoder(ABC, Generic[Choice]):
 
     def close(self) -> list[StreamEvent]:
         return sse.last_read(self._splitter, self._read_all)
+
+    def conclude(self) -> list[StreamEvent]:
+        return [self._end(b"data: [DONE]\n\n")]
+
+    def _is_whole(self) -> bool:
+        """Whether every answer has said why it ended."""
+        return len(self._finished) >= self._answers and self._begun <= self._finished
 
     def _read_all(self, events: list[sse.Event]) -> list[StreamEvent]:
         return [
@@ -186,6 +194,9 @@ class ChunkDecoder(ABC, Generic[Choice]):
                 deltas.append(Delta("stop", stop_reason=reason, stop_sequence=sequence))
         if usage is not None:
             deltas.append(Delta("usage", usage=usage))
+            # One that came before the last reason is not the last one: it may have been told with
+            # every chunk.
+            self.is_told = self._is_whole() and not usage.estimated
         is_usage_only = usage is not None and not choices
         return StreamEvent(
             raw,

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from gateway.dispatch.attempts import RunningAttempt
 from gateway.dispatch.long_answers import LOOKED_AT_BYTES_MAX, LongAnswers
 from gateway.dispatch.refusals import SAID_BYTES_MAX
-from gateway.errors import GatewrightError, StreamBroken
+from gateway.errors import GatewrightError, StreamBroken, UpstreamTimeout
 from gateway.ports import StreamDecoder, UpstreamReply
 from gateway.tally import Tally
 from gateway.types import CUT_SHORT, Candidate, Delta, DialectName, StreamEvent, Usage
@@ -20,6 +21,8 @@ Take = Callable[[list[StreamEvent]], bool]
 TakePlain = Callable[[list[str], bytes], bool]
 """Words of events, one each, and those that say them → whether that is enough."""
 
+TOLD_REST_S: Final = 2.0
+"""So long a stream may take to say that it is over, once it has told all else."""
 HELD_EVENTS_MAX = 64
 HELD_BYTES_MAX = 256 * 1024
 _CUT = StreamEvent(b"", (Delta("error", CUT_SHORT),))
@@ -61,7 +64,11 @@ class LiveStream:
         self._unlifted: list[StreamEvent] = []
         """What has arrived, and would take too long to be looked at on the loop."""
         self._is_due = False
-        """Whether nothing more flows: it has ended or is broken, or something is to be lifted."""
+        """Whether nothing more flows: it is over, told or broken, or something is to be lifted."""
+        self._rests_until_s: float | None = None
+        """Until when one that has told all else may say that it is over, by the loop's time."""
+        self._has_rested = False
+        """Whether that time is over."""
         self._broken: StreamBroken | None = None
         """An error of the upstream's that came in one read with content before it."""
         self._attempt = attempt
@@ -174,17 +181,35 @@ class LiveStream:
         """At least one event, or an error."""
         if self._broken is not None:
             raise self._broken
-        async for data in self._chunks:
+        while (data := await self._arriving()) is not None:
             if not self._reply.is_event_stream and len(self.unannounced) <= SAID_BYTES_MAX:
                 self.unannounced += data
             if events := await self._looked(self._checked(self._decoder.feed(data))):
                 return events
             if self._broken is not None:
                 raise self._broken
-        events = await self._looked(self._checked(self._decoder.close()))
+        last = self._decoder.conclude() if self._has_rested else self._decoder.close()
+        events = await self._looked(self._checked(last))
         if not self._ended and not events:
             raise StreamBroken("The upstream's stream ended before its terminal event.")
         return events
+
+    async def _arriving(self) -> bytes | None:
+        """The next read; None at the end, and where nothing is missing but that it is said.
+
+        Some servers say why an answer stopped and what it counts, and then neither `[DONE]` nor
+        anything else: nobody waits for them as for a model that thinks.
+        """
+        if not self._decoder.is_told:
+            return await anext(self._chunks, None)
+        if self._rests_until_s is None:
+            self._rests_until_s = asyncio.get_running_loop().time() + TOLD_REST_S
+        try:
+            async with asyncio.timeout_at(self._rests_until_s):
+                return await anext(self._chunks, None)
+        except (TimeoutError, UpstreamTimeout):
+            self._has_rested = True
+            return None
 
     def _lifted(self, events: list[StreamEvent]) -> list[StreamEvent]:
         """Events as the caller sees them; of some it is not known yet what may be shown."""
@@ -224,6 +249,7 @@ class LiveStream:
                     raise broken
                 self._broken, self._is_due = broken, True
                 return events[:place]
+        self._is_due |= self._decoder.is_told
         return events
 
     def _broken_by(self, event: StreamEvent) -> StreamBroken:

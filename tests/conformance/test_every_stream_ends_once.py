@@ -1,5 +1,6 @@
 """Every upstream fault, every dialect in and out: a stream has exactly one end, an honest one."""
 
+import asyncio
 from collections.abc import Iterator, Mapping
 
 import aiohttp
@@ -8,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from gateway.dialects.sse import Splitter
+from gateway.dispatch import live_stream
 from tests.faults.envelopes import only_outcome, read_to_end
 from tests.running_gateway import (
     CLAUDE_TARGET,
@@ -151,6 +153,36 @@ async def test_a_whole_stream_ends_once_and_tells_its_usage(
     assert b'"completion_tokens":7' in sent or b'"output_tokens":7' in sent
     outcome = await only_outcome(gateway, request_id, "ok", "")
     assert outcome.usage is not None
+    assert (outcome.usage.input_tokens, outcome.usage.output_tokens) == (11, 7)
+
+
+@pytest.mark.parametrize(("dialect", "target"), REACHED)
+async def test_a_stream_that_told_all_and_then_falls_silent_is_whole(
+    http: aiohttp.ClientSession,
+    gateway: RunningGateway,
+    shared_key: str,
+    upstreams: Upstreams,
+    monkeypatch: pytest.MonkeyPatch,
+    dialect: str,
+    target: str,
+) -> None:
+    """It is not waited for as long as a model that thinks, and costs what it counted."""
+    monkeypatch.setattr(live_stream, "TOLD_REST_S", 0.1)
+    for upstream in (upstreams.engine, *upstreams.managed):
+        upstream.answer(Answer(text=WORDS, fault="unended"))
+    if (dialect, target) == ("responses", GPT_TARGET):
+        pytest.skip("Its terminal event is what tells why it stopped.")
+
+    async with asyncio.timeout(20.0):
+        sent, request_id, is_cut = await stream_of(http, gateway, shared_key, dialect, target)
+
+    found = ends(sent)
+    assert len(found) == 1, sent[-500:]
+    assert found[0] in GOOD_ENDS
+    assert not is_cut
+    outcome = await only_outcome(gateway, request_id, "ok", "")
+    assert outcome.usage is not None
+    assert not outcome.usage.estimated
     assert (outcome.usage.input_tokens, outcome.usage.output_tokens) == (11, 7)
 
 

@@ -306,6 +306,7 @@ async def test_words_that_nobody_looks_at_go_past_the_parser_and_are_kept() -> N
 
     class Watched:
         plain_words, close = decoder.plain_words, decoder.close
+        is_told, conclude = False, decoder.conclude
 
         def feed(self, data: bytes) -> list[StreamEvent]:
             parsed.append(data)

@@ -37,7 +37,8 @@ class MessageStreamDecoder:
 
     __slots__ = (
         *("_answer", "_calls", "_calls_count", "_ended", "_foreign", "_is_answered"),
-        *("_is_sound", "_pieces", "_searching", "_splitter", "_stopped", "_usage", "plain_words"),
+        *("_is_sound", "_pieces", "_searching", "_splitter", "_stopped", "_usage", "is_told"),
+        "plain_words",
     )
 
     def __init__(self) -> None:
@@ -47,6 +48,7 @@ class MessageStreamDecoder:
         self._ended = False
         self._stopped = False
         """Whether it said why it stopped."""
+        self.is_told = False
         self._usage = UsageWire()
         self._is_sound = True
         """Whether every figure until now was one."""
@@ -62,6 +64,9 @@ class MessageStreamDecoder:
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         return [self._read(event) for event in self._splitter.feed(data) if not self._ended]
+
+    def conclude(self) -> list[StreamEvent]:
+        return self.feed(b'event: message_stop\ndata: {"type":"message_stop"}\n\n')
 
     def close(self) -> list[StreamEvent]:
         return sse.last_read(self._splitter, self._read_all)
@@ -126,7 +131,9 @@ class MessageStreamDecoder:
             if stopped:
                 self._stopped = True
                 self._pieces.end()
-            deltas = (*stopped, *self._counted(wire.usage))
+            counted = self._counted(wire.usage)
+            self.is_told = self._stopped and self._is_sound and bool(counted)
+            deltas = (*stopped, *counted)
             return StreamEvent(raw, deltas, is_closing=True)
         return StreamEvent(raw, _OPAQUE, settles=())
 

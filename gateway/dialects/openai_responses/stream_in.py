@@ -81,6 +81,14 @@ class ResponseStreamDecoder:
     def feed(self, data: bytes) -> list[StreamEvent]:
         return self._read_all(self._splitter.feed(data))
 
+    @property
+    def is_told(self) -> bool:
+        """Never: what says why a response stopped, and what it counts, is its terminal event."""
+        return False
+
+    def conclude(self) -> list[StreamEvent]:
+        return []
+
     def close(self) -> list[StreamEvent]:
         return sse.last_read(self._splitter, self._read_all)
 
