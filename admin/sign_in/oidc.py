@@ -26,6 +26,7 @@ import jwt
 import msgspec
 from msgspec import Struct
 
+from admin.sign_in.groups import groups_in
 from admin.sign_in.provider_addresses import is_of_provider
 from gateway.clock import Clock
 from gateway.configuration.sections import OidcSettings
@@ -80,6 +81,8 @@ class Vouched(Struct, frozen=True):
     """The session that is replaced by the one that begins now; empty for none."""
     to: str = ""
     """The page of ours that was wanted; empty for none."""
+    groups: frozenset[str] = frozenset()
+    """In which they are there; none are read while the settings map none."""
 
 
 class OpenIdClient:
@@ -138,7 +141,8 @@ class OpenIdClient:
         """Exchange the code and check the identity token; `iss` is who says that it sends it.
 
         Raises:
-            Unauthenticated: with the same words whatever was wrong.
+            GroupsUnread: the token does not say which groups they are in.
+            Unauthenticated: with the same words whatever else was wrong.
         """
         begun = self._begun.pop(ticket, None)  # Once only, also when it fails.
         if begun is None or not code or self._is_old(begun):
@@ -172,7 +176,11 @@ class OpenIdClient:
         )
         # People may write there what they like: nothing that no database keeps.
         title = "".join(filter(str.isprintable, str(name)))[:200]
-        return Vouched(subject, title, _proved_ago_s(claims), vouching, begun.former, begun.to)
+        groups = frozenset[str]()
+        if self._settings.group_roles:
+            groups = groups_in(claims, self._settings.groups_claim)
+        ago_s = _proved_ago_s(claims)
+        return Vouched(subject, title, ago_s, vouching, begun.former, begun.to, groups)
 
     async def leave(self, id_token: Secret[str]) -> str:
         """Have the browser end its session at the provider too: a name to come for the address by.

@@ -25,12 +25,15 @@ from admin.interrupted import Draft, carried_in, is_own_path
 from admin.refusals import Refusals
 from admin.screens import Screens
 from admin.services import Services
+from admin.sign_in.group_roles import GroupRoles
+from admin.sign_in.groups import GroupsUnread
 from admin.sign_in.oidc import OpenIdClient
 from admin.sign_in.protection import came_encrypted
 from admin.sign_in.token_sessions import TokenSessions
 from gateway.clock import Clock
 from gateway.errors import Unauthenticated
 from gateway.secrets.secret import Secret
+from gateway.store.identity.group_grants import GroupGrants
 from gateway.store.identity.people import PeopleStore, Proved
 from gateway.telemetry import Event, logger
 
@@ -248,8 +251,14 @@ def _leaving_route(openid: OpenIdClient) -> Any:
     return leave
 
 
+def _group_roles(services: Services) -> GroupRoles:
+    grants, mapping = GroupGrants(services.database), services.settings.oidc.group_roles
+    return GroupRoles(services.people, grants, services.deeds, mapping)
+
+
 def _openid_routes(services: Services, openid: OpenIdClient) -> list[Any]:
     people, screens, deeds = services.people, services.screens, services.deeds
+    roles = _group_roles(services)
 
     async def sent(request: Request[Any, Any, Any], *, anew: bool) -> Redirect:
         # Asked for now: on the way back, from the provider's site, it does not come along.
@@ -275,9 +284,12 @@ def _openid_routes(services: Services, openid: OpenIdClient) -> list[Any]:
         given = (query.get(name, "") for name in ("state", "code", "iss"))
         try:
             vouched = await openid.finish(ticket, *given)
+        except GroupsUnread as unread:
+            await _note_refused(services.refusals, "")
+            return screens.page("problem.html", 403, problem=unread.message)
         except Unauthenticated:
             return await _refused(screens, services.refusals, "")
-        person = await people.by_subject(vouched.subject, vouched.name)
+        person = await roles.person(vouched.subject, vouched.name, vouched.groups)
         if person is None:
             return await _refused(screens, services.refusals, "")
         await deeds.record(person.name, "session.began", "")

@@ -153,6 +153,9 @@ async def list_users(config_file: Path) -> None:
                 "title": person.title,
                 "disabled": person.is_disabled,
                 "roles": [[each.role, each.organisation] for each in sorted(person.grants)],
+                "by_group": [
+                    [each.role, each.organisation, each.group] for each in sorted(person.by_group)
+                ],
             }
             click.echo(json.dumps(line))
 

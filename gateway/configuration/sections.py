@@ -1,12 +1,13 @@
 """Sections of the settings that stand apart: inspection, secrets, and services outside."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from gateway.configuration.guarding import GuardRules
 from gateway.obligations import Regime
+from gateway.roles import Role
 
 
 EXPLORATION_MAX = 0.05
@@ -109,6 +110,16 @@ class VaultSettings(Struct, frozen=True, forbid_unknown_fields=True):
     kubernetes_token_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105
 
 
+class GroupRole(Struct, frozen=True, forbid_unknown_fields=True):
+    """A role that everybody in a group of the OpenID provider holds."""
+
+    group: str
+    """Exactly as the provider writes it."""
+    role: Role
+    organisation: str
+    """Where it holds; `*` is everywhere, and has to be said."""
+
+
 class OidcSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """An OpenID provider by which people sign in to the admin listener."""
 
@@ -118,6 +129,9 @@ class OidcSettings(Struct, frozen=True, forbid_unknown_fields=True):
     scope: str = "openid profile email"
     hosts: tuple[str, ...] = ()
     """At which else the provider may say that its addresses are; its issuer's own needs no word."""
+    groups_claim: Annotated[tuple[str, ...], Meta(min_length=1)] = ("groups",)
+    """Where an identity token names groups: a claim, or names of claims within claims."""
+    group_roles: tuple[GroupRole, ...] = ()
 
 
 class IssuerSettings(Struct, frozen=True, forbid_unknown_fields=True):

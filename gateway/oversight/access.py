@@ -6,24 +6,15 @@ grant holds for one organisation or everywhere; nobody can give what they do not
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Literal, get_args
 
 from msgspec import Struct
 
 from gateway.actors import TOKENS_NAME
+from gateway.roles import ROLES as ROLES  # noqa: PLC0414 -- Whoever asks about access asks here.
+from gateway.roles import Role as Role  # noqa: PLC0414
 
 
 EVERYWHERE = "*"
-Role = Literal[
-    "viewer",
-    "app_owner",
-    "policy_editor",
-    "approver",
-    "compliance",
-    "security_admin",
-    "platform_admin",
-]
-ROLES: tuple[Role, ...] = get_args(Role)
 
 
 class Permission(StrEnum):
@@ -127,6 +118,14 @@ class Grant(Struct, frozen=True, order=True):
     organisation: str
 
 
+class ByGroup(Struct, frozen=True, order=True):
+    """A role that somebody holds because of a group of the OpenID provider."""
+
+    role: Role
+    organisation: str
+    group: str
+
+
 class Person(Struct, frozen=True):
     """Somebody who signs in to the control plane."""
 
@@ -136,6 +135,15 @@ class Person(Struct, frozen=True):
     is_disabled: bool = False
     of_token: bool = False
     """The admin token itself, or somebody who came in by a link that it made."""
+    by_group: frozenset[ByGroup] = frozenset()
+    """Which of the grants come from a group; the others were given by hand."""
+
+    def group_of(self, grant: Grant) -> str:
+        """The group that a grant comes from; empty for one by hand."""
+        where = (grant.role, grant.organisation)
+        return next(
+            (each.group for each in self.by_group if (each.role, each.organisation) == where), ""
+        )
 
 
 def allows(person: Person, permission: Permission, organisation: str | None = None) -> bool:

@@ -1,7 +1,8 @@
 """Keeps somebody who runs the platform: the last of them is neither disabled nor without the role.
 
 Who was invited and has not come yet is none of them: their link may end unused, and is worth
-nothing once who made it may do less.
+nothing once who made it may do less. Nor is who holds the role by a group of the OpenID provider,
+which may end it at any time.
 """
 
 from sqlalchemy import or_, select
@@ -22,7 +23,9 @@ async def require_another_admin(connection: AsyncConnection, name: str) -> None:
     It locks rows of people in their one order: within a transaction that locks none before.
     """
     holders = select(role_grants.c.person).where(
-        role_grants.c.role == FIRST_ROLE.role, role_grants.c.organisation == EVERYWHERE
+        role_grants.c.role == FIRST_ROLE.role,
+        role_grants.c.organisation == EVERYWHERE,
+        role_grants.c.by_group == "",
     )
     able = select(people.c.name).where(
         people.c.name.in_(holders),

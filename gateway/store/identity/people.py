@@ -30,7 +30,7 @@ from gateway.secrets.secret import Secret
 from gateway.store.engine import Database
 from gateway.store.identity.last_admin import FIRST_ROLE, require_another_admin
 from gateway.store.identity.names import check_place_of, checked_name, visible
-from gateway.store.identity.person_rows import grants_in, grants_of, person_of
+from gateway.store.identity.person_rows import Given, grants_in, grants_of, person_of
 from gateway.store.identity.sessions import (
     ABSOLUTE_S,
     IDLE_S,
@@ -158,7 +158,7 @@ class PeopleStore:
         """
         async with self._database.writing() as connection:
             await self._require(connection, name)
-            given = (await grants_of(connection, [name])).get(name, frozenset())
+            given = (await grants_of(connection, [name])).get(name, Given()).grants
             if by is not None and not all(may_grant(by, grant) for grant in given):
                 raise Forbidden("You cannot let somebody in who may do what you may not.")
             change = update(people).where(people.c.name == name)
@@ -193,13 +193,15 @@ class PeopleStore:
         """Give a role; `grantor` None is the operator at the machine. False where they held it.
 
         Raises:
-            RequestInvalid: there is no such person, role or organisation's name.
+            RequestInvalid: there is no such person, role or organisation's name, or they hold it by
+            a group.
             Forbidden: the grantor may not give what this role may do.
         """
         self._check(grant, grantor)
         async with self._database.writing() as connection:
             await self._require(connection, name)
             row = {"person": name, "role": grant.role, "organisation": grant.organisation}
+            await self._require_by_hand(connection, row)
             held = await connection.execute(delete(role_grants).where(_is(row)))
             await connection.execute(role_grants.insert(), row)
         return not held.rowcount
@@ -216,6 +218,7 @@ class PeopleStore:
                 # First of all, as in `disable`.
                 await require_another_admin(connection, name)
             await self._require(connection, name)
+            await self._require_by_hand(connection, row)
             gone = await connection.execute(delete(role_grants).where(_is(row)))
         return bool(gone.rowcount)
 
@@ -246,10 +249,9 @@ class PeopleStore:
         async with self._database.reading() as connection:
             row = (await connection.execute(query)).mappings().one_or_none()
         if row is None:
-            digest = hashlib.sha256(subject.encode()).hexdigest()[:12]
             # Whoever is made known by two sign-ins at once is one person.
             with suppress(RequestInvalid):
-                await self.add(f"{PROVIDED}{digest}", title=name, subject=subject)
+                await self.add(name_of_subject(subject), title=name, subject=subject)
             async with self._database.reading() as connection:
                 row = (await connection.execute(query)).mappings().one_or_none()
         if row is None:
@@ -257,6 +259,12 @@ class PeopleStore:
         async with self._database.reading() as connection:
             given = await grants_of(connection, [row["name"]])
         return None if row["disabled_us"] is not None else person_of(row, given)
+
+    async def has_subject(self, subject: str) -> bool:
+        """Whether somebody is known whom a provider calls so."""
+        query = select(people.c.name).where(people.c.subject == subject)
+        async with self._database.reading() as connection:
+            return (await connection.execute(query)).first() is not None
 
     async def has_organisation(self, name: str) -> bool:
         query = select(organisations.c.name).where(organisations.c.name == name)
@@ -363,6 +371,19 @@ class PeopleStore:
         query = select(people.c.name).where(people.c.name == name).with_for_update()
         if (await connection.execute(query)).first() is None:
             raise RequestInvalid("there is no such person", parameter="name")
+
+    @staticmethod
+    async def _require_by_hand(connection: AsyncConnection, row: dict[str, str]) -> None:
+        """What a group gives is changed where the group is: raises RequestInvalid."""
+        query = select(role_grants.c.by_group).where(_is(row))
+        if group := (await connection.execute(query)).scalar_one_or_none():
+            reason = f"this role comes from the group {group} of the OpenID provider"
+            raise RequestInvalid(f"{reason}: change who is in it there", parameter="role")
+
+
+def name_of_subject(subject: str) -> str:
+    """What somebody is called whom a provider vouches for: nothing that they can choose."""
+    return f"{PROVIDED}{hashlib.sha256(subject.encode()).hexdigest()[:12]}"
 
 
 def _is(row: dict[str, str]) -> ColumnElement[bool]:

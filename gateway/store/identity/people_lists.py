@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Select, or_, select
 
 from gateway.oversight.access import EVERYWHERE, ROLE_PERMISSIONS, Permission, Person, allows
 from gateway.store.engine import Database
-from gateway.store.identity.person_rows import grants_of, person_in, person_of
+from gateway.store.identity.person_rows import Given, grants_of, person_in, person_of
 from gateway.store.pages import Order, Part, count_of, part_behind
 from gateway.store.schema.tables import people, role_grants
 
@@ -32,7 +32,11 @@ class PeopleLists:
                 connection, query, order, (first, after), limit, lambda row: person_of(row, {})
             )
             given = await grants_of(connection, [each.name for each in part.rows])
-        rows = (replace(each, grants=given.get(each.name, frozenset())) for each in part.rows)
+        rows = [
+            replace(each, grants=held.grants, by_group=held.by_group)
+            for each in part.rows
+            for held in [given.get(each.name, Given())]
+        ]
         return part.of(rows)
 
     async def able(self, permission: Permission, organisation: str | None = None) -> list[Person]:

@@ -2,20 +2,29 @@
 
 from collections.abc import Sequence
 
+from msgspec import Struct
 from sqlalchemy import RowMapping, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.oversight.access import (
     ROLES,
+    ByGroup,
     Grant,
     Person,
 )
 from gateway.store.schema.tables import people, role_grants
 
 
+class Given(Struct, frozen=True):
+    """Somebody's roles, and which of them come from a group of the OpenID provider."""
+
+    grants: frozenset[Grant] = frozenset()
+    by_group: frozenset[ByGroup] = frozenset()
+
+
 async def grants_of(
     connection: AsyncConnection, names: Sequence[str] | None = None
-) -> dict[str, frozenset[Grant]]:
+) -> dict[str, Given]:
     """Of these people, or of all."""
     query = select(role_grants)
     if names is not None:
@@ -23,14 +32,19 @@ async def grants_of(
     return grants_in((await connection.execute(query)).mappings().all())
 
 
-def grants_in(rows: Sequence[RowMapping]) -> dict[str, frozenset[Grant]]:
-    found: dict[str, set[Grant]] = {}
+def grants_in(rows: Sequence[RowMapping]) -> dict[str, Given]:
+    found: dict[str, tuple[set[Grant], set[ByGroup]]] = {}
     for row in rows:
         # A role that this version does not know grants nothing.
         if row["role"] in ROLES:
-            grant = Grant(row["role"], row["organisation"])
-            found.setdefault(row["person"], set()).add(grant)
-    return {name: frozenset(grants) for name, grants in found.items()}
+            grants, by_group = found.setdefault(row["person"], (set(), set()))
+            grants.add(Grant(row["role"], row["organisation"]))
+            if group := row["by_group"]:
+                by_group.add(ByGroup(row["role"], row["organisation"], group))
+    return {
+        name: Given(frozenset(grants), frozenset(by_group))
+        for name, (grants, by_group) in found.items()
+    }
 
 
 async def person_in(connection: AsyncConnection, name: str) -> Person | None:
@@ -40,11 +54,13 @@ async def person_in(connection: AsyncConnection, name: str) -> Person | None:
     return None if row is None else person_of(row, await grants_of(connection, [name]))
 
 
-def person_of(row: RowMapping, given: dict[str, frozenset[Grant]]) -> Person:
+def person_of(row: RowMapping, given: dict[str, Given]) -> Person:
+    held = given.get(row["name"], Given())
     return Person(
         row["name"],
         row["title"],
-        given.get(row["name"], frozenset()),
+        held.grants,
         is_disabled=row["disabled_us"] is not None,
         of_token=row["of_token"],
+        by_group=held.by_group,
     )

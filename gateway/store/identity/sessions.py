@@ -6,7 +6,7 @@ Of a session's id only a digest is kept; whoever reads the table is signed in as
 import hashlib
 from typing import Final
 
-from sqlalchemy import ColumnElement, delete, or_, select
+from sqlalchemy import ColumnElement, and_, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import SECOND_US
@@ -19,10 +19,17 @@ SESSION_OF: Final = (
     select(
         *(admin_sessions.c[name] for name in ("person", "began_us", "seen_us", "proved_us")),
         *(people.c[name] for name in ("name", "title", "disabled_us", "of_token")),
-        *(role_grants.c[name] for name in ("role", "organisation")),
+        *(role_grants.c[name] for name in ("role", "organisation", "by_group")),
     )
     .outerjoin(people, people.c.name == admin_sessions.c.person)
-    .outerjoin(role_grants, role_grants.c.person == admin_sessions.c.person)
+    .outerjoin(
+        role_grants,
+        and_(
+            role_grants.c.person == admin_sessions.c.person,
+            # What a group gives holds only while its provider vouches: for no other session.
+            or_(role_grants.c.by_group == "", admin_sessions.c.vouched_subject.is_not(None)),
+        ),
+    )
 )
 """A session with whose it is: a row for each of their roles, and one without any for who has none.
 

@@ -247,8 +247,9 @@ role_grants = Table(
     Column("person", _NAME, ForeignKey("people.name"), primary_key=True),
     Column("role", String(20), primary_key=True),
     Column("organisation", _NAME, primary_key=True),
+    Column("by_group", Text, nullable=False, server_default=""),
 )
-"""`*` as the organisation is everywhere."""
+"""`*` as the organisation is everywhere; `by_group` is the provider's group that gives it."""
 
 invitations = Table(
     "invitations",
