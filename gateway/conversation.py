@@ -16,6 +16,7 @@ audio, video, unknown parts      refused              refused
 tool calls, results, errors      exact (2)            exact (2); images move to a user turn
 tool calls without results       refused              refused
 tools, strict, choice, parallel  exact (5) (6)        exact (5) (9)
+`allowed_tools`                  no other is offered  -; exact between openai's own
 tools that a vendor runs         refused (8)          refused (8)
 bash, editor, memory, computer   -                    functions of what their calls say
 custom tools                     a function of one text, and back; chat's exact at responses
@@ -186,6 +187,8 @@ class ToolChoice(Struct, frozen=True):
     mode: Literal["auto", "any", "none", "named"]
     name: str = ""
     is_text: bool = False
+    allowed: "tuple[ToolChoice, ...]" = ()
+    """With `auto` and `any`: those that may be called, by name; empty where all of them may."""
 
 
 class Hosted(Struct, frozen=True):

@@ -1,8 +1,10 @@
 """Some of the tools may be called, the others only stand there: elsewhere they are not offered."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from gateway.conversation import Tool, ToolChoice
+from msgspec import structs
+
+from gateway.conversation import Conversation, Tool, ToolChoice
 from gateway.dialects.loss import unsupported
 from gateway.dialects.strict_json import invalid
 
@@ -15,12 +17,11 @@ _MODES: Mapping[str | None, ToolChoice] = {
 
 
 def only(
-    tools: Sequence[Tool], names: Collection[str], mode: str | None, place: str
+    tools: Sequence[Tool], listed: Sequence[ToolChoice], mode: str | None, place: str
 ) -> tuple[tuple[Tool, ...], ToolChoice]:
-    """The tools that may be called, and whether one has to be.
+    """All tools, those `listed` that may be called, and whether one has to be.
 
-    OpenAI's models are shown the others as well, so that a cached prefix stays good; to call one of
-    them they are not free either way.
+    Of an empty list no tool is left: its own vendor has no word for that either.
 
     Raises:
         RequestInvalid: the mode is none, or a name is no tool's of the request.
@@ -29,9 +30,24 @@ def only(
     choice = _MODES.get(mode)
     if choice is None:
         raise invalid(f"{place}.mode", "This value is not one of those allowed")
-    left = tuple(tool for tool in tools if tool.name in names)
-    if len({tool.name for tool in left}) < len(set(names)):
+    if not {each.name for each in listed} <= {tool.name for tool in tools}:
         raise invalid(f"{place}.tools", "One of them is not among the tools of this request")
-    if not left and choice.mode == "any":
+    if not listed and choice.mode == "any":
         raise unsupported(f"{place}.tools", "No tool is left that could be called", 19)
-    return left, choice
+    if not listed:
+        return (), choice
+    return tuple(tools), structs.replace(choice, allowed=tuple(listed))
+
+
+def offered(talk: Conversation) -> Conversation:
+    """The conversation for who has no such word: with the tools only that may be called.
+
+    OpenAI's models are shown the others as well, so that a cached prefix stays good; to call one of
+    them they are not free either way.
+    """
+    choice = talk.tool_choice
+    if choice is None or not choice.allowed:
+        return talk
+    names = {each.name for each in choice.allowed}
+    left = tuple(tool for tool in talk.tools if tool.name in names)
+    return structs.replace(talk, tools=left, tool_choice=ToolChoice(choice.mode))

@@ -26,6 +26,14 @@ _EFFORT_OF_BUDGET = ((4096, "low"), (16384, "medium"))
 """Thinking budgets up to so many tokens, and the effort that they ask for; above: `high`."""
 
 
+def is_vendors(target: Target) -> bool:
+    """Whether it is OpenAI's own service, which alone wants the newer name of a limit.
+
+    Compatible servers enforce any schema, or none, and know functions only.
+    """
+    return "max_completion_tokens" in target.capabilities
+
+
 def effort_of(reasoning: Reasoning) -> str:
     """How much to think; empty where the request does not say."""
     if reasoning.disabled:

@@ -116,6 +116,34 @@ def test_rule_12_among_the_tools_that_are_allowed_may_be_custom_ones() -> None:
     assert (body["tool_choice"], dropped) == ("required", set())
 
 
+@pytest.mark.parametrize(("mode", "meant"), [("required", "any"), ("auto", "auto")])
+def test_rule_12_allowed_tools_are_a_responses_own_words_at_the_vendor(
+    mode: str, meant: str
+) -> None:
+    """The others are shown all the same: a cached prefix with all tools in it stays good."""
+    listed = [
+        {"type": "custom", "custom": {"name": "note"}},
+        {"type": "function", "function": {"name": "clock"}},
+    ]
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": listed}}
+    asked = chat(tools=[PATCH, NOTE, CLOCK], tool_choice=choice)
+    body, dropped = to_responses(asked, "max_completion_tokens")
+
+    assert [tool["name"] for tool in body["tools"]] == ["patch", "note", "clock"]
+    assert body["tool_choice"] == {
+        "type": "allowed_tools",
+        "mode": mode,
+        "tools": [{"type": "custom", "name": "note"}, {"type": "function", "name": "clock"}],
+    }
+    assert dropped == set()
+    elsewhere, _ = to_anthropic(asked)
+    assert [tool["name"] for tool in elsewhere["tools"]] == ["note", "clock"]
+    assert elsewhere["tool_choice"] == {"type": meant}
+    nobody = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}
+    body, _ = to_responses(chat(tools=[CLOCK], tool_choice=nobody), "max_completion_tokens")
+    assert not body.keys() & {"tools", "tool_choice"}
+
+
 def test_rule_65_a_custom_tool_and_a_function_of_one_name_are_told_apart_and_found_again() -> None:
     same = {"type": "custom", "custom": {"name": "clock"}}
     request = chat(tools=[CLOCK, same])

@@ -219,6 +219,11 @@ def test_rule_12_of_allowed_tools_no_others_are_offered_elsewhere() -> None:
     assert [name.rpartition("_")[2] for name in names_of(body)] == ["look", "patch"]
     assert body["tool_choice"] == "required"
     assert not any(name.startswith("tool_choice") for name in dropped)
+    body, _ = to_openai(asked, "tools", "max_completion_tokens")
+    assert [name.rpartition("_")[2] for name in names_of(body)] == ["look", "spawn", "patch"]
+    allowed = body["tool_choice"]["allowed_tools"]
+    assert (body["tool_choice"]["type"], allowed["mode"]) == ("allowed_tools", "required")
+    assert names_of(allowed) == ["look", "agents__patch"]
     listed.append({"type": "web_search"})
     with pytest.raises(FeatureUnsupported, match=r"tool_choice\.tools\[2\]\.type"):
         to_openai(

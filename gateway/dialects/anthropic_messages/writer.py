@@ -21,6 +21,7 @@ from gateway.conversation import (
     ToolResultPart,
     Turn,
 )
+from gateway.dialects.allowed_tools import offered
 from gateway.dialects.answer_tool import asked_by_tool
 from gateway.dialects.anthropic_messages.schemas import enforceable
 from gateway.dialects.anthropic_messages.thinking import add_reasoning
@@ -55,6 +56,7 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
     for each in talk.kin:
         if each.told_as:
             losses.add(each.told_as)
+    talk = offered(talk)
     if _is_asked_by_tool(talk, target):
         losses.add("response_format.strict")
         talk = asked_by_tool(talk)

@@ -137,7 +137,7 @@ def _text_tool(asked: CustomTool, name: str) -> Tool:
 def chosen(
     wire: ChatBody, tools: tuple[Tool, ...], texts: Names
 ) -> tuple[tuple[Tool, ...], ToolChoice | None]:
-    """The tools that may be called, and which of them have to be.
+    """The tools, and which of them may be called or have to be.
 
     Raises:
         RequestInvalid: what may be called is no tool of the request.
@@ -150,11 +150,10 @@ def chosen(
     if choice.type != ALLOWED or allowed is None:
         return tools, _named(choice, "tool_choice", texts)
     place = f"tool_choice.{ALLOWED}"
-    names = [
-        _named(each, f"{place}.tools[{index}]", texts).name
-        for index, each in enumerate(allowed.tools)
+    listed = [
+        _named(each, f"{place}.tools[{index}]", texts) for index, each in enumerate(allowed.tools)
     ]
-    return only(tools, names, allowed.mode, place)
+    return only(tools, listed, allowed.mode, place)
 
 
 def _older(wire: ChatBody) -> str | NamedChoice | None:

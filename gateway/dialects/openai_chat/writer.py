@@ -20,15 +20,17 @@ from gateway.conversation import (
     ToolResultPart,
     Turn,
 )
+from gateway.dialects.allowed_tools import ALLOWED, offered
 from gateway.dialects.breakpoints import marked, settled
 from gateway.dialects.loss import Losses, check_schema_wanted, unsupported
 from gateway.dialects.naming import tool_name
-from gateway.dialects.openai_chat.request import NEWER, limit_field
+from gateway.dialects.openai_chat.request import limit_field
 from gateway.dialects.openai_words import (
     CHOICES,
     OPENAI_SAMPLING,
     add_sampling,
     effort_for,
+    is_vendors,
     kept_kin,
     named_schema,
     strictness,
@@ -50,13 +52,15 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
     """
     losses = Losses(talk.unplaced)
     talk = settled(talk, target, losses)
+    if not is_vendors(target):
+        talk = offered(talk)
     if talk.is_begun and "prefill" not in target.capabilities:
         raise unsupported(
             "messages", "The last turn must not be the assistant's for this model", 27
         )
     fields: Json = {
         "model": target.model,
-        "messages": _messages(talk, losses, at_vendor=_is_vendors(target)),
+        "messages": _messages(talk, losses, at_vendor=is_vendors(target)),
     }
     fields[limit_field(target)] = output_tokens_cap
     if talk.stream:
@@ -72,10 +76,10 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
     if talk.response_format is not None:
         fields["response_format"] = _response_format(talk.response_format, target, losses)
     _add_reasoning(fields, talk, target, losses)
-    fields |= told_user(talk, at_vendor=_is_vendors(target))
+    fields |= told_user(talk, at_vendor=is_vendors(target))
     if talk.service_tier:
         fields["service_tier"] = talk.service_tier
-    fields |= kept_kin(talk, target, losses, at_vendor=_is_vendors(target))
+    fields |= kept_kin(talk, target, losses, at_vendor=is_vendors(target))
     return UpstreamBody(msgspec.json.encode(fields), losses.names())
 
 
@@ -97,7 +101,7 @@ def _add_sampling(fields: Json, talk: Conversation, target: Target, losses: Loss
 def _add_reasoning(fields: Json, talk: Conversation, target: Target, losses: Losses) -> None:
     reasoning = talk.reasoning
     can_reason = "reasoning_effort" in target.capabilities
-    if talk.tells_thoughts and can_reason and _is_vendors(target):
+    if talk.tells_thoughts and can_reason and is_vendors(target):
         # Compatible servers tell what was thought unasked, the vendor's own never does.
         losses.add("reasoning.summary")
     if reasoning is None:
@@ -117,7 +121,7 @@ def _tool(tool: Tool, target: Target, losses: Losses) -> Json:
         function["description"] = tool.description
     # A schema that names no type is refused; of a tool that takes nothing it is this one.
     function["parameters"] = tool.schema or {"type": "object", "properties": {}}
-    strict = strictness(tool, losses, "tools.strict", at_vendor=_is_vendors(target))
+    strict = strictness(tool, losses, "tools.strict", at_vendor=is_vendors(target))
     if strict is not None:
         function["strict"] = strict
     if tool.text is not None and tool.text.syntax:
@@ -128,6 +132,9 @@ def _tool(tool: Tool, target: Target, losses: Losses) -> Json:
 def _tool_choice(choice: ToolChoice) -> object:
     if choice.mode == "named":
         return {"type": "function", "function": {"name": tool_name(choice.name)}}
+    if choice.allowed:
+        listed = [_tool_choice(each) for each in choice.allowed]
+        return {"type": ALLOWED, ALLOWED: {"mode": CHOICES[choice.mode], "tools": listed}}
     return CHOICES[choice.mode]
 
 
@@ -136,13 +143,8 @@ def _response_format(asked: ResponseFormat, target: Target, losses: Losses) -> J
     if asked.kind == "json_object":
         return {"type": "json_object"}
     place = "response_format.strict"
-    strict = strictness(asked, losses, place, at_vendor=_is_vendors(target))
+    strict = strictness(asked, losses, place, at_vendor=is_vendors(target))
     return {"type": "json_schema", "json_schema": named_schema(asked, strict)}
-
-
-def _is_vendors(target: Target) -> bool:
-    """Whether it is OpenAI's own service; compatible servers enforce any schema, or none."""
-    return limit_field(target) == NEWER
 
 
 def _messages(talk: Conversation, losses: Losses, *, at_vendor: bool) -> list[Json]:

@@ -180,16 +180,16 @@ def _response_format(text: wire.TextConfig | None) -> ResponseFormat | None:
 def _chosen(
     choice: str | wire.NamedChoice | None, box: Toolbox
 ) -> tuple[tuple[Tool, ...], ToolChoice | None]:
-    """The tools that may be called, and which of them have to be."""
+    """The tools, and which of them may be called or have to be."""
     tools, place = tuple(box.tools), "tool_choice"
     if choice is None or isinstance(choice, str):
         return tools, None if choice is None else _MODES[choice]
     if choice.type != ALLOWED:
         return tools, box.choice(choice, place)
-    names = [
-        box.choice(each, f"{place}.tools[{index}]").name for index, each in enumerate(choice.tools)
+    listed = [
+        box.choice(each, f"{place}.tools[{index}]") for index, each in enumerate(choice.tools)
     ]
-    return only(tools, names, choice.mode, place)
+    return only(tools, listed, choice.mode, place)
 
 
 def _turns(

@@ -21,6 +21,7 @@ from gateway.conversation import (
     ToolResultPart,
     Turn,
 )
+from gateway.dialects.allowed_tools import ALLOWED, offered
 from gateway.dialects.breakpoints import marked, settled
 from gateway.dialects.loss import Losses, check_schema_wanted, unsupported
 from gateway.dialects.naming import tool_name
@@ -30,6 +31,7 @@ from gateway.dialects.openai_words import (
     CHOICES,
     add_sampling,
     effort_for,
+    is_vendors,
     kept_kin,
     named_schema,
     strictness,
@@ -54,6 +56,8 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
     """
     losses = Losses(talk.unplaced)
     talk = settled(talk, target, losses)
+    if not is_vendors(target):
+        talk = offered(talk)
     if talk.is_begun:
         raise unsupported(
             "messages", "The last turn must not be the assistant's for this model", 27
@@ -148,6 +152,9 @@ def _tool_choice(choice: ToolChoice) -> object:
     if choice.mode == "named":
         kind = "custom" if choice.is_text else "function"
         return {"type": kind, "name": tool_name(choice.name)}
+    if choice.allowed:
+        listed = [_tool_choice(each) for each in choice.allowed]
+        return {"type": ALLOWED, "mode": CHOICES[choice.mode], "tools": listed}
     return CHOICES[choice.mode]
 
 
