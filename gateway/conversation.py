@@ -19,7 +19,7 @@ tools, strict, choice, parallel  exact (5) (6)        exact (5) (9)
 `allowed_tools`                  no other is offered  -; exact between openai's own
 tools that a vendor runs         refused (8)          refused (8)
 bash, editor, memory, computer   -                    functions of what their calls say
-custom tools                     a function of one text, and back; chat's exact at responses
+custom tools                     a function of one text, and back; exact between openai's own
 older functions of chats         tools of which one is called at a time, and back
 namespaces of responses          functions of other names, and back
 built-in tools the caller runs   functions of what their calls say, and back; `computer` refused

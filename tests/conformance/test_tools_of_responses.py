@@ -58,7 +58,8 @@ def output(item: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def names_of(body: dict[str, Any]) -> list[str]:
-    return [(each.get("function") or each)["name"] for each in body.get("tools", ())]
+    tools = body.get("tools", ())
+    return [(each.get("function") or each.get("custom") or each)["name"] for each in tools]
 
 
 def less(request: ChatRequest, dialect: str = "openai_chat") -> UpstreamBody:

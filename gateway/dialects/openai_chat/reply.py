@@ -17,7 +17,7 @@ from gateway.dialects.openai_chat.wire import (
     ReplyToolCall,
     UsageWire,
 )
-from gateway.dialects.text_tools import text_of
+from gateway.dialects.text_tools import text_as_arguments, text_of
 from gateway.errors import UpstreamFailed, UpstreamMalformed
 from gateway.estimate import estimate_written_tokens
 from gateway.types import Completion, Delta, ToolCall, Usage
@@ -63,7 +63,7 @@ def decode_reply(raw: bytes) -> Completion:
     stop_reason = STOP_REASONS.get(choice.finish_reason or "", "end")
     if message.refusal:
         stop_reason = "content_filter"
-    elif calls and stop_reason == "end":
+    elif calls and stop_reason == "end" and any(not call.is_text for call in calls):
         stop_reason = "tool_use"
     stop_sequence = stopped_by(choice) if stop_reason == "end" else None
     text, thought = said_of(message)
@@ -118,11 +118,15 @@ def _calls_of(given: Iterable[ReplyToolCall], identity: str) -> tuple[ToolCall, 
     return tuple(
         _tool_call(call, identity, index, told)
         for index, call in enumerate(given)
-        if (call.type or "function") == "function" and call.custom is None
+        if (call.custom.name if call.custom is not None else call.type in {None, "function"})
     )
 
 
 def _tool_call(call: ReplyToolCall, identity: str, index: int, told: set[str]) -> ToolCall:
+    if call.custom is not None:
+        own = own_id(call.id or "", identity, index, told)
+        arguments = text_as_arguments(call.custom.input or "")
+        return ToolCall(own, call.custom.name or "", arguments, is_text=True)
     if call.function is None or not call.function.name:
         raise UpstreamMalformed("The upstream called a tool without a name.")
     arguments = call.function.arguments or ""

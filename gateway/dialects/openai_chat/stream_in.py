@@ -4,7 +4,12 @@ import msgspec
 
 from gateway.dialects.naming import own_id
 from gateway.dialects.openai_chat.reply import said_of, stopped_by
-from gateway.dialects.openai_chat.wire import ChunkChoice, ReplyMessage, ReplyToolCall
+from gateway.dialects.openai_chat.wire import (
+    ChunkChoice,
+    ReplyCustom,
+    ReplyMessage,
+    ReplyToolCall,
+)
 from gateway.dialects.openai_chunks import Chunk, ChunkDecoder
 from gateway.errors import UpstreamMalformed
 from gateway.types import Delta
@@ -106,14 +111,11 @@ class ChatStreamDecoder(ChunkDecoder[ChunkChoice]):
 
         Google's gives whole calls with neither numbers nor ids: there another name is a new call,
         and the same one behind arguments that are whole.
-        A custom tool's are no call in other dialects.
+        A custom tool's say a text, and are no call for who brought no such tool.
         """
         known = self._calls.get(slot)
         if call.custom is not None:
-            if known is None:
-                known = self._calls[slot] = _Call(self._calls_count, call.id or "")
-                self._calls_count += 1
-            deltas.append(Delta("opaque", call.custom.input or "", known.index))
+            self._text_call(call, call.custom, slot, deltas)
             return
         name = call.function.name if call.function is not None else None
         if name and (known is None or not known.goes_on_in(call, name)):
@@ -134,6 +136,19 @@ class ChatStreamDecoder(ChunkDecoder[ChunkChoice]):
         if known.said is not None:
             known.said.append(arguments)
         deltas.append(Delta("tool_arguments", arguments, known.index))
+
+    def _text_call(
+        self, call: ReplyToolCall, said: ReplyCustom, slot: tuple[int, int], deltas: list[Delta]
+    ) -> None:
+        known = self._calls.get(slot)
+        if known is None or (said.name and call.id and call.id != known.tool_id):
+            name, index = said.name or "", self._calls_count
+            self._calls_count += 1
+            call_id = own_id(call.id or "", self._message_id, index, self._ids_told)
+            known = self._calls[slot] = _Call(index, call_id, name)
+            if name:
+                deltas.append(Delta("text_tool_start", index=index, tool_id=call_id, name=name))
+        deltas.append(Delta("opaque", said.input or "", known.index))
 
 
 def _is_whole(arguments: str) -> bool:

@@ -213,6 +213,7 @@ class ReplyFunction(Struct):
 
 
 class ReplyCustom(Struct):
+    name: str | None = None
     input: str | None = None
 
 

@@ -12,6 +12,7 @@ from gateway.conversation import (
     Part,
     RefusalPart,
     ResponseFormat,
+    TextForm,
     TextPart,
     ThinkingPart,
     Tool,
@@ -36,6 +37,7 @@ from gateway.dialects.openai_words import (
     strictness,
     told_user,
 )
+from gateway.dialects.text_tools import text_of
 from gateway.ports import UpstreamBody
 from gateway.types import Target
 
@@ -70,7 +72,8 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
     if talk.tools:
         fields["tools"] = [_tool(tool, target, losses) for tool in talk.tools]
         if talk.tool_choice is not None:
-            fields["tool_choice"] = _tool_choice(talk.tool_choice)
+            at_vendor = is_vendors(target)
+            fields["tool_choice"] = _tool_choice(talk.tool_choice, at_vendor=at_vendor)
         if talk.parallel_tool_calls is not None:
             fields["parallel_tool_calls"] = talk.parallel_tool_calls
     if talk.response_format is not None:
@@ -119,6 +122,8 @@ def _tool(tool: Tool, target: Target, losses: Losses) -> Json:
     function: Json = {"name": tool_name(tool.name)}
     if tool.description:
         function["description"] = tool.description
+    if tool.text is not None and is_vendors(target):
+        return {"type": "custom", "custom": function | _text_format(tool.text)}
     # A schema that names no type is refused; of a tool that takes nothing it is this one.
     function["parameters"] = tool.schema or {"type": "object", "properties": {}}
     strict = strictness(tool, losses, "tools.strict", at_vendor=is_vendors(target))
@@ -129,11 +134,19 @@ def _tool(tool: Tool, target: Target, losses: Losses) -> Json:
     return {"type": "function", "function": function}
 
 
-def _tool_choice(choice: ToolChoice) -> object:
+def _text_format(form: TextForm) -> Json:
+    if not form.syntax:
+        return {"format": {"type": "text"}}
+    grammar = {"syntax": form.syntax, "definition": form.definition}
+    return {"format": {"type": "grammar", "grammar": grammar}}
+
+
+def _tool_choice(choice: ToolChoice, *, at_vendor: bool) -> object:
     if choice.mode == "named":
-        return {"type": "function", "function": {"name": tool_name(choice.name)}}
+        kind = "custom" if choice.is_text and at_vendor else "function"
+        return {"type": kind, kind: {"name": tool_name(choice.name)}}
     if choice.allowed:
-        listed = [_tool_choice(each) for each in choice.allowed]
+        listed = [_tool_choice(each, at_vendor=at_vendor) for each in choice.allowed]
         return {"type": ALLOWED, ALLOWED: {"mode": CHOICES[choice.mode], "tools": listed}}
     return CHOICES[choice.mode]
 
@@ -168,7 +181,8 @@ def _append_assistant(messages: list[Json], turn: Turn, losses: Losses, *, at_ve
         # Compatible servers know no parts of that kind, and refuse what has one.
         said = (TextPart(part.text) if isinstance(part, RefusalPart) else part for part in said)
     said = tuple(said)
-    calls = [_tool_call(part) for part in turn.parts if isinstance(part, ToolCallPart)]
+    called = (part for part in turn.parts if isinstance(part, ToolCallPart))
+    calls = [_tool_call(part, at_vendor=at_vendor) for part in called]
     if any(isinstance(part, ThinkingPart) for part in turn.parts):
         losses.add("messages.thinking")
     message: Json = {"role": "assistant"}
@@ -183,7 +197,10 @@ def _append_assistant(messages: list[Json], turn: Turn, losses: Losses, *, at_ve
     messages.append(message)
 
 
-def _tool_call(part: ToolCallPart) -> Json:
+def _tool_call(part: ToolCallPart, *, at_vendor: bool) -> Json:
+    if part.is_text and at_vendor:
+        custom = {"name": tool_name(part.name), "input": text_of(part.arguments_json)}
+        return {"id": part.tool_id, "type": "custom", "custom": custom}
     function = {"name": tool_name(part.name), "arguments": part.arguments_json}
     return {"id": part.tool_id, "type": "function", "function": function}
 

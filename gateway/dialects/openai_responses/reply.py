@@ -193,8 +193,10 @@ def encode_reply(
         parts.append({"type": "refusal", "refusal": completion.refusal})
     for part in parts:
         output.append(message_item(request, len(output), [part]))
-    for call in filter(lambda call: not call.is_text, completion.tool_calls):
+    for call in completion.tool_calls:
         called = names.get(call.name) or Called(call.name)
+        if call.is_text and not called.is_custom:
+            continue
         output.append(
             call_item(request, len(output), (call.tool_id, called), call.arguments_json or "{}")
         )

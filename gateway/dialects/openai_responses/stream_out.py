@@ -127,6 +127,8 @@ class ResponseStreamEncoder:
         self._open: _Open | None = None
         """Text, refusal or thinking under way; closed by whatever comes after it."""
         self._calls: dict[int, _Open] = {}
+        self._texts: dict[int, _Open] = {}
+        """Calls that are a text there, too: by numbers of their own."""
         self._output: dict[int, dict[str, object]] = {}
         self._count = 0
         self._stop = "end"
@@ -152,7 +154,9 @@ class ResponseStreamEncoder:
 
     def _rare(self, delta: Delta) -> bytes:
         if delta.kind == "tool_start":
-            return self._call(delta)
+            return self._call(delta, self._calls)
+        if delta.kind in {"text_tool_start", "opaque"}:
+            return self._text_called(delta)
         if delta.kind == "refusal":
             self._refused = True
             return self._said("refusal", delta.text)
@@ -258,12 +262,12 @@ class ResponseStreamEncoder:
             opening += self._opened(item)
         return opening + self._close(item, delta)
 
-    def _call(self, delta: Delta) -> bytes:
+    def _call(self, delta: Delta, calls: dict[int, _Open]) -> bytes:
         opening = self._close(self._open)
         tool = self._names.get(delta.name) or Called(delta.name)
         item = self._next("call" if tool.kind == "function" else tool.kind)
         item.tool_id, item.called = delta.tool_id, tool
-        self._calls[delta.index] = item
+        calls[delta.index] = item
         if tool.is_built_in:
             # What it does has to be known for the first word about it.
             return opening
@@ -289,14 +293,31 @@ class ResponseStreamEncoder:
             _encode(delta.text),
         )
 
+    def _text_called(self, delta: Delta) -> bytes:
+        """A call that is a text there, too, is told as it comes to who brought such a tool."""
+        if delta.kind == "text_tool_start":
+            called = self._names.get(delta.name)
+            is_known = called is not None and called.is_custom
+            return self._call(delta, self._texts) if is_known else b""
+        item = self._texts.get(delta.index)
+        if item is None or not delta.text:
+            return b""
+        item.said.append(delta.text)
+        place = {"item_id": self._id(item), "output_index": item.index}
+        return self._event(f"{_TEXT_OF_CALL}.delta", place | {"delta": delta.text})
+
     def _close_call(self, item: _Open, inside: dict[str, object]) -> bytes:
         arguments = item.text or "{}"
         whole = call_item(self._request, item.index, (item.tool_id, item.called), arguments)
         if item.called.is_built_in:
             return self._whole_call(item, whole)
         if item.kind == "custom":
-            text = text_of(arguments)
-            done = self._event(f"{_TEXT_OF_CALL}.delta", inside | {"delta": text})
+            is_told = item in self._texts.values()
+            text = item.text if is_told else text_of(arguments)
+            whole["input"] = text
+            done = b""
+            if not is_told:
+                done = self._event(f"{_TEXT_OF_CALL}.delta", inside | {"delta": text})
             done += self._event(f"{_TEXT_OF_CALL}.done", inside | {"input": text})
             return done + self._item_done(item, whole)
         said = {"arguments": arguments, "name": item.called.name}
@@ -324,7 +345,8 @@ class ResponseStreamEncoder:
         if self._failed:
             return b""
         pieces = [self._begin(), self._close(self._open)]
-        pieces += [self._close(item) for item in self._calls.values()]
+        called = (*self._calls.values(), *self._texts.values())
+        pieces += [self._close(item) for item in sorted(called, key=lambda item: item.index)]
         stop = ended(self._stop, is_refused=self._refused)
         response = response_object(self._request, self._model, stop)
         response["output"] = [self._output[index] for index in sorted(self._output)]

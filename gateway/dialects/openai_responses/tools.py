@@ -277,7 +277,7 @@ class Toolbox:
             if len(like) > 1:
                 raise unsupported(f"{place}.name", "Several namespaces have such a tool", 19)
             called = like[0] if like else called
-        return ToolChoice("named", self.there(called))
+        return ToolChoice("named", self.there(called), is_text=called.is_custom)
 
 
 def _read(tools: object, place: str) -> list[ToolWire]:
