@@ -240,10 +240,10 @@ async def test_what_is_older_than_the_list_is_counted_and_can_be_opened(
     monkeypatch.setattr(desk, "LISTED_MAX", 2)
     _, page = await browser.send("GET", FILES)
     assert "3 files, 7.6 KiB together." in page
-    assert "1–3 of 3" in page
+    assert "3 in all" in page
     _, page = await browser.send("GET", AT)
     assert ("all 3<" in page, "in progress 3<" in page) == (True, True)
-    assert ("1–3 of 3" in page, many[0][:18] in page) == (True, True)
+    assert ("3 in all" in page, many[0][:18] in page) == (True, True)
     _, page = await browser.send("GET", f"{AT}?q=nightly")
     assert "Words are looked for in the newest 2 of 3." in page
     assert many[0][:18] not in page

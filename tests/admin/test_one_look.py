@@ -1,0 +1,144 @@
+"""The same part looks the same on every page: edges, gaps, tabs, dots, and lists on paper."""
+
+import pytest
+from msgspec import structs
+
+from gateway.oversight.access import ROLES, Grant
+from gateway.store.identity.people import PeopleStore
+from tests.admin import seeding
+from tests.admin.chromium import window
+from tests.admin.listener import Listener
+from tests.admin.policies.people import APPROVER, WRITER, signed_in, staff
+from tests.admin.policies.test_rolling_out import STRICT, stepped, submitted
+from tests.admin.profiling import profiles
+from tests.admin.test_every_list_by_key import fill_compliance
+from tests.admin.test_paper import A4_PX
+
+
+pytestmark = pytest.mark.anyio
+
+EDGES = """() => [...document.querySelectorAll('main .scroll > table.rows')].map((each) => {
+  const inside = (cell) => { const range = document.createRange(); range.selectNodeContents(cell);
+    return range.getBoundingClientRect(); };
+  const stands = each.closest('.panel') ?? each.closest('.scroll');
+  const box = stands.getBoundingClientRect();
+  const heads = [...each.querySelectorAll('thead th')];
+  return Math.min(inside(heads[0]).left - box.left, box.right - inside(heads.at(-1)).right);
+})"""
+"""How near a list's words come to the edge of what it stands on, in pixels."""
+GAPS = """() => [...document.querySelectorAll('main .panel')].slice(1).map((each) => Math.round(
+  each.getBoundingClientRect().top
+    - Math.max(...[...document.querySelectorAll('main .panel')]
+        .map((other) => other.getBoundingClientRect().bottom)
+        .filter((bottom) => bottom <= each.getBoundingClientRect().top))))"""
+TABS = """() => [...document.querySelectorAll('.tabs a')].map((each) => {
+  const { paddingLeft, paddingTop, fontWeight } = getComputedStyle(each);
+  return each.ariaCurrent ? `${paddingLeft} ${paddingTop}`
+    : `${paddingLeft} ${paddingTop} ${fontWeight}`;
+})"""
+DOTS = """() => [...document.querySelectorAll('.timeline > li')].map((each) => {
+  const dot = getComputedStyle(each, '::before'), px = (side) => parseFloat(dot[side]);
+  return px('width') + (dot.boxSizing === 'border-box' ? 0
+    : px('borderLeftWidth') + px('borderRightWidth'));
+})"""
+HEIGHT_OF_A_TIME = """() => Math.max(...[...document.querySelectorAll('table.rows td:has(time)')]
+  .map((each) => each.getBoundingClientRect().height))"""
+LINES_MAX_PX = 65
+"""Two lines of a time and what is around them; three are 80."""
+
+
+async def _at_work(listener: Listener) -> None:
+    await staff(listener)
+    await seeding.person(listener, "mira", "platform_admin")
+    async with listener.database() as database:
+        for role in ROLES:
+            await PeopleStore(database, listener.clock).grant("mira", Grant(role, "*"))
+        await fill_compliance(database, listener.clock.utc_us())
+    key = await seeding.issue(listener, "an assistant of the field service")
+    asked = seeding.requests(listener, key, 3, findings={"EMAIL": 1})
+    await listener.record(*(structs.replace(each, target="managed-frontier") for each in asked))
+    await profiles(listener)
+    await seeding.report(listener, seeding.worker(listener))
+    async with signed_in(listener, WRITER) as writer, signed_in(listener, APPROVER) as approver:
+        place = await submitted(writer, STRICT)
+        await stepped(approver, place, "approve")
+        await submitted(writer, STRICT.replace("strict", "stricter"))
+
+
+async def test_the_same_part_looks_the_same_on_every_page(listener: Listener) -> None:
+    await _at_work(listener)
+    async with window(listener) as seen:
+        await seen.sign_in("mira", seeding.PASSWORD)
+        rooms = ("erasures", "packs", "reveals", "holds", "incidents", "reviews")
+        lists = 0
+        for path in ("traffic", "audit", "keys", *(f"compliance/{each}" for each in rooms)):
+            await seen.open(f"/o/acme/{path}")
+            edges = await seen.page.evaluate(EDGES)
+            lists += len(edges)
+            assert [each for each in edges if each < 8] == [], path
+        assert lists >= 5
+        tabs = set()
+        for path in ("approvals", "keys", "batches", "policies/organisation/edit"):
+            await seen.open(f"/o/acme/{path}")
+            found = await seen.page.evaluate(TABS)
+            tabs |= {each for each in found if len(each.split()) == 3}
+        assert len(tabs) == 1, tabs
+        await seen.open("/models/engine")
+        gaps = await seen.page.evaluate(GAPS)
+        assert len(gaps) >= 2
+        assert {*gaps} == {16}
+
+
+async def test_what_waits_for_somebody_begins_at_one_line(listener: Listener) -> None:
+    await _at_work(listener)
+    async with window(listener) as seen:
+        await seen.sign_in("mira", seeding.PASSWORD)
+        await seen.open("/")
+        wide = (
+            "new Set([...document.querySelectorAll('.needs .chip')].map(e => e.offsetWidth)).size"
+        )
+        assert await seen.page.evaluate(wide) > 1
+        left = (
+            "[...document.querySelectorAll('.needs > li > a')]"
+            ".map(e => Math.round(e.getClientRects()[0].left))"
+        )
+        assert len({*await seen.page.evaluate(left)}) == 1
+
+
+async def test_where_colours_are_forced_dots_are_dots_and_the_line_of_tabs_is_whole(
+    listener: Listener,
+) -> None:
+    await _at_work(listener)
+    async with window(listener) as seen:
+        await seen.page.emulate_media(forced_colors="active")
+        await seen.sign_in("mira", seeding.PASSWORD)
+        await seen.open("/o/acme/policies/organisation/versions/1")
+        dots = await seen.page.evaluate(DOTS)
+        assert dots
+        assert max(dots) <= 8
+        await seen.open("/o/acme/keys")
+        cut = (
+            "getComputedStyle(document.querySelector('.tabs a:not([aria-current])'))"
+            ".borderBottomWidth"
+        )
+        assert await seen.page.evaluate(cut) == "0px"
+
+
+async def test_lists_of_rules_and_times_fit_the_paper(listener: Listener) -> None:
+    await _at_work(listener)
+    async with window(listener, width=A4_PX) as seen:
+        await seen.sign_in("mira", seeding.PASSWORD)
+        await seen.page.emulate_media(media="print")
+        for path in ("policies", "traffic", "audit"):
+            await seen.open(f"/o/acme/{path}")
+            assert await seen.faults() == [], path
+        await seen.open("/")
+        assert 0 < await seen.page.evaluate(HEIGHT_OF_A_TIME) <= LINES_MAX_PX
+
+
+async def test_a_list_that_is_whole_says_how_many_it_has(listener: Listener) -> None:
+    await _at_work(listener)
+    async with window(listener) as seen:
+        await seen.sign_in("mira", seeding.PASSWORD)
+        await seen.open("/o/acme/keys")
+        assert await seen.page.inner_text(".pager") == "2 in all"
