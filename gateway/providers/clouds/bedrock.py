@@ -13,7 +13,7 @@ from gateway.errors import ConfigurationInvalid
 from gateway.ports import UpstreamCall
 from gateway.providers.clouds.proofs import KeyProof, Proof
 from gateway.providers.clouds.provider import CloudProvider, missing_extra
-from gateway.providers.clouds.regions import contradiction, spans
+from gateway.providers.clouds.regions import contradiction
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress.client import Egress
 
@@ -26,7 +26,8 @@ _SIGNED_AS: Final[Mapping[str, str]] = {
     "bedrock-mantle": "bedrock-mantle",
     "bedrock-runtime": "bedrock",
 }
-_MODEL: Final = re.compile(r"[a-z0-9][A-Za-z0-9._:-]{0,127}")
+_MODEL: Final = re.compile(r"(?:([a-z-]{2,16})\.)?anthropic\.[A-Za-z0-9_:-][A-Za-z0-9._:-]{0,127}")
+"""An id of Anthropic's; in front of it a profile may stand, which spans regions."""
 _NOT_THE_CALLERS: Final[Mapping[str, bytes | None]] = {
     "anthropic_version": None,
     "anthropic_beta": None,
@@ -59,10 +60,10 @@ class BedrockProvider(CloudProvider):
     def check_model(self, model: str) -> str:
         if model.startswith("arn:"):
             return "is an ARN, and nobody can see to which regions it leads: name the model"
-        if not _MODEL.fullmatch(model):
-            return "is no id of a model at Amazon Bedrock"
-        span = model.partition(".")[0]
-        if not spans(span):
+        named = _MODEL.fullmatch(model)
+        if named is None:
+            return "is no id of a model of Anthropic's at Amazon Bedrock"
+        if (span := named[1]) is None:
             return ""
         if not self._config.cross_region:
             return (

@@ -14,7 +14,7 @@ from gateway.ports import Take, UpstreamCall, UpstreamReply
 from gateway.providers.anthropic import ANTHROPIC_VERSION, ROUTES_MAX
 from gateway.providers.clouds.proofs import Proof
 from gateway.providers.clouds.refusals import DENIED, retold
-from gateway.providers.clouds.regions import ANYWHERE, REGION, contradiction, regions_in
+from gateway.providers.clouds.regions import REGION, contradiction, regions_in, spans
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress.client import Egress, Route, check_clearance
 from gateway.providers.egress.reply import EgressReply
@@ -189,7 +189,7 @@ def _check(config: ProviderConfig, identities: tuple[str, ...]) -> None:
         raise ConfigurationInvalid(source, "region", reason)
     if contradicts := contradiction(region, jurisdiction):
         raise ConfigurationInvalid(source, "region", contradicts)
-    if region == ANYWHERE and not config.cross_region:
+    if spans(region) and not config.cross_region:
         reason = "leaves the region to the cloud, which `cross_region = true` permits"
         raise ConfigurationInvalid(source, "region", reason)
     if config.identity not in identities:

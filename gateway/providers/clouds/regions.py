@@ -169,6 +169,8 @@ def contradiction(where: str, jurisdiction: str) -> str:
     exact = _SPANS.get(where) or _exactly(where)
     if exact is not None:
         return "" if exact <= allowed else _said(where, jurisdiction)
+    if "-" not in where:  # Several regions, and which ones nobody here knows.
+        return _said(where, jurisdiction)
     about = _FIRST_WORDS.get(where.partition("-")[0])
     # A region that nobody here knows: its first word is all that there is to go by.
     return "" if about is None or about & allowed else _said(where, jurisdiction)

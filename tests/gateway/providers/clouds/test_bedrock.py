@@ -268,14 +268,19 @@ def test_models_that_may_be_answered_elsewhere_are_refused_unless_that_is_permit
         return provider.check_model(model) == ""  # type: ignore[attr-defined, no-any-return]
 
     assert fits(strict, "anthropic.claude-opus-5-5")
-    for span in ("eu", "us", "global"):
+    for span in ("eu", "us", "global", "sa", "uk", "me", "emea"):
         assert not fits(strict, f"{span}.anthropic.claude-opus-5-5")
     assert fits(wide, "eu.anthropic.claude-opus-5-5-v1:0")
     assert not fits(wide, "us.anthropic.claude-opus-5-5")
     assert not fits(wide, "global.anthropic.claude-opus-5-5")
+    assert not fits(wide, "uk.anthropic.claude-opus-5-5")
+    assert not fits(wide, "emea.anthropic.claude-opus-5-5")  # Who knows where that is.
     assert fits(ours, "global.anthropic.claude-opus-5-5")
+    assert fits(ours, "emea.anthropic.claude-opus-5-5")
     for provider in (strict, wide, ours):
         assert not fits(provider, f"arn:aws:bedrock:eu-central-1:{ACCOUNT}:inference-profile/x")
+        # A profile of one's own: its id says nothing of where it leads.
+        assert not fits(provider, "k3x9q0z7w2ab")
         assert not fits(provider, "../x")
 
 

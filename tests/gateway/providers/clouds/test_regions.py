@@ -52,6 +52,8 @@ catalogue = "claude-opus-5-5"
         ("eu-new-9", "us", False),
         ("ap-new-9", "eu", False),
         ("moon-1", "eu", True),
+        ("emea", "eu", False),
+        ("emea", "bank-zone-1", True),
     ],
 )
 def test_a_region_contradicts_the_name_of_a_country_or_union_that_it_is_not_wholly_in(

@@ -233,6 +233,7 @@ async def test_the_machines_metadata_server_is_asked_where_no_key_is_named(
         ({"project": "../x"}, "project", "is no id of a project"),
         ({"region": "global"}, "region", "may be answered in any country, outside of `eu`"),
         ({"region": "us"}, "region", "`us` is not in `eu`"),
+        ({"region": "eu"}, "region", "leaves the region to the cloud"),
         ({"region": "europe-west2"}, "region", "is not in `eu`"),
         ({"identity": "access_key"}, "identity", "must be one of credential, ambient"),
         ({"credential": Secret("sk-1")}, "credential", "is no key of a service account in JSON"),
@@ -278,12 +279,18 @@ async def test_a_key_does_not_say_who_is_asked_for_tokens(
     ],
 )
 async def test_its_addresses_are_the_regions_own(egress: Egress, region: str, origin: str) -> None:
-    config = ProviderConfig("c", "vertex", "eu", region=region, project=PROJECT, identity="ambient")
+    config = ProviderConfig(
+        *("c", "vertex", "eu"),
+        region=region,
+        project=PROJECT,
+        identity="ambient",
+        cross_region=True,
+    )
     assert build_provider(config, egress).endpoint.origin == origin  # type: ignore[attr-defined]
 
 
 def test_a_model_is_a_name_and_no_path() -> None:
-    config = ProviderConfig("c", "vertex", "eu", region="eu", project=PROJECT, identity="ambient")
+    config = ProviderConfig("c", "vertex", "x", region="us-east5", project=PROJECT)
     provider = build_provider(config, Egress())
     for model, fits in (
         ("claude-opus-5-5", True),
