@@ -96,6 +96,10 @@ class UpstreamReply(Protocol):
         """
         ...
 
+    def told(self, status: int, said: bytes) -> tuple[int, bytes]:
+        """An error that was said behind a good status, as a caller may be told it."""
+        ...
+
     async def close(self) -> None:
         """Give the connection back, or cut it: that cancels what was not read to its end."""
         ...

@@ -191,7 +191,7 @@ class Dispatcher:
                     told = attempt.believe(error.counted)
                     attempt.counted = partial(_as_counted, told, request, vendor)
                     raise
-                refused = _refusal_in(raw, request, dialect)
+                refused = _refusal_in(raw, request, dialect, reply)
                 if refused is None:
                     raise
                 attempt.counted = _nothing
@@ -239,13 +239,13 @@ class Dispatcher:
                 explaining=self._explaining,
                 lines=self.long_answers,
             )
-            live.refusal = partial(_known_refusal_in, request=request, dialect=dialect)
+            live.refusal = partial(_known_refusal_in, request=request, dialect=dialect, reply=reply)
             try:
                 await live.hold_until_content()
             except StreamBroken as error:
                 if error.refusal is not None:
                     raise error.refusal from None
-                refused = _refusal_in(live.unannounced, request, dialect)
+                refused = _refusal_in(live.unannounced, request, dialect, reply)
                 if refused is None:
                     raise
                 attempt.counted = _nothing
@@ -265,15 +265,21 @@ class Dispatcher:
         return live
 
 
-def _refusal_in(raw: bytes, request: ChatRequest, dialect: Dialect) -> GatewrightError | None:
+def _refusal_in(
+    raw: bytes, request: ChatRequest, dialect: Dialect, reply: UpstreamReply
+) -> GatewrightError | None:
     """The refusal that was said where an answer was due; None where none was."""
-    status = status_said(raw)
-    return refusal_of(request, dialect, status, raw, None) if status else None
+    if not (status := status_said(raw)):
+        return None
+    status, told = reply.told(status, raw)
+    return refusal_of(request, dialect, status, told, None)
 
 
-def _known_refusal_in(raw: bytes, request: ChatRequest, dialect: Dialect) -> GatewrightError | None:
+def _known_refusal_in(
+    raw: bytes, request: ChatRequest, dialect: Dialect, reply: UpstreamReply
+) -> GatewrightError | None:
     """The same in a stream; one that says no more than that it is an error is none."""
-    refused = _refusal_in(raw, request, dialect)
+    refused = _refusal_in(raw, request, dialect, reply)
     says_nothing = isinstance(refused, UpstreamRefused) and refused.upstream_status == BAD_GATEWAY
     return refused if isinstance(refused, UpstreamUnpaid) or not says_nothing else None
 

@@ -75,6 +75,9 @@ class PoolReply:
             self._end(error)
             raise
 
+    def told(self, status: int, said: bytes) -> tuple[int, bytes]:
+        return self._reply.told(status, said)
+
     def _count(self) -> None:
         if not self._pieces:
             self._answered_s = self._pool.now_s()

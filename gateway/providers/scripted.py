@@ -148,6 +148,9 @@ class ScriptedUpstreamReply:
             else:
                 return
 
+    def told(self, status: int, said: bytes) -> tuple[int, bytes]:
+        return status, said
+
     async def close(self) -> None:
         if not self._is_over:
             self._is_over = True

@@ -56,6 +56,8 @@ refresh_s = 1
 """
 TARGETS = pytest.mark.parametrize("target", ["bedrock-opus", "vertex-opus"])
 MODEL = "claude-opus-5-5"
+OWN_BUSINESS = {"bedrock-opus": ROLE, "vertex-opus": f"{ROLE} {PROJECT}"}
+"""What a cloud may say of us that nobody else is told."""
 QUESTION: list[Any] = [{"role": "user", "content": "How old?"}]
 TOOL: dict[str, Any] = {
     "name": "age",
@@ -240,6 +242,7 @@ async def test_refusals_reach_both_clients_in_their_words_without_the_installati
 
 @TARGETS
 @pytest.mark.parametrize("has_begun", [False, True])
+@pytest.mark.parametrize("word", ["overloaded_error", "invalid_request_error"])
 async def test_an_error_in_a_stream_tells_nobody_what_the_cloud_said_of_us(
     claude: anthropic.AsyncAnthropic,
     gpt: openai.AsyncOpenAI,
@@ -247,8 +250,10 @@ async def test_an_error_in_a_stream_tells_nobody_what_the_cloud_said_of_us(
     *,
     target: str,
     has_begun: bool,
+    word: str,
 ) -> None:
-    told = {"type": "error", "error": {"type": "overloaded_error", "message": f"{ROLE} {PROJECT}"}}
+    said = {"type": word, "message": OWN_BUSINESS[target]}
+    told = {"type": "error", "error": said}
     body = b"event: error\ndata: " + msgspec.json.encode(told) + b"\n\n"
     begun = anthropic_events(Answer(), {"model": MODEL})[:5] if has_begun else []
     clouds.at(target).answer(Answer(events=(*begun, body)))
@@ -265,6 +270,21 @@ async def test_an_error_in_a_stream_tells_nobody_what_the_cloud_said_of_us(
     seen += str(others.value)
     assert ROLE not in seen
     assert PROJECT not in seen
+
+
+@TARGETS
+@pytest.mark.parametrize("is_vendors", [False, True])
+async def test_an_error_behind_a_good_status_tells_nobody_what_the_cloud_said_of_us(
+    claude: anthropic.AsyncAnthropic, clouds: Clouds, *, target: str, is_vendors: bool
+) -> None:
+    word = {"type": "invalid_request_error"} if is_vendors else {"status": "INVALID_ARGUMENT"}
+    told = {"type": "error", "error": {**word, "code": 400, "message": OWN_BUSINESS[target]}}
+    clouds.at(target).answer(Answer(body=msgspec.json.encode(told)))
+    with pytest.raises(anthropic.APIStatusError) as caught:
+        await claude.messages.create(model=target, max_tokens=20, messages=QUESTION)
+    assert caught.value.status_code == 400
+    assert ROLE not in str(caught.value)
+    assert PROJECT not in str(caught.value)
 
 
 async def test_a_replaced_access_key_is_used_without_a_restart(

@@ -1,20 +1,20 @@
 """What providers of Claude at clouds share: a region, proofs of calls, refusals in our words."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from gateway.errors import (
-    NO_RATE_LIMITS,
     ConfigurationInvalid,
     UpstreamFailed,
     UpstreamUnreachable,
 )
-from gateway.ports import Take, UpstreamCall, UpstreamReply
+from gateway.ports import UpstreamCall, UpstreamReply
 from gateway.providers.anthropic import ANTHROPIC_VERSION, ROUTES_MAX
 from gateway.providers.clouds.proofs import Proof
 from gateway.providers.clouds.refusals import DENIED, retold
 from gateway.providers.clouds.regions import REGION, contradiction, regions_in, spans
+from gateway.providers.clouds.reply import CloudReply, Refusal
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress.client import Egress, Route, check_clearance
 from gateway.providers.egress.reply import EgressReply
@@ -82,7 +82,7 @@ class CloudProvider(HttpProvider):
         route = await self._proved("POST", self._route_to(path, call), body)
         reply = await self._egress.open(route, call, body)
         if reply.status < HTTP_ERROR_MIN:
-            return reply
+            return CloudReply(reply, self._hidden)
         return await self._retold(reply)
 
     async def list_status(self, deadline_s: float) -> int:
@@ -139,45 +139,20 @@ class CloudProvider(HttpProvider):
                 self._prepared[wanted] = route
         return route
 
+    @property
+    def _hidden(self) -> tuple[str, ...]:
+        """What stands in no answer to a caller."""
+        return (*self._proof.secrets, self._config.project)
+
     async def _retold(self, reply: EgressReply) -> UpstreamReply:
         try:
             raw = await reply.read()
         finally:
             await reply.close()
-        hidden = (*self._proof.secrets, self._config.project)
-        status, told = retold(reply.status, raw, hidden)
+        status, told = retold(reply.status, raw, self._hidden)
         if status == DENIED:
             self._proof.doubt()
         return Refusal(status, told, reply.retry_after_s)
-
-
-class Refusal:
-    """A refusal that has been read to its end; see `gateway.ports.UpstreamReply`."""
-
-    is_event_stream = False
-
-    def __init__(self, status: int, body: bytes, retry_after_s: float | None) -> None:
-        self.status, self._body, self.retry_after_s = status, body, retry_after_s
-
-    @property
-    def body_bytes(self) -> int:
-        return len(self._body)
-
-    @property
-    def rate_limits(self) -> Mapping[str, str]:
-        return NO_RATE_LIMITS
-
-    async def read(self) -> bytes:
-        return self._body
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        yield self._body
-
-    async def flow(self, take: Take) -> None:
-        take(self._body)
-
-    async def close(self) -> None:
-        """The connection is given back already."""
 
 
 def _check(config: ProviderConfig, identities: tuple[str, ...]) -> None:

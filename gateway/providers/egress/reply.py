@@ -165,6 +165,9 @@ class EgressReply:
         if not self._is_closed:
             await self._connection.flow(take)
 
+    def told(self, status: int, said: bytes) -> tuple[int, bytes]:
+        return status, said
+
     async def close(self) -> None:
         if not self._is_closed:
             self._body_bytes = self.body_bytes
