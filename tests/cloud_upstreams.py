@@ -180,6 +180,8 @@ class TokenServer(_Cloud):
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         self.lasts_s = 3600
         self.is_down = False
+        self.says_nothing = False
+        """Whether the metadata server answers as if all were well, but gives no token."""
         self.email = f"gateway@{PROJECT}.iam.gserviceaccount.com"
         self.given: list[str] = []
 
@@ -227,7 +229,7 @@ class TokenServer(_Cloud):
     def looked_up(self, path: str) -> object | None:
         asked = path.partition("?")[0].rstrip("/")
         if asked.endswith("/token"):
-            return self._new_token()
+            return {} if self.says_nothing else self._new_token()
         account = {
             "email": self.email,
             "scopes": ["https://www.googleapis.com/auth/cloud-platform"],

@@ -43,6 +43,9 @@ class Lease(Struct, Generic[Held], frozen=True):
     held: Held
     ends_us: int | None = None
 
+    def __repr__(self) -> str:
+        return f"Lease(ends_us={self.ends_us})"  # What is held is a secret.
+
 
 class Proof(Protocol):
     """What a provider's calls are proved with."""
@@ -184,5 +187,7 @@ class Leased(Generic[Held]):
             self._fault = error.reason
         except TimeoutError:
             self._fault = "nobody gave it a credential in time"
+        except Exception as error:  # noqa: BLE001 - what the clouds' libraries raise has no list
+            self._fault = f"no credential ({type(error).__name__})"
         finally:
             self._asked_s, self._flight = self._clock.monotonic_s(), None

@@ -220,10 +220,22 @@ async def test_the_machines_metadata_server_is_asked_where_no_key_is_named(
     monkeypatch.setenv("GCE_METADATA_IP", address)
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    monkeypatch.setattr(proofs, "RETRY_S", 0.0)
     provider = vertex(upstream, egress)
     assert provider.has_proof
+    tokens.says_nothing = True
+    with pytest.raises(UpstreamUnreachable):
+        await asked(provider)
+    await provider.proof.renew()
+    assert provider.unavailable_reason == "no credential (KeyError)"
+    tokens.says_nothing = False
     assert (await asked(provider))[0] == 200
+    assert provider.unavailable_reason == ""
     assert len(tokens.given) == 1
+
+
+def test_what_is_held_is_not_shown() -> None:
+    assert repr(proofs.Lease("ya29.token", 5)) == "Lease(ends_us=5)"
 
 
 @pytest.mark.parametrize(
