@@ -50,6 +50,8 @@ from typing import ClassVar
 
 NO_RATE_LIMITS: Mapping[str, str] = {}
 NO_EVIDENCE: Mapping[str, str] = {}
+DENIED_STATUSES = frozenset({401, 407})
+"""Our credential, or that for the proxy, is refused. A 403 may be about what was asked."""
 
 
 class GatewrightError(Exception):

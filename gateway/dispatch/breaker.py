@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.errors import (
+    DENIED_STATUSES,
     GatewrightError,
     PoolBusy,
     UpstreamFailed,
@@ -28,8 +29,6 @@ PAUSING: frozenset[Verdict] = frozenset({"throttled", "unpaid", "denied"})
 Position = Literal["closed", "open", "half_open"]
 SERVER_ERROR_MIN = 500
 TOO_MANY = 429
-DENIED = frozenset({401, 407})
-"""Our credential, or that for the proxy. A 403 may be about what was asked."""
 OVERLOADED = frozenset({503, 529})
 
 
@@ -90,7 +89,7 @@ def judge(error: GatewrightError | None) -> Verdict:
         return "unpaid"
     if isinstance(error, UpstreamRefused):
         status = error.upstream_status
-        if status in DENIED:
+        if status in DENIED_STATUSES:
             return "denied"
         if status == TOO_MANY or (status in OVERLOADED and error.retry_after_s is not None):
             return "throttled"

@@ -12,6 +12,7 @@ from typing import Protocol
 from msgspec import structs
 
 from gateway.errors import (
+    DENIED_STATUSES,
     ConfigurationInvalid,
     PoolBusy,
     RequestInvalid,
@@ -39,7 +40,7 @@ OUTPUT_TOKENS_ASSUMED = 256.0
 RECENT_FAILURE_S = 2.0
 BAD_GATEWAY_MIN = 500
 UNAVAILABLE = 503
-DENIED = frozenset({401, 402, 407})
+DENIED = DENIED_STATUSES | {402}
 """A member does not know our credential, or wants to be paid: its own affair, and nobody else's."""
 DENIED_S = 30.0
 """How long it then gets only what no other member can take; somebody has to mend that."""

@@ -6,7 +6,7 @@ Nobody waits for any of it, and nothing is decided by it before somebody has loo
 from collections.abc import Callable
 
 from gateway.answers.checks import OnTrial, on_trial
-from gateway.dispatch.breaker import DENIED
+from gateway.errors import DENIED_STATUSES
 from gateway.metrics import Metrics
 from gateway.passage import Passage
 from gateway.recording.evidence import Ending
@@ -110,7 +110,7 @@ class Aftermath:
         for attempt in ending.attempts:
             if attempt.error:
                 self._metrics.count_failed_attempt(attempt.target, attempt.error)
-                if attempt.status in DENIED:
+                if attempt.status in DENIED_STATUSES:
                     self._metrics.count_refused_credential(attempt.target)
                 self._log.warning(
                     Event.ATTEMPT_FAILED,
