@@ -71,6 +71,7 @@ from gateway.worker.presence import Parts, Presence
 from gateway.worker.pricing import configured_targets, watched_prices
 from gateway.worker.probing import Prober
 from gateway.worker.soundness import Soundness
+from gateway.worker.standing import Seen, Standing
 
 
 class DataPlane:
@@ -132,6 +133,8 @@ class DataPlane:
         self._presence = self._make_presence()
         self._board = Board(self._prober, self.snapshots, self._health, self._policies)
         self._following = self._make_following()
+        seen = (self.snapshots, self._health, self._audit, self._integration, self._ledger)
+        self.metrics.registry.register(Standing(Seen(*seen, self._rotation, clock)))
         self._upkeep = Upkeep(self._duties())
 
     def application(self) -> Application:
@@ -340,11 +343,8 @@ class DataPlane:
             self._providers, DIALECTS, self._health, self._clock, turns=self._turns
         )
         exploration = self._settings.inspection.cascade_exploration
-        vectors = Vectors(
-            dispatcher,
-            DIALECTS["openai_embeddings"],
-            self._settings.response_cache.embeddings,
-        )
+        embeddings = self._settings.response_cache.embeddings
+        vectors = Vectors(dispatcher, DIALECTS["openai_embeddings"], embeddings)
         cascade = Cascade(dispatcher, self._inspector, self._clock, exploration)
         return Stages(
             peppers=self._peppers,

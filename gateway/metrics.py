@@ -213,7 +213,7 @@ class Metrics:
         )
 
     def _add_attempts(self) -> None:
-        """What upstreams did that was not to be expected."""
+        """What upstreams did that was not to be expected, and what callers were told."""
         self._attempts_failed = self._counter(
             "gatewright_attempts_failed", "Upstream attempts that failed.", "target", "code"
         )
@@ -221,6 +221,11 @@ class Metrics:
             "gatewright_credentials_refused",
             "Upstream attempts whose credential of ours was not known there.",
             "target",
+        )
+        self._refusals = self._counter(
+            "gatewright_refusals",
+            "Requests for models that were answered with an error and nothing else, by its code.",
+            "code",
         )
         self._disbelieved = self._counter(
             "gatewright_usage_disbelieved",
@@ -275,6 +280,10 @@ class Metrics:
     def count_refused_credential(self, target: str) -> None:
         """A failed attempt, counted as such besides: an operator has to mend the credential."""
         self._credentials_refused.labels(target).inc()
+
+    def count_refusal(self, code: str) -> None:
+        """A request whose caller gets an error; the code is one of our tree's."""
+        self._refusals.labels(code).inc()
 
     def count_disbelieved(self, target: str) -> None:
         """An answer whose upstream says that it counted what cannot be."""

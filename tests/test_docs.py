@@ -1,6 +1,7 @@
 """The documents are kept true: what the code has stands in them, and what they show happens."""
 
 import ast
+import asyncio
 import json
 import re
 import shlex
@@ -19,15 +20,16 @@ from msgspec.structs import replace
 from classifiers.pii.detect import find
 from gateway import errors
 from gateway.__main__ import commands, main
+from gateway.app import DataPlane
 from gateway.assembly.configured_policy import load_policy
 from gateway.assembly.wiring import make_egress, make_providers
+from gateway.cli.init import prepare
 from gateway.configuration.guarding import GuardRules
 from gateway.configuration.reading import load_settings
 from gateway.configuration.sections import CallerSettings, IssuerSettings
 from gateway.configuration.settings import ProviderSettings, Settings, TargetSettings
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import ConfigurationInvalid, GatewrightError, UpstreamRefused
-from gateway.metrics import Metrics
 from gateway.money.catalogue import load_catalogue
 from gateway.providers.registry import KINDS
 from gateway.telemetry import LOG_KEYS, Event
@@ -169,10 +171,12 @@ def test_operations_documents_no_setting_that_is_not_there() -> None:
     assert stale == []
 
 
-def test_every_event_log_key_and_metric_stands_in_operations() -> None:
+def test_every_event_log_key_and_metric_stands_in_operations(tmp_path: Path) -> None:
     metrics, events = rows(f"{OPERATIONS}/metrics.md"), rows(f"{OPERATIONS}/events.md")
     text = page(f"{OPERATIONS}/events.md")
-    families = [*Metrics().registry.collect(), *EngineMetrics({})._registry.collect()]
+    asyncio.run(prepare(tmp_path))
+    plane = DataPlane(load_settings(tmp_path / "gatewright.toml"))
+    families = [*plane.metrics.registry.collect(), *EngineMetrics({})._registry.collect()]
     families += CertificateMetrics(float)._registry.collect()
     families += [*Counts()._registry.collect(), *ConnectionMetrics(int, 1)._registry.collect()]
     names = [

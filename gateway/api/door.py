@@ -138,6 +138,7 @@ class Door:
         """Send an error; if the answer has begun, all that is left is to cut it."""
         if exchange.started:
             return
+        self._metrics.count_refusal(error.code)
         status, body = self._dialect.encode_error(error, request_id)
         headers = {
             **error.rate_limits,

@@ -169,6 +169,10 @@ class Rotation:
         """Ask every place once."""
         await self._keeper.refresh()
 
+    def ages_s(self) -> Mapping[str, float]:
+        """By provider: since its credential was last read from its place."""
+        return self._keeper.ages_s()
+
     async def renew(self) -> None:
         """Fetch anew what proves us to clouds, ahead of its end; others wait for none of it."""
         clouds = clouds_among(self._providers)

@@ -22,6 +22,7 @@ from gateway.audit.projecting.projection import START, ProjectedRecord
 from gateway.audit.projecting.recent import RecentRecords
 from gateway.audit.segments import is_worker_name
 from gateway.clock import Clock
+from gateway.durations import Durations
 from gateway.errors import AuditUnavailable, ConfigurationInvalid
 from gateway.telemetry import Event, logger
 from gateway.types import AuditRecord, Receipt
@@ -29,6 +30,7 @@ from gateway.types import AuditRecord, Receipt
 
 _HEARTBEATS_PER_DEADLINE = 8
 _LATE_S = 0.001
+_APPEND_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5)
 _REFUSAL = "The audit log cannot be written, so nothing was done."
 
 
@@ -88,6 +90,8 @@ class SegmentedAuditLog:
         self._queue: SimpleQueue[_Group | None] = SimpleQueue()
         self._forming: list[_Waiting] = []
         self._forming_bytes = 0
+        self.appended = Durations(_APPEND_BOUNDS_S)
+        """From a record's hand-over to its being durable; only the thread adds to it."""
         self._outstanding: deque[_Group] = deque()
         self._pending_records = self._pending_bytes = 0
         self._records_total = self._groups_total = self._failures_total = 0
@@ -279,6 +283,8 @@ class SegmentedAuditLog:
             if was_failing and written is not None:
                 log.info(Event.AUDIT_WRITE_RECOVERED, worker=self._worker)
             was_failing = written is None
+            if written is not None:
+                self._note_durable(groups)
             self._loop.call_soon_threadsafe(self._resolve, groups, written, self._device.end)
             precedence.note(len(batch))
         try:
@@ -287,6 +293,11 @@ class SegmentedAuditLog:
             # All that was acknowledged was synced before; whoever waits for the end gets it.
             log.warning(Event.AUDIT_WRITE_FAILED, worker=self._worker, reason=str(error))
         self._loop.call_soon_threadsafe(self._finished.set_result, None)
+
+    def _note_durable(self, groups: list[_Group]) -> None:
+        now_s = self._loop.time()
+        for group in groups:
+            self.appended.add(round((now_s - group.born_s) * 1e6), len(group.members))
 
     def _take(self) -> tuple[list[_Group], bool]:
         """All groups that wait now, up to a bounded size, and whether they are the last."""

@@ -83,6 +83,11 @@ class SecretKeeper:
         self._kept = {name: _Kept((known or {}).get(name), now_s) for name in places}
         self._failing: set[str] = set()
 
+    def ages_s(self) -> dict[str, float]:
+        """Since each secret was last read; without those that were lost or never found."""
+        now_s = self._clock.monotonic_s()
+        return {name: now_s - kept.read_s for name, kept in self._kept.items() if kept.value}
+
     async def refresh(self) -> None:
         """Ask every place once, all at the same time: none waits for another that does not answer.
 

@@ -33,6 +33,7 @@ from gateway.worker.connecting import connection_tests
 from gateway.worker.dear_hours import hour_watch
 from gateway.worker.drifting import drift_watch
 from gateway.worker.following import Board, Following
+from gateway.worker.loop_lag import LOOK_S, LoopLag
 from gateway.worker.presence import Presence
 from gateway.worker.pricing import PriceWatch
 from gateway.worker.probing import Prober
@@ -170,7 +171,10 @@ def _watching(parts: Tended) -> tuple[Duty, ...]:
     """Whether all is well, here and around it."""
     settings = parts.settings
     hook = make_hook(settings, parts.egress, parts.clock)
+    lag = LoopLag()
+    parts.metrics.registry.register(lag)
     return (
+        Duty("loop lag", LOOK_S, lag.watch, Event.UPKEEP_FAILED),
         Duty("health", rhythm.HEALTH_S, parts.soundness.report, Event.UPKEEP_FAILED),
         *drift_watch(
             settings.drift,

@@ -160,6 +160,14 @@ class Integrator:
         self.problem = ""
         """Why nothing may be added to the log any more; empty while all is well."""
         self.signed_total = 0
+        self._oldest_us: int | None = None
+        """When the newest checkpoint of the log that waits longest was signed."""
+
+    def age_s(self) -> float | None:
+        """Of the newest checkpoint, where that is oldest of all logs; None before the first."""
+        if self._oldest_us is None:
+            return None
+        return max(self._clock.utc_us() - self._oldest_us, 0) / 1e6
 
     async def check(self) -> None:
         """Compare every log with its newest checkpoints, in the database and outside of it.
@@ -186,7 +194,10 @@ class Integrator:
         exported, newest = await self._signed_before()
         trees = await self._trees.trees()
         due = {name: tree for name, tree in trees.items() if self._is_due(name, newest.get(name))}
+        now_us = self._clock.utc_us()
         await self._sign_all(due, exported, newest)
+        others = [known.signed_us for name, known in newest.items() if name in trees.keys() - due]
+        self._oldest_us = min([*others, now_us]) if trees else None
         await self._follow(trees, exported, newest)
         self.problem = ""
         return len(due)

@@ -91,6 +91,8 @@ class Integration:
             batch_records=PROJECTION_RECORDS,
         )
         self._integrator: Integrator | None = None
+        self._projected_s: float | None = None
+        """Up to when all that was durable then is in the database."""
         self._cut_off: CutOff | None = None
         self._gone: GoneWorkers | None = None
         self._wake: asyncio.Event | None = None
@@ -244,7 +246,7 @@ class Integration:
         """What the worker does for it beside requests."""
         broken = Event.AUDIT_PROJECTION_FAILED
         duties = (
-            Duty("projection", rhythm.PROJECTION_S, self.projector.catch_up, broken),
+            Duty("projection", rhythm.PROJECTION_S, self.project, broken),
             Duty("checkpoints", rhythm.CHECKPOINTS_S, self.sign, Event.AUDIT_CHECKPOINT_FAILED),
         )
         if self._cut_off is None or self._gone is None:
@@ -275,6 +277,21 @@ class Integration:
             self._log.error(Event.AUDIT_PROJECTION_FAILED, reason=str(error))
         except (LogForked, TreeDamaged) as error:
             self._log.error(Event.AUDIT_CHECKPOINT_FAILED, reason=str(error))
+
+    async def project(self) -> None:
+        """Bring all that is durable into the database; raises ProjectionBroken, NotReady."""
+        began_s = self._clock.monotonic_s()
+        await self.projector.catch_up()
+        self._projected_s = began_s
+
+    def projection_lag_s(self) -> float | None:
+        """Since the database last had every record; None before it first had."""
+        known_s = self._projected_s
+        return None if known_s is None else self._clock.monotonic_s() - known_s
+
+    def checkpoint_age_s(self) -> float | None:
+        """Of the newest checkpoint, where that is oldest of all logs; None before the first."""
+        return self._integrator.age_s() if self._integrator is not None else None
 
     async def sign(self) -> None:
         """Sign every log whose newest checkpoint has become old."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from gateway.money.budgets import WINDOWS, BudgetKey, Limit, others_of, template_of
+from gateway.money.budgets import WINDOWS, BudgetKey, Limit, level_of, others_of, template_of
 from gateway.store.money.slices import NO_WINDOW, Budget, Claim, HeldSlice
 
 
@@ -37,6 +37,11 @@ class HeldSlices:
         """Whether each end user of this organisation has a limit."""
         template = f"user:{organisation}/*"
         return any(account == template for account, _ in self.templates)
+
+    def used(self, now_us: int) -> list[tuple[str, float]]:
+        """Of each limit its level and the share that is used, as last heard."""
+        parts = self.by_key.values()
+        return [(level_of(part.account), part.used_share(now_us)) for part in parts]
 
     def learn(self, rows: Sequence[Budget]) -> list[HeldSlice]:
         """Hold what there is by now; gives the slices whose limit is another one.

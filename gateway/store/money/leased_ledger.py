@@ -158,6 +158,10 @@ class LeasedLedger:
             slices = self._held.path(accounts)
         return min([part.left_at(now_us) for part in slices], default=None)
 
+    def used(self) -> list[tuple[str, float]]:
+        """Of each limit its level and the share that is used, as last heard."""
+        return self._held.used(self._clock.utc_us())
+
     async def flush(self) -> None:
         """Report what was spent and give back what lies idle.
 
