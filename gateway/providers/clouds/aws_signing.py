@@ -17,7 +17,7 @@ from botocore.credentials import Credentials, ReadOnlyCredentials
 from botocore.exceptions import BotoCoreError, ClientError
 
 from gateway.errors import ConfigurationInvalid
-from gateway.providers.clouds.proofs import Lease, Leased, NoProofError
+from gateway.providers.clouds.proofs import MISREAD, Lease, Leased, NoProofError
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress.client import Route
 
@@ -115,7 +115,7 @@ def _find() -> Lease[ReadOnlyCredentials]:
         if found is None:
             raise NoProofError("no AWS credential was found around it")
         frozen = found.get_frozen_credentials()
-    except (BotoCoreError, ClientError, OSError, ValueError) as error:
+    except (BotoCoreError, ClientError, OSError, *MISREAD) as error:
         raise NoProofError(f"no AWS credential ({type(error).__name__})") from None
     ends = getattr(found, "_expiry_time", None)
     ends_us = int(ends.timestamp() * 1e6) if isinstance(ends, datetime) else None

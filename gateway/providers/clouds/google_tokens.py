@@ -21,7 +21,7 @@ from google.auth.transport import Request, Response
 from google.oauth2 import service_account
 
 from gateway.errors import ConfigurationInvalid, UpstreamFailed
-from gateway.providers.clouds.proofs import Lease, NoProofError
+from gateway.providers.clouds.proofs import MISREAD, Lease, NoProofError
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress.client import Egress
 from gateway.providers.egress.endpoint import parse_endpoint
@@ -128,7 +128,7 @@ class GoogleTokens:
             if credentials is None:
                 credentials, _ = google.auth.default(scopes=[SCOPE], request=asker)
             credentials.refresh(asker)
-        except (GoogleAuthError, OSError, ValueError) as error:
+        except (GoogleAuthError, OSError, *MISREAD) as error:
             raise NoProofError(f"no access token ({type(error).__name__})") from None
         token, ends = credentials.token, credentials.expiry
         if not isinstance(token, str) or not token.isascii() or not token.isprintable():

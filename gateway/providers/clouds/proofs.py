@@ -29,6 +29,10 @@ LOOK_S: Final = 60.0
 FETCH_S: Final = 20.0
 
 
+MISREAD: Final = (ValueError, LookupError, TypeError, AttributeError)
+"""What clouds' libraries raise of an answer that is well-formed and says something else."""
+
+
 class NoProofError(Exception):
     """Nothing could be had to prove a call with; `reason` names no secret and no account."""
 
@@ -187,7 +191,5 @@ class Leased(Generic[Held]):
             self._fault = error.reason
         except TimeoutError:
             self._fault = "nobody gave it a credential in time"
-        except Exception as error:  # noqa: BLE001 - what the clouds' libraries raise has no list
-            self._fault = f"no credential ({type(error).__name__})"
         finally:
             self._asked_s, self._flight = self._clock.monotonic_s(), None

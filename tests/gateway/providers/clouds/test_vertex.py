@@ -227,7 +227,7 @@ async def test_the_machines_metadata_server_is_asked_where_no_key_is_named(
     with pytest.raises(UpstreamUnreachable):
         await asked(provider)
     await provider.proof.renew()
-    assert provider.unavailable_reason == "no credential (KeyError)"
+    assert provider.unavailable_reason == "no access token (KeyError)"
     tokens.says_nothing = False
     assert (await asked(provider))[0] == 200
     assert provider.unavailable_reason == ""
