@@ -277,10 +277,8 @@ async def test_the_pods_get_ready_serve_and_end_and_write_nowhere_but_on_their_v
         place = ("--organisation", "acme", "--workspace", "research", "--project", "bot")
         key = await admin.done("gatewright", "keys", "issue", *place, "--name", "first")
         for worker in workers:
-            models = await to_thread.run_sync(
-                _listed, worker.ports[worker.pod.ports["callers"]], key.split()[-1]
-            )
-            assert models == ["claude-opus-5-5"]
+            port = worker.ports[worker.pod.ports["callers"]]
+            assert await _known(port, key.split()[-1]) == ["claude-opus-5-5"]
         for one in running:
             errors = await one.ends()
             assert json.loads(errors.splitlines()[-1])["event"] == "process:stopped"
@@ -290,6 +288,15 @@ async def test_the_pods_get_ready_serve_and_end_and_write_nowhere_but_on_their_v
     for worker in workers:
         (evidence,) = worker.written
         assert evidence.joinpath("audit", worker.name, "00000001.log").exists()
+
+
+async def _known(port: int, key: str) -> list[str]:
+    """The models, once this worker has heard of the key."""
+    while True:
+        try:
+            return await to_thread.run_sync(_listed, port, key)
+        except openai.AuthenticationError:
+            await asyncio.sleep(0.05)
 
 
 def _listed(port: int, key: str) -> list[str]:
