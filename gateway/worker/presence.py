@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
+from math import isnan
 from typing import Final, Protocol
 
 import msgspec
@@ -224,7 +225,8 @@ def added_up(metrics: Metrics) -> dict[str, float]:
     sums: dict[str, float] = {}
     for family in metrics.registry.collect():
         for sample in family.samples:
-            if not sample.name.endswith(("_bucket", "_created")):
+            # JSON has no word for what is no number, and a report with one could not be read.
+            if not sample.name.endswith(("_bucket", "_created")) and not isnan(sample.value):
                 sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
     return sums
 

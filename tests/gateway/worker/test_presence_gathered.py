@@ -9,6 +9,7 @@ from gateway.dispatch.health import TargetHealth
 from gateway.errors import NotReady, UpstreamUnpaid, UpstreamUnreachable
 from gateway.identity import KeyTable
 from gateway.metrics import Metrics
+from gateway.oversight.workers import decoded, encoded
 from gateway.pool.figures import Figures
 from gateway.rollout.versions import PolicySet
 from gateway.routing.board import TargetBoard
@@ -156,3 +157,11 @@ async def test_who_leaves_while_the_database_is_away_is_not_held_up(
     monkeypatch.setattr(WorkerTable, "leave", away)
 
     await worker.presence.leave()
+
+
+def test_a_certificate_that_cannot_be_read_leaves_the_report_readable(worker: Worker) -> None:
+    """JSON has no word for what is no number: the whole report was lost on its reader."""
+    worker.metrics.certificates.provider("vault", "ca_file", lambda: None)
+    report = worker.presence.gathered()
+
+    assert decoded(encoded(report), report.worker, report.seen_us) == report
