@@ -24,8 +24,8 @@ from admin.access import PUBLIC
 KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 READING: Final = (HttpMethod.GET, HttpMethod.HEAD)
 FOR_GOOD: Final = "public, max-age=31536000, immutable"
-_COMMENT: Final = re.compile(rb"/\*.*?\*/\s*", re.DOTALL)
-"""In a style sheet: it is for who writes it, and a seventh of what would travel to readers."""
+_FOR_WRITERS: Final = re.compile(rb"/\*.*?\*/\s*|(?<=\n)\s+", re.DOTALL)
+"""In a style sheet, comments and indentation: a sixth of what would travel to readers."""
 
 
 class File(Struct, frozen=True):
@@ -81,7 +81,7 @@ def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]
 @cache
 def _file(name: str, data: bytes) -> File:
     if name.endswith(".css"):
-        data = _COMMENT.sub(b"", data)
+        data = _FOR_WRITERS.sub(b"", data)
     digest = hashlib.sha256(data).hexdigest()[:16]
     href = f"/static/{digest}/{name}"
     return File(data, KINDS[name.rpartition(".")[2]], href, gzip.compress(data, 9, mtime=0))
