@@ -1,6 +1,6 @@
 """`gatewright audit erase` and `audit erasure …`: one person asks, another agrees, it is gone."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -82,6 +82,8 @@ async def erase(
         click.echo(f"{told.keys} keys would be destroyed")
         if told.unreadable:
             click.echo(_untold(told.unreadable))
+        if told.elsewhere:
+            click.echo(_elsewhere(told.elsewhere))
         if not yes:
             click.echo("nothing was done without --yes")
             return
@@ -121,9 +123,11 @@ async def erasure_approve(config_file: Path, case_id: str, comment: str) -> None
         case = await erasures.cases.found(case_id)
         done: ErasureCase = await erasures.approve(actor(), case, comment)
     click.echo(f"{done.keys} keys destroyed")
-    unreadable = msgspec.json.decode(done.certificate)["records_unreadable"]
-    if unreadable:
-        click.echo(_untold(unreadable))
+    said = msgspec.json.decode(done.certificate)
+    if said["records_unreadable"]:
+        click.echo(_untold(said["records_unreadable"]))
+    if said["workers_elsewhere"]:
+        click.echo(_elsewhere(said["workers_elsewhere"]))
     if done.copies:
         click.echo("`gatewright audit copies` says what has become of vendors' copies")
 
@@ -162,6 +166,14 @@ def _untold(unreadable: int) -> str:
     return (
         f"{unreadable} records of these days are damaged or gone: whether these keys open their"
         " content nobody can tell"
+    )
+
+
+def _elsewhere(workers: Sequence[str]) -> str:
+    named = ", ".join(workers)
+    return (
+        f"not reached: what {named} recorded, whose keys lie in other audit folders; open a case"
+        " beside each of them, too"
     )
 
 

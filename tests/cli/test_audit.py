@@ -501,6 +501,23 @@ def test_erasure_counts_records_of_which_nobody_can_tell_whose_words_they_have(
 
 
 @pytest.mark.usefixtures("receipts")
+def test_erasure_says_whose_keys_lie_in_other_audit_folders(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    operator.config("audit", "export")
+    folder = _segment(operator).parent
+    folder.rename(tmp_path / f"{folder.name}-elsewhere")
+    _as(monkeypatch, "ann")
+    asked = operator.config(
+        *("audit", "erase", "--organisation", "acme", "--ticket", "T-2", "--yes")
+    )
+    _as(monkeypatch, "bob")
+    agree = ("audit", "erasure", "approve", asked.last_line, "--comment", "agreed")
+    for each in (asked, operator.config(*agree)):
+        assert f"\nnot reached: what {folder.name} recorded" in each.output
+
+
+@pytest.mark.usefixtures("receipts")
 def test_erasing_one_user_leaves_the_words_of_others(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from gateway.audit.segments import cause_of
 from gateway.clock import DAY_US, Clock
 from gateway.configuration.settings import Settings
 from gateway.secrets.envelope import MasterKey
+from gateway.store.custody.elsewhere import workers_elsewhere
 from gateway.store.custody.erasure_attempts import Attempt, DatedKey, keys_of, most_of
 from gateway.store.custody.erasure_cases import (
     ErasureCase,
@@ -56,7 +57,7 @@ class Consequences(Struct, frozen=True):
     """Records whose content these keys open, among those looked at."""
     looked_at: int
     is_whole: bool
-    """Whether of every record of these days it is known which key its content has."""
+    """Whether of every record of these days it is known which key it has, and that lies here."""
     holds: tuple[str, ...]
     """What forbids it."""
     kept: Holdings = Holdings()
@@ -65,6 +66,8 @@ class Consequences(Struct, frozen=True):
     """Records of these days that are damaged or gone: which key their content has is unknown."""
     is_cut: bool = False
     """Whether there are more records of these days than are looked at."""
+    elsewhere: tuple[str, ...] = ()
+    """Workers whose keys lie in other audit folders: none of theirs is destroyed."""
 
 
 class _Found(Struct, frozen=True):
@@ -111,6 +114,7 @@ class Erasures:
         with _reading():
             keys = await content_keys(self._settings, self._database, organisation, subject)
             found = await self._rows(organisation, _dated(keys))
+            elsewhere = await self._elsewhere(organisation)
             kept = (await self._kept.find(organisation, subject)).numbers
         holds = [
             hold.id
@@ -124,11 +128,12 @@ class Erasures:
             last_day=max(days, default=-1),
             records=len(found.rows),
             looked_at=found.looked_at,
-            is_whole=found.is_whole,
+            is_whole=found.is_whole and not elsewhere,
             holds=tuple(holds),
             kept=kept,
             unreadable=found.unreadable,
             is_cut=found.is_cut,
+            elsewhere=elsewhere,
         )
 
     async def require_no_hold(self, organisation: str, subject: str | None) -> None:
@@ -185,6 +190,7 @@ class Erasures:
             all_keys = keys_of(attempts)
             found = await self._rows(case.organisation, all_keys)
             damaged = await damaged_key_lines(self._settings, self._wrapper)
+            elsewhere = await self._elsewhere(case.organisation)
         detail = {"case": case.id, "ticket": case.ticket, "subject": case.subject}
         detail |= {"asked_by": case.asked_by, "comment": comment}
         detail |= {"keys": str(len(keys))} | in_numbers(kept.numbers)
@@ -209,7 +215,8 @@ class Erasures:
             "attempts": [_told(each) for each in attempts],
             "records_looked_at": found.looked_at,
             "records_unreadable": found.unreadable,
-            "all_looked_at": found.is_whole,
+            "all_looked_at": found.is_whole and not elsewhere,
+            "workers_elsewhere": elsewhere,
             "key_lines_damaged": damaged,
             "kept": most_of(attempts),
             "kept_all_looked_at": kept.numbers.is_whole,
@@ -217,6 +224,9 @@ class Erasures:
             **await self._checked(case.organisation, found.rows),
         }
         return {"keys": len(all_keys), "certificate": msgspec.json.encode(said).decode()}
+
+    async def _elsewhere(self, organisation: str) -> tuple[str, ...]:
+        return await workers_elsewhere(self._database, self._parts.directory, organisation)
 
     async def _rows(self, organisation: str, keys: Sequence[DatedKey]) -> _Found:
         """The records whose content these keys seal, by the days that the keys are of."""

@@ -369,6 +369,29 @@ async def test_a_record_that_cannot_be_read_leaves_a_certificate_that_is_not_of_
     assert "1 or more" in page
 
 
+async def test_what_lies_in_another_audit_folder_is_said_not_to_be_reached(
+    listener: Listener, tmp_path: Path
+) -> None:
+    await converse(listener, ["ann"])
+    folder = listener.settings.path(listener.settings.audit.directory) / "t0-acme"
+    form = {"scope": "user", "user": "ann", "deed": "search", "law": "gdpr", "ticket": ""}
+    async with person(listener, "cora") as cora, person(listener, "anton", "approver") as anton:
+        _, found = await cora.send("POST", AT, form)
+        assert ("1 key would be" in found, "Not reached" in found) == (True, False)
+        folder.rename(tmp_path / "t0-acme")  # As where it is a worker of another machine.
+        _, found = await cora.send("POST", AT, form)
+        not_reached = "Not reached: what worker t0-acme recorded."
+        assert ("0 keys would be" in found, not_reached in found) == (True, True)
+        one = await opened(cora)
+        assert not_reached in (await cora.send("GET", one))[1]
+        assert await asked(cora, one) == 303
+        assert (await decided(anton, one))[0] == 303
+        _, page = await cora.send("GET", one)
+        said = msgspec.json.decode(await certificate(cora, one))
+    assert not_reached in page
+    assert (said["workers_elsewhere"], said["all_looked_at"]) == (["t0-acme"], False)
+
+
 class Killed(BaseException):
     """As a process that is killed: nothing is cleaned up behind it."""
 
