@@ -18,6 +18,7 @@ from local_engine.core.sequence import FinishReason, PromptTooLong
 from local_engine.model.config import SamplingDefaults
 from local_engine.sampling_params import InvalidParameter, SamplingParams
 from local_engine.serve.cache_log import CacheLog
+from local_engine.serve.clock import monotonic_s
 from local_engine.serve.generation import Caller, Generation
 from local_engine.serve.link import StepFailed, WorkerLink
 from local_engine.serve.metrics import Counts, Metrics
@@ -136,6 +137,7 @@ class Engine:
         places = self.ready.max_places
         if self._link.num_open >= places:
             raise QueueFull(self._link.num_open)
+        generation.submitted_s = monotonic_s()
         outputs = self._outputs(generation, self._link.submit(generation))
         try:
             yield Running(generation, outputs)
@@ -171,6 +173,8 @@ class Engine:
             if isinstance(item, Failed):
                 generation.is_refused = item.code in _REFUSALS and not generation.output_token_ids
                 raise StepFailed(item.code, item.message)
+            if generation.first_token_s is None and item.tokens:
+                generation.first_token_s = monotonic_s()
             generation.num_cached_tokens = item.num_cached_tokens
             generation.prompt_logprobs += item.prompt_logprobs
             output = self._accept(generation, item, detokenizer, stop_filter)
@@ -226,6 +230,13 @@ class Engine:
         # Until the first token is there a prompt may not have been looked at.
         num_read = len(generation.prompt_token_ids) if num_written else 0
         self.metrics.counts.count_sequence(reason.value, num_read, num_written)
+        if generation.first_token_s is None:
+            return
+        self.metrics.counts.time_first_token(generation.first_token_s - generation.submitted_s)
+        # One that was broken off has no end of its own to be measured to.
+        if generation.finish_reason is not None and num_written > 1:
+            took_s = monotonic_s() - generation.first_token_s
+            self.metrics.counts.time_each_token(took_s / (num_written - 1))
 
 
 def _release(generation: Generation, fresh: str, stop_filter: StopStringFilter) -> Release:

@@ -36,6 +36,9 @@ class Generation:
     output_token_ids: list[int] = field(default_factory=list)
     prompt_logprobs: list[Token] = field(default_factory=list)
     num_cached_tokens: int = 0
+    submitted_s: float = 0.0
+    first_token_s: float | None = None
+    """By the monotonic clock, like `submitted_s`; None before there is one."""
     finish_reason: FinishReason | None = None
     is_refused: bool = False
     """The worker did not take it in; the caller is told why, and it counts as a refusal."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from local_engine.serve.wire import Stats
 
@@ -32,6 +32,11 @@ _GAUGES = {
 }
 
 
+# Seconds: from a short prompt on an idle GPU to a queue that nobody should wait in.
+_FIRST_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_EACH_S = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0)
+
+
 class Counts:
     """What is counted of requests for as long as the process lives, whichever worker answers them.
 
@@ -58,6 +63,18 @@ class Counts:
         self._generation_tokens = Counter(
             "gatewright_engine_generation_tokens", "Tokens written.", registry=self._registry
         )
+        self._first_token = Histogram(
+            "gatewright_engine_time_to_first_token_seconds",
+            "From a sequence's hand-over to its first token.",
+            registry=self._registry,
+            buckets=_FIRST_S,
+        )
+        self._each_token = Histogram(
+            "gatewright_engine_time_per_output_token_seconds",
+            "Between tokens behind the first: the mean of each sequence.",
+            registry=self._registry,
+            buckets=_EACH_S,
+        )
 
     def count_sequence(
         self, finish_reason: str, num_prompt_tokens: int, num_output_tokens: int
@@ -65,6 +82,13 @@ class Counts:
         self._sequences.labels(finish_reason).inc()
         self._prompt_tokens.inc(num_prompt_tokens)
         self._generation_tokens.inc(num_output_tokens)
+
+    def time_first_token(self, seconds: float) -> None:
+        self._first_token.observe(seconds)
+
+    def time_each_token(self, seconds: float) -> None:
+        """Once for a sequence, its mean: a step of hundreds of tokens has no time for each."""
+        self._each_token.observe(seconds)
 
     def count_refusal(self, code: str) -> None:
         self._refused.labels(code).inc()

@@ -117,6 +117,9 @@ def test_a_killed_worker_fails_its_requests_by_name_and_is_replaced() -> None:
         counted = httpx.get(f"{process.url}/metrics").text
         assert 'gatewright_engine_requests_total{finish_reason="abort"} 1.0' in counted
         assert 'gatewright_engine_requests_total{finish_reason="stop"} 1.0' in counted
+        # The one that was broken off had a first token, and no end to be measured to.
+        assert "gatewright_engine_time_to_first_token_seconds_count 2.0" in counted
+        assert "gatewright_engine_time_per_output_token_seconds_count 1.0" in counted
 
 
 def test_a_worker_that_hears_nothing_does_not_keep_the_process_alive() -> None:
