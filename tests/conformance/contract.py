@@ -29,7 +29,8 @@ RULES: Mapping[int, str] = {
     9: "Images in tool results follow in a user's message, marked",
     10: "Tools keep their schema, and their strictness where the target enforces such a schema",
     11: "Names of tools that the target does not allow are renamed, and restored in answers",
-    12: "Tool choice and parallel calls cross; of `allowed_tools` no other tool is offered",
+    12: "Tool choice and parallel calls cross, `allowed_tools` between OpenAI's own dialects; "
+    "elsewhere no other tool is offered",
     13: "Results in a row and the text after them are one user's turn",
     14: "A call without a result, or a result without a call, is refused",
     15: "A history with calls gets definitions of its tools, and no new calls",
@@ -88,7 +89,7 @@ RULES: Mapping[int, str] = {
     63: "Plain calls are cancelled upstream too",
     64: "Bare text for a chat model that was named is one user's turn, reported",
     65: "Namespaces and custom tools become functions, and calls of them come back as what they "
-    "were; custom tools of chats are those of responses at targets that go by these",
+    "were; between OpenAI's own dialects custom tools stay what they are",
     66: "Built-in tools of responses that the caller runs become functions of what their calls "
     "say, and calls of them come back as items of their own kinds",
     67: "Tools of messages that the caller runs and Claude knows by their types become functions "
