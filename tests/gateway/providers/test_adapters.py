@@ -253,7 +253,7 @@ async def test_the_settings_know_which_kinds_need_a_credential_as_their_adapters
     made = {
         kind: build_provider(
             ProviderConfig(
-                *("p", kind, HOME, "http://127.0.0.1:9"), region="eu", project="a-project"
+                *("p", kind, HOME, "http://127.0.0.1:9"), region="eu-west-1", project="a-project"
             ),
             egress,
         )
