@@ -6,6 +6,7 @@ that a caller of the gateway must not see.
 
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -32,12 +33,12 @@ AUDIENCE: Final = "https://oauth2.googleapis.com/token"
 _FORM: Final = "%Y%m%dT%H%M%SZ"
 
 
-class _Cloud(RecordingUpstream):
+class _Cloud(RecordingUpstream, ABC):
     """Looks at each request before it is answered."""
 
+    @abstractmethod
     def refusal(self, request: RecordedRequest) -> tuple[int, object] | None:
         """Status and body where it is not to be answered."""
-        raise NotImplementedError
 
     def as_messages(self, request: RecordedRequest) -> RecordedRequest:
         """The same as Anthropic's own API would have got it."""

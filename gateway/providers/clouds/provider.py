@@ -1,6 +1,7 @@
 """What providers of Claude at clouds share: a region, proofs of calls, refusals in our words."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
@@ -29,7 +30,7 @@ READY_S: Final = 20.0
 IDENTITIES: Final = ("credential", "access_key", "ambient")
 
 
-class CloudProvider(HttpProvider):
+class CloudProvider(HttpProvider, ABC):
     """Anthropic's messages at a cloud's endpoint in one region."""
 
     dialect: DialectName = "anthropic_messages"
@@ -66,13 +67,13 @@ class CloudProvider(HttpProvider):
         lacks = "" if self.is_ambient else super().unavailable_reason
         return lacks or self._proof.reason
 
+    @abstractmethod
     def check_model(self, model: str) -> str:
         """Why a target's model cannot be asked for here; empty where it can."""
-        raise NotImplementedError
 
+    @abstractmethod
     def prepared(self, call: UpstreamCall) -> tuple[str, bytes]:
         """The path that a call takes, and its body as it is sent."""
-        raise NotImplementedError
 
     async def open(self, call: UpstreamCall) -> UpstreamReply:
         """See `gateway.ports.Provider`; a refusal is read here, to be told in our words."""
