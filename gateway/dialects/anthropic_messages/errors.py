@@ -1,5 +1,7 @@
 """Our error tree in the words that Anthropic's clients know."""
 
+from typing import Final
+
 import msgspec
 
 from gateway.errors import (
@@ -11,7 +13,7 @@ from gateway.errors import (
 )
 
 
-_TYPES = {
+TYPES: Final = {
     400: "invalid_request_error",
     401: "authentication_error",
     402: "billing_error",
@@ -22,6 +24,7 @@ _TYPES = {
     504: "timeout_error",
     529: "overloaded_error",
 }
+"""What this vendor calls an error of a status."""
 _STATUS = {503: 529}
 """This vendor's word for an overload that passes."""
 
@@ -41,7 +44,7 @@ def encode_error(error: GatewrightError, request_id: str) -> tuple[int, bytes]:
     if isinstance(error, BudgetExhausted):
         status = _BILLING_STATUS
     default = "invalid_request_error" if status < _SERVER_ERROR_MIN else "api_error"
-    inner: dict[str, object] = {"type": _TYPES.get(status, default), "message": _message(error)}
+    inner: dict[str, object] = {"type": TYPES.get(status, default), "message": _message(error)}
     if isinstance(error, FeatureUnsupported) and error.parameter == "thread":
         # The official tool runner resends the whole history when it reads this code.
         inner["details"] = {"error_code": "thread_unsupported_request"}

@@ -11,23 +11,13 @@ from typing import Any, Final
 import msgspec
 
 from gateway.admission.answer_bounds import holds_more
+from gateway.dialects.anthropic_messages.errors import TYPES
 
 
 DENIED: Final = 401
 SAID_BYTES_MAX: Final = 64 * 1024
 VALUES_MAX: Final = 2000
 MESSAGE_LENGTH_MAX: Final = 2000
-_TYPES: Final[Mapping[int, str]] = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
 _STATUSES: Final[Mapping[str, int]] = {
     # Amazon's: its words without `Exception`.
     **dict.fromkeys(
@@ -104,7 +94,7 @@ def retold(status: int, raw: bytes, hidden: Sequence[str]) -> tuple[int, bytes]:
         told = _WORDS[status]
     else:
         told = without_business(message, hidden) or "The cloud gave no reason."
-    word = kind if is_vendors else _TYPES.get(status, "api_error" if status >= 500 else "")  # noqa: PLR2004
+    word = kind if is_vendors else TYPES.get(status, "api_error" if status >= 500 else "")  # noqa: PLR2004
     inner = {"type": word or "invalid_request_error", "message": told[:MESSAGE_LENGTH_MAX]}
     return status, msgspec.json.encode({"type": "error", "error": inner})
 
