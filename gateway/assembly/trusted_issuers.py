@@ -23,8 +23,8 @@ from gateway.metrics import Metrics
 from gateway.providers.egress.client import Egress
 from gateway.providers.egress.endpoint import parse_endpoint
 from gateway.providers.egress.way_out import WayOut
+from gateway.secrets.issuer_keys import PUBLISHED_BYTES_MAX, IssuerKeys, KeysRefused
 from gateway.workloads.callers import Callers, Issuer
-from gateway.workloads.issuer_keys import PUBLISHED_BYTES_MAX, IssuerKeys, KeysRefused
 from gateway.workloads.tokens import Expected
 
 

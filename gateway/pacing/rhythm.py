@@ -22,7 +22,7 @@ once they have rested for a look."""
 PROOFS_S = 5.0
 """How often it is asked whether what proves us to a cloud ends soon."""
 ISSUER_KEYS_S = 15.0
-"""How often it is asked whose keys are old; `gateway.workloads.issuer_keys` says when they are."""
+"""How often it is asked whose keys are old; `gateway.secrets.issuer_keys` says when they are."""
 ANSWERS_S = 600.0
 FLOODS_S = 10.0
 """How often it is asked whether refusals are left out of which a record may be written."""

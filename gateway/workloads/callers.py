@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from gateway.errors import GatewrightError, Unauthenticated, Unavailable
 from gateway.identity import REFUSAL, Headers, KeyTable, credential_of
+from gateway.secrets.issuer_keys import IssuerKeys, KeySet
 from gateway.types import Principal
-from gateway.workloads.issuer_keys import IssuerKeys, KeySet
 from gateway.workloads.tokens import Expected, NotTaken, Proved, is_token, proved, unproved
 
 
@@ -130,7 +130,9 @@ class Callers:
         token = unproved(credential)
         if token.algorithm not in issuer.algorithms:
             raise NotTaken("algorithm")
-        keys, key = await issuer.keys.named(token)
+        keys, key = await issuer.keys.named(token.kid, token.algorithm)
+        if key is None:
+            raise NotTaken("key")
         try:
             signed = _SIGNED.decode(credential, key.key, algorithms=[token.algorithm])
         except (jwt.PyJWTError, ValueError, TypeError):

@@ -18,7 +18,6 @@ from msgspec import Struct
 
 from gateway.clock import Clock
 from gateway.errors import GatewrightError, Unavailable
-from gateway.workloads.tokens import NotTaken, Unproved
 
 
 PUBLISHED_BYTES_MAX: Final = 256 * 1024
@@ -53,12 +52,10 @@ class KeySet(Struct, frozen=True, eq=False):
     keys: tuple[PublishedKey, ...]
     digest: bytes
 
-    def named(self, token: Unproved) -> PublishedKey | None:
+    def named(self, kid: str | None, algorithm: str) -> PublishedKey | None:
         """The key that a token names, for its algorithm; the only one where it names none."""
         found = [
-            each
-            for each in self.keys
-            if token.kid in (None, each.kid) and token.algorithm in each.algorithms
+            each for each in self.keys if kid in (None, each.kid) and algorithm in each.algorithms
         ]
         return found[0] if len(found) == 1 else None
 
@@ -144,24 +141,22 @@ class IssuerKeys:
         is_told = self._clock.monotonic_s() - self._known_s <= self._outage_s
         return self._known if is_told else None
 
-    async def named(self, token: Unproved) -> tuple[KeySet, PublishedKey]:
-        """The key that a token names; it is asked for where it is not known.
+    async def named(self, kid: str | None, algorithm: str) -> tuple[KeySet, PublishedKey | None]:
+        """The keys of now, and the one that a token names; it is asked for where it is not known.
 
         Raises:
-            NotTaken: its issuer has no such key.
-            Unavailable: it has not said for too long which ones it has.
+            Unavailable: the issuer has not said for too long which keys it has.
         """
         known = self.known
-        key = known and known.named(token)  # Nobody waits behind a stranger's token.
+        # Nobody waits behind a stranger's token: what is known is looked at before any turn.
+        key = known.named(kid, algorithm) if known else None
         if not known or not key:
             with suppress(GatewrightError):
                 await self.refresh()
             known = self.known
-            key = known and known.named(token)
+            key = known.named(kid, algorithm) if known else None
         if not known:
             raise Unavailable(_AWAY, retry_after_s=5.0)
-        if not key:
-            raise NotTaken("key")
         return known, key
 
     async def renew(self) -> None:

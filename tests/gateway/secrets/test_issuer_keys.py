@@ -13,8 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import RSAAlgorithm
 
 from gateway.errors import GatewrightError, Unavailable
-from gateway.workloads.issuer_keys import KeysRefused, key_set
-from gateway.workloads.tokens import Unproved
+from gateway.secrets.issuer_keys import KeysRefused, key_set
 from tests.certificates import Authority
 from tests.gateway.workloads.callers_of_a_test import Gate
 from tests.token_issuer import TokenIssuer, curve_key, published, rsa_key, signed
@@ -22,7 +21,7 @@ from tests.token_issuer import TokenIssuer, curve_key, published, rsa_key, signe
 
 pytestmark = pytest.mark.anyio
 RSA = rsa_key()
-WANTED = Unproved("RS256", "k1", "")
+WANTED = ("k1", "RS256")
 
 
 @pytest.fixture
@@ -71,23 +70,23 @@ def test_what_can_prove_nothing_is_passed_over(key: Any) -> None:
     with pytest.raises(KeysRefused, match="no key that tokens"):
         key_set(said(key))
     beside = {**GOOD, "kid": "k2"}
-    assert key_set(said(key, beside)).named(WANTED) is None
+    assert key_set(said(key, beside)).named(*WANTED) is None
 
 
 def test_a_key_is_for_the_algorithms_of_its_kind_and_of_its_word() -> None:
     found = key_set(said(GOOD, {**GOOD, "kid": "k2", "alg": "PS256"}, published("k3", curve_key())))
-    assert found.named(WANTED)
-    assert found.named(Unproved("PS256", "k2", ""))
-    assert not found.named(Unproved("RS256", "k2", ""))
-    assert found.named(Unproved("ES256", "k3", ""))
-    assert not found.named(Unproved("ES384", "k3", ""))
-    assert not found.named(Unproved("RS256", "k3", ""))
+    assert found.named(*WANTED)
+    assert found.named("k2", "PS256")
+    assert not found.named("k2", "RS256")
+    assert found.named("k3", "ES256")
+    assert not found.named("k3", "ES384")
+    assert not found.named("k3", "RS256")
     key = published("k1", curve_key(ec.SECP384R1()))
-    assert key_set(said(key)).named(Unproved("ES384", "k1", ""))
+    assert key_set(said(key)).named("k1", "ES384")
 
 
 def test_two_keys_of_one_name_are_none() -> None:
-    assert key_set(said(GOOD, published("k1", rsa_key()))).named(WANTED) is None
+    assert key_set(said(GOOD, published("k1", rsa_key()))).named(*WANTED) is None
 
 
 @pytest.mark.parametrize(
