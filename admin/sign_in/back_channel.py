@@ -16,11 +16,12 @@ from litestar.exceptions import HTTPException
 
 from admin.access import PUBLIC, recording, unkept
 from admin.services import Services
-from admin.sign_in.logout_tokens import LogoutRefused, LogoutTokens, ProviderKeys
+from admin.sign_in.logout_tokens import LogoutRefused, LogoutTokens
 from admin.sign_in.oidc import OpenIdClient
 from gateway.errors import Exhausted, GatewrightError, RequestInvalid
 from gateway.oversight.access import PROVIDER
 from gateway.pacing.flow import Flow
+from gateway.secrets.issuer_keys import KEYS_FOR_S, IssuerKeys
 from gateway.telemetry import Event, logger
 
 
@@ -37,7 +38,9 @@ HEARING: Final = unkept(recording(PUBLIC, "session.ended"))
 def back_channel_routes(services: Services, openid: OpenIdClient) -> list[Any]:
     """The one route; there is none where people do not sign in by a provider."""
     clock = services.clock
-    tokens = LogoutTokens(services.settings.oidc, ProviderKeys(openid.keys, clock), clock)
+    # A key that the provider withdrew is believed no longer, also while it does not answer.
+    keys = IssuerKeys(openid.keys, clock, outage_s=KEYS_FOR_S)
+    tokens = LogoutTokens(services.settings.oidc, keys, clock)
     # Only what is refused is counted: else a stranger's flood would silence the provider, and keep
     # a session alive that it ends.
     flow = Flow(clock, AT_ONCE_MAX, PER_SECOND_MAX)

@@ -5,18 +5,18 @@ asked for its keys only so often, whatever a stranger sends: a token that names 
 not know makes us ask again, because providers change theirs.
 """
 
-import asyncio
-import math
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import jwt
 
-from admin.sign_in.oidc import ALGORITHMS, LEEWAY_S, key_of
+from admin.sign_in.oidc import LEEWAY_S
 from gateway.clock import Clock
+from gateway.configuration.caller_issuers import ALGORITHMS
 from gateway.configuration.sections import OidcSettings
-from gateway.errors import RequestInvalid, Unauthenticated
+from gateway.errors import RequestInvalid, Unavailable
+from gateway.secrets.issuer_keys import IssuerKeys, PublishedKey
 from gateway.store.identity.provided_sessions import Logout
 
 
@@ -25,10 +25,6 @@ TYPES: Final = ("logout+jwt", "application/logout+jwt", "jwt")
 """What a logout token may say that it is; it need not say so."""
 FRESH_S: Final = 300
 """A provider sends it at once; one that is older was kept by somebody."""
-KEYS_FOR_S: Final = 300.0
-"""A key that the provider withdrew is believed so long at most."""
-KEYS_EVERY_S: Final = 5.0
-"""The provider is asked for its keys no sooner after the last time."""
 TOKEN_CHARS_MAX: Final = 12 * 1024
 NAME_CHARS_MAX: Final = 512
 _MOMENTS_END: Final = 2**40
@@ -39,46 +35,10 @@ class LogoutRefused(RequestInvalid):
     """A token that ends nothing; why is one of our own words, never one of the token's."""
 
 
-class ProviderKeys:
-    """The keys of a provider, asked for when they are old or one is not among them."""
-
-    def __init__(self, ask: Callable[[], Awaitable[jwt.PyJWKSet]], clock: Clock) -> None:
-        self._ask = ask
-        self._clock = clock
-        self._asked_s = self._known_s = -math.inf
-        self._known: jwt.PyJWKSet | None = None
-        self._turn = asyncio.Lock()
-
-    async def named(self, key_id: object, algorithm: object) -> jwt.PyJWK | None:
-        """The key of this name, for this algorithm.
-
-        None where the provider has none, or does not answer.
-        """
-        found = self._found(key_id, algorithm)
-        if found is not None:
-            return found  # Nobody waits behind a stranger's token.
-        async with self._turn:
-            found = self._found(key_id, algorithm)
-            now_s = self._clock.monotonic_s()
-            if found is not None or now_s - self._asked_s <= KEYS_EVERY_S:
-                return found
-            try:
-                self._known, self._known_s = await self._ask(), now_s
-            except Unauthenticated:
-                return None
-            finally:
-                self._asked_s = self._clock.monotonic_s()
-            return self._found(key_id, algorithm)
-
-    def _found(self, key_id: object, algorithm: object) -> jwt.PyJWK | None:
-        is_fresh = self._clock.monotonic_s() - self._known_s <= KEYS_FOR_S
-        return key_of(self._known, key_id, algorithm) if self._known and is_fresh else None
-
-
 class LogoutTokens:
     """Reads the tokens of one provider."""
 
-    def __init__(self, settings: OidcSettings, keys: ProviderKeys, clock: Clock) -> None:
+    def __init__(self, settings: OidcSettings, keys: IssuerKeys, clock: Clock) -> None:
         self._settings = settings
         self._keys = keys
         self._clock = clock
@@ -99,17 +59,21 @@ class LogoutTokens:
             raise LogoutRefused("not signed as it has to be")
         if str(header.get("typ", "jwt")).lower() not in TYPES:
             raise LogoutRefused("a token of another kind")
-        key = await self._keys.named(header.get("kid"), header.get("alg"))
+        algorithm = header["alg"]
+        try:
+            _, key = await self._keys.named(header.get("kid"), algorithm)
+        except Unavailable:
+            key = None
         if key is None:
             raise LogoutRefused("signed with a key that the provider does not name")
-        return self._logout(self._claims(token, key))
+        return self._logout(self._claims(token, key, algorithm))
 
-    def _claims(self, token: str, key: jwt.PyJWK) -> dict[str, Any]:
+    def _claims(self, token: str, key: PublishedKey, algorithm: str) -> dict[str, Any]:
         try:
             claims: dict[str, Any] = jwt.decode(
                 token,
-                key,
-                algorithms=list(ALGORITHMS),
+                key.key,
+                algorithms=[algorithm],
                 audience=self._settings.client_id,
                 issuer=self._settings.issuer,
                 options={

@@ -31,19 +31,15 @@ from admin.sign_in.provider_addresses import is_of_provider
 from gateway.clock import Clock
 from gateway.configuration.sections import OidcSettings
 from gateway.errors import Unauthenticated
+from gateway.secrets.issuer_keys import KeysRefused, key_set
 from gateway.secrets.secret import Secret
 from gateway.store.identity.provided_sessions import Vouching
 from gateway.telemetry import Event, logger
 
 
-ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
-"""`none` and the symmetric ones, whose key would be no secret, are not among them."""
-_OF_RSA = tuple(each for each in ALGORITHMS if each.startswith(("RS", "PS")))
 BEGUN_MAX = 1000
 BEGUN_FOR_S = 600.0
 ANSWER_BYTES_MAX = 256 * 1024
-PUBLISHED_MAX = 100
-"""Keys of a provider; each is made into up to five, which takes a while."""
 LEEWAY_S = 60
 ASKED_WITHIN_S = 12 * 3600
 """Who proved themselves to the provider longer ago is asked again; so long a session is at most."""
@@ -205,8 +201,8 @@ class OpenIdClient:
         since_s, url = self._leaving.pop(ticket, (0.0, Secret("")))
         return url.reveal() if self._clock.monotonic_s() - since_s <= LEAVING_FOR_S else ""
 
-    async def keys(self) -> jwt.PyJWKSet:
-        """The keys that the provider signs with now.
+    async def keys(self) -> bytes:
+        """What the provider publishes now of the keys that it signs with.
 
         Raises:
             Unauthenticated: it does not say.
@@ -214,7 +210,7 @@ class OpenIdClient:
         try:
             async with asyncio.timeout(KEYS_WITHIN_S):
                 provider = await self._discover()
-                return _key_set(await self._ask("GET", provider["jwks_uri"]))
+                return await self._fetched("GET", provider["jwks_uri"])
         except TimeoutError:
             raise Unauthenticated(_FAILED) from None
 
@@ -238,22 +234,23 @@ class OpenIdClient:
             await self._session.close()
 
     async def _claims(self, provider: dict[str, str], token: str) -> dict[str, Any]:
-        keys = _key_set(await self._ask("GET", provider["jwks_uri"]))
+        published = await self._fetched("GET", provider["jwks_uri"])
         try:
             header = jwt.get_unverified_header(token)
-            key = key_of(keys, header.get("kid"), header.get("alg"))
+            algorithm = str(header.get("alg"))
+            key = key_set(published).named(header.get("kid"), algorithm)
             if key is None:
                 raise Unauthenticated(_FAILED)
             claims: dict[str, Any] = jwt.decode(
                 token,
-                key,
-                algorithms=list(ALGORITHMS),
+                key.key,
+                algorithms=[algorithm],
                 audience=self._settings.client_id,
                 issuer=self._settings.issuer,
                 leeway=LEEWAY_S,
                 options={"require": ["exp", "iat", "iss", "aud", "sub", "nonce"]},
             )
-        except (jwt.PyJWTError, ValueError):
+        except (KeysRefused, jwt.PyJWTError, ValueError):
             raise Unauthenticated(_FAILED) from None
         # Of several parties that a token is for, it says which one asked for it.
         audience = claims["aud"]
@@ -290,6 +287,15 @@ class OpenIdClient:
     async def _ask(
         self, method: str, url: str, form: dict[str, str] | None = None
     ) -> dict[str, Any]:
+        try:
+            found = msgspec.json.decode(await self._fetched(method, url, form))
+        except (msgspec.DecodeError, RecursionError):
+            raise Unauthenticated(_FAILED) from None
+        if not isinstance(found, dict):
+            raise Unauthenticated(_FAILED)
+        return found
+
+    async def _fetched(self, method: str, url: str, form: dict[str, str] | None = None) -> bytes:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 timeout=TIMEOUT,
@@ -311,13 +317,9 @@ class OpenIdClient:
                 allow_redirects=False,
                 headers=headers,
             ) as answer:
-                raw = await _whole(answer) if answer.status == 200 else b""  # noqa: PLR2004
-                found = msgspec.json.decode(raw) if raw else None
-        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, OSError):
+                return await _whole(answer) if answer.status == 200 else b""  # noqa: PLR2004
+        except (aiohttp.ClientError, TimeoutError, OSError):
             raise Unauthenticated(_FAILED) from None
-        if not isinstance(found, dict):
-            raise Unauthenticated(_FAILED)
-        return found
 
     def _is_old(self, begun: _Begun) -> bool:
         return self._clock.monotonic_s() - begun.began_s > BEGUN_FOR_S
@@ -338,41 +340,6 @@ async def _whole(answer: aiohttp.ClientResponse) -> bytes:
         if len(raw) > ANSWER_BYTES_MAX:
             return b""
     return bytes(raw)
-
-
-def _key_set(found: dict[str, Any]) -> jwt.PyJWKSet:
-    published = found.get("keys")
-    keys = published if isinstance(published, list) else []
-    if len(keys) > PUBLISHED_MAX:
-        raise Unauthenticated(_FAILED)
-    try:
-        return jwt.PyJWKSet([each for key in keys for each in _by_algorithm(key)])
-    except (jwt.PyJWTError, ValueError, TypeError):
-        raise Unauthenticated(_FAILED) from None
-
-
-def _by_algorithm(key: object) -> list[Any]:
-    """A published key once for each algorithm that it may be used with.
-
-    A provider need not say which (RFC 7517, 4.4). A curve leaves only one, a key of RSA several:
-    the library would take it for one of RS256.
-    """
-    if not isinstance(key, dict) or key.get("kty") != "RSA" or key.get("alg"):
-        return [key]
-    return [{**key, "alg": each} for each in _OF_RSA]
-
-
-def key_of(keys: jwt.PyJWKSet, key_id: object, algorithm: object) -> jwt.PyJWK | None:
-    """The key that a token names, for its algorithm; the only one when it names none; else None.
-
-    A key of another type, one published for another algorithm, and a secret are none of these.
-    """
-    found = [
-        key
-        for key in keys.keys
-        if key_id in (None, key.key_id) and key.algorithm_name == algorithm in ALGORITHMS
-    ]
-    return found[0] if len(found) == 1 else None
 
 
 def _proved_ago_s(claims: dict[str, Any]) -> float | None:

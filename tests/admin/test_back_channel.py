@@ -14,11 +14,12 @@ from cryptography.hazmat.primitives import serialization
 from structlog.testing import capture_logs
 
 from admin.sign_in.back_channel import AT_ONCE_MAX, BODY_BYTES_MAX, PATH
-from admin.sign_in.logout_tokens import EVENT, FRESH_S, KEYS_EVERY_S, KEYS_FOR_S, TOKEN_CHARS_MAX
+from admin.sign_in.logout_tokens import EVENT, FRESH_S, TOKEN_CHARS_MAX
 from admin.sign_in.oidc import LEEWAY_S
 from gateway.clock import StoppedClock, SystemClock
 from gateway.errors import AuditUnavailable
 from gateway.oversight.deeds import Deeds
+from gateway.secrets.issuer_keys import KEYS_EVERY_S, KEYS_FOR_S
 from gateway.secrets.secret import Secret
 from gateway.store.identity.people import PeopleStore
 from gateway.telemetry import Event

@@ -10,11 +10,14 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from admin.sign_in.logout_tokens import EVENT, LogoutRefused, LogoutTokens, ProviderKeys
-from admin.sign_in.oidc import ALGORITHMS, PUBLISHED_MAX, OpenIdClient
+from admin.sign_in.logout_tokens import EVENT, LogoutRefused, LogoutTokens
+from admin.sign_in.oidc import OpenIdClient
 from gateway.clock import SystemClock
+from gateway.configuration.caller_issuers import ALGORITHMS
 from gateway.configuration.sections import OidcSettings
 from gateway.errors import Unauthenticated
+from gateway.secrets.issuer_keys import KEYS_FOR_S, PUBLISHED_MAX, IssuerKeys
+from tests import token_issuer
 from tests.admin.provider_of_a_test import CLIENT, Liar
 from tests.admin.test_openid import vouched
 
@@ -61,7 +64,7 @@ async def logged_out(liar: Liar, token: str) -> str:
     settings, clock = OidcSettings(issuer=liar.issuer, client_id=CLIENT), SystemClock()
     client = OpenIdClient(settings, None, clock, "http://127.0.0.1/back")
     try:
-        keys = ProviderKeys(client.keys, clock)
+        keys = IssuerKeys(client.keys, clock, outage_s=KEYS_FOR_S)
         return (await LogoutTokens(settings, keys, clock).read(token)).subject
     finally:
         await client.close()
@@ -170,19 +173,37 @@ async def test_keys_of_no_shape_are_nobodys(liar: Liar, keys: Any) -> None:
     assert await is_believed(liar, lambda claims: signed(claims, "RS256", RSA)) == (False, False)
 
 
-@pytest.mark.parametrize(("count", "is_taken"), [(PUBLISHED_MAX, True), (PUBLISHED_MAX + 1, False)])
-async def test_more_keys_than_any_provider_publishes_are_not_read(
-    liar: Liar, count: int, *, is_taken: bool
+@pytest.mark.parametrize("count", [PUBLISHED_MAX, PUBLISHED_MAX + 1])
+async def test_more_keys_than_any_provider_publishes_are_not_read(liar: Liar, count: int) -> None:
+    more = [published("ES256", P256, kid=str(at)) for at in range(2, count + 1)]
+    liar.published = [published("RS256", RSA), *more]
+    is_taken = count <= PUBLISHED_MAX
+    answer = await is_believed(liar, lambda claims: signed(claims, "RS256", RSA))
+    assert answer == (is_taken, is_taken)
+
+
+SHORT = token_issuer.rsa_key(1024)
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        (SHORT, published("RS256", SHORT)),
+        (RSA, published("RS256", RSA, use="enc")),
+        (RSA, published("RS256", RSA, key_ops=["encrypt"])),
+        (RSA, jwt.algorithms.RSAAlgorithm.to_jwk(RSA, as_dict=True) | {"kid": "1"}),
+    ],
+    ids=["short", "for encryption", "for encryption by its operations", "private"],
+)
+async def test_a_key_that_is_weak_or_for_another_use_or_was_given_away_proves_nobody(
+    liar: Liar, key: Any, told: Claims
 ) -> None:
-    """Of each one five are made: eight thousand in an answer took 0.7 s."""
-    liar.published = [published("ES256", P256, kid=str(at)) for at in range(count)]
-    settings = OidcSettings(issuer=liar.issuer, client_id=CLIENT)
-    client = OpenIdClient(settings, None, SystemClock(), "http://127.0.0.1/back")
-    try:
-        if is_taken:
-            assert len((await client.keys()).keys) == count
-        else:
-            with pytest.raises(Unauthenticated):
-                await client.keys()
-    finally:
-        await client.close()
+    liar.published = [told]
+    header = {"alg": "RS256", "kid": "1"}
+    answer = await is_believed(liar, lambda claims: token_issuer.signed(header, claims, key))
+    assert answer == (False, False)
+
+
+async def test_a_provider_whose_answers_are_too_deep_to_read_vouches_for_nobody(liar: Liar) -> None:
+    liar.more = {"deep": msgspec.Raw(b"[" * 5000 + b"]" * 5000)}
+    assert await is_believed(liar, lambda claims: signed(claims, "RS256", RSA)) == (False, False)
