@@ -38,26 +38,6 @@ MEANWHILE: Final = "Somebody changed this meanwhile. Nothing was undone; here is
 REFUSED: Final = 400
 _OFFERED: Final = "gatewright.undo"
 
-UNDONE_BY: Final[Mapping[str, str]] = {
-    "person.disabled": "person.enabled",
-    "role.granted": "role.revoked",
-    "role.revoked": "role.granted",
-    "team.archived": "team.restored",
-    "team.restored": "team.archived",
-    "team.changed": "team.changed",
-    "team.defaults_set": "team.defaults_set",
-    "team.member_added": "team.member_removed",
-    "team.member_removed": "team.member_added",
-    "budget.set": "budget.set",
-    "budget.removed": "budget.set",
-    "rate_limit.set": "rate_limit.set",
-    "pool.drained": "pool.resumed",
-    "pool.resumed": "pool.drained",
-    "policy.unscheduled": "policy.scheduled",
-    "policy.edited": "policy.edited",
-}
-"""Deeds that offer a way back, and the deed that it is. A view that was dropped is no deed."""
-
 
 def holds(expected: str, *, is_present: bool) -> bool:
     """Whether a thing still is as a way back expects it; any other form expects nothing."""

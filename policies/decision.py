@@ -39,7 +39,11 @@ class Obligations(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True, cache_hash=True):
-    """Allow with candidates in order, or deny with a kind of refusal; always with a reason."""
+    """Allow with candidates in order, or deny with a kind of refusal; always with a reason.
+
+    Records name a decision by a digest of these fields, in this order: taking one away makes all
+    that was ever decided another decision than what is found when it is decided again.
+    """
 
     effect: Effect
     refusal: Refusal | None

@@ -73,10 +73,6 @@ class PolicyDocument(msgspec.Struct, frozen=True, eq=False):
         return self.body.name
 
     @property
-    def version(self) -> int:
-        return self.body.version
-
-    @property
     def routes(self) -> tuple[str, ...]:
         """What may follow `auto:` in a requested model."""
         return tuple(route for route in self.preferences_by_route if route)

@@ -8,11 +8,6 @@ from policies.explain import Explanation, RuleExplanation, TargetExplanation
 from policies.replay import Impact, Reproduction
 
 
-def render_decision(decision: Decision) -> str:
-    """The decision in a few lines: outcome, reason, obligations, exclusions."""
-    return "\n".join(_decision_lines(decision))
-
-
 def render_explanation(explanation: Explanation) -> str:
     """The decision, then every rule with what it saw and every target with its fate."""
     lines = list(_decision_lines(explanation.decision))

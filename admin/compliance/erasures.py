@@ -34,7 +34,6 @@ _WITHDRAWS: Final = needs(_P.CONTENT_ERASE, records="erasure.withdrawn")
 Asked = Request[Any, Any, Any]
 SEARCH, OPEN = "search", "open"
 SCOPES: Final = ("user", "organisation")
-ALL: Final = "the whole organisation"
 COPY_STATES: Final = {
     "ordered": "to be deleted",
     "deleted": "deleted",

@@ -39,7 +39,6 @@ AT: Final = "/api/organisations/{organisation:str}/policies"
 LEVEL: Final = f"{AT}/{{level:str}}"
 VERSION: Final = f"{LEVEL}/versions/{{number:int}}"
 FORGOTTEN: Final = "nothing: it is decided and forgotten"
-CREATED: Final = 201
 NO_CONTENT: Final = 204
 _P = Permission
 MOMENT: Final = Query(

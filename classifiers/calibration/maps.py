@@ -11,7 +11,6 @@ from msgspec import Struct
 
 
 PRIOR_LABELS = 25.0
-BINS = 10
 SLOPE_LEAST = 0.05
 """A map keeps the order of the scores."""
 
@@ -78,14 +77,3 @@ def fit_map(labels: Sequence[Label], parent: ChanceMap = AS_IT_IS) -> ChanceMap:
 
 def _chance(odds: float) -> float:
     return 1.0 / (1.0 + exp(-max(-_STEEPEST, min(_STEEPEST, odds))))
-
-
-def expected_calibration_error(labels: Sequence[Label], bins: int = BINS) -> float:
-    """ECE over bins of equal mass: how far stated chances are from frequencies, on average."""
-    ordered = sorted(labels, key=lambda label: label.p_weak)
-    error = 0.0
-    for at in range(bins):
-        part = ordered[len(ordered) * at // bins : len(ordered) * (at + 1) // bins]
-        stated = sum(label.p_weak for label in part)
-        error += abs(stated - sum(label.succeeded for label in part))
-    return error / (len(ordered) or 1)

@@ -132,8 +132,8 @@ class ComplexityModel:
     def explain(self, seen: Features, most: int = 8) -> tuple[tuple[str, float], ...]:
         """The largest contributions to the raw score, by feature.
 
-        Words and pairs appear as `word:…`, which repeats the prompt: for an audit record take
-        `explain_safely`. All parts, with most = 0, sum up to the raw score.
+        Words and pairs appear as `word:…`, which repeats the prompt: nothing for a record. All
+        parts, with most = 0, sum up to the raw score.
         """
         weights = self._weights
         scale = 1.0 / sqrt(len(seen.words) or 1)
@@ -146,13 +146,6 @@ class ComplexityModel:
         parts += self._context(self.read(seen), weights.strong_needed)
         parts.sort(key=lambda part: (-abs(part[1]), part[0]))
         return tuple(parts[:most] if most else parts)
-
-    def explain_safely(self, seen: Features, most: int = 6) -> tuple[tuple[str, float], ...]:
-        """Like `explain` without any word of the prompt: all words together are one part."""
-        parts = self.explain(seen, 0)
-        words = sum(value for name, value in parts if name.startswith("word:"))
-        rest = [part for part in parts if not part[0].startswith("word:")]
-        return tuple(sorted([("words", words), *rest], key=lambda part: -abs(part[1]))[:most])
 
     def _known(
         self, words: Iterable[bytes], pairs: Iterable[tuple[bytes, bytes]]

@@ -99,12 +99,6 @@ class Profile(Struct):
                 mine[name] = mine.get(name, 0) + number
 
 
-def feature_of(kind: Kind, name: str) -> Feature:
-    """The feature of that name; one that an older version counted is shown by its name."""
-    found = next((each for each in FEATURES[kind] if each.name == name), None)
-    return found or Feature(name, name, name)
-
-
 def added(profiles: Iterable[Profile]) -> Profile:
     """All of them together."""
     whole = Profile()

@@ -9,7 +9,6 @@ from msgspec import Struct
 
 
 StepName = Literal["name", "connection", "credential", "call"]
-STEP_NAMES: Final[tuple[StepName, ...]] = get_args(StepName)
 Verdict = Literal["good", "unsure", "bad", "skipped"]
 Code = Literal[
     # Any step.

@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
-from msgspec import Struct
-
 
 Line = Mapping[str, Any]
 """A record as `projecting.export` writes it, or a checkpoint: then it has a `note`."""
@@ -31,12 +29,6 @@ _OPERATIONS = {
     "/v1/responses/input_tokens": "count_tokens",
 }
 _PROVIDERS = {"anthropic": "anthropic", "openai": "openai"}
-
-
-class Batch(Struct, frozen=True):
-    """What one delivery carries."""
-
-    lines: tuple[Line, ...]
 
 
 def as_json_lines(lines: Iterable[Line]) -> bytes:

@@ -153,7 +153,6 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     tokenizer_config: bytes
     chat_template: bytes
     max_places: int
-    max_sequence_tokens: int
     memory: dict[str, int]
     description: dict[str, int]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from admin.undo import COOKIE, UNDONE_BY
+from admin.undo import COOKIE
 from gateway.store.identity.people import PeopleStore
 from gateway.store.identity.teams import TeamStore
 from gateway.store.money.leases import LeaseTable
@@ -32,6 +32,25 @@ VIEW = {"name": "mine", "q": "status:failed", "to": ""}
 LIMIT, RATE = "/o/acme/costs/limits/change", "/o/acme/costs/limits/rate"
 ORG = {"account": "org:acme", "window": "month"}
 RATE_BEFORE = "org:acme None 900 None"
+UNDONE_BY = {
+    "person.disabled": "person.enabled",
+    "role.granted": "role.revoked",
+    "role.revoked": "role.granted",
+    "team.archived": "team.restored",
+    "team.restored": "team.archived",
+    "team.changed": "team.changed",
+    "team.defaults_set": "team.defaults_set",
+    "team.member_added": "team.member_removed",
+    "team.member_removed": "team.member_added",
+    "budget.set": "budget.set",
+    "budget.removed": "budget.set",
+    "rate_limit.set": "rate_limit.set",
+    "pool.drained": "pool.resumed",
+    "pool.resumed": "pool.drained",
+    "policy.unscheduled": "policy.scheduled",
+    "policy.edited": "policy.edited",
+}
+"""Deeds that offer a way back, and the deed that it is. A view that was dropped is no deed."""
 Step = tuple[str, dict[str, str]]
 """Where a form goes, and its fields."""
 

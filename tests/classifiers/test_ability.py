@@ -5,7 +5,7 @@ import random
 import msgspec
 import pytest
 
-from classifiers.calibration.maps import Label, expected_calibration_error
+from classifiers.calibration.maps import Label
 from classifiers.complexity.ability import (
     Ability,
     Labelled,
@@ -14,6 +14,7 @@ from classifiers.complexity.ability import (
     with_ability,
 )
 from classifiers.complexity.model import Complexity, load
+from tests.classifiers.stated_chances import expected_calibration_error
 
 
 MODEL = load()

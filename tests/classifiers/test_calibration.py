@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from classifiers.calibration.bounds import at_most, failure_rate_upper
-from classifiers.calibration.maps import AS_IT_IS, Label, expected_calibration_error, fit_map
+from classifiers.calibration.maps import AS_IT_IS, Label, fit_map
 from classifiers.calibration.table import Judged, Scope, calibrate, load_table
 from classifiers.calibration.threshold import Infeasible, Threshold, drift, guarantee
+from tests.classifiers.stated_chances import expected_calibration_error
 
 
 ACME = Scope("acme", "auto")

@@ -69,7 +69,6 @@ class Projector:
         self._moving = asyncio.Lock()
         self.put_back = ""
         """How much less the sink knows than before, where somebody put it back meanwhile."""
-        self.records_total = 0
         self.healthy = True
         self.is_retired = False
         """Whether the name of this process's own worker was retired while it lived."""
@@ -134,7 +133,6 @@ class Projector:
                 stored += await self._catch_up_worker(worker)
             except ProjectionBroken as error:
                 broken.append(error)
-        self.records_total += stored
         if broken:
             raise ProjectionBroken("; ".join(map(str, broken))) from broken[0]
         return stored

@@ -159,7 +159,6 @@ class Integrator:
         """When this process last signed each log, on the clock that nobody sets."""
         self.problem = ""
         """Why nothing may be added to the log any more; empty while all is well."""
-        self.signed_total = 0
         self._oldest_us: int | None = None
         """When the newest checkpoint of the log that waits longest was signed."""
 
@@ -257,7 +256,6 @@ class Integrator:
                 signed.append(self._sign(organisation, tree, utc_us))
             kept = await self._trees.keep(signed)
             await asyncio.to_thread(self._export, kept)
-            self.signed_total += len(kept)
             now_s = self._clock.monotonic_s()
             self._signed_s |= {each.organisation: now_s for each in kept}
             done += kept

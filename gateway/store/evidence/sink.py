@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -55,7 +55,6 @@ _FEW = 64
 """So many records become rows and leaves in less than a millisecond."""
 _UNREAD = AuditRecord("intent", "", "", 0)
 """In place of one whose bytes are damaged, or gone with their segment."""
-_Row = tuple[Any, ...]
 Also = Callable[[AsyncConnection], Awaitable[None]]
 _STORED = (
     audit_records.c.sequence,

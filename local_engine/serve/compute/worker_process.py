@@ -205,7 +205,6 @@ def _ready(
         tokenizer_config=files.read("tokenizer_config.json"),
         chat_template=files.read(template) if template in files else b"",
         max_places=limits.max_running + limits.max_waiting,
-        max_sequence_tokens=scheduler.most_tokens,
         memory=msgspec.to_builtins(budget),
         description=describe(spec),
     )

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -12,7 +13,7 @@ from admin.models.advice import ADVICE, UNKNOWN, advice
 from gateway.assembly.places import Rotation
 from gateway.assembly.wiring import make_egress, make_providers
 from gateway.audit.memory import MemoryAuditLog
-from gateway.oversight.checkup import CODES, STEP_NAMES, Checkup, Step, skipped
+from gateway.oversight.checkup import CODES, Checkup, Step, StepName, skipped
 from gateway.routing.board import TargetBoard
 from gateway.store.checkups import CLAIM_WITHIN_US, END_WITHIN_US, CheckupTable
 from gateway.worker.connecting import connection_tests
@@ -276,7 +277,7 @@ def test_every_way_to_end_has_words_and_every_failure_says_what_to_do() -> None:
     used = {code for words in ADVICE.values() for code in words}
     general = {"not_tried", "inside", "unknown_here"}
     assert used | general == set(CODES)
-    for name in STEP_NAMES:
+    for name in get_args(StepName):
         for code, words in ADVICE[name].items():
             is_good = code in ("ok", "address", "by_proxy", "plain", "tunnelled", "none_needed")
             assert words.said.endswith(".")

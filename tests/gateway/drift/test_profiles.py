@@ -10,7 +10,6 @@ from gateway.drift.profiles import (
     Profile,
     added,
     bins_of,
-    feature_of,
     profiled,
     words_of,
 )
@@ -66,7 +65,8 @@ def test_a_prompt_counts_once_in_each_feature_by_what_its_intent_says() -> None:
         "shape": {"tools": 1},
         "injection": {"2": 1},
     }
-    assert words_of(feature_of("prompts", "tokens"), "6") == "8,000 to 16,000 tokens"
+    (tokens,) = [each for each in FEATURES["prompts"] if each.name == "tokens"]
+    assert words_of(tokens, "6") == "8,000 to 16,000 tokens"
 
 
 def test_an_answer_counts_for_its_target_and_a_failure_for_who_was_asked_last() -> None:

@@ -14,7 +14,7 @@ from policies.explain import explain
 from policies.language.vocabulary import FACTS
 from policies.problems import FactsInvalid
 from policies.program import PolicyDocument
-from policies.render import render_decision, render_explanation, render_report
+from policies.render import render_explanation, render_report
 from tests.policies.worlds import document, document_text, request, target
 
 
@@ -353,7 +353,7 @@ def test_an_explanation_reads_well_on_a_terminal() -> None:
 
 def test_a_refusal_reads_well_on_a_terminal() -> None:
     facts = facts_from_example({}, targets=(target("managed-mid", available=False),))
-    assert render_decision(decide(document(), facts)).splitlines()[:5] == [
+    assert render_explanation(explain(document(), facts)).splitlines()[:5] == [
         (
             "deny (no_target_available): Refused because no permitted target is available: "
             "managed-mid (not available)."
@@ -386,10 +386,10 @@ def test_obligations_are_expected_by_name_and_shown() -> None:
         ("obligations: pseudonymise was not demanded",),
     ]
     assert report.document is not None
-    shown = render_decision(decide(report.document, request(stream=True)))
+    shown = render_explanation(explain(report.document, request(stream=True)))
     assert "hedged after: 250 ms" in shown
     cascading = document(preferences=({"order": ["cheapest"], "cascade_above_percent": 12.5},))
-    shown_cascade = render_decision(decide(cascading, request()))
+    shown_cascade = render_explanation(explain(cascading, request()))
     assert "one tier up when it fails more likely than: 12.5%" in shown_cascade
     assert "pseudonymise: every finding" in shown
 

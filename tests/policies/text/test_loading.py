@@ -54,7 +54,7 @@ def test_toml_and_json_of_one_meaning_have_one_digest() -> None:
     canonical = canonical_json(loaded.body).decode()
     assert load_document(canonical).digest == loaded.digest
     assert len(loaded.digest) == 64
-    assert (loaded.name, loaded.version, loaded.routes) == ("house rules", 1, ("best",))
+    assert (loaded.name, loaded.body.version, loaded.routes) == ("house rules", 1, ("best",))
 
 
 @pytest.mark.parametrize(
