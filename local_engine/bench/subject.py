@@ -14,6 +14,7 @@ from local_engine.core.tiers import Tier
 from local_engine.model.decoder import Decoder
 from local_engine.model.spec import ModelSpec
 from local_engine.runner.model_runner import ModelRunner
+from local_engine.runner.share import ShareOptions
 from local_engine.runner.warm_up import warm_up
 from local_engine.sampling_params import SamplingParams
 
@@ -87,7 +88,7 @@ class Subject:
     """One runner, and a fresh scheduler for every measurement."""
 
     def __init__(self, decoder: Decoder) -> None:
-        self.runner = ModelRunner(decoder, torch.device("cpu"), num_blocks=NUM_BLOCKS)
+        self.runner = ModelRunner(decoder, torch.device("cpu"), ShareOptions(num_blocks=NUM_BLOCKS))
         self.seen: dict[str, Seen] = {}
         self.scheduler = Scheduler(Limits(num_blocks=NUM_BLOCKS))
         # As the worker does at its start: the scheduler learns what steps take.

@@ -17,8 +17,8 @@ def fuse(
     decoder: Decoder,
     device: torch.device,
     native: FastKernels | None,
-    *,
     make_linear: MakeLinear | None = None,
+    *,
     is_deterministic: bool = False,
 ) -> None:
     """Join products that share their input, and give each the kernel of this device.

@@ -15,16 +15,14 @@ import torch
 from local_engine.core.allocation import BlockCopy
 from local_engine.core.sequence import Sequence
 from local_engine.core.step import Step
-from local_engine.kernels.linear import MakeLinear
-from local_engine.kernels.paged_attention import choose_native
 from local_engine.model.decoder import Decoder
 from local_engine.model.errors import ModelRefused
 from local_engine.model.spec import ModelSpec
 from local_engine.runner.batch import FlatBatch, PagedAttention, flatten
 from local_engine.runner.choosing import Choice, Chooser, Result
-from local_engine.runner.fusing import fuse, is_recordable
+from local_engine.runner.fusing import is_recordable
 from local_engine.runner.graphs import DecodeGraphs, Record
-from local_engine.runner.kv_pool import KvPool
+from local_engine.runner.share import Share, ShareOptions
 from local_engine.runner.tables import BlockTables
 from local_engine.runner.timeline import Mark, Timeline, choose_timeline
 from local_engine.text.grammar import Grammar
@@ -69,49 +67,27 @@ class Launched:
 class ModelRunner:
     """Owns the decoder, its pool of keys and values, and the grammars of running sequences."""
 
-    def __init__(  # noqa: PLR0913 - each is a choice of its own, made once at the start
+    def __init__(
         self,
         decoder: Decoder,
         device: torch.device,
+        options: ShareOptions,
         *,
-        num_blocks: int,
-        block_size: int = 16,
-        num_host_blocks: int = 0,
-        make_linear: MakeLinear | None = None,
         ranks: Ranks | None = None,
-        is_deterministic: bool = False,
-        kv_dtype: torch.dtype | None = None,
         timeline: Timeline | None = None,
     ) -> None:
-        self.spec: ModelSpec = decoder.spec
-        self.dtype = decoder.model.norm.weight.dtype
-        self._decoder = decoder.to(device).eval()
-        shape = (self.spec.head_dim, block_size, kv_dtype)
-        self._native = choose_native(device, self.dtype, *shape, is_deterministic=is_deterministic)
-        fuse(
-            self._decoder,
-            device,
-            self._native,
-            make_linear=make_linear,
-            is_deterministic=is_deterministic,
-        )
+        share = Share(decoder, device, options)
+        self.spec: ModelSpec = share.spec
+        self.dtype, self.device = share.dtype, device
+        self._decoder, self._native, self.pool = share.decoder, share.native, share.pool
         self._is_recordable = is_recordable(
-            decoder, device, make_linear, is_deterministic=is_deterministic
+            decoder, device, options.make_linear, is_deterministic=options.is_deterministic
         )
         self.timeline = timeline or choose_timeline(device)
         self._chooser = Chooser(self.spec, device, self._native, self.timeline)
         self._graphs: DecodeGraphs | None = None
         self._ranks = ranks
-        self.device = device
-        self._block_size = block_size
-        self.pool = KvPool(
-            self.spec,
-            num_blocks,
-            block_size,
-            device=device,
-            dtype=kv_dtype or self.dtype,
-            num_host_blocks=num_host_blocks,
-        )
+        self._block_size = options.block_size
         self._tables = BlockTables()
         self._launched = Launched()
         self._last_tokens: dict[str, int] = {}

@@ -15,15 +15,12 @@ from torch import nn
 
 from local_engine.core.allocation import BlockCopy, CopyKind
 from local_engine.core.step import Step
-from local_engine.kernels.linear import MakeLinear
-from local_engine.kernels.paged_attention import choose_native
 from local_engine.model.decoder import Block, Decoder, Mlp
 from local_engine.model.errors import ModelRefused
 from local_engine.model.moe import Expert, SparseMlp
 from local_engine.model.spec import ModelSpec
 from local_engine.runner.batch import FlatBatch, PagedAttention
-from local_engine.runner.fusing import fuse
-from local_engine.runner.kv_pool import KvPool
+from local_engine.runner.share import Share, ShareOptions
 
 
 def sum_over_ranks(x: torch.Tensor) -> torch.Tensor:
@@ -171,39 +168,11 @@ def fewest(*counts: int) -> tuple[int, ...]:
 class Follower:
     """A rank beyond the first: its share of the decoder and of keys and values, and no opinion."""
 
-    def __init__(
-        self,
-        decoder: Decoder,
-        device: torch.device,
-        *,
-        num_blocks: int,
-        block_size: int,
-        num_host_blocks: int = 0,
-        make_linear: MakeLinear | None = None,
-        is_deterministic: bool = False,
-        kv_dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, decoder: Decoder, device: torch.device, options: ShareOptions) -> None:
         """Everything but the decoder's share and the device is as rank 0 has it."""
-        dtype = decoder.model.norm.weight.dtype
-        self._decoder = decoder.to(device).eval()
-        shape = (decoder.spec.head_dim, block_size, kv_dtype)
-        self._native = choose_native(device, dtype, *shape, is_deterministic=is_deterministic)
-        fuse(
-            self._decoder,
-            device,
-            self._native,
-            make_linear=make_linear,
-            is_deterministic=is_deterministic,
-        )
+        share = Share(decoder, device, options)
         self._device = device
-        self._pool = KvPool(
-            decoder.spec,
-            num_blocks,
-            block_size,
-            device=device,
-            dtype=kv_dtype or dtype,
-            num_host_blocks=num_host_blocks,
-        )
+        self._decoder, self._native, self._pool = share.decoder, share.native, share.pool
 
     @torch.inference_mode()
     def run(self) -> None:

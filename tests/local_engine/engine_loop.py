@@ -10,6 +10,7 @@ from local_engine.core.scheduler import Scheduler
 from local_engine.core.sequence import Sequence
 from local_engine.model.decoder import Decoder
 from local_engine.runner.model_runner import ModelRunner, Ranks
+from local_engine.runner.share import ShareOptions
 from local_engine.sampling_params import SamplingParams
 
 
@@ -29,16 +30,14 @@ class EngineLoop:
         **limits: Any,
     ) -> None:
         self.limits = Limits(**{"num_blocks": 256, "watermark": 0.0, **limits})
-        self.runner = ModelRunner(
-            decoder,
-            CPU,
+        options = ShareOptions(
             num_blocks=self.limits.num_blocks,
             block_size=self.limits.block_size,
             num_host_blocks=self.limits.num_host_blocks,
-            ranks=ranks,
             is_deterministic=is_deterministic,
             kv_dtype=kv_dtype,
         )
+        self.runner = ModelRunner(decoder, CPU, options, ranks=ranks)
         self.scheduler = Scheduler(self.limits)
         self.num_steps = 0
         self._count = 0

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from local_engine.runner import parallel
+from local_engine.runner.share import ShareOptions
 from tests.local_engine.engine_loop import CPU, EngineLoop, greedy
 from tests.local_engine.models import random_decoder
 from tests.local_engine.test_equalities import SPECS, prompt
@@ -19,7 +20,7 @@ def main(rank: int, store: str) -> None:
         decoder = random_decoder(SPECS[name])
         parallel.shard(decoder, rank, 2)
         if rank:
-            parallel.Follower(decoder, CPU, num_blocks=256, block_size=16).run()
+            parallel.Follower(decoder, CPU, ShareOptions(num_blocks=256)).run()
             continue
         leader = parallel.Leader()
         loop = EngineLoop(decoder, ranks=leader, token_budget=20)

@@ -12,6 +12,7 @@ from local_engine.bench.gpu.loop import Loop, new_engine
 from local_engine.core.limits import Limits
 from local_engine.core.sequence import Sequence
 from local_engine.runner.model_runner import ModelRunner
+from local_engine.runner.share import ShareOptions
 from local_engine.sampling_params import SamplingParams
 from tests.local_engine.engine_loop import CPU, greedy
 from tests.local_engine.late_device import LateTimeline
@@ -162,7 +163,7 @@ def test_an_error_while_choosing_is_told_to_whoever_collects_that_step(
 
 def test_a_device_that_is_lost_is_not_usable() -> None:
     timeline = LateTimeline()
-    runner = ModelRunner(random_decoder(SPEC), CPU, num_blocks=8, timeline=timeline)
+    runner = ModelRunner(random_decoder(SPEC), CPU, ShareOptions(num_blocks=8), timeline=timeline)
     assert runner.is_usable()
     timeline.is_lost = True
     assert not runner.is_usable()

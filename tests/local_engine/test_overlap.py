@@ -8,6 +8,7 @@ import pytest
 from local_engine.runner.choosing import Result
 from local_engine.runner.model_runner import ModelRunner, Prepared
 from local_engine.runner.overlap import HostLane
+from local_engine.runner.share import ShareOptions
 from tests.local_engine.engine_loop import CPU, EngineLoop
 from tests.local_engine.models import random_decoder, tiny_spec
 
@@ -42,5 +43,6 @@ def test_a_busy_neighbour_makes_no_step_on_a_cpu_look_longer(is_ahead: bool) -> 
 
 
 def test_what_other_ranks_take_is_part_of_a_step() -> None:
-    runner = ModelRunner(random_decoder(tiny_spec()), CPU, num_blocks=8, ranks=_Ranks())
+    options = ShareOptions(num_blocks=8)
+    runner = ModelRunner(random_decoder(tiny_spec()), CPU, options, ranks=_Ranks())
     assert took_s(runner, is_ahead=False) >= PAUSE_S

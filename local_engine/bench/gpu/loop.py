@@ -21,6 +21,8 @@ from local_engine.runner.graphs import CudaRecorder, record_plainly
 from local_engine.runner.kv_pool import KvPool
 from local_engine.runner.model_runner import ModelRunner
 from local_engine.runner.overlap import Computed, choose_lane
+from local_engine.runner.share import ShareOptions
+from local_engine.runner.timeline import Timeline
 from local_engine.runner.warm_up import warm_up
 from local_engine.sampling_params import SamplingParams
 
@@ -54,18 +56,15 @@ def new_engine(
     most_rows: int,
     make_linear: MakeLinear | None = None,
     is_recorded: bool = True,
+    timeline: Timeline | None = None,
     **choices: Any,
 ) -> Engine:
     """It uses the decoder up; `most_rows` is the largest decode step that is recorded."""
     num_blocks = -(-kv_tokens // BLOCK_SIZE)
-    runner = ModelRunner(
-        decoder,
-        device,
-        num_blocks=num_blocks,
-        block_size=BLOCK_SIZE,
-        make_linear=make_linear,
-        **choices,
+    options = ShareOptions(
+        num_blocks=num_blocks, block_size=BLOCK_SIZE, make_linear=make_linear, **choices
     )
+    runner = ModelRunner(decoder, device, options, timeline=timeline)
     fill_randomly(runner.pool)
     if is_recorded:
         record = CudaRecorder() if device.type == "cuda" else record_plainly

@@ -18,14 +18,14 @@ import torch.distributed as dist
 from local_engine.model.errors import ModelRefused
 from local_engine.model.loader import load_decoder
 from local_engine.model.manifest import open_model, public_key_of
-from local_engine.runner.parallel import Follower, fewest, shard
+from local_engine.runner.parallel import Follower, shard
 from local_engine.serve.compute.ranks import (
     END_WITHIN_S,
     EXIT_RANK_LOST,
     end_with_parent,
     join_group,
 )
-from local_engine.serve.compute.sharing import budget_of, dtype_of, kv_dtype_of, quantiser_of
+from local_engine.serve.compute.sharing import agreed, budget_of, dtype_of, share_options
 from local_engine.serve.log import log_event
 from local_engine.serve.options import WorkerOptions
 
@@ -48,17 +48,7 @@ def main() -> int:
         budget = budget_of(decoder, device, options)
     except ModelRefused as error:
         _refuse(rank, error)
-    num_blocks, num_host_blocks = fewest(budget.num_blocks, budget.num_host_blocks)
-    Follower(
-        decoder,
-        device,
-        num_blocks=num_blocks,
-        block_size=budget.block_size,
-        num_host_blocks=num_host_blocks,
-        make_linear=quantiser_of(options),
-        is_deterministic=options.is_deterministic,
-        kv_dtype=kv_dtype_of(options),
-    ).run()
+    Follower(decoder, device, share_options(options, agreed(budget))).run()
     dist.destroy_process_group()
     return 0
 

@@ -1,5 +1,6 @@
 """What a worker's options mean for a model's tensors: the same on every rank that loads it."""
 
+import msgspec
 import torch
 
 from local_engine.kernels.linear import MakeLinear
@@ -8,6 +9,8 @@ from local_engine.model.decoder import Decoder
 from local_engine.model.errors import ModelRefused
 from local_engine.runner.kv_pool import KV_DTYPES
 from local_engine.runner.memory import KvBudget, plan_memory
+from local_engine.runner.parallel import fewest
+from local_engine.runner.share import ShareOptions
 from local_engine.serve.options import WorkerOptions
 
 
@@ -50,5 +53,30 @@ def budget_of(decoder: Decoder, device: torch.device, options: WorkerOptions) ->
         max_running=options.max_running,
         kv_memory_bytes=options.kv_memory_bytes,
         host_kv_bytes=options.host_kv_bytes,
+        kv_dtype=kv_dtype_of(options),
+    )
+
+
+def agreed(budget: KvBudget) -> KvBudget:
+    """A budget that every rank can keep; all of them have to ask."""
+    num_blocks, num_host_blocks = fewest(budget.num_blocks, budget.num_host_blocks)
+    longest = min(budget.longest_context_tokens, num_blocks * budget.block_size)
+    return msgspec.structs.replace(
+        budget,
+        num_blocks=num_blocks,
+        num_host_blocks=num_host_blocks,
+        longest_context_tokens=longest,
+        full_sessions=num_blocks * budget.block_size // longest,
+    )
+
+
+def share_options(options: WorkerOptions, budget: KvBudget) -> ShareOptions:
+    """How a rank keeps and multiplies; raises `ModelRefused`."""
+    return ShareOptions(
+        num_blocks=budget.num_blocks,
+        block_size=budget.block_size,
+        num_host_blocks=budget.num_host_blocks,
+        make_linear=quantiser_of(options),
+        is_deterministic=options.is_deterministic,
         kv_dtype=kv_dtype_of(options),
     )

@@ -24,12 +24,12 @@ from local_engine.model.spec import ModelSpec
 from local_engine.runner.graphs import CudaRecorder
 from local_engine.runner.memory import KvBudget
 from local_engine.runner.model_runner import ModelRunner, choose_device
-from local_engine.runner.parallel import fewest, shard
+from local_engine.runner.parallel import shard
 from local_engine.runner.speculative import Drafter, ModelDrafter, NgramDrafter
 from local_engine.runner.warm_up import warm_up
 from local_engine.serve.compute.identity import WorkerIdentity
 from local_engine.serve.compute.ranks import RankGroup
-from local_engine.serve.compute.sharing import budget_of, dtype_of, kv_dtype_of, quantiser_of
+from local_engine.serve.compute.sharing import agreed, budget_of, dtype_of, share_options
 from local_engine.serve.compute.worker import Worker
 from local_engine.serve.options import WorkerOptions
 from local_engine.serve.wire import Ready, Refused, encode
@@ -85,20 +85,15 @@ def load_worker(
         check_tokenizer(files, spec.vocab_size)
         budget = budget_of(decoder, device, options)
         if group is not None:
-            budget = _shared(budget)
+            budget = agreed(budget)
         # What no session can be as long as takes no memory either, whatever `config.json` says.
         window = min(spec.context_window, budget.longest_context_tokens)
         decoder.spec = spec = msgspec.structs.replace(spec, context_window=window)
         runner = ModelRunner(
             decoder,
             device,
-            num_blocks=budget.num_blocks,
-            block_size=budget.block_size,
-            num_host_blocks=budget.num_host_blocks,
-            make_linear=quantiser_of(options),
+            share_options(options, budget),
             ranks=None if group is None else group.leader,
-            is_deterministic=options.is_deterministic,
-            kv_dtype=kv_dtype_of(options),
         )
         scheduler = Scheduler(_limits(options, budget))
         ready = _ready(files, runner, scheduler, budget, options)
@@ -128,19 +123,6 @@ def _is_overlapping(options: WorkerOptions, runner: ModelRunner) -> bool:
     if options.num_drafts or options.tensor_parallel > 1:
         return False
     return options.overlap == "on" or (options.overlap == "auto" and runner.device.type == "cuda")
-
-
-def _shared(budget: KvBudget) -> KvBudget:
-    """A budget that every rank can keep."""
-    num_blocks, num_host_blocks = fewest(budget.num_blocks, budget.num_host_blocks)
-    longest = min(budget.longest_context_tokens, num_blocks * budget.block_size)
-    return msgspec.structs.replace(
-        budget,
-        num_blocks=num_blocks,
-        num_host_blocks=num_host_blocks,
-        longest_context_tokens=longest,
-        full_sessions=num_blocks * budget.block_size // longest,
-    )
 
 
 def _drafter(options: WorkerOptions, runner: ModelRunner, budget: KvBudget) -> Drafter | None:
