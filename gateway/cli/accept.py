@@ -6,13 +6,12 @@ from pathlib import Path
 import click
 
 from gateway.cli.deeds import actor, opened_log, says_it_records
+from gateway.cli.opening import opened_database
 from gateway.cli.options import SAID, Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.oversight.deeds import Deeds
-from gateway.store.engine import open_database
 from gateway.store.evidence.awaited import AwaitedDeed, AwaitedTable
-from gateway.store.schema.version import require_newest_schema
 
 
 @click.command("accept")
@@ -30,9 +29,7 @@ async def accept(config_file: Path, reason: str, *, yes: bool) -> None:
     cannot be done again from it. Do again before what still has to hold.
     """
     settings = load_settings(config_file)
-    database = open_database(settings.database_url, pooled=False)
-    try:
-        await require_newest_schema(database)
+    async with opened_database(settings, pooled=False) as database:
         table = AwaitedTable(database)
         deeds = (await table.now()).deeds
         if not deeds:
@@ -47,8 +44,6 @@ async def accept(config_file: Path, reason: str, *, yes: bool) -> None:
             doing = Deeds(log, SystemClock()).doing(actor(), "records.accepted", "", after=after)
             async with doing:
                 await table.finish()
-    finally:
-        await database.close()
 
 
 def _line(deed: AwaitedDeed) -> str:

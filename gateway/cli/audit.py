@@ -25,14 +25,13 @@ from gateway.cli.gone import gone
 from gateway.cli.groups import Commands
 from gateway.cli.keeping import KEEPING
 from gateway.cli.lost import lost
+from gateway.cli.opening import opened_database
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.store.engine import open_database
 from gateway.store.evidence.recovery import projector_for
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
-from gateway.store.schema.version import require_newest_schema
 
 
 directory_option = click.option(
@@ -118,21 +117,18 @@ async def export_lines(
     if form == "parquet" and output is None:
         raise Refused("Parquet is no text: name a new file with --output")
     settings = load_settings(config_file)
-    database = open_database(settings.database_url)
     try:
-        await require_newest_schema(database)
-        if organisation is not None:
-            await require_known(settings, database, organisation)
-        sink = DatabaseAuditSink(database, _folder(settings))
-        damage = await catch_up(projector_for(settings, database, sink, SystemClock()))
-        rows = sink.records(AuditQuery(organisation=organisation, request_id=request_id))
-        with _opened(output) as file:
-            unreadable = await _WRITERS[form](export_records(rows), file)
-        damage = "not all records could be read" if unreadable else damage
+        async with opened_database(settings) as database:
+            if organisation is not None:
+                await require_known(settings, database, organisation)
+            sink = DatabaseAuditSink(database, _folder(settings))
+            damage = await catch_up(projector_for(settings, database, sink, SystemClock()))
+            rows = sink.records(AuditQuery(organisation=organisation, request_id=request_id))
+            with _opened(output) as file:
+                unreadable = await _WRITERS[form](export_records(rows), file)
+            damage = "not all records could be read" if unreadable else damage
     except ParquetUnavailable as error:
         raise Refused(str(error)) from error
-    finally:
-        await database.close()
     end_if_damaged(damage)
 
 

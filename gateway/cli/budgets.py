@@ -14,14 +14,13 @@ import msgspec
 from gateway.cli.deeds import former_budget, recorded
 from gateway.cli.groups import Commands
 from gateway.cli.known import say_if_nobodys
+from gateway.cli.opening import opened_database
 from gateway.cli.options import NAME, Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.money.budgets import WINDOWS, Limit, WindowKind
-from gateway.store.engine import Database, open_database
 from gateway.store.money.budget_rows import NONE, amount_mark
 from gateway.store.money.leases import LeaseTable
-from gateway.store.schema.version import require_newest_schema
 
 
 LIMIT_MICROUSD_MAX = 10**15
@@ -56,20 +55,9 @@ WAS = "What holds as you know it, or none; where something else does, nothing is
 
 
 @asynccontextmanager
-async def opened_database(config_file: Path) -> AsyncIterator[Database]:
-    """The database of a configuration, for the length of one command."""
-    database = open_database(load_settings(config_file).database_url)
-    try:
-        await require_newest_schema(database)
-        yield database
-    finally:
-        await database.close()
-
-
-@asynccontextmanager
 async def opened_budgets(config_file: Path) -> AsyncIterator[LeaseTable]:
     """The budget table of a configuration, for the length of one command."""
-    async with opened_database(config_file) as database:
+    async with opened_database(load_settings(config_file)) as database:
         yield LeaseTable(database, SystemClock())
 
 
@@ -104,7 +92,7 @@ async def set_limit(
     org:NAME, ws:ORG/NAME, proj:ORG/WS/NAME, key:ID and user:ORG/*. 1000000 micro-dollars are a
     dollar, 10000 a cent.
     """
-    async with opened_database(config_file) as database:
+    async with opened_database(load_settings(config_file)) as database:
         limit = Limit(account, limit_microusd, window)
         await LeaseTable(database, SystemClock()).set_limit(limit, was)
         await say_if_nobodys(database, account, "limits")

@@ -11,18 +11,16 @@ from zoneinfo import ZoneInfo
 import click
 
 from gateway.cli.groups import Commands
-from gateway.cli.known import require_organisation
+from gateway.cli.opening import opened_database
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SECOND_US, SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.errors import RequestInvalid
 from gateway.money import costs as arithmetic
-from gateway.store.engine import Database, open_database
 from gateway.store.money.dimensions import DIMENSIONS, read_only
 from gateway.store.money.price_files import PriceFiles
 from gateway.store.money.spending import Period, SpendingReader
-from gateway.store.schema.version import require_newest_schema
 from gateway.worker.pricing import configured_targets
 
 
@@ -50,19 +48,8 @@ async def opened_spending(
 ) -> AsyncIterator[tuple[Settings, SpendingReader]]:
     """The recorded spending of one organisation or all, for the length of one command."""
     settings = load_settings(config_file)
-    async with _opened(settings, organisation) as database:
+    async with opened_database(settings, organisation) as database:
         yield settings, SpendingReader(database)
-
-
-@asynccontextmanager
-async def _opened(settings: Settings, organisation: str | None) -> AsyncIterator[Database]:
-    database = open_database(settings.database_url)
-    try:
-        await require_newest_schema(database)
-        await require_organisation(database, organisation)
-        yield database
-    finally:
-        await database.close()
 
 
 @click.group(cls=Commands)
@@ -154,7 +141,7 @@ async def savings(
 ) -> None:
     """What routing saved against sending everything to one target, with the method."""
     settings = load_settings(config_file)
-    async with _opened(settings, organisation) as database:
+    async with opened_database(settings, organisation) as database:
         reader = SpendingReader(database)
         prices = await PriceFiles(database, SystemClock()).in_force(settings)
         targets = {target.name: target for target in configured_targets(settings, prices)}

@@ -14,6 +14,7 @@ from gateway.cli.damage import catch_up, end_if_damaged
 from gateway.cli.deeds import actor, opened_log
 from gateway.cli.groups import Commands
 from gateway.cli.known import require_organisation
+from gateway.cli.opening import opened_database
 from gateway.cli.options import SAID, Refused, asynchronous, config_option
 from gateway.clock import WEEK_US, SystemClock
 from gateway.configuration.reading import load_settings
@@ -29,11 +30,10 @@ from gateway.store.custody.orders import (
     CustodyRefused,
     is_known,
 )
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.evidence.recovery import projector_for
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
-from gateway.store.schema.version import require_newest_schema
 
 
 SHOWN_AT_ONCE = 50
@@ -51,14 +51,11 @@ async def opened_custody(settings: Settings) -> AsyncIterator[tuple[Custody, Dat
 @asynccontextmanager
 async def kept(settings: Settings) -> AsyncIterator[Database]:
     """The database alone: whoever only reads of it needs no key, and writes no log."""
-    database = open_database(settings.database_url)
     try:
-        await require_newest_schema(database)
-        yield database
+        async with opened_database(settings) as database:
+            yield database
     except CustodyRefused as error:
         raise Refused(str(error)) from error
-    finally:
-        await database.close()
 
 
 def subject_of(settings: Settings, organisation: str, reference: str | None) -> str | None:

@@ -19,6 +19,7 @@ from gateway.actors import OF_MACHINE, typed_by
 from gateway.audit.content_keys.keys import KeyWrapper
 from gateway.audit.device import AuditLimits
 from gateway.audit.writer import SegmentedAuditLog
+from gateway.cli.opening import opened_database
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
@@ -35,7 +36,6 @@ from gateway.store.money.rate_limits import RateLimitTable
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.pool_drains import DrainTable
 from gateway.store.right_keys import require_right_master
-from gateway.store.schema.version import require_newest_schema
 from gateway.store.sealed_secrets import SealedSecretNames
 
 
@@ -179,12 +179,8 @@ def organisation_of(ordered: Ordered) -> str:
 
 
 async def _before(settings: Settings, former: Former | None, ordered: Ordered) -> object:
-    database = open_database(settings.database_url, pooled=False)
-    try:
-        await require_newest_schema(database)
+    async with opened_database(settings, pooled=False) as database:
         return await former(settings, database, ordered) if former else None
-    finally:
-        await database.close()
 
 
 async def former_key(_: Settings, database: Database, ordered: Ordered) -> object:

@@ -18,7 +18,7 @@ from gateway.cli.custody import (
 )
 from gateway.cli.deeds import actor
 from gateway.cli.groups import Commands
-from gateway.cli.known import require_organisation
+from gateway.cli.opening import opened_database
 from gateway.cli.options import SAID, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
@@ -28,9 +28,7 @@ from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.custody.erasing import Erasures
 from gateway.store.custody.erasure_cases import LAWS, ErasureCase, ErasureCaseReader
 from gateway.store.custody.kept_holdings import Holdings
-from gateway.store.engine import open_database
 from gateway.store.evidence.integration import Integration
-from gateway.store.schema.version import require_newest_schema
 
 
 comment_option = click.option(
@@ -152,14 +150,9 @@ async def erasure_decline(config_file: Path, case_id: str, comment: str) -> None
 async def vendor_copies(config_file: Path, organisation: str) -> None:
     """Print what vendors hold, or held, of erased lines as JSON lines, and what became of it."""
     settings = load_settings(config_file)
-    database = open_database(settings.database_url)
-    try:
-        await require_newest_schema(database)
-        await require_organisation(database, organisation)
+    async with opened_database(settings, organisation) as database:
         for each in await VendorCopies(database, SystemClock()).of_organisation(organisation):
             click.echo(msgspec.json.encode(each).decode())
-    finally:
-        await database.close()
 
 
 def _untold(unreadable: int) -> str:

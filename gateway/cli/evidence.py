@@ -23,6 +23,7 @@ from gateway.audit.proving.verify import parse_receipt, verify_directory, verify
 from gateway.audit.second import is_second
 from gateway.cli.damage import refusing_damage
 from gateway.cli.known import require_organisation
+from gateway.cli.opening import opened_database
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
@@ -30,7 +31,6 @@ from gateway.configuration.settings import Settings
 from gateway.recording.evidence import UNKNOWN_COST
 from gateway.secrets.credentials import master_key
 from gateway.secrets.envelope import MasterKey
-from gateway.store.engine import open_database
 from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.packing import NOT_YET, PackOrder, make_pack
 from gateway.store.evidence.proofs import proof_of
@@ -38,7 +38,6 @@ from gateway.store.evidence.sink import AuditQuery
 from gateway.store.evidence.told_deeds import CALLED_LOST, ToldDeeds
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.right_keys import require_right_master
-from gateway.store.schema.version import require_newest_schema
 
 
 _AT_ONCE = 1_000
@@ -49,21 +48,18 @@ _NOT_NUMBERED = "have no number yet: a running worker gives it within seconds, e
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator[Integration]:
     clock = SystemClock()
-    database = open_database(settings.database_url, pooled=False)
     try:
-        await require_newest_schema(database)
-        # Also of who proves something: what no checkpoint covers yet is signed for it.
-        await require_right_master(settings, database, clock)
-        with refusing_damage():
-            yield Integration(settings, database, clock, master_key(settings))
+        async with opened_database(settings, pooled=False) as database:
+            # Also of who proves something: what no checkpoint covers yet is signed for it.
+            await require_right_master(settings, database, clock)
+            with refusing_damage():
+                yield Integration(settings, database, clock, master_key(settings))
     except (LogForked, TreeDamaged, PackRefused) as error:
         raise Refused(str(error)) from error
     except BrokenPipeError:
         raise  # Whoever reads what is printed has left.
     except OSError as error:
         raise Refused(f"{error.filename or 'the audit log'}: {error.strerror}") from error
-    finally:
-        await database.close()
 
 
 @click.command("key")

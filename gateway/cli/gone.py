@@ -13,18 +13,18 @@ from gateway.batching.left_open import SETTLE_S, LeftBehind, left_open
 from gateway.cli.damage import catch_up, end_if_damaged, refusing_damage
 from gateway.cli.deeds import actor, opened_log, says_it_records
 from gateway.cli.groups import Commands
+from gateway.cli.opening import opened_database
 from gateway.cli.options import SAID, Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.oversight.deeds import Deeds
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.evidence.recovery import projector_for
 from gateway.store.evidence.retirements import Retirements
 from gateway.store.evidence.retiring import Retiring
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.evidence.unended import UnendedReader
-from gateway.store.schema.version import require_newest_schema
 
 
 @click.group(cls=Commands)
@@ -106,12 +106,8 @@ async def _opened(settings: Settings) -> AsyncIterator[tuple[Database, DatabaseA
 @asynccontextmanager
 async def _at_hand(settings: Settings) -> AsyncIterator[tuple[Database, DatabaseAuditSink]]:
     """The database as it stands."""
-    database = open_database(settings.database_url, pooled=False)
-    try:
-        await require_newest_schema(database)
+    async with opened_database(settings, pooled=False) as database:
         yield database, DatabaseAuditSink(database, settings.path(settings.audit.directory))
-    finally:
-        await database.close()
 
 
 async def _say_what_waits(retirements: Retirements, worker: str) -> None:

@@ -14,6 +14,7 @@ from gateway.audit.disk import Disk
 from gateway.audit.proving.checkpoints import sign_anew
 from gateway.audit.segments import list_workers
 from gateway.cli.deeds import actor, opened_log, says_it_records
+from gateway.cli.opening import opened_database
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
@@ -21,12 +22,11 @@ from gateway.configuration.settings import Settings
 from gateway.oversight.deeds import Deeds
 from gateway.secrets.credentials import master_key, named_master_keys
 from gateway.secrets.envelope import MasterKey, create_key_file
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.hanging import all_hanging, told
 from gateway.store.keys_in_use import keys_in_use
 from gateway.store.resealing import Resealing
 from gateway.store.right_keys import require_right_master
-from gateway.store.schema.version import require_newest_schema
 from gateway.store.sealed_kinds import KINDS
 from gateway.store.workers import WorkerTable
 
@@ -60,9 +60,7 @@ async def reseal(config_file: Path, *, new_signing_keys: bool) -> None:
     """
     settings, clock = load_settings(config_file), SystemClock()
     directory = settings.path(settings.audit.directory)
-    database = open_database(settings.database_url, pooled=False)
-    try:
-        await require_newest_schema(database)
+    async with opened_database(settings, pooled=False) as database:
         keys = master_key(settings)
         await require_right_master(settings, database, clock, keys)
         after = {"key_id": keys.key_id, "instead_of": sorted(keys.key_ids - {keys.key_id})}
@@ -72,8 +70,6 @@ async def reseal(config_file: Path, *, new_signing_keys: bool) -> None:
                 await _reseal_database(Resealing(database, keys, clock))
                 await _reseal_folder(directory, keys, new_signing_keys=new_signing_keys)
         is_done = await _told(settings, database, keys)
-    finally:
-        await database.close()
     sys.exit(0 if is_done else 1)
 
 
@@ -147,9 +143,7 @@ async def _beginning_otherwise(database: Database, keys: MasterKey) -> list[str]
 async def list_keys(config_file: Path) -> None:
     """Print each master key and each pepper, and how much hangs on it, as JSON lines."""
     settings = load_settings(config_file)
-    database = open_database(settings.database_url, pooled=False)
-    try:
-        await require_newest_schema(database)
+    async with opened_database(settings, pooled=False) as database:
         for each in await keys_in_use(settings, database, SystemClock()):
             is_master = each.key == "master_key"
             line = {
@@ -160,5 +154,3 @@ async def list_keys(config_file: Path) -> None:
                 "hanging": dict(each.hanging),
             }
             click.echo(json.dumps(line))
-    finally:
-        await database.close()

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from gateway.cli.deeds import actor, deed, former_key, says_it_records
-from gateway.cli.known import require_organisation
+from gateway.cli.opening import opened_database
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import DAY_US, SystemClock
 from gateway.configuration.reading import load_settings
@@ -21,10 +21,8 @@ from gateway.oversight.key_scope import (
     is_widening,
     scope_of,
 )
-from gateway.store.engine import open_database
 from gateway.store.identity.key_names import KeyFacts, KeyNames
 from gateway.store.identity.key_scopes import KeyProposal, KeyScopes
-from gateway.store.schema.version import require_newest_schema
 from gateway.types import Translation
 
 
@@ -39,13 +37,8 @@ async def opened_scopes(
     settings: Settings, organisation: str
 ) -> AsyncIterator[tuple[KeyScopes, KeyNames]]:
     """The scopes of an organisation's keys, for the length of one command."""
-    database = open_database(settings.database_url)
-    try:
-        await require_newest_schema(database)
-        await require_organisation(database, organisation)
+    async with opened_database(settings, organisation) as database:
         yield KeyScopes(database, SystemClock()), KeyNames(database)
-    finally:
-        await database.close()
 
 
 @click.command("change")

@@ -14,6 +14,7 @@ from gateway.cli.deeds import actor, deed, former_key, recorded, says_it_records
 from gateway.cli.groups import Commands
 from gateway.cli.key_scopes import SCOPES
 from gateway.cli.known import require_organisation
+from gateway.cli.opening import opened_database
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.cli.teams import defaults_of, limit_new_key
 from gateway.clock import DAY_US, SystemClock
@@ -23,12 +24,10 @@ from gateway.errors import ChangedMeanwhile, GatewrightError
 from gateway.identity import Peppers, Workload, key_id_for, new_key_id
 from gateway.oversight.key_scope import check_labels, check_models
 from gateway.secrets.credentials import all_peppers
-from gateway.store.engine import Database, open_database
 from gateway.store.identity.keys import KeyReader, KeyStore, NewKey, Place, secrets_mark
 from gateway.store.identity.names import visible
 from gateway.store.identity.workloads import stored, workload_ordered
 from gateway.store.right_keys import require_right_pepper
-from gateway.store.schema.version import require_newest_schema
 from gateway.types import Translation
 
 
@@ -49,21 +48,10 @@ class _Mark(click.ParamType[str]):
 
 
 @asynccontextmanager
-async def _reading(settings: Settings) -> AsyncIterator[Database]:
-    """The database alone: whoever only reads of it needs no pepper."""
-    database = open_database(settings.database_url)
-    try:
-        await require_newest_schema(database)
-        yield database
-    finally:
-        await database.close()
-
-
-@asynccontextmanager
 async def opened_keys(settings: Settings) -> AsyncIterator[KeyStore]:
     """The key store of a configuration, for the length of one command."""
     peppers = Peppers(all_peppers(settings), settings.secrets.pepper_version)
-    async with _reading(settings) as database:
+    async with opened_database(settings) as database:
         await require_right_pepper(settings, database, SystemClock())
         yield KeyStore(database, peppers, SystemClock())
 
@@ -189,7 +177,7 @@ def _workload(
 async def list_keys(config_file: Path, organisation: str | None) -> None:
     """List keys as JSON lines; never a secret."""
     now_us = SystemClock().utc_us()
-    async with _reading(load_settings(config_file)) as database:
+    async with opened_database(load_settings(config_file)) as database:
         await require_organisation(database, organisation)
         for record in await KeyReader(database).keys(organisation):
             principal = record.principal

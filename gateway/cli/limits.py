@@ -6,11 +6,13 @@ from pathlib import Path
 import click
 import msgspec
 
-from gateway.cli.budgets import ACCOUNT, WAS, opened_database
+from gateway.cli.budgets import ACCOUNT, WAS
 from gateway.cli.deeds import former_rate, recorded
 from gateway.cli.groups import Commands
 from gateway.cli.known import say_if_nobodys
+from gateway.cli.opening import opened_database
 from gateway.cli.options import asynchronous, config_option
+from gateway.configuration.reading import load_settings
 from gateway.money.rates import RateLimit
 from gateway.store.money.budget_rows import NONE
 from gateway.store.money.rate_limits import RateLimitTable, rate_mark
@@ -65,7 +67,7 @@ async def set_limit(
 
     An account is org:NAME, ws:ORG/NAME, proj:ORG/WS/NAME, key:ID or user:ORG/*.
     """
-    async with opened_database(config_file) as database:
+    async with opened_database(load_settings(config_file)) as database:
         await RateLimitTable(database).set(RateLimit(account, rpm, tpm, concurrent), was)
         await say_if_nobodys(database, account, "limits")
     figures = ((rpm, "requests a minute"), (tpm, "tokens a minute"), (concurrent, "at once"))
@@ -81,7 +83,7 @@ async def set_limit(
 @recorded("rate_limit.removed", former_rate)
 async def remove(config_file: Path, account: str, was: str | None) -> None:
     """Remove the rate limits of an account."""
-    async with opened_database(config_file) as database:
+    async with opened_database(load_settings(config_file)) as database:
         await RateLimitTable(database).remove(account, was)
     click.echo(f"{account}: no rate limit")
 
@@ -91,6 +93,6 @@ async def remove(config_file: Path, account: str, was: str | None) -> None:
 @asynchronous
 async def list_limits(config_file: Path) -> None:
     """List rate limits as JSON lines."""
-    async with opened_database(config_file) as database:
+    async with opened_database(load_settings(config_file)) as database:
         for limit in await RateLimitTable(database).all():
             click.echo(json.dumps(msgspec.to_builtins(limit)))

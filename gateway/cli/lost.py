@@ -6,13 +6,12 @@ import click
 from msgspec.structs import replace
 
 from gateway.cli.deeds import actor, opened_log, says_it_records
+from gateway.cli.opening import opened_database
 from gateway.cli.options import SAID, Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.oversight.deeds import Deeds
-from gateway.store.engine import open_database
 from gateway.store.evidence.awaited import Awaited, AwaitedTable
-from gateway.store.schema.version import require_newest_schema
 
 
 @click.command("lost")
@@ -30,9 +29,7 @@ async def lost(config_file: Path, reason: str, *, yes: bool) -> None:
     keys by hand before callers are let in. Their numbers stay theirs.
     """
     settings, clock = load_settings(config_file), SystemClock()
-    database = open_database(settings.database_url, pooled=False)
-    try:
-        await require_newest_schema(database)
+    async with opened_database(settings, pooled=False) as database:
         table = AwaitedTable(database)
         now = replace(await table.now(), deeds=())
         if now == Awaited():
@@ -47,5 +44,3 @@ async def lost(config_file: Path, reason: str, *, yes: bool) -> None:
                 actor(), "records.lost", "", before=None, after={"reason": reason, **after}
             ):
                 await table.give_up(clock.utc_us())
-    finally:
-        await database.close()

@@ -2,17 +2,16 @@
 
 import os
 import secrets as random
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from collections.abc import Collection
 from pathlib import Path
 
 import click
 
 from gateway.cli.deeds import actor, opened_log, says_it_records
+from gateway.cli.opening import opened_database
 from gateway.cli.options import SAID, Refused, asynchronous, config_option
 from gateway.clock import Clock, SystemClock
 from gateway.configuration.reading import load_settings
-from gateway.configuration.settings import Settings
 from gateway.oversight.deeds import Deeds
 from gateway.secrets.credentials import (
     assembled,
@@ -23,10 +22,8 @@ from gateway.secrets.credentials import (
 from gateway.secrets.envelope import sync_folder
 from gateway.secrets.key_services import KeyService, KeyServiceFailed
 from gateway.store.adopted_keys import adopt_key, adoption_of
-from gateway.store.engine import Database, open_database
 from gateway.store.key_checks import MASTER_KEY
 from gateway.store.right_keys import require_right_master
-from gateway.store.schema.version import require_newest_schema
 from gateway.store.workers import WorkerTable
 
 
@@ -50,7 +47,7 @@ async def wrap_master_key(config_file: Path) -> None:
     raw = [key_bytes_at(settings, *each, plain_too=True) for each in named]
     wrapped = [_wrapped_by(service, each) for each in raw]
     keys = assembled(raw)
-    async with _opened(settings) as database:
+    async with opened_database(settings, pooled=False) as database:
         # The old files go for good: what takes their place must open what they opened.
         await require_right_master(settings, database, SystemClock(), keys)
     ids = [keys.key_id, *(other.key_id for other in keys.others)]
@@ -98,7 +95,7 @@ async def adopt(config_file: Path, key: str, reason: str, dead: tuple[str, ...])
     several machines, run it for the master key on each: it makes new keys to sign the log with.
     """
     settings, clock = load_settings(config_file), SystemClock()
-    async with _opened(settings) as database:
+    async with opened_database(settings, pooled=False) as database:
         await _require_stopped(WorkerTable(database), clock, dead)
         adoption = await adoption_of(settings, database, key)
         # Of a pepper the log is written as always: with the master key that is the right one.
@@ -120,16 +117,6 @@ async def _require_stopped(table: WorkerTable, clock: Clock, dead: Collection[st
             f" {', '.join(running)}. Stop them first; one that was killed is forgotten after 15"
             " seconds, or name it with --dead"
         )
-
-
-@asynccontextmanager
-async def _opened(settings: Settings) -> AsyncIterator[Database]:
-    database = open_database(settings.database_url, pooled=False)
-    try:
-        await require_newest_schema(database)
-        yield database
-    finally:
-        await database.close()
 
 
 def _replace(path: Path, text: str) -> None:

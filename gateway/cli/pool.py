@@ -10,25 +10,20 @@ import msgspec
 
 from gateway.cli.deeds import actor, former_drain, recorded
 from gateway.cli.groups import Commands
+from gateway.cli.opening import opened_database
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.providers.registry import is_pool
-from gateway.store.engine import open_database
 from gateway.store.pool_drains import DrainTable
-from gateway.store.schema.version import require_newest_schema
 
 
 @asynccontextmanager
 async def opened_drains(settings: Settings) -> AsyncIterator[DrainTable]:
     """The drained members of a configuration, for the length of one command."""
-    database = open_database(settings.database_url)
-    try:
-        await require_newest_schema(database)
+    async with opened_database(settings) as database:
         yield DrainTable(database, SystemClock())
-    finally:
-        await database.close()
 
 
 @click.group(cls=Commands)

@@ -6,14 +6,13 @@ from pathlib import Path
 import click
 
 from gateway.assembly.configured_policy import load_policy
+from gateway.cli.opening import opened_database
 from gateway.cli.options import LEVEL, Refused, asynchronous, config_option
 from gateway.cli.rollout import load_file
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.errors import RequestInvalid
-from gateway.store.engine import open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
-from gateway.store.schema.version import require_newest_schema
 from gateway.store.traffic.rehearsal import Rehearser
 from policies.render import render_impact
 
@@ -36,17 +35,14 @@ async def replay(draft: Path, config_file: Path, since: str, level: str | None) 
     """Decide recorded requests again: first as recorded, then under the draft."""
     document = load_file(draft)
     settings, clock = load_settings(config_file), SystemClock()
-    database = open_database(settings.database_url)
     try:
-        await require_newest_schema(database)
-        sink = DatabaseAuditSink(database, settings.path(settings.audit.directory))
-        rehearser = Rehearser(database, sink, clock, load_policy(settings))
-        since_us = clock.utc_us() - seconds(since) * 1_000_000
-        found = await rehearser.rehearse(document, since_us, level=level)
+        async with opened_database(settings) as database:
+            sink = DatabaseAuditSink(database, settings.path(settings.audit.directory))
+            rehearser = Rehearser(database, sink, clock, load_policy(settings))
+            since_us = clock.utc_us() - seconds(since) * 1_000_000
+            found = await rehearser.rehearse(document, since_us, level=level)
     except RequestInvalid as error:
         raise Refused(error.message) from error
-    finally:
-        await database.close()
     click.echo(render_impact(found.impact, found.again))
     click.echo(f"{found.decisions_per_s:,.0f} decisions a second")
 

@@ -10,6 +10,7 @@ import msgspec
 
 from gateway.cli.deeds import former_policy, recorded, typed_name
 from gateway.cli.known import say_if_nobodys
+from gateway.cli.opening import opened_database
 from gateway.cli.options import LEVEL, Refused, Within, asynchronous, config_option, read_text
 from gateway.clock import SystemClock
 from gateway.configuration.guarding import (
@@ -25,10 +26,8 @@ from gateway.errors import RequestInvalid
 from gateway.rollout.key_share import KeyShare
 from gateway.rollout.versions import Action, PolicyVersion
 from gateway.routing.board import TargetBoard
-from gateway.store.engine import Database, open_database
 from gateway.store.identity.key_names import KeyNames
 from gateway.store.policies.documents import PolicyStore
-from gateway.store.schema.version import require_newest_schema
 from gateway.worker.pricing import configured_targets
 from policies.checking.check import check
 from policies.checking.difference import difference
@@ -56,19 +55,9 @@ number_argument = click.argument("number", type=_NUMBER)
 
 
 @asynccontextmanager
-async def _opened_database(settings: Settings) -> AsyncIterator[Database]:
-    database = open_database(settings.database_url)
-    try:
-        await require_newest_schema(database)
-        yield database
-    finally:
-        await database.close()
-
-
-@asynccontextmanager
 async def opened_policies(settings: Settings) -> AsyncIterator[PolicyStore]:
     """The policy store of a configuration, for the length of one command."""
-    async with _opened_database(settings) as database:
+    async with opened_database(settings) as database:
         yield PolicyStore(database, SystemClock())
 
 
@@ -93,7 +82,7 @@ async def draft(
     settings = load_settings(config_file)
     guard = _guard(limits, settings.policy.guard)
     document = checked(read_text(file), str(file), settings)
-    async with _opened_database(settings) as database:
+    async with opened_database(settings) as database:
         store = PolicyStore(database, SystemClock())
         _print(await store.draft(level, document, actor, note, guard=guard))
         if level:
@@ -167,7 +156,7 @@ async def guard(number: int, config_file: Path, level: str) -> None:
     """Print what a version must keep as a canary, its keys, and what workers counted, as JSON."""
     settings = load_settings(config_file)
     usual = settings.policy.guard
-    async with _opened_database(settings) as database:
+    async with opened_database(settings) as database:
         store = PolicyStore(database, SystemClock())
         version = await store.version(level, number)
         measured = await store.figures.measured(level, number)
@@ -191,7 +180,7 @@ async def canary(
     number: int, config_file: Path, level: str, actor: str, reason: str, percent: float
 ) -> None:
     """Let a version decide for a share of the keys; workers withdraw it when it does harm."""
-    async with _opened_database(load_settings(config_file)) as database:
+    async with opened_database(load_settings(config_file)) as database:
         store = PolicyStore(database, SystemClock())
         version = await store.act(level, number, "canary", actor, percent=percent, reason=reason)
         keys = await KeyNames(database).share_of(version, SystemClock().utc_us())

@@ -12,14 +12,12 @@ from gateway.cli.deeds import actor, deed, former_secret, recorded, says_it_reco
 from gateway.cli.groups import Commands
 from gateway.cli.key_rotation import list_keys, make_key, reseal
 from gateway.cli.master_key import adopt, wrap_master_key
+from gateway.cli.opening import opened_database
 from gateway.cli.options import asynchronous, config_option, read_secret
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
-from gateway.configuration.settings import Settings
 from gateway.secrets.credentials import master_key
-from gateway.store.engine import Database, open_database
 from gateway.store.right_keys import require_right_master
-from gateway.store.schema.version import require_newest_schema
 from gateway.store.sealed_secrets import SealedSecretNames, SealedSecretTable
 
 
@@ -27,20 +25,9 @@ from gateway.store.sealed_secrets import SealedSecretNames, SealedSecretTable
 async def opened_secrets(config_file: Path) -> AsyncIterator[SealedSecretTable]:
     """The sealed secrets of a configuration, for the length of one command."""
     settings = load_settings(config_file)
-    async with _reading(settings) as database:
+    async with opened_database(settings) as database:
         await require_right_master(settings, database, SystemClock())
         yield SealedSecretTable(database, master_key(settings), SystemClock())
-
-
-@asynccontextmanager
-async def _reading(settings: Settings) -> AsyncIterator[Database]:
-    """The database alone: whoever only reads names of it needs no master key."""
-    database = open_database(settings.database_url)
-    try:
-        await require_newest_schema(database)
-        yield database
-    finally:
-        await database.close()
 
 
 @click.group(cls=Commands)
@@ -70,7 +57,7 @@ async def set_secret(config_file: Path, name: str) -> None:
 @asynchronous
 async def list_secrets(config_file: Path) -> None:
     """List names, versions, when each was set and by whom, as JSON lines."""
-    async with _reading(load_settings(config_file)) as database:
+    async with opened_database(load_settings(config_file)) as database:
         for secret in await SealedSecretNames(database).listed():
             click.echo(json.dumps(msgspec.to_builtins(secret)))
 

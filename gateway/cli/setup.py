@@ -6,14 +6,13 @@ from pathlib import Path
 import click
 
 from gateway.cli.deeds import deed, says_it_records
+from gateway.cli.opening import opened_database
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.errors import GatewrightError
-from gateway.store.engine import open_database
 from gateway.store.identity.setup_links import SetupLinks
-from gateway.store.schema.version import require_newest_schema
 
 
 @click.command("setup")
@@ -30,16 +29,12 @@ async def setup_link_command(config_file: Path) -> None:
 
 async def setup_link(settings: Settings) -> str:
     """A new link; empty when somebody exists. No server is sent the code: it stands behind `#`."""
-    database = open_database(settings.database_url, pooled=False)
-    try:
-        await require_newest_schema(database)
+    async with opened_database(settings, pooled=False) as database:
         links = SetupLinks(database, SystemClock())
         if not await links.is_open():
             return ""
         async with deed(settings, "setup_link.made", {}):
             code = await links.make()
-    finally:
-        await database.close()
     return f"{admin_address(settings)}/setup#{code}" if code else ""
 
 

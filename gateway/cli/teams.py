@@ -9,18 +9,16 @@ import click
 
 from gateway.cli.deeds import former_team, recorded
 from gateway.cli.groups import Commands
-from gateway.cli.known import require_organisation
+from gateway.cli.opening import opened_database
 from gateway.cli.options import Refused, asynchronous, config_option
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.money.budgets import Limit
 from gateway.money.rates import RateLimit
-from gateway.store.engine import open_database
 from gateway.store.identity.teams import KeyDefaults, Team, TeamStore
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.rate_limits import RateLimitTable
-from gateway.store.schema.version import require_newest_schema
 
 
 organisation_option = click.option("--organisation", required=True)
@@ -31,13 +29,8 @@ async def opened_teams(
     settings: Settings, organisation: str | None = None
 ) -> AsyncIterator[TeamStore]:
     """The teams of a configuration, for the length of one command about an organisation."""
-    database = open_database(settings.database_url)
-    try:
-        await require_newest_schema(database)
-        await require_organisation(database, organisation)
+    async with opened_database(settings, organisation) as database:
         yield TeamStore(database, SystemClock())
-    finally:
-        await database.close()
 
 
 async def defaults_of(settings: Settings, organisation: str, workspace: str) -> KeyDefaults:
@@ -52,15 +45,12 @@ async def limit_new_key(settings: Settings, key_id: str, defaults: KeyDefaults) 
     if defaults.is_nothing:
         return
     account = f"key:{key_id}"
-    database = open_database(settings.database_url)
-    try:
+    async with opened_database(settings) as database:
         if defaults.budget_microusd is not None:
             limit = Limit(account, defaults.budget_microusd, defaults.budget_window)
             await LeaseTable(database, SystemClock()).set_limit(limit)
         if any(number is not None for number in defaults.rates):
             await RateLimitTable(database).set(RateLimit(account, *defaults.rates))
-    finally:
-        await database.close()
 
 
 @click.group(cls=Commands)

@@ -10,13 +10,12 @@ import click
 from gateway.cli.deeds import deed, former_person, recorded, says_it_records
 from gateway.cli.groups import Commands
 from gateway.cli.known import say_if_nobodys
+from gateway.cli.opening import opened_database
 from gateway.cli.options import Refused, asynchronous, config_option, read_secret
 from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.oversight.access import EVERYWHERE, ROLE_PERMISSIONS, ROLES, Grant, Role
-from gateway.store.engine import open_database
 from gateway.store.identity.people import PeopleStore
-from gateway.store.schema.version import require_newest_schema
 
 
 organisation_option = click.option(
@@ -27,12 +26,8 @@ organisation_option = click.option(
 @asynccontextmanager
 async def opened_people(config_file: Path) -> AsyncIterator[PeopleStore]:
     """The people of a configuration, for the length of one command."""
-    database = open_database(load_settings(config_file).database_url)
-    try:
-        await require_newest_schema(database)
+    async with opened_database(load_settings(config_file)) as database:
         yield PeopleStore(database, SystemClock())
-    finally:
-        await database.close()
 
 
 @click.group(cls=Commands)
@@ -85,11 +80,8 @@ async def grant(config_file: Path, name: str, role: Role, organisation: str) -> 
     async with opened_people(config_file) as store:
         await store.grant(name, Grant(role, organisation))
     if organisation != EVERYWHERE:
-        database = open_database(load_settings(config_file).database_url)
-        try:
+        async with opened_database(load_settings(config_file)) as database:
             await say_if_nobodys(database, f"org:{organisation}", "role reaches")
-        finally:
-            await database.close()
     click.echo(f"{name}: {role} in {organisation}")
 
 
