@@ -16,6 +16,7 @@ from msgspec import Struct, structs, to_builtins
 from admin.system.retirement_rights import OWN
 from gateway.actors import same_person
 from gateway.audit.disk import Disk
+from gateway.audit.last_refusal import LastRefusal
 from gateway.audit.lifelessness import WorkerLives, lock_if_here
 from gateway.audit.projecting.projector import ProjectionBroken
 from gateway.audit.second import is_second
@@ -103,8 +104,7 @@ class RetirementDesk:
         self._left = left_open(database, records, log, clock)
         self.cases = Retirements(database, clock)
         self._turn = asyncio.Lock()
-        self._failed_s = 0.0
-        """When our log last refused an outcome, which it may have written all the same."""
+        self._refusal = LastRefusal(log)
 
     async def read(self) -> GonePage:
         """What the list shows."""
@@ -267,7 +267,7 @@ class RetirementDesk:
         try:
             ended = await self._left.end(worker, SETTLE_S)
         except AuditUnavailable:
-            self._failed_s = asyncio.get_running_loop().time()
+            self._refusal.note()
             raise
         counts = {name: str(count) for name, count in structs.asdict(ended).items()}
         await self._deeds.record(person.name, "worker.requests_ended", "", worker=worker, **counts)
@@ -278,12 +278,11 @@ class RetirementDesk:
 
     async def _require_settled(self) -> None:
         """Whatever our log refused lately is written by now, and known, or it never will be."""
-        if self._failed_s:
-            begun_s = asyncio.get_running_loop().time() - self._log.stats().oldest_pending_s
-            if begun_s <= self._failed_s:
-                raise AuditUnavailable("the log has not said yet what it wrote: come again")
+        if self._refusal.may_be_written:
+            raise AuditUnavailable("the log has not said yet what it wrote: come again")
+        if self._refusal.is_noted:
             await self._catch_up()
-            self._failed_s = 0.0
+            self._refusal.forget()
 
     async def _catch_up(self) -> None:
         try:

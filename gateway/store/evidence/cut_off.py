@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.audit.disk import Disk
+from gateway.audit.last_refusal import LastRefusal
 from gateway.audit.open_intents import keep_mark, refused_before
 from gateway.audit.projecting.projector import ProjectionBroken
 from gateway.audit.reckoning import (
@@ -74,8 +75,7 @@ class CutOff:
         self.problem = ""
         """Why not all is known that a crash cut off; empty where it is."""
         self._again_s = self._pause_s = 0.0
-        self._failed_s = 0.0
-        """When the log last refused an outcome, which it may have written all the same."""
+        self._refusal = LastRefusal(log)
 
     async def open(self, *, is_current: bool = True) -> None:
         """Before the first request: end what is open, unless that is to be done later.
@@ -155,7 +155,7 @@ class CutOff:
 
     async def _end_all(self) -> None:
         """Write the outcomes that are missing, those of lines of batches apart."""
-        if self._may_be_written():
+        if self._refusal.may_be_written:
             return
         try:
             left = await asyncio.to_thread(open_intents, self._folder, self._below, self._refused)
@@ -170,7 +170,7 @@ class CutOff:
         try:
             await asyncio.gather(*map(self._log.append, ends))
         except AuditUnavailable as error:
-            self._failed_s = asyncio.get_running_loop().time()
+            self._refusal.note()
             event = Event.AUDIT_WRITE_FAILED
             logger().error(event, worker=self._worker, reason=error.message)
             return
@@ -191,13 +191,6 @@ class CutOff:
         self._pause_s = min(max(self._pause_s * 2, AGAIN_S), AGAIN_MAX_S)
         self._again_s = self._clock.monotonic_s() + self._pause_s
         self.problem = not_reckoned(self._worker, reason)
-
-    def _may_be_written(self) -> bool:
-        """Whether the log is still busy with what it was given before it refused something."""
-        if not self._failed_s:
-            return False
-        begun_s = asyncio.get_running_loop().time() - self._log.stats().oldest_pending_s
-        return begun_s <= self._failed_s
 
 
 def in_words(segments: Sequence[int]) -> str:

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from gateway.audit.disk import Disk
+from gateway.audit.last_refusal import LastRefusal
 from gateway.audit.open_intents import OpenIntents, refused_before
 from gateway.audit.projecting.projection import RETIRED
 from gateway.audit.reckoning import GONE, OpenIntent, end_of, open_intents
@@ -102,8 +103,7 @@ class GoneWorkers:
         """The lock of a worker whose outcomes are being written here."""
         self._has_written = False
         """Whether something was, under that lock: the database has to know of it first."""
-        self._failed_s = 0.0
-        """When our log last refused one, which it may have written all the same."""
+        self._refusal = LastRefusal(log)
         self._problems: dict[str, str] = {}
 
     @property
@@ -158,7 +158,7 @@ class GoneWorkers:
         try:
             return await self._log.append(record, content)
         except AuditUnavailable:
-            self._failed_s = asyncio.get_running_loop().time()
+            self._refusal.note()
             raise
 
     async def _end(self, worker: str) -> int:
@@ -225,10 +225,7 @@ class GoneWorkers:
 
     async def _let_go(self) -> None:
         """Give back a lock that was kept, when all that was written under it is known."""
-        if not self._held:
-            return
-        begun_s = asyncio.get_running_loop().time() - self._log.stats().oldest_pending_s
-        if begun_s > self._failed_s:
+        if self._held and not self._refusal.may_be_written:
             await self._catch_up()
             await self.close()
 

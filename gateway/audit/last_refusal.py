@@ -1,0 +1,36 @@
+"""Whether a log may still be writing what it refused: then nobody knows yet what it holds."""
+
+import asyncio
+
+from gateway.audit.writer import SegmentedAuditLog
+
+
+class LastRefusal:
+    """When a log last refused one of its owner's records, which it may have written all the same.
+
+    Until everything is over that it was given before, that is so.
+    """
+
+    def __init__(self, log: SegmentedAuditLog) -> None:
+        self._log = log
+        self._refused_s = 0.0
+
+    def note(self) -> None:
+        """It refused one now."""
+        self._refused_s = asyncio.get_running_loop().time()
+
+    def forget(self) -> None:
+        """What it wrote is known."""
+        self._refused_s = 0.0
+
+    @property
+    def is_noted(self) -> bool:
+        return self._refused_s > 0.0
+
+    @property
+    def may_be_written(self) -> bool:
+        """Whether the log is still busy with what it was given before it refused something."""
+        if not self._refused_s:
+            return False
+        begun_s = asyncio.get_running_loop().time() - self._log.stats().oldest_pending_s
+        return begun_s <= self._refused_s
