@@ -47,16 +47,6 @@ def provider_credential(settings: Settings, provider: str) -> Secret[str] | None
     return source_of(settings, reference, f"providers.{provider}.credential").load()
 
 
-def proxy_credential(settings: Settings, provider: str) -> Secret[str] | None:
-    """What a provider's proxy knows us by, as `user:password`; None when it wants nothing.
-
-    Raises:
-        ConfigurationInvalid: it cannot be read.
-    """
-    reference, key = settings.providers[provider].proxy_credential, f"providers.{provider}"
-    return source_of(settings, reference, f"{key}.proxy_credential").load() if reference else None
-
-
 def credential_problem(settings: Settings, provider: str) -> str:
     """Why a provider's credential cannot be used, as this process sees it; empty where it can.
 
@@ -74,74 +64,56 @@ def credential_problem(settings: Settings, provider: str) -> str:
         return f"its credential {error.reason}"
 
 
-def rates_password(settings: Settings) -> Secret[str] | None:
-    """The password of the server that keeps shared rate limits; None when it has none.
+def _optional(
+    settings: Settings, reference: SecretReference | None, key: str
+) -> Secret[str] | None:
+    """A secret that the setting `key` may name; None where it names none.
 
     Raises:
         ConfigurationInvalid: it cannot be read.
     """
-    reference = settings.rates.password
-    return source_of(settings, reference, "rates.password").load() if reference else None
-
-
-def answers_password(settings: Settings) -> Secret[str] | None:
-    """The password of the server that keeps shared answers; None when it has none.
-
-    Raises:
-        ConfigurationInvalid: it cannot be read.
-    """
-    reference, key = settings.response_cache.password, "response_cache.password"
     return source_of(settings, reference, key).load() if reference else None
 
 
-def oidc_secret(settings: Settings) -> Secret[str] | None:
-    """What we prove ourselves with to the OpenID provider; None for a public client.
+def proxy_credential(settings: Settings, provider: str) -> Secret[str] | None:
+    """What a provider's proxy knows us by, as `user:password`; None when it wants nothing."""
+    reference = settings.providers[provider].proxy_credential
+    return _optional(settings, reference, f"providers.{provider}.proxy_credential")
 
-    Raises:
-        ConfigurationInvalid: it cannot be read.
-    """
-    reference = settings.oidc.client_secret
-    return source_of(settings, reference, "oidc.client_secret").load() if reference else None
+
+def rates_password(settings: Settings) -> Secret[str] | None:
+    """The password of the server that keeps shared rate limits; None when it has none."""
+    return _optional(settings, settings.rates.password, "rates.password")
+
+
+def answers_password(settings: Settings) -> Secret[str] | None:
+    """The password of the server that keeps shared answers; None when it has none."""
+    return _optional(settings, settings.response_cache.password, "response_cache.password")
+
+
+def oidc_secret(settings: Settings) -> Secret[str] | None:
+    """What we prove ourselves with to the OpenID provider; None for a public client."""
+    return _optional(settings, settings.oidc.client_secret, "oidc.client_secret")
 
 
 def alerts_credential(settings: Settings) -> Secret[str] | None:
-    """What the web hook of alerts is sent as a bearer token; None when it takes none.
-
-    Raises:
-        ConfigurationInvalid: it cannot be read.
-    """
-    reference = settings.alerts.credential
-    return source_of(settings, reference, "alerts.credential").load() if reference else None
+    """What the web hook of alerts is sent as a bearer token; None when it takes none."""
+    return _optional(settings, settings.alerts.credential, "alerts.credential")
 
 
 def alerts_signing_key(settings: Settings) -> Secret[str] | None:
-    """What the web hook of alerts is signed with; None where it is not signed.
-
-    Raises:
-        ConfigurationInvalid: it cannot be read.
-    """
-    reference = settings.alerts.signing_key
-    return source_of(settings, reference, "alerts.signing_key").load() if reference else None
+    """What the web hook of alerts is signed with; None where it is not signed."""
+    return _optional(settings, settings.alerts.signing_key, "alerts.signing_key")
 
 
 def sink_signing_key(settings: Settings, sink: str) -> Secret[str] | None:
-    """What a sink's deliveries are signed with; None where they are not.
-
-    Raises:
-        ConfigurationInvalid: it cannot be read.
-    """
-    reference = settings.sinks[sink].signing_key
-    return source_of(settings, reference, f"sinks.{sink}.signing_key").load() if reference else None
+    """What a sink's deliveries are signed with; None where they are not."""
+    return _optional(settings, settings.sinks[sink].signing_key, f"sinks.{sink}.signing_key")
 
 
 def sink_credential(settings: Settings, sink: str) -> Secret[str] | None:
-    """What a sink is sent as a bearer token; None when it takes none.
-
-    Raises:
-        ConfigurationInvalid: it cannot be read.
-    """
-    reference = settings.sinks[sink].credential
-    return source_of(settings, reference, f"sinks.{sink}.credential").load() if reference else None
+    """What a sink is sent as a bearer token; None when it takes none."""
+    return _optional(settings, settings.sinks[sink].credential, f"sinks.{sink}.credential")
 
 
 def pepper(settings: Settings) -> bytes:
