@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from admin.keys.issuing import EXPIRES_DAYS_MAX
 from admin.keys.lines import KeyLine
-from admin.keys.scope_rights import OWN
+from admin.second_person import PROPOSED, reason_in
 from admin.services import Services
 from gateway.actors import NOBODYS, same_person
 from gateway.clock import DAY_US
@@ -37,7 +37,6 @@ from gateway.types import Translation
 
 DAYS: Final = 7
 """Of so many days, today included, is said what a key asked for."""
-REASON_CHARS_MAX: Final = 1_000
 ROLLUP_BATCHES: Final = 2
 MICRO: Final = 1_000_000
 
@@ -146,7 +145,7 @@ class ScopeKeeper:
             return ScopeOutcome(wanted)
         if person.of_token:
             raise Forbidden(NOBODYS)
-        reason = _said(order.reason)
+        reason = reason_in(order.reason)
         async with self._services.deeds.doing(
             person.name,
             "key.widening_proposed",
@@ -171,8 +170,8 @@ class ScopeKeeper:
         """
         found = await self._found(organisation, proposal_id)
         if same_person(person.name, found.proposed_by):
-            raise Forbidden(OWN)
-        comment = _said(comment)
+            raise Forbidden(PROPOSED)
+        comment = reason_in(comment)
         impact = await self.impact(organisation, found)
         after = _deed(found) | {"comment": comment, "asked": impact.asked}
         async with self._services.deeds.doing(
@@ -190,8 +189,8 @@ class ScopeKeeper:
         """Leave a key as it is; raises like `approve`."""
         found = await self._found(organisation, proposal_id)
         if same_person(person.name, found.proposed_by):
-            raise Forbidden(OWN)
-        comment = _said(comment)
+            raise Forbidden(PROPOSED)
+        comment = reason_in(comment)
         after = _deed(found) | {"comment": comment}
         async with self._services.deeds.doing(
             person.name, "key.widening_declined", organisation, after=after
@@ -298,10 +297,3 @@ def _deed(found: KeyProposal) -> dict[str, object]:
         "proposed_by": found.proposed_by,
         "reason": found.reason,
     }
-
-
-def _said(text: str) -> str:
-    said = text.strip()
-    if not said or len(said) > REASON_CHARS_MAX:
-        raise RequestInvalid("say why: it stands in the history", parameter="reason")
-    return said

@@ -20,9 +20,9 @@ from admin.forms import form_of
 from admin.long_lists import list_of
 from admin.models.price_diff import PriceDiff
 from admin.models.price_keeping import PriceKeeper
-from admin.models.price_rights import refused_prices
 from admin.models.prices import AT, DAYS, GIVEN, PriceDesk, given
 from admin.queries import FIRST, PAGE_ROWS
+from admin.second_person import refused_prices
 from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER
 from gateway.errors import Forbidden, RequestInvalid

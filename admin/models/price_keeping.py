@@ -1,11 +1,9 @@
 """Keeps price files, and has them put in force by two people; every deed is recorded first."""
 
-from typing import Final
-
 from litestar.exceptions import NotFoundException, PermissionDeniedException
 
-from admin.models.price_rights import OWN
 from admin.models.prices import Comparison, PriceDesk
+from admin.second_person import PROPOSED, reason_in
 from admin.services import Services
 from gateway.actors import same_person
 from gateway.errors import ChangedMeanwhile, Forbidden, RequestInvalid
@@ -13,9 +11,6 @@ from gateway.money.price_file import configured_prices
 from gateway.oversight.access import Permission, Person, allows
 from gateway.store.money.price_files import CONFIGURED, PriceOrder
 from gateway.store.money.price_proposals import PriceProposal
-
-
-REASON_CHARS_MAX: Final = 1_000
 
 
 class PriceKeeper:
@@ -61,7 +56,7 @@ class PriceKeeper:
         """
         now = await self._services.prices.standing()
         more_microusd = more_of(await self.compared(number))
-        reason = _said(reason)
+        reason = reason_in(reason)
         if now.place != seen:
             raise ChangedMeanwhile("Other prices were put in force meanwhile.", parameter="seen")
         if now.number == number:
@@ -88,8 +83,8 @@ class PriceKeeper:
         """
         found = await self._found(person, number, Permission.PRICES_APPROVE)
         if same_person(person.name, found.proposed_by):
-            raise Forbidden(OWN)
-        comment, services = _said(comment), self._services
+            raise Forbidden(PROPOSED)
+        comment, services = reason_in(comment), self._services
         now = await services.prices.standing()
         if now.place != found.seen:
             raise ChangedMeanwhile(
@@ -113,9 +108,9 @@ class PriceKeeper:
     async def decline(self, person: Person, number: int, comment: str) -> PriceProposal:
         """Leave the prices as they are; raises NotFoundException, RequestInvalid."""
         found = await self._found(person, number, Permission.PRICES_APPROVE)
-        after = {"proposal": number, "number": found.file, "comment": _said(comment)}
+        after = {"proposal": number, "number": found.file, "comment": reason_in(comment)}
         async with self._services.deeds.doing(person.name, "prices.declined", "", after=after):
-            return await self.proposals.end(number, person.name, _said(comment), "declined")
+            return await self.proposals.end(number, person.name, reason_in(comment), "declined")
 
     async def withdraw(self, person: Person, number: int) -> PriceProposal:
         """Take back what one proposed; raises NotFoundException, Forbidden, RequestInvalid."""
@@ -146,10 +141,3 @@ def more_of(comparison: Comparison) -> int:
     if found.unserved:
         raise RequestInvalid(f"{', '.join(found.unserved)} would have no price", parameter="text")
     return found.would_microusd - found.paid_microusd
-
-
-def _said(text: str) -> str:
-    said = text.strip()
-    if not said or len(said) > REASON_CHARS_MAX:
-        raise RequestInvalid("say why: it stands in the history", parameter="reason")
-    return said

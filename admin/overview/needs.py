@@ -11,9 +11,8 @@ from admin.costs.dear_hours import DearHourReader
 from admin.costs.prices import priced_targets
 from admin.costs.unusual import UnusualReader, foremost
 from admin.keys.lines import spending_of
-from admin.keys.scope_rights import refused_widening
+from admin.second_person import refused_retirement, refused_widening
 from admin.services import Services
-from admin.system.retirement_rights import refused_retirement
 from gateway.actors import same_person
 from gateway.clock import DAY_US, WEEK_US
 from gateway.drift.anomalies import EXCESS_MIN_MICROUSD

@@ -2,12 +2,10 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
 
-from admin.models.price_rights import refused_prices
 from admin.policy_room.places import Place, may, place_named
+from admin.second_person import ASKED, refused_prices, refused_retirement
 from admin.shell import Badge
-from admin.system.retirement_rights import refused_retirement
 from gateway.actors import same_person
 from gateway.oversight.access import Permission, Person, allows
 from gateway.store.custody.custody_lists import CustodyLists
@@ -18,14 +16,11 @@ from gateway.store.money.price_proposals import PriceProposals
 from gateway.store.policies.documents import PolicyStore
 
 
-OWN: Final = "You asked for this: somebody else decides."
-
-
 def refused(person: Person, organisation: str, place: Place, author: str) -> str:
     """Why somebody may not approve a version of this author; empty where they may."""
     if not may(person, Permission.POLICIES_APPROVE, organisation, place):
         return "No role of yours approves policies at this level."
-    return OWN if same_person(person.name, author) else ""
+    return ASKED if same_person(person.name, author) else ""
 
 
 class PendingBadge:

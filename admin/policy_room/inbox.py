@@ -7,21 +7,24 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from admin.compliance.office import erasures_of
-from admin.keys.scope_rights import refused_widening
 from admin.keys.scoping import ScopeImpact, ScopeKeeper, changes_of
 from admin.models.price_diff import PriceDiff
 from admin.models.price_keeping import PriceKeeper
-from admin.models.price_rights import refused_prices
 from admin.models.prices import DAYS
-from admin.policy_room.badge import OWN, refused
-from admin.policy_room.erasure_rights import refused_erasure
+from admin.policy_room.badge import refused
 from admin.policy_room.limits import guard_amendments
 from admin.policy_room.pages import EMPTY
 from admin.policy_room.places import place_named
 from admin.policy_room.room import PolicyRoom
 from admin.policy_room.weighing import Weight
 from admin.queries import Query
-from admin.system.retirement_rights import refused_retirement
+from admin.second_person import (
+    ASKED,
+    refused_erasure,
+    refused_prices,
+    refused_retirement,
+    refused_widening,
+)
 from admin.system.retiring import more_than_shown
 from gateway.actors import same_person
 from gateway.batching.left_open import LeftBehind
@@ -284,7 +287,7 @@ class Inbox:
                 asked_by=each.asked_by,
                 asked_us=each.asked_us,
                 why=f"{each.reason} ({each.ticket})",
-                refused=OWN if same_person(each.asked_by, person.name) else "",
+                refused=ASKED if same_person(each.asked_by, person.name) else "",
             )
             for each in part.rows
         ]
@@ -336,7 +339,7 @@ class Inbox:
                 asked_us=0,
                 why=f"Held because: {each.reason}",
                 subject=each.subject,
-                refused=OWN if same_person(each.release_by, person.name) else "",
+                refused=ASKED if same_person(each.release_by, person.name) else "",
             )
             for each in part.rows
         ]

@@ -13,9 +13,9 @@ from admin.access import needs, session_of
 from admin.bodies import body_of
 from admin.forms import form_of
 from admin.long_lists import list_of
+from admin.second_person import refused_retirement
 from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER
-from admin.system.retirement_rights import refused_retirement
 from admin.system.retiring import GonePage, GoneWorker
 from admin.wrong_fields import taken_as
 from gateway.actors import same_person

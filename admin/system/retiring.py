@@ -13,7 +13,7 @@ from typing import Final
 from litestar.exceptions import NotFoundException, PermissionDeniedException
 from msgspec import Struct, structs, to_builtins
 
-from admin.system.retirement_rights import OWN
+from admin.second_person import ASKED, reason_in
 from gateway.actors import same_person
 from gateway.audit.disk import Disk
 from gateway.audit.last_refusal import LastRefusal
@@ -36,7 +36,6 @@ from gateway.store.evidence.unended import Silent, UnendedReader
 from gateway.store.identity.people_lists import PeopleLists
 
 
-REASON_CHARS_MAX: Final = 1_000
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 """What may be a folder of segments."""
 OWN_LOG: Final = "this is the log of the admin listener itself, which is writing it right now"
@@ -163,7 +162,7 @@ class RetirementDesk:
             RequestInvalid: it was heard of, is retired or asked for already, or no reason is given.
         """
         await self._require_known(worker)
-        reason = said(reason)
+        reason = reason_in(reason)
         async with self._gone(worker) as (standing, left):
             shown = _shown(standing, left)
             after = {"worker": worker, "reason": reason} | _counts(left)
@@ -182,8 +181,8 @@ class RetirementDesk:
         """
         found = await self._found(person, retirement_id, Permission.WORKERS_APPROVE_RETIREMENT)
         if same_person(person.name, found.asked_by):
-            raise Forbidden(OWN)
-        comment = said(comment)
+            raise Forbidden(ASKED)
+        comment = reason_in(comment)
         async with self._gone(found.worker) as (standing, left):
             more = more_than_shown(found, left)
             if more:
@@ -199,8 +198,8 @@ class RetirementDesk:
         """Leave the worker as it is; raises NotFoundException, Forbidden, RequestInvalid."""
         found = await self._found(person, retirement_id, Permission.WORKERS_APPROVE_RETIREMENT)
         if same_person(person.name, found.asked_by):
-            raise Forbidden(OWN)
-        comment = said(comment)
+            raise Forbidden(ASKED)
+        comment = reason_in(comment)
         after = _deed(found) | {"comment": comment}
         async with self._deeds.doing(person.name, "worker.retirement_declined", "", after=after):
             return await self.cases.end(found.id, person.name, comment, "declined")
@@ -311,14 +310,6 @@ class RetirementDesk:
         if found.state != "waiting":
             raise RequestInvalid(f"this is {found.state}", parameter="id")
         return found
-
-
-def said(text: str) -> str:
-    """A reason as it stands in the history; raises RequestInvalid where there is none."""
-    given = text.strip()
-    if not given or len(given) > REASON_CHARS_MAX:
-        raise RequestInvalid("say why: it stands in the history", parameter="reason")
-    return given
 
 
 def more_than_shown(found: Retirement, left: LeftBehind) -> str:

@@ -1,0 +1,54 @@
+"""What one person asks for and another decides: who may, and that both say why. Pure."""
+
+from typing import Final
+
+from gateway.actors import same_person
+from gateway.errors import RequestInvalid
+from gateway.oversight.access import Permission, Person, allows
+from gateway.store.custody.erasure_cases import ErasureCase
+from gateway.store.evidence.retirements import Retirement
+from gateway.store.identity.key_scopes import KeyProposal
+from gateway.store.money.price_proposals import PriceProposal
+
+
+PROPOSED: Final = "You proposed this: somebody else decides."
+ASKED: Final = "You asked for this: somebody else decides."
+REASON_CHARS_MAX: Final = 1_000
+
+
+def reason_in(text: str) -> str:
+    """Why somebody asks or decides; raises RequestInvalid where it says nothing, or too much."""
+    said = text.strip()
+    if not said or len(said) > REASON_CHARS_MAX:
+        raise RequestInvalid("say why: it stands in the history", parameter="reason")
+    return said
+
+
+def refused_widening(person: Person, proposal: KeyProposal) -> str:
+    """Why somebody may not let a key do more; empty where they may."""
+    if not allows(person, Permission.KEYS_APPROVE, proposal.organisation):
+        return "No role of yours lets keys do more here."
+    return PROPOSED if same_person(person.name, proposal.proposed_by) else ""
+
+
+def refused_prices(person: Person, proposal: PriceProposal) -> str:
+    """Why somebody may not put prices in force; empty where they may."""
+    if not allows(person, Permission.PRICES_APPROVE):
+        return "No role of yours approves prices, which hold for all organisations."
+    return PROPOSED if same_person(person.name, proposal.proposed_by) else ""
+
+
+def refused_erasure(person: Person, case: ErasureCase) -> str:
+    """Why somebody may not decide about an erasure; empty where they may."""
+    if not allows(person, Permission.CONTENT_APPROVE_ERASURE, case.organisation):
+        return "No role of yours agrees to erasures here."
+    return ASKED if same_person(person.name, case.asked_by) else ""
+
+
+def refused_retirement(person: Person, retirement: Retirement) -> str:
+    """Why somebody may not retire a gone worker's name; empty where they may."""
+    if same_person(person.name, retirement.asked_by):
+        return ASKED
+    if not allows(person, Permission.WORKERS_APPROVE_RETIREMENT):
+        return "No role of yours agrees to this, which concerns all organisations."
+    return ""
