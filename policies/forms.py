@@ -4,7 +4,7 @@ A condition has rows where it is comparisons joined by `and`; any other is edite
 form gives back is checked exactly like a document's own text.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -14,6 +14,7 @@ from policies.document import Case, Constraint, PolicyBody, Preference
 from policies.expressions import compile_expression
 from policies.language.parser import parse
 from policies.language.syntax import (
+    SEARCHES,
     Call,
     Compare,
     ListLiteral,
@@ -73,12 +74,6 @@ _TEXT: Final[tuple[RowOperator, ...]] = (
     "contains",
     "matches",
 )
-_SEARCHES: Final[Mapping[str, RowOperator]] = {
-    "startswith": "startswith",
-    "endswith": "endswith",
-    "contains": "contains",
-    "matches": "matches",
-}
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -226,7 +221,7 @@ def _negated(row: Row | None) -> Row | None:
 
 def _searching(fact: Name | Lookup, search: str, value: Scalar) -> Row | None:
     key = fact.key if isinstance(fact, Lookup) else ""
-    found = _SEARCHES.get(search)
+    found = SEARCHES.get(search)
     return None if found is None else Row(fact.name, found, (value,), key)
 
 

@@ -24,6 +24,8 @@ from policies.expressions import compile_expression
 from policies.facts import Facts
 from policies.language.parser import parse
 from policies.language.syntax import (
+    FLIPPED,
+    SEARCHES,
     Call,
     Compare,
     ListLiteral,
@@ -49,17 +51,9 @@ from policies.language.vocabulary import (
     Truth,
 )
 from policies.limits import REMEMBERED_MASKS_MAX
-from policies.tables import SEARCHES, Allowed, Atom, table
+from policies.tables import Allowed, Atom, table
 
 
-_FLIPPED: Final[Mapping[Operator, Operator]] = {
-    "==": "==",
-    "!=": "!=",
-    "<": ">",
-    "<=": ">=",
-    ">": "<",
-    ">=": "<=",
-}
 _FEW: Final = frozenset(
     {"hour_utc", "weekday"}
     | {name for name, fact in FACTS.items() if isinstance(fact, Text | Texts | Truth | Level)}
@@ -189,7 +183,7 @@ def _compared(node: Compare) -> Atom | None:
         case Literal(value=value), Name(name=name) if symbol == "in":
             return Atom(name, "==", (value,)) if isinstance(FACTS[name], Texts) else None
         case Literal(value=value), Name(name=name):
-            return _against(name, _FLIPPED[symbol], (value,))
+            return _against(name, FLIPPED[symbol], (value,))
         case Name(name=name), ListLiteral(items=items):
             return _against(name, "in", tuple(item.value for item in items))
         case Name(name=name), Literal(value=value):

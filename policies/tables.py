@@ -4,20 +4,18 @@ A rule that asks for several values of a fact is let through where all that it a
 that does not ask for the fact always.
 """
 
-import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import accumulate
 from operator import xor
-from typing import Any, Final, TypeAlias
-from typing import Literal as OneOf
+from typing import TypeAlias
 
 import msgspec
 
 from policies.facts import Facts
 from policies.language.functions import text_test
-from policies.language.syntax import Operator, Scalar
+from policies.language.syntax import COMPARED, SEARCHES, Operator, Scalar, Search
 from policies.language.vocabulary import (
     FACTS,
     Counts,
@@ -31,25 +29,10 @@ from policies.language.vocabulary import (
 from policies.limits import REMEMBERED_LENGTH_MAX, REMEMBERED_TEXTS_MAX
 
 
-Test: TypeAlias = Operator | OneOf["startswith", "endswith", "contains", "matches"]
+Test: TypeAlias = Operator | Search
 Asking: TypeAlias = "Mapping[int, list[Atom]]"
 """What each rule asks of one fact, by the rule's bit."""
 Allowed: TypeAlias = Callable[[Facts], int]
-
-SEARCHES: Final[Mapping[str, Test]] = {
-    "startswith": "startswith",
-    "endswith": "endswith",
-    "contains": "contains",
-    "matches": "matches",
-}
-_HOLDS: Final[Mapping[str, Callable[[Any, float], bool]]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 
 
 class Atom(msgspec.Struct, frozen=True):
@@ -100,7 +83,7 @@ def atom_holds(atom: Atom, value: float | Fraction) -> bool:
     """Whether a number, or a place on a scale, is what the comparison asks for."""
     if atom.operator == "in":
         return value in atom.values
-    return _HOLDS[atom.operator](value, _number(atom.values[0]))
+    return COMPARED[atom.operator](value, _number(atom.values[0]))
 
 
 def _texts(read: Callable[[Facts], str], asking: Asking, others: int) -> Allowed:

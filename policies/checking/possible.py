@@ -6,13 +6,15 @@ that are only true or false. Facts are taken to vary freely, each without regard
 one could.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 from policies.language.parser import parse
 from policies.language.syntax import (
+    COMPARED,
+    FLIPPED,
     Call,
     Compare,
     ListLiteral,
@@ -22,7 +24,6 @@ from policies.language.syntax import (
     Name,
     Node,
     Not,
-    Operator,
     canonical_text,
 )
 from policies.language.vocabulary import (
@@ -52,22 +53,6 @@ _UNKNOWN: Final = object()
 _ABSENT: Final = None
 _ANOTHER: Final = "\0"
 """A text that no condition names."""
-_FLIPPED: Final[Mapping[Operator, Operator]] = {
-    "==": "==",
-    "!=": "!=",
-    "<": ">",
-    "<=": ">=",
-    ">": "<",
-    ">=": "<=",
-}
-_HOLDS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
-    "==": lambda value, wanted: value == wanted,
-    "!=": lambda value, wanted: value != wanted,
-    "<": lambda value, wanted: value < wanted,
-    "<=": lambda value, wanted: value <= wanted,
-    ">": lambda value, wanted: value > wanted,
-    ">=": lambda value, wanted: value >= wanted,
-}
 
 
 class Search:
@@ -132,14 +117,14 @@ class _Asked:
     def _compared(self, node: Compare) -> Condition | None:
         symbol, left, right = node.operator, node.left, node.right
         if isinstance(left, Literal) and isinstance(right, Name | Lookup) and symbol != "in":
-            symbol, left, right = _FLIPPED[symbol], right, left
+            symbol, left, right = FLIPPED[symbol], right, left
         if not isinstance(left, Name | Lookup) or not _is_compared_by_value(left):
             return None
         scale = FACTS[left.name]
         match right:
             case Literal(value=value) if symbol != "in":
                 wanted = _written(scale, value)
-                holds = _HOLDS[symbol]
+                holds = COMPARED[symbol]
                 return self._about(
                     left, (wanted,), lambda held: held is not _ABSENT and holds(held, wanted)
                 )

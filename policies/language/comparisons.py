@@ -1,11 +1,9 @@
 """Typed comparisons and membership tests as closures over the facts."""
 
-import operator
-from collections.abc import Callable, Container, Mapping
-from typing import Final
+from collections.abc import Callable, Container
 
 from policies.facts import Facts
-from policies.language.syntax import Operator
+from policies.language.syntax import COMPARED, Operator
 from policies.language.vocabulary import (
     Condition,
     ConstantList,
@@ -20,16 +18,6 @@ from policies.language.vocabulary import (
     Value,
 )
 from policies.problems import shown
-
-
-_ORDERING: Final[Mapping[Operator, Callable[[float, float], bool]]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 
 
 class Mismatch(Exception):
@@ -52,7 +40,7 @@ def compare(symbol: Operator, left: Value, right: Value) -> Condition:
         case Number(), Number():
             return _ordered(symbol, left, right)
         case ((Number() | OptionalNumber()), (Number() | OptionalNumber())):
-            return _present_numbers(_ORDERING[symbol], left.read, right.read)
+            return _present_numbers(COMPARED[symbol], left.read, right.read)
         case Text(), Text():
             return _equality(symbol, left, right)
         case Truth(), Truth():
@@ -76,7 +64,7 @@ def _place(name: str, scale: Scale) -> int:
 def _ordered(symbol: Operator, left: Level | Number, right: Level | Number) -> Condition:
     if right.constant is not None:
         return _numbers_against(symbol, left.read, right.constant)
-    return _numbers(_ORDERING[symbol], left.read, right.read)
+    return _numbers(COMPARED[symbol], left.read, right.read)
 
 
 def _numbers(

@@ -1,15 +1,44 @@
 """The tree of a parsed expression and its one canonical text."""
 
 import json
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, assert_never
 from typing import Literal as OneOf
-from typing import TypeAlias, assert_never
 
 from policies.problems import Position
 
 
 Operator: TypeAlias = OneOf["==", "!=", "<", "<=", ">", ">=", "in"]
+Search: TypeAlias = OneOf["startswith", "endswith", "contains", "matches"]
+"""A function that asks whether a text holds another."""
 Scalar: TypeAlias = str | int | float | bool
+
+COMPARED: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+"""What the operators between two values of one kind mean."""
+FLIPPED: Final[Mapping[Operator, Operator]] = {
+    "==": "==",
+    "!=": "!=",
+    "<": ">",
+    "<=": ">=",
+    ">": "<",
+    ">=": "<=",
+}
+"""The operator that says the same with its sides exchanged."""
+SEARCHES: Final[Mapping[str, Search]] = {
+    "startswith": "startswith",
+    "endswith": "endswith",
+    "contains": "contains",
+    "matches": "matches",
+}
 
 
 @dataclass(frozen=True, slots=True)
