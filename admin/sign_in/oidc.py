@@ -317,9 +317,12 @@ class OpenIdClient:
                 allow_redirects=False,
                 headers=headers,
             ) as answer:
-                return await _whole(answer) if answer.status == 200 else b""  # noqa: PLR2004
+                raw = await _whole(answer) if answer.status == 200 else b""  # noqa: PLR2004
         except (aiohttp.ClientError, TimeoutError, OSError):
             raise Unauthenticated(_FAILED) from None
+        if not raw:
+            raise Unauthenticated(_FAILED)
+        return raw
 
     def _is_old(self, begun: _Begun) -> bool:
         return self._clock.monotonic_s() - begun.began_s > BEGUN_FOR_S
