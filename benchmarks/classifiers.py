@@ -41,7 +41,7 @@ _LOADED = (
     "from classifiers.complexity.model import load as load_complexity;"
     f"load_scanner(), load_complexity(); print(time.process_time() - began, {_MEMORY})"
 )
-# The same selections as the reach table of the issue: what is judged, and the options for score.py.
+# Of the table of reach: what is judged, and the options for score.py.
 S3_S4 = (
     "CREDIT_CARD,IBAN,BANK_ACCOUNT,US_SSN,US_ITIN,IN_AADHAAR,IN_PAN,IN_GSTIN,IN_VOTER_ID,PASSPORT,"
     "DRIVER_LICENSE,UK_NINO,UK_NHS,CA_SIN,NATIONAL_ID,MRN,SECRET,JWT,PRIVATE_KEY,PASSWORD,CRYPTO_WALLET"

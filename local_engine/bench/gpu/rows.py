@@ -1,4 +1,4 @@
-"""The rows: what is run, what it is held against, and what the issue asks for."""
+"""The rows: what is run, what floor or peer it is held against, and how near it has to come."""
 
 from collections.abc import Iterator
 
