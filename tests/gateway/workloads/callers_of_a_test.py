@@ -15,9 +15,10 @@ from gateway.metrics import Metrics
 from gateway.providers.egress.client import Egress
 from gateway.types import Principal
 from gateway.workloads.callers import REFUSAL_OF_TOKENS, Callers
-from tests.token_issuer import SUBJECT, TokenIssuer
+from tests.token_issuer import SUBJECT, TokenIssuer, rsa_key
 
 
+RSA = rsa_key()
 BOUND = Workload("cluster", SUBJECT)
 
 

@@ -4,7 +4,6 @@ import base64
 import hashlib
 import hmac
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from gateway.errors import Unauthenticated
 from gateway.identity import REFUSAL, Workload, key_table
-from tests.gateway.workloads.callers_of_a_test import BOUND, Gate, key_record
+from tests.gateway.workloads.callers_of_a_test import BOUND, RSA, Gate, key_record
 from tests.token_issuer import (
     AUDIENCE,
     SUBJECT,
@@ -28,21 +27,8 @@ from tests.token_issuer import (
 
 
 pytestmark = pytest.mark.anyio
-RSA = rsa_key()
+
 HEADER = {"alg": "RS256", "kid": "k1", "typ": "JWT"}
-
-
-@pytest.fixture
-async def issuer() -> AsyncIterator[TokenIssuer]:
-    async with TokenIssuer(k1=RSA) as running:
-        yield running
-
-
-@pytest.fixture
-async def gate(issuer: TokenIssuer, tmp_path: Path) -> AsyncIterator[Gate]:
-    gate = Gate(issuer, tmp_path)
-    yield gate
-    await gate.egress.close()
 
 
 @pytest.mark.parametrize(
