@@ -1,10 +1,18 @@
-"""Fixtures that the whole suite shares: the event loop's kind and real databases."""
+"""Fixtures that the whole suite shares: the event loop's kind, real databases, a running gateway.
+
+A folder whose tests share one gateway, or want another, says so in a `conftest.py` of its own.
+"""
 
 import gc
 import os
+from collections.abc import AsyncIterator
+from pathlib import Path
 
+import aiohttp
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.running_gateway import RunningGateway, Upstreams
 
 
 pytest_plugins = ["tests.databases", "tests.trust_store", "tests.watched"]
@@ -41,3 +49,24 @@ def pytest_collection_finish() -> None:
 def anyio_backend() -> str:
     """Tests marked `anyio` run on plain asyncio."""
     return "asyncio"
+
+
+@pytest.fixture
+async def upstreams() -> AsyncIterator[Upstreams]:
+    async with Upstreams() as running:
+        yield running
+
+
+@pytest.fixture
+async def gateway(
+    tmp_path: Path, sqlite_url: str, upstreams: Upstreams
+) -> AsyncIterator[RunningGateway]:
+    """A gateway of the test's own, with recording upstreams behind it."""
+    async with RunningGateway(tmp_path, sqlite_url, upstreams) as running:
+        yield running
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session

@@ -3,10 +3,7 @@
 import json
 import math
 import re
-import shutil
-from collections.abc import AsyncIterator
 from itertools import combinations
-from pathlib import Path
 
 import aiohttp
 import httpx
@@ -18,7 +15,7 @@ from tests.faults.envelopes import STYLES, Caller, ask
 from tests.local_engine.engine_process import EngineProcess
 from tests.local_engine.models import DEMO_MODEL
 from tests.promql import Query, scraped
-from tests.running_gateway import CLAUDE_TARGET, GPT_TARGET, RunningGateway, Upstreams
+from tests.running_gateway import CLAUDE_TARGET, GPT_TARGET, RunningGateway
 from tests.test_docs import OPERATIONS, page
 from tests.test_docs import rows as rows_of
 
@@ -26,20 +23,6 @@ from tests.test_docs import rows as rows_of
 TARGETS = {"openai": GPT_TARGET, "anthropic": CLAUDE_TARGET}
 PANELS = [panel for row in rows() for panel in row["panel"]]
 ENGINE = "our own engine"
-
-
-@pytest.fixture
-async def http() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as session:
-        yield session
-
-
-@pytest.fixture
-async def gateway(tmp_path: Path, sqlite_template: Path) -> AsyncIterator[RunningGateway]:
-    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
-    async with Upstreams() as upstreams, RunningGateway(tmp_path, url, upstreams) as running:
-        yield running
 
 
 def test_the_file_is_what_the_list_makes() -> None:

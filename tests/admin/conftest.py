@@ -13,6 +13,7 @@ from gateway.secrets import passwords
 from gateway.store import engine
 from tests.admin.chromium import sharing
 from tests.admin.listener import Browser, Listener, browsing
+from tests.admin.provider_of_a_test import Liar
 
 
 _QUICK = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
@@ -61,3 +62,10 @@ async def listener(tmp_path: Path, listener_url: str) -> AsyncIterator[Listener]
 async def browser(listener: Listener) -> AsyncIterator[Browser]:
     async with browsing(listener) as opened:
         yield opened
+
+
+@pytest.fixture
+def liar() -> Iterator[Liar]:
+    liar = Liar()
+    yield liar
+    liar.stop()

@@ -2,7 +2,7 @@
 
 import base64
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -32,13 +32,6 @@ from tests.admin.test_deeds import deeds
 pytestmark = [pytest.mark.anyio, pytest.mark.either]
 Claims = dict[str, Any]
 FORM = "application/x-www-form-urlencoded"
-
-
-@pytest.fixture
-def liar() -> Iterator[Liar]:
-    liar = Liar()
-    yield liar
-    liar.stop()
 
 
 @pytest.fixture

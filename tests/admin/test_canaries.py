@@ -9,22 +9,20 @@ import io
 import logging
 import re
 import secrets
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-import structlog
 
 from admin.access import csrf_of
 from gateway.oversight.access import ROLES, Grant
 from gateway.secrets.secret import Secret
 from gateway.store.identity.people import PeopleStore
-from gateway.telemetry import configure_logging
 from tests.admin.compliance.archive import SAID, converse
 from tests.admin.listener import Browser, Listener, browsing
+from tests.debug_log import debug_log
 from tests.identifiers import aadhaar, card
 
 
@@ -73,16 +71,8 @@ description = "{DRAFTED}"
 
 @pytest.fixture
 def log() -> Iterator[io.BytesIO]:
-    """What a process at debug level writes to standard error."""
-    written = io.BytesIO()
-    before = sys.stderr
-    sys.stderr = io.TextIOWrapper(written, write_through=True)
-    try:
-        configure_logging("debug")
+    with debug_log() as written:
         yield written
-    finally:
-        sys.stderr = before
-        structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -261,13 +261,6 @@ async def test_a_fresh_proof_by_the_provider_is_one_that_it_asked_for_just_now(
 # --- providers that lie -------------------------------------------------------------------------
 
 
-@pytest.fixture
-def liar() -> Iterator[Liar]:
-    liar = Liar()
-    yield liar
-    liar.stop()
-
-
 async def vouched(liar: Liar, clock: StoppedClock | None = None, late_s: float = 0.0) -> str:
     return (await _finished(liar, clock, late_s)).subject
 

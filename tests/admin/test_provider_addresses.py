@@ -21,13 +21,6 @@ TLS = "https://idp.example"
 
 
 @pytest.fixture
-def liar() -> Iterator[Liar]:
-    liar = Liar()
-    yield liar
-    liar.stop()
-
-
-@pytest.fixture
 def inner() -> Iterator[Liar]:
     """Something else on the network, which answers whoever asks."""
     inner = Liar()

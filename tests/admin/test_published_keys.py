@@ -1,7 +1,6 @@
 """With which algorithm a provider's published key is believed, at the sign-in and the sign-out."""
 
 import base64
-from collections.abc import Iterator
 from typing import Any
 
 import jwt
@@ -31,13 +30,6 @@ P521 = ec.generate_private_key(ec.SECP521R1())
 ED = ed25519.Ed25519PrivateKey.generate()
 KEYS: dict[str, Any] = {"ES256": P256, "ES384": P384, "EdDSA": ED}
 """Which one signs; RSA with any other."""
-
-
-@pytest.fixture
-def liar() -> Iterator[Liar]:
-    liar = Liar()
-    yield liar
-    liar.stop()
 
 
 def published(algorithm: str, key: Any, **more: Any) -> Claims:

@@ -1,7 +1,6 @@
 """Text completions: a bare prompt, continued as it is or not at all, through the whole journey."""
 
 import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +59,6 @@ order = ["cheapest"]
 name = "no-names-outside"
 {obligation}
 """
-
-
-@pytest.fixture
-async def gpt(gateway: RunningGateway, shared_key: str) -> AsyncIterator[openai.AsyncOpenAI]:
-    url = f"{gateway.url}/v1"
-    async with openai.AsyncOpenAI(base_url=url, api_key=shared_key, max_retries=0) as client:
-        yield client
 
 
 @pytest.mark.parametrize("prompt", [PROMPT, [PROMPT]])

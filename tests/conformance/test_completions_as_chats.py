@@ -1,7 +1,6 @@
 """Text completions that name a chat model: one user's turn there, said in a header, and no more."""
 
 import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,6 @@ pytestmark = pytest.mark.anyio
 
 CHATS = (CLAUDE_TARGET, GPT_TARGET)
 LIMITS = {CLAUDE_TARGET: "max_tokens", GPT_TARGET: "max_completion_tokens"}
-
-
-@pytest.fixture
-async def gpt(gateway: RunningGateway, shared_key: str) -> AsyncIterator[openai.AsyncOpenAI]:
-    url = f"{gateway.url}/v1"
-    async with openai.AsyncOpenAI(base_url=url, api_key=shared_key, max_retries=0) as client:
-        yield client
 
 
 def asked_of(upstreams: Upstreams, model: str) -> RecordingUpstream:

@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +47,6 @@ model = "claude-opus-5-5"
 provider = "anthropic"
 model = "claude-opus-5-5"
 """
-
-
-@pytest.fixture
-async def claude(
-    gateway: RunningGateway, shared_key: str
-) -> AsyncIterator[anthropic.AsyncAnthropic]:
-    async with anthropic.AsyncAnthropic(
-        base_url=gateway.url, api_key=shared_key, max_retries=0
-    ) as client:
-        yield client
 
 
 @pytest.fixture

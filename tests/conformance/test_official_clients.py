@@ -1,6 +1,5 @@
 """The official Python clients at a gateway, each against every kind of target."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import anthropic
@@ -37,23 +36,6 @@ model = "text-embedding-3-small"
 class Fact(BaseModel):
     age: int
     name: str
-
-
-@pytest.fixture
-async def gpt(gateway: RunningGateway, shared_key: str) -> AsyncIterator[openai.AsyncOpenAI]:
-    url = f"{gateway.url}/v1"
-    async with openai.AsyncOpenAI(base_url=url, api_key=shared_key, max_retries=0) as client:
-        yield client
-
-
-@pytest.fixture
-async def claude(
-    gateway: RunningGateway, shared_key: str
-) -> AsyncIterator[anthropic.AsyncAnthropic]:
-    async with anthropic.AsyncAnthropic(
-        base_url=gateway.url, api_key=shared_key, max_retries=0
-    ) as client:
-        yield client
 
 
 def saying(upstreams: Upstreams, text: str) -> None:

@@ -1,7 +1,6 @@
 """What a model takes, by the catalogue's table, as official clients see it through a gateway."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import anthropic
@@ -34,13 +33,6 @@ PROBABLE = {
     "content": [{"token": "Hi", "logprob": -0.1, "bytes": [72, 105], "top_logprobs": []}],
     "refusal": None,
 }
-
-
-@pytest.fixture
-async def gpt(gateway: RunningGateway, shared_key: str) -> AsyncIterator[openai.AsyncOpenAI]:
-    url = f"{gateway.url}/v1"
-    async with openai.AsyncOpenAI(base_url=url, api_key=shared_key, max_retries=0) as client:
-        yield client
 
 
 async def test_what_a_model_does_not_take_is_left_out_and_told_in_its_own_dialect(

@@ -40,13 +40,6 @@ USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
 HEAD = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m"}
 
 
-@pytest.fixture
-async def gpt(gateway: RunningGateway, shared_key: str) -> AsyncIterator[openai.AsyncOpenAI]:
-    url = f"{gateway.url}/v1"
-    async with openai.AsyncOpenAI(base_url=url, api_key=shared_key, max_retries=0) as client:
-        yield client
-
-
 def choice(index: int, text: str, finish: str | None = "stop") -> dict[str, object]:
     return {"index": index, "text": text, "logprobs": None, "finish_reason": finish}
 

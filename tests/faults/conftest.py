@@ -7,6 +7,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.collectors import Collectors, collecting
 from tests.faults.envelopes import Caller
 from tests.faults.patience import wait_for_answers
 from tests.running_gateway import RunningGateway, Upstreams
@@ -62,12 +63,12 @@ async def own_upstreams() -> AsyncIterator[Upstreams]:
 
 
 @pytest.fixture
-async def http() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as session:
-        yield session
-
-
-@pytest.fixture
 def caller(gateway: RunningGateway, shared_key: str, http: aiohttp.ClientSession) -> Caller:
     """A caller with a good key."""
     return Caller(gateway, http, shared_key)
+
+
+@pytest.fixture
+async def collectors() -> AsyncIterator[Collectors]:
+    async with collecting() as running:
+        yield running

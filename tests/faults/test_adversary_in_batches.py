@@ -14,7 +14,7 @@ import openai
 import pytest
 
 from gateway.store.identity.keys import Place
-from tests.collectors import Collectors, collecting
+from tests.collectors import Collectors
 from tests.conformance.test_batches import CHAT, ended, line, make, results
 from tests.identifiers import aadhaar, card
 from tests.running_gateway import CLAUDE_TARGET, GPT_TARGET, RunningGateway, Upstreams
@@ -44,12 +44,6 @@ DISGUISES = [
     "".join(f"\\u00{ord(digit):02x}" for digit in CARD),
     f"Aadhaar {AADHAAR}",
 ]
-
-
-@pytest.fixture
-async def collectors() -> AsyncIterator[Collectors]:
-    async with collecting() as collectors:
-        yield collectors
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import asyncio
 import io
 import logging
 import secrets
-import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,9 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
-import structlog
 
-from gateway.telemetry import configure_logging
-from tests.collectors import Collectors, collecting
+from tests.collectors import Collectors
+from tests.debug_log import debug_log
 from tests.faults.envelopes import STYLES, Caller, Reply, Style, ask
 from tests.identifiers import aadhaar, card
 from tests.running_gateway import (
@@ -51,22 +49,8 @@ CONTENT = (PROMPT, SYSTEM, TOOL, FIELD, HEADER, ANSWER, FAULT, USER, AADHAAR, CA
 
 @pytest.fixture
 def log() -> Iterator[io.BytesIO]:
-    """What a process at debug level writes to standard error."""
-    written = io.BytesIO()
-    before = sys.stderr
-    sys.stderr = io.TextIOWrapper(written, write_through=True)
-    try:
-        configure_logging("debug")
+    with debug_log() as written:
         yield written
-    finally:
-        sys.stderr = before
-        structlog.reset_defaults()
-
-
-@pytest.fixture
-async def collectors() -> AsyncIterator[Collectors]:
-    async with collecting() as collectors:
-        yield collectors
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """A clock that is set too far for a while: nothing is thrown away, skipped or held up for it."""
 
 import secrets
-from collections.abc import AsyncIterator
 
 import pytest
 from msgspec.structs import asdict
@@ -20,7 +19,7 @@ from gateway.secrets.secret import Secret
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import FileStore
 from gateway.store.custody.reveal_reports import RevealReports, Week
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.kept_answers import DatabaseAnswers
 from gateway.store.schema.custody import reveal_reports
 from gateway.store.schema.profiles import drifts
@@ -40,13 +39,6 @@ pytestmark = pytest.mark.anyio
 PROJECT: Project = ("acme", "research", "assistant")
 HOUR_S, DAY_S = 3600.0, 86_400.0
 YEAR_S = 365 * DAY_S
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 async def count_of(database: Database, table: object) -> int:

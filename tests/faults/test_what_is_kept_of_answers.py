@@ -6,24 +6,22 @@ no file, no log line, no figure, no record and no receipt.
 
 import io
 import json
-import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
 import pytest
-import structlog
 from msgspec import Struct
 
 from gateway.audit.projecting.export import export_records, segment_rows
 from gateway.secrets.credentials import master_key
-from gateway.telemetry import configure_logging
 from gateway.types import DialectName
 from tests.collectors import Collectors, collecting
 from tests.conformance.test_batches import ended, line, make, results
+from tests.debug_log import debug_log
 from tests.faults.envelopes import read_to_end
 from tests.faults.full_answers import STREAMED, WHOLE
 from tests.faults.full_requests import DOORS, Place
@@ -48,20 +46,6 @@ cache_s = 3600
 name = "keep"
 audit_content = "{level}"
 """
-
-
-@contextmanager
-def logging() -> Iterator[io.BytesIO]:
-    """What a process at debug level writes to standard error."""
-    written, before = io.BytesIO(), sys.stderr
-    wrapper = io.TextIOWrapper(written, write_through=True)
-    sys.stderr = wrapper
-    try:
-        configure_logging("debug")
-        yield written
-    finally:
-        sys.stderr = before
-        structlog.reset_defaults()
 
 
 class Kept(Struct):
@@ -171,7 +155,7 @@ async def test_what_an_answer_said_stands_nowhere_in_the_clear(
     http: aiohttp.ClientSession,
     level: str,
 ) -> None:
-    with logging() as written:
+    with debug_log() as written:
         async with keeping(tmp_path, sqlite_url, own_upstreams, level, http) as kept:
             await answered(kept, own_upstreams)
             is_repeated = await again(kept, own_upstreams)

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from gateway.admission.withholding import WITHHELD
-from tests.collectors import Collectors, collecting
+from tests.collectors import Collectors
 from tests.faults.envelopes import Caller, ask
 from tests.identifiers import card
 from tests.running_gateway import CLAUDE_TARGET, GPT_TARGET, RunningGateway, Upstreams
@@ -142,12 +142,6 @@ def hidden(body: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             held.clear()
             held.update(renamed)
             yield f"{path} itself", changed
-
-
-@pytest.fixture
-async def collectors() -> AsyncIterator[Collectors]:
-    async with collecting() as collectors:
-        yield collectors
 
 
 @pytest.fixture

@@ -1,9 +1,8 @@
-"""A running gateway per test, with recording upstreams behind it."""
+"""A running gateway on each database; what needs a Redis server is left out without one."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from tests.redis_server import SERVER
@@ -18,28 +17,8 @@ collect_ignore = [] if SERVER else OF_SEVERAL_WORKERS
 
 
 @pytest.fixture
-async def upstreams() -> AsyncIterator[Upstreams]:
-    async with Upstreams() as running:
-        yield running
-
-
-@pytest.fixture
-async def gateway(
-    tmp_path: Path, sqlite_url: str, upstreams: Upstreams
-) -> AsyncIterator[RunningGateway]:
-    async with RunningGateway(tmp_path, sqlite_url, upstreams) as running:
-        yield running
-
-
-@pytest.fixture
 async def gateway_on_each_database(
     tmp_path: Path, database_url: str, upstreams: Upstreams
 ) -> AsyncIterator[RunningGateway]:
     async with RunningGateway(tmp_path, database_url, upstreams) as running:
         yield running
-
-
-@pytest.fixture
-async def http() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as session:
-        yield session

@@ -6,8 +6,6 @@ worker's own guard takes the canary back, and the page says so.
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import aiohttp
 import pytest
@@ -35,20 +33,6 @@ class Office(Listener):
         self.config_file = gateway.config_file
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
-
-
-@pytest.fixture
-async def upstreams() -> AsyncIterator[Upstreams]:
-    async with Upstreams() as running:
-        yield running
-
-
-@pytest.fixture
-async def gateway(
-    tmp_path: Path, sqlite_url: str, upstreams: Upstreams
-) -> AsyncIterator[RunningGateway]:
-    async with RunningGateway(tmp_path, sqlite_url, upstreams) as running:
-        yield running
 
 
 async def ask(http: aiohttp.ClientSession, gateway: RunningGateway, key: str) -> str:

@@ -1,7 +1,7 @@
 """A worker that was away while another took its batch over, or somebody cancelled it, stays out."""
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from gateway.store.batching.files import FileStore, kept_files
 from gateway.store.batching.leads import FINISHED, LeadOver
 from gateway.store.batching.lines import LineStore
 from gateway.store.batching.turns import TEND_US, BatchTurns
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.schema.batches import batch_lines
 
 
@@ -105,13 +105,6 @@ class Worker:
         assert file is not None
         content = b"".join([piece async for piece in self.files.content(file)])
         return [msgspec.json.decode(each)["custom_id"] for each in content.splitlines()]
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 @pytest.fixture

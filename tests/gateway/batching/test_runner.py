@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -18,20 +17,13 @@ from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.batching.lines import LEASE_US, Claim
 from gateway.store.database_clock import APART_US
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.schema.batches import batch_lines
 from tests.gateway.batching.test_leads import Hands, Worker, before
 
 
 pytestmark = pytest.mark.anyio
 NOBODY: Any = None
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 async def claimed(worker: Worker, holder: str) -> list[Claim]:

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 
 import anthropic
 import httpx2
@@ -34,19 +33,6 @@ ABOUT_THE_CLIENT = {
     "host",
     "user-agent",
 }
-
-
-@pytest.fixture
-async def upstream() -> AsyncIterator[RecordingUpstream]:
-    async with RecordingUpstream() as running:
-        yield running
-
-
-@pytest.fixture
-async def egress() -> AsyncIterator[Egress]:
-    running = Egress()
-    yield running
-    await running.close()
 
 
 def build(

@@ -1,7 +1,6 @@
 """An in-house engine is told on whose behalf a call comes, by us and by nobody else."""
 
 import threading
-from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
@@ -28,19 +27,6 @@ from tests.upstreams import Answer, RecordedRequest, RecordingUpstream
 pytestmark = pytest.mark.anyio
 
 CLAIMS = {"cache_salt": "somebody-else", "extra_key": "too", "priority": -5, "messages": []}
-
-
-@pytest.fixture
-async def upstream() -> AsyncIterator[RecordingUpstream]:
-    async with RecordingUpstream() as running:
-        yield running
-
-
-@pytest.fixture
-async def egress() -> AsyncIterator[Egress]:
-    running = Egress()
-    yield running
-    await running.close()
 
 
 def build(

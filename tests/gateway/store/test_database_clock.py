@@ -1,23 +1,16 @@
 """A worker's idea of the database's clock: whatever its own says, and however that is set."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from gateway.clock import StoppedClock, SystemClock
 from gateway.store.database_clock import FRESH_S, SLOW_S, DatabaseClock
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 class Answering:

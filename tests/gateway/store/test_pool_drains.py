@@ -1,23 +1,14 @@
 """Orders to drain members: what workers hear of."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from gateway.clock import StoppedClock
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.pool_drains import DrainTable
 from gateway.store.revisions import current
 
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 async def test_workers_hear_of_what_changed_and_of_nothing_else(database: Database) -> None:

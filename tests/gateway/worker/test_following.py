@@ -1,7 +1,6 @@
 """What a worker follows: every change to its end, and no key before what holds it back."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -27,20 +26,8 @@ LIMITS = "gateway.store.money.rate_limits.RateLimitTable.all"
 
 
 @pytest.fixture
-async def upstreams() -> AsyncIterator[Upstreams]:
-    async with Upstreams() as running:
-        yield running
-
-
-@pytest.fixture
 def own(tmp_path: Path, sqlite_url: str, upstreams: Upstreams) -> RunningGateway:
     return RunningGateway(tmp_path, sqlite_url, upstreams)
-
-
-@pytest.fixture
-async def http() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as session:
-        yield session
 
 
 async def limit(gateway: RunningGateway, rate: RateLimit) -> None:

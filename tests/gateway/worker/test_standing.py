@@ -1,10 +1,8 @@
 """What `/metrics` says of a worker's standing is what its parts know at that moment."""
 
 import asyncio
-import shutil
 import time
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 
 import aiohttp
 import pytest
@@ -12,24 +10,10 @@ import pytest
 from gateway.errors import UpstreamUnreachable
 from tests.faults.envelopes import Caller, ask
 from tests.promql import Vector, scraped
-from tests.running_gateway import GPT_TARGET, RunningGateway, Upstreams
+from tests.running_gateway import GPT_TARGET, RunningGateway
 
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def http() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as session:
-        yield session
-
-
-@pytest.fixture
-async def gateway(tmp_path: Path, sqlite_template: Path) -> AsyncIterator[RunningGateway]:
-    shutil.copyfile(sqlite_template, tmp_path / "gateway.db")
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
-    async with Upstreams() as upstreams, RunningGateway(tmp_path, url, upstreams) as running:
-        yield running
 
 
 class Scraper:

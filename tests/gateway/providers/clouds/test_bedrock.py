@@ -35,13 +35,6 @@ async def upstream() -> AsyncIterator[BedrockUpstream]:
         yield running
 
 
-@pytest.fixture
-async def egress() -> AsyncIterator[Egress]:
-    running = Egress()
-    yield running
-    await running.close()
-
-
 def text_of(key: Credentials) -> str:
     return ":".join(each for each in (key.access_key, key.secret_key, key.token) if each)
 

@@ -1,6 +1,5 @@
 """Claude at Microsoft Foundry and GPT at Azure OpenAI, by the kinds of the vendors' own APIs."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anthropic
@@ -31,13 +30,6 @@ class AzureUpstream(RecordingUpstream):
     def answer_to(self, request: RecordedRequest) -> Answer:
         told = (request.headers.get("api-key"), request.headers.get("x-api-key"))
         return Answer() if self._key in told else Answer(status=401)
-
-
-@pytest.fixture
-async def egress() -> AsyncIterator[Egress]:
-    running = Egress()
-    yield running
-    await running.close()
 
 
 @pytest.mark.parametrize("section", ["foundry", "azure"])

@@ -38,13 +38,6 @@ async def tokens(upstream: VertexUpstream) -> AsyncIterator[TokenServer]:
         yield running
 
 
-@pytest.fixture
-async def egress() -> AsyncIterator[Egress]:
-    running = Egress()
-    yield running
-    await running.close()
-
-
 async def test_it_gets_what_the_vendors_client_sends(
     upstream: VertexUpstream, tokens: TokenServer, egress: Egress
 ) -> None:

@@ -25,19 +25,6 @@ PATIENCE_S = 0.25
 
 
 @pytest.fixture
-async def upstream() -> AsyncIterator[RecordingUpstream]:
-    async with RecordingUpstream() as running:
-        yield running
-
-
-@pytest.fixture
-async def egress() -> AsyncIterator[Egress]:
-    running = Egress()
-    yield running
-    await running.close()
-
-
-@pytest.fixture
 async def impatient() -> AsyncIterator[Egress]:
     limits = EgressLimits(first_byte_s=PATIENCE_S, idle_s=PATIENCE_S, reply_bytes_max=2000)
     running = Egress(limits)

@@ -1,7 +1,6 @@
 """Files in a real database: their project's alone, sealed part by part, gone when it says so."""
 
 import secrets
-from collections.abc import AsyncIterator
 
 import pytest
 from sqlalchemy import delete, select, update
@@ -18,7 +17,7 @@ from gateway.store.batching.files import (
     kept_file_parts,
     kept_files,
 )
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 
 
 pytestmark = pytest.mark.anyio
@@ -38,13 +37,6 @@ class Hands:
 
     def monotonic_s(self) -> float:
         return self.now_us / 1e6
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 @pytest.fixture

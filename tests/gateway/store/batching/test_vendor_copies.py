@@ -1,14 +1,12 @@
 """Which batches at vendors an erasure must reach, down to the parcel, and none that it need not."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 from sqlalchemy import delete, select, update
 
 from gateway.clock import StoppedClock
 from gateway.store.batching.parcels import ParcelStore
 from gateway.store.batching.vendor_copies import VendorCopies
-from gateway.store.engine import Database, open_database
+from gateway.store.engine import Database
 from gateway.store.schema.batches import batch_lines, batches
 from gateway.store.schema.parcels import parcels, parked_lines, vendor_copies
 from tests.gateway.store.rows import filled
@@ -16,13 +14,6 @@ from tests.gateway.store.rows import filled
 
 pytestmark = pytest.mark.anyio
 BATCH = "batch_1"
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = open_database(database_url)
-    yield database
-    await database.close()
 
 
 async def with_parcels(database: Database, waiting: dict[str, tuple[int, ...]], made: int) -> None:

@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
 
 import pytest
 from sqlalchemy import text
@@ -70,13 +69,6 @@ async def stored(database: Database, records: list[AuditRecord]) -> None:
         for i, record in enumerate(records)
     ]
     await DatabaseAuditSink(database).store(batch, "w1", START, (1, 10**9))
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    opened = open_database(database_url)
-    yield opened
-    await opened.close()
 
 
 def asking(words: str) -> Search:
