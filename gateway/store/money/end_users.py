@@ -76,7 +76,7 @@ class EndUserRows:
             return
         limit = replace(template.limit, account=key.account)
         start_us = window_start_us(limit.window, self._clock.utc_us(), limit.time_zone)
-        row = budget_row(Budget(limit, start_us, 0, 0))
+        row = budget_row(Budget(limit, start_us, 0, 0, begun_us=template.begun_us))
         statement = insert_into(self._database.kind, budgets).values(row)
         added = await connection.execute(statement.on_conflict_do_nothing())
         if added.rowcount and not is_shared:

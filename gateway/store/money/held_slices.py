@@ -60,7 +60,8 @@ class HeldSlices:
         changed = []
         for key, budget in budgets.items():
             known = self.by_key.get(key)
-            if known is None:
+            if known is None or known.begun_us not in {None, budget.begun_us}:
+                # Of a limit that was removed and set anew nothing is held, whatever it is.
                 self.by_key[key] = HeldSlice.of(budget)
             elif known.limit != budget.limit or budget.left_microusd < min(known.left, 0):
                 known.limit = budget.limit

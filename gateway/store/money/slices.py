@@ -70,6 +70,8 @@ class Grant(Struct, frozen=True):
     """So little is left that nothing should lie idle."""
     is_gone: bool = False
     """The old slice was written off, and there is none until it is asked for."""
+    begun_us: int = 0
+    """When the limit was set first that it is a part of."""
 
 
 class Budget(Struct, frozen=True):
@@ -203,6 +205,7 @@ def answer(
         left_microusd=after.left_microusd,
         elsewhere_microusd=after.leased_microusd - lease.outstanding_microusd,
         is_tight=after.left_microusd <= _tight(after.limit),
+        begun_us=after.begun_us,
     )
     return after, grant, lease
 
@@ -224,6 +227,7 @@ def _gone(budget: Budget, key: BudgetKey) -> Grant:
         elsewhere_microusd=budget.leased_microusd,
         is_tight=budget.left_microusd <= _tight(budget.limit),
         is_gone=True,
+        begun_us=budget.begun_us,
     )
 
 
@@ -232,6 +236,7 @@ class HeldSlice(Pot):
 
     __slots__ = (
         "ample_rounds",
+        "begun_us",
         "booked",
         "elsewhere",
         "is_stale",
@@ -255,6 +260,8 @@ class HeldSlice(Pot):
         self.left = left
         self.left_of_us = left_of_us
         """When the window began that `left` is of."""
+        self.begun_us: int | None = None
+        """When its limit was set first; None of an end user of whom nothing was heard yet."""
         self.is_stale = False
         """Whether somebody asked what is left, and it was heard long ago."""
         self.elsewhere = 0
@@ -267,10 +274,12 @@ class HeldSlice(Pot):
     @classmethod
     def of(cls, budget: Budget) -> Self:
         """Nothing of it, with what is left of it now."""
-        return cls(budget.limit, budget.left_microusd, budget.window_start_us)
+        part = cls(budget.limit, budget.left_microusd, budget.window_start_us)
+        part.begun_us = budget.begun_us
+        return part
 
     def hear(self, grant: Grant, valid_until_s: float) -> None:
-        self.left_of_us = grant.window_start_us
+        self.left_of_us, self.begun_us = grant.window_start_us, grant.begun_us
         self.window_start_us = NO_WINDOW if grant.is_gone else grant.window_start_us
         self.amount = grant.amount_microusd
         self.valid_until_us = grant.valid_until_us

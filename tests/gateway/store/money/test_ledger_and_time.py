@@ -293,6 +293,30 @@ async def test_a_limit_that_was_removed_and_set_again_starts_with_nothing_spent_
     assert await sums(table) == (limit, 0)
 
 
+@pytest.mark.parametrize("accounts", [ORG, ANN])
+async def test_what_was_leased_before_a_limit_was_set_anew_is_not_spent_once_that_is_heard(
+    table: LossyTable, clock: StoppedClock, accounts: tuple[str, ...]
+) -> None:
+    """Also where nothing of it is to be reported: what it cost would count nowhere."""
+    account = EACH if accounts == ANN else accounts[-1]
+    await table.set_limit(Limit(account, 1000))
+    ledger = ledger_on(table, clock, slice_microusd=400)
+    await ledger.start()
+    await spend(ledger, 100, accounts)
+    await ledger.flush()
+    await table.remove_limit(*BudgetKey(account, "total"))
+    clock.advance(0.1)
+    await table.set_limit(Limit(account, 1000))
+    other = await started(table, clock, "other")
+    await spend(other, 50, accounts)
+    await other.close()
+    await ledger.refresh()
+
+    await spend(ledger, 10, accounts)
+    await ledger.close()
+    assert await sums(table, accounts[-1]) == (60, 0)
+
+
 async def test_what_lies_idle_under_a_lowered_limit_goes_back_when_it_is_heard_of(
     table: LossyTable, clock: StoppedClock
 ) -> None:
