@@ -190,25 +190,27 @@ async def forecast(config_file: Path, organisation: str | None, currency: str) -
 
 @costs.command()
 @config_option
+@click.option("--end-users", is_flag=True, help="Those of single end users too.")
 @asynchronous
-async def reconcile(config_file: Path) -> None:
+async def reconcile(config_file: Path, end_users: bool) -> None:
     """Compare each budget with the outcomes charged to it; ends with 1 where they differ.
 
     While workers run, what they hold explains a difference; a crashed worker's slice counts as
-    spent although no outcome says so.
+    spent although no outcome says so. What was let through in a limit's first minute may have been
+    so before its worker heard of it, and is not held against it.
     """
     differs = False
     async with opened_spending(config_file, None) as (_, reader):
-        for each in await reader.differences():
-            difference = each.ledger_microusd - each.audit_microusd
-            differs |= difference != 0
+        for each in await reader.differences(end_users=end_users):
+            differs |= not each.is_explained
             line = {
                 "account": each.account,
                 "window": each.window,
                 "ledger_microusd": each.ledger_microusd,
                 "audit_microusd": each.audit_microusd,
                 "leased_microusd": each.leased_microusd,
-                "difference_microusd": difference,
+                "unheard_microusd": each.unheard_microusd,
+                "difference_microusd": each.difference_microusd,
             }
             click.echo(json.dumps(line))
     if differs:

@@ -181,12 +181,19 @@ def test_reconciliation_names_each_window_that_differs(spending: Operator) -> No
     for window in ("day", "total"):
         spending.config("budgets", "set", "org:globex", "5000000", "--window", window)
     before = spending.config("costs", "reconcile")
-    asyncio.run(_record(spending, [outcome(organisation="globex", cost_microusd=7)]))
+    asyncio.run(_record(spending, [outcome(organisation="globex", cost_microusd=4)]))
+    spending.config("audit", "export")
+    at_once = spending.config("costs", "reconcile")
+    later = SystemClock().utc_us() + 120_000_000
+    asyncio.run(_record(spending, [outcome(utc_us=later, organisation="globex", cost_microusd=3)]))
     spending.config("audit", "export")
     ended = spending.config("costs", "reconcile")
     day, total = [json.loads(line) for line in ended.output.splitlines()]
 
     assert before.status == 0, "what was spent before a limit was set is not held against it"
+    assert json.loads(at_once.output.splitlines()[0])["unheard_microusd"] == 4
+    assert at_once.status == 0, "nor what was let through before anybody heard of it"
+    assert day["unheard_microusd"] == 4
     assert (day["window"], day["difference_microusd"]) == ("day", -7)
     assert (total["window"], total["difference_microusd"]) == ("total", -7)
     assert ended.status == 1

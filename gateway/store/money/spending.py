@@ -1,15 +1,17 @@
 """What was spent, grouped by any dimension of the records; read from the audit log's projection."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import ColumnElement, and_, exists, func, not_, or_, select
 
+from gateway.clock import MINUTE_US
 from gateway.errors import RequestInvalid
-from gateway.money.budgets import WindowKind
+from gateway.money.budgets import USER_PREFIX, BudgetKey, WindowKind, others_of, template_of
 from gateway.money.costs import CostRow
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import budget_of
@@ -29,6 +31,8 @@ from gateway.store.schema.tables import budgets, organisations, virtual_keys
 
 _PLAIN = frozenset(DIMENSIONS) - {"label", "finding", "hour", "day", "month"}
 """Dimensions whose values are those of a column."""
+_HEARD_AFTER_US = MINUTE_US
+"""A worker that could not ask for longer what changed lets nobody through."""
 
 
 class Period(Struct, frozen=True):
@@ -48,6 +52,17 @@ class Difference(Struct, frozen=True):
     audit_microusd: int
     leased_microusd: int
     """What workers hold; while it is not 0 the two may differ honestly."""
+    unheard_microusd: int = 0
+    """What of its outcomes was let through while a worker may not have heard of the limit yet."""
+
+    @property
+    def difference_microusd(self) -> int:
+        return self.ledger_microusd - self.audit_microusd
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether nothing lacks but what was let through before its worker heard of the limit."""
+        return -self.unheard_microusd <= self.difference_microusd <= 0
 
 
 class SpendingReader:
@@ -123,26 +138,51 @@ class SpendingReader:
         rows = await self.totals(period, ["day"])
         return {date.fromisoformat(row.group[0]): row.cost_microusd for row in rows}
 
-    async def differences(self) -> list[Difference]:
-        """Every limit: its ledger beside its account's outcomes, in its present window."""
-        query = select(budgets).where(budgets.c.account.not_like("user:%"))
+    async def differences(self, *, end_users: bool = False) -> list[Difference]:
+        """Every limit: its ledger beside its account's outcomes, in its present window.
+
+        With `end_users` those of single end users too, but for what those share who are too many.
+        """
+        query = select(budgets).order_by(budgets.c.account, budgets.c.window_kind)
         async with self._database.reading() as connection:
-            query = query.order_by(budgets.c.account, budgets.c.window_kind)
             found = (await connection.execute(query)).mappings().all()
-            return [await self._difference(connection, budget_of(row)) for row in found]
+            every = {budget.limit.key: budget for budget in map(budget_of, found)}
+            return [
+                await self._difference(connection, _with_begin(budget, every))
+                for (account, _), budget in every.items()
+                if not account.startswith(USER_PREFIX)
+                or (end_users and account not in {template_of(account), others_of(account)})
+            ]
 
     async def _difference(self, connection: Any, budget: Budget) -> Difference:
-        account = budget.limit.account
-        since_us = max(budget.window_start_us, budget.begun_us)
-        query = select(func.sum(audit_records.c.cost_microusd)).where(
-            audit_records.c.stage == "outcome",
-            *_admitted_since(since_us),
-            *_of_account(account),
-        )
-        spent = int((await connection.execute(query)).scalar_one() or 0)
+        account, begun_us = budget.limit.account, budget.begun_us
+        spent = await _spent_since(connection, account, max(budget.window_start_us, begun_us))
+        unheard = 0
+        if begun_us > budget.window_start_us:
+            unheard = spent - await _spent_since(connection, account, begun_us + _HEARD_AFTER_US)
         return Difference(
-            account, budget.limit.window, budget.spent_microusd, spent, budget.leased_microusd
+            *(account, budget.limit.window, budget.spent_microusd),
+            *(spent, budget.leased_microusd, unheard),
         )
+
+
+def _with_begin(budget: Budget, every: Mapping[BudgetKey, Budget]) -> Budget:
+    """That of an end user began no sooner than the limit of them all."""
+    account, window = budget.limit.key
+    template = every.get(BudgetKey(template_of(account), window))
+    if template is None:
+        return budget
+    return replace(budget, begun_us=max(budget.begun_us, template.begun_us))
+
+
+async def _spent_since(connection: Any, account: str, since_us: int) -> int:
+    """What the outcomes of an account cost that was let through since then."""
+    query = select(func.sum(audit_records.c.cost_microusd)).where(
+        audit_records.c.stage == "outcome",
+        *_admitted_since(since_us),
+        *_of_account(account),
+    )
+    return int((await connection.execute(query)).scalar_one() or 0)
 
 
 def _within(period: Period) -> list[ColumnElement[bool]]:
@@ -179,6 +219,9 @@ def _of_account(account: str) -> list[ColumnElement[bool]]:
     level, _, path = account.partition(":")
     if level == "key":
         return [columns.key_id == path]
+    if level == "user":
+        organisation, _, subject = path.rpartition("/")
+        return [columns.organisation == organisation, columns.subject == subject]
     names = ("organisation", "workspace", "project")
     return [columns[name] == part for name, part in zip(names, path.split("/"), strict=False)]
 

@@ -208,6 +208,57 @@ async def test_what_a_crash_cut_off_is_of_the_day_that_let_it_through(
     assert (found.ledger_microusd, found.audit_microusd) == (0, 0)
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize(("ledger", "is_explained"), [(200, True), (100, True), (99, False)])
+async def test_what_was_let_through_before_a_limit_was_heard_of_explains_a_difference_and_no_more(
+    database: Database, tmp_path: Path, ledger: int, *, is_explained: bool
+) -> None:
+    """A worker that did not know of it yet had no budget to book its cost on."""
+    clock = StoppedClock(START_US)
+    table = LeaseTable(database, clock)
+    await table.set_limit(Limit("org:acme", 10**9))
+    async with database.writing() as connection:
+        await connection.execute(budgets.update().values(spent_microusd=ledger))
+    told: list[AuditRecord] = []
+    for number, after_s in enumerate((59, 61)):
+        at_us = START_US + after_s * 1_000_000
+        told.append(outcome(number, stage="intent", utc_us=at_us))
+        told.append(outcome(number, utc_us=at_us + 9, duration_us=9, cost_microusd=100))
+    await record(database, tmp_path, *told)
+
+    (found,) = await SpendingReader(database).differences()
+    assert (found.audit_microusd, found.unheard_microusd) == (200, 100)
+    assert found.is_explained == is_explained
+
+
+@pytest.mark.anyio
+async def test_what_single_end_users_spent_is_compared_where_that_is_asked(
+    database: Database, tmp_path: Path
+) -> None:
+    """Since their limit was set, whenever they were first seen; of the sum of many nobody knows."""
+    clock = StoppedClock(START_US)
+    table = LeaseTable(database, clock, end_users_max=1)
+    await table.set_limit(Limit("user:acme/*", 10**9))
+    ledger = LeasedLedger(table, clock, "w1", flush_every_s=3600.0, patience_s=0.0)
+    await ledger.start()
+    for number, user in enumerate(("ann", "bob")):
+        clock.advance(90.0)
+        ledger.settle(await ledger.reserve((f"user:acme/{user}",), 5000), 1000 + number)
+    await ledger.close()
+    at_us = START_US + 100_000_000
+    costs = [(at_us, 700), (START_US - 1_000_000, 5), (at_us, 300)]
+    told = [
+        outcome(number, utc_us=us, subject="ann", cost_microusd=cost)
+        for number, (us, cost) in enumerate(costs)
+    ]
+    await record(database, tmp_path, *told)
+
+    assert await SpendingReader(database).differences() == []
+    (found,) = await SpendingReader(database).differences(end_users=True)
+    assert (found.account, found.ledger_microusd) == ("user:acme/ann", 1000)
+    assert (found.audit_microusd, found.unheard_microusd) == (1000, 0)
+
+
 ALL = (50, 80, 100)
 
 
