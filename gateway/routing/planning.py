@@ -59,8 +59,8 @@ NO_HEADERS: Mapping[str, str] = {}
 HEADER_CHARACTERS_MAX = 128
 PERCENT = 100
 NAMES_TOLD_MAX = 10
-_FOR_1H = re.compile(rb'"(?:1|\\u0031)(?:h|\\u0068)"')
-"""A long life in the cache, in every way that JSON can spell it."""
+_FOR_LONG = re.compile(rb'"(?:1|\\u0031)(?:2|\\u0032)?(?:h|\\u0068)"')
+"""A long life in the cache, an hour or twelve, in every way that JSON can spell it."""
 
 
 # In the order of the first fields of `Facts`: each name that is given costs a search for its field.
@@ -258,7 +258,7 @@ def _candidate(
         cap = obliged
     price = target.price
     is_1h_dearer = price.cache_write_1h_microusd_per_mtok > price.cache_write_microusd_per_mtok
-    writes_for_1h = is_1h_dearer and _FOR_1H.search(request.raw) is not None
+    writes_for_1h = is_1h_dearer and _FOR_LONG.search(request.raw) is not None
     most = max(request.input_tokens_most, request.input_tokens_estimate)
     searches = searches_at_most(request) if price.web_search_microusd else 0
     answers = answers_of(request)

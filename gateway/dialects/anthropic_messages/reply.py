@@ -107,7 +107,8 @@ def usage_of(wire: UsageWire, *, is_sound: bool = True) -> Usage | None:
     kinds, details = wire.cache_creation, wire.output_tokens_details
     tools = wire.server_tool_use
     hour = (kinds.ephemeral_1h_input_tokens or 0) if kinds is not None else 0
-    written = max(written, hour)
+    minutes = (kinds.ephemeral_5m_input_tokens or 0) if kinds is not None else 0
+    written = max(written, hour + minutes)
     return Usage(
         input_tokens=(wire.input_tokens or 0) + read + written,
         output_tokens=wire.output_tokens or 0,

@@ -189,9 +189,28 @@ class ChatBody(Struct):
     prompt_cache_key: str | None = None
 
 
+class CacheWriteDetails(Struct):
+    ttl_12h_tokens: Count | None = None
+    ttl_30m_tokens: Count | None = None
+
+
 class InputDetails(Struct):
     cached_tokens: Count | None = None
     cache_write_tokens: Count | None = None
+    cache_write_tokens_details: CacheWriteDetails | None = None
+
+    @property
+    def written_for_long(self) -> int:
+        """Of what was written to the cache that for twelve hours."""
+        kinds = self.cache_write_tokens_details
+        return 0 if kinds is None else kinds.ttl_12h_tokens or 0
+
+    @property
+    def written_for_short(self) -> int:
+        """The rest of it, for half an hour."""
+        kinds, for_long = self.cache_write_tokens_details, self.written_for_long
+        counted = 0 if kinds is None else kinds.ttl_30m_tokens or 0
+        return max((self.cache_write_tokens or 0) - for_long, counted)
 
 
 class OutputDetails(Struct):

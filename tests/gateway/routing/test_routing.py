@@ -219,7 +219,9 @@ def test_the_larger_of_both_counts_of_answers_is_reserved_for() -> None:
     assert max(costs) < 10 * 500
 
 
-@pytest.mark.parametrize("spelling", ["1h", "\\u0031h", "1\\u0068", "\\u0031\\u0068", "5m"])
+@pytest.mark.parametrize(
+    "spelling", ["1h", "\\u0031h", "1\\u0068", "\\u0031\\u0068", "12h", "1\\u0032h", "5m"]
+)
 def test_a_long_life_in_the_cache_is_reserved_for_however_json_spells_it(spelling: str) -> None:
     text = '{"type": "text", "text": "' + "word " * 2000 + '", "cache_control": {"ttl": "%s"}}'
     raw = '{"model": "auto", "max_tokens": 1, "messages": [{"role": "user", "content": [%s]}]}'
