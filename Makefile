@@ -80,7 +80,7 @@ faults: install ## what a caller sees for each upstream fault, the long races, k
 	GATEWRIGHT_FAULT_EVERY_ANSWER=1 GATEWRIGHT_FAULT_EVERY_PLACE=1 $(BIN)/python -m pytest -q --timeout 3600 tests/faults/test_every_answer.py tests/faults/test_every_place.py
 	GATEWRIGHT_TEST_WORLDS=100000 $(BIN)/python -m pytest -q --timeout 3600 tests/faults/test_worlds.py
 	GATEWRIGHT_FAULT_SEEDS=100 GATEWRIGHT_FAULT_WORKERS=4 $(BIN)/python -m pytest -q -s tests/faults/test_overspending.py
-	GATEWRIGHT_FAULT_LIMITS=60 GATEWRIGHT_TEST_EVERY_DATABASE=1 $(BIN)/python -m pytest -q tests/faults/test_limits_under_streams.py
+	GATEWRIGHT_FAULT_LIMITS=60 GATEWRIGHT_FAULT_PRESSING=4000 GATEWRIGHT_TEST_EVERY_DATABASE=1 $(BIN)/python -m pytest -q tests/faults/test_limits_under_streams.py tests/faults/test_edge_of_a_budget.py
 	GATEWRIGHT_FAULT_ERRORS=EIO,ENOSPC,EINTR $(BIN)/python -m pytest -q -s tests/faults/test_failing_calls.py
 	GATEWRIGHT_FAULT_SIGKILLS=50 $(BIN)/python -m pytest -q tests/faults/test_kills.py
 	GATEWRIGHT_FAULT_DATABASES=sqlite,postgresql $(BIN)/python -m pytest -q tests/faults/test_erased_subject.py tests/faults/test_erased_batches.py tests/faults/test_erased_at_vendors.py

@@ -191,10 +191,10 @@ async def _ask_anthropic(url: str, key: str, user: str, tokens: int, *, leaves: 
 
 @asynccontextmanager
 async def founded(
-    folder: Path, database_url: str, upstreams: Upstreams
+    folder: Path, database_url: str, upstreams: Upstreams, *, more: str = ""
 ) -> AsyncIterator[tuple[House, Database]]:
     ports = [free_port(), free_port()]
-    first = await configured(folder, database_url, upstreams, ports[0])
+    first = await configured(folder, database_url, upstreams, ports[0], more=more)
     second, text = folder / "second.toml", first.read_text()
     text = text.replace(f"port = {ports[0]}", f"port = {ports[1]}").replace('"w0"', '"w1"')
     second.write_text(text)
