@@ -35,7 +35,8 @@ json_schema                      exact (6)            exact (9)
 json_object                      instruction (7)      -
 user, metadata.user_id           UUIDs and hashes exact, all else as a keyed digest, both ways
 service tier                     auto only; the tier that served comes back, both ways
-n above 1, logprobs, audio out   refused              - (4)
+n above 1, audio out             refused              - (4)
+logprobs                         refused              -; exact between openai's own (4)
 seed, logit_bias, penalties      dropped              -
 inference_geo, containers, MCP   -                    refused
 cache_control, breakpoints       exact                breakpoints (3), else dropped
@@ -211,6 +212,16 @@ class Kin(Struct, frozen=True):
     """How it is reported where it is left out; empty where nothing is missed."""
 
 
+class Odds(Struct, frozen=True):
+    """The wish to be told how likely each token was, and as many others `beside` it.
+
+    `place` is the field that says so.
+    """
+
+    place: str
+    beside: int = 0
+
+
 class ResponseFormat(Struct, frozen=True):
     kind: Literal["json_schema", "json_object"]
     name: str = ""
@@ -264,5 +275,6 @@ class Conversation(Struct, frozen=True):
     tells_thoughts: bool = False
     """Whether the caller wants to be told what was thought, where a model keeps that to itself."""
     kin: tuple[Kin, ...] = ()
+    odds: Odds | None = None
     hosted: tuple[Hosted, ...] = ()
     """What it asks of a vendor beside an answer; nothing of it is in the other fields."""

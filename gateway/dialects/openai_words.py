@@ -53,6 +53,11 @@ def effort_for(target: Target, reasoning: Reasoning, losses: Losses) -> str:
     return LEAST_EFFORT
 
 
+def reasons_in(talk: Conversation, target: Target) -> bool:
+    """Whether the model reasons before it answers; unless told otherwise it may."""
+    return reasons_at(target, effort_of(talk.reasoning) if talk.reasoning is not None else "")
+
+
 def add_sampling(
     fields: dict[str, object],
     talk: Conversation,
@@ -61,8 +66,7 @@ def add_sampling(
     names: Iterable[str],
 ) -> None:
     """Add what the model takes of the sampling that was asked for; report what it does not."""
-    effort = effort_of(talk.reasoning) if talk.reasoning is not None else ""
-    reasons = reasons_at(target, effort)
+    reasons = reasons_in(talk, target)
     for name in names:
         value: object = getattr(talk.sampling, name)
         if value is None:

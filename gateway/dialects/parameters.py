@@ -115,11 +115,20 @@ def _check_answer(
     count = tree.get("n")
     if "n" in words and isinstance(count, int) and count > 1 and not takes(target, "n"):
         raise unsupported("n", "This model gives one answer per request", 24)
+    for name in _COLUMNS:
+        asked = tree.get(name)
+        if name in words and (_INCLUDED in asked if isinstance(asked, list) else asked):
+            check_odds(target, name, reasons=reasons)
+
+
+def check_odds(target: Target, place: str, *, reasons: bool) -> None:
+    """Refuse to ask for token probabilities a model that tells none; `place` asks for them.
+
+    Raises:
+        FeatureUnsupported
+    """
     if takes(target, "logprobs", reasons=reasons):
         return
     only = target.parameters.get("logprobs") == "without_reasoning"
     told = "only where its reasoning effort is none" if only else "to nobody"
-    for name in _COLUMNS:
-        asked = tree.get(name)
-        if name in words and (_INCLUDED in asked if isinstance(asked, list) else asked):
-            raise unsupported(name, f"This model tells token probabilities {told}", 24)
+    raise unsupported(place, f"This model tells token probabilities {told}", 24)

@@ -57,6 +57,8 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
         if each.told_as:
             losses.add(each.told_as)
     talk = offered(talk)
+    if talk.odds is not None:
+        raise unsupported(talk.odds.place, "Token probabilities do not exist there", 24)
     if _is_asked_by_tool(talk, target):
         losses.add("response_format.strict")
         talk = asked_by_tool(talk)

@@ -10,6 +10,7 @@ from gateway.dialects.openai_chat.stream_in import ChatStreamDecoder
 from gateway.dialects.openai_chat.stream_out import ChatPassThrough, ChatStreamEncoder
 from gateway.dialects.openai_chat.tools import told_calls
 from gateway.dialects.openai_errors import OpenAIEnvelope
+from gateway.dialects.token_odds import in_response
 from gateway.ports import StreamDecoder, StreamEncoder, UpstreamBody
 from gateway.types import ChatRequest, Completion, DialectName, Target
 
@@ -42,7 +43,8 @@ class OpenAIChat(OpenAIEnvelope):
         if source == self.name:
             return reply.with_usage(completion)
         made = made_at(request.request_id)
-        return reply.encode_reply(completion, told_calls(request.tree), made)
+        tokens = in_response(completion.raw) if request.tree.get("logprobs") else ()
+        return reply.encode_reply(completion, told_calls(request.tree), made, tokens)
 
     def unmet(self, request: ChatRequest, text: str) -> str:
         return hub.unmet(request, text)

@@ -43,6 +43,7 @@ from gateway.dialects.openai_chat.wire import (
 )
 from gateway.dialects.openai_words import KIN, kin_of
 from gateway.dialects.strict_json import checked
+from gateway.dialects.token_odds import odds_of_chat
 from gateway.types import ChatRequest
 
 
@@ -113,6 +114,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
         service_tier=AUTO_TIER if wire.service_tier == AUTO_TIER else "",
         unplaced=losses.names(),
         kin=kin_of(request.tree, wire.verbosity, "verbosity"),
+        odds=odds_of_chat(request.tree),
         hosted=_hosted(request.tree),
     )
 
@@ -132,8 +134,6 @@ def _refuse_unsupported(tree: Mapping[str, object], wire: ChatBody) -> None:
         raise unsupported("functions", "Use tools, or the older functions, and not both", 5)
     if wire.n is not None and wire.n > 1:
         raise unsupported("n", "Only one answer per request is possible there", 24)
-    if wire.logprobs or tree.get("top_logprobs"):
-        raise unsupported("logprobs", "Token probabilities do not cross into another dialect", 24)
     if wire.modalities is not None and wire.modalities != ["text"]:
         raise unsupported("modalities", "Only text can be answered there", 24)
 

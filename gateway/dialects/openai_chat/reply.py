@@ -1,6 +1,6 @@
 """Whole chat completions, both ways."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -18,6 +18,7 @@ from gateway.dialects.openai_chat.wire import (
     UsageWire,
 )
 from gateway.dialects.text_tools import text_as_arguments, text_of
+from gateway.dialects.token_odds import Token, whole
 from gateway.errors import UpstreamFailed, UpstreamMalformed
 from gateway.estimate import estimate_written_tokens
 from gateway.types import Completion, Delta, ToolCall, Usage
@@ -198,10 +199,13 @@ def thinking_block(delta: Delta) -> dict[str, object]:
     return {"type": "thinking", "thinking": delta.text, "signature": delta.signature}
 
 
-def encode_reply(completion: Completion, told: Told, created: int) -> bytes:
+def encode_reply(
+    completion: Completion, told: Told, created: int, tokens: Sequence[Token] = ()
+) -> bytes:
     """An answer of another dialect as a chat completion, made at `created` seconds since 1970.
 
-    `told` gives back what the caller calls its tools, where they had to be renamed.
+    `told` gives back what the caller calls its tools, where they had to be renamed; `tokens` are
+    those of its words, with their probabilities.
     """
     message: dict[str, object] = {"role": "assistant", "content": completion.text or None}
     message["refusal"] = completion.refusal or None
@@ -223,7 +227,7 @@ def encode_reply(completion: Completion, told: Told, created: int) -> bytes:
     choice = {
         "index": 0,
         "message": message,
-        "logprobs": None,
+        "logprobs": {"content": whole(tokens), "refusal": None} if tokens else None,
         "finish_reason": finish_reason(completion.stop_reason, told, is_called=bool(calls)),
     }
     answer: dict[str, object] = {

@@ -16,6 +16,7 @@ from gateway.dialects.openai_chat.reply import (
 from gateway.dialects.openai_chat.tools import told_calls
 from gateway.dialects.openai_errors import encode_error
 from gateway.dialects.text_tools import text_of
+from gateway.dialects.token_odds import in_piece, whole
 from gateway.errors import GatewrightError
 from gateway.types import ChatRequest, Delta, StreamEvent, Usage
 
@@ -129,9 +130,25 @@ class ChatStreamEncoder:
         self._stopped = b""
         """The chunk with the finish reason, held back until the answer is known to be whole."""
         self._failed = False
+        self._tells_odds = bool(request.tree.get("logprobs"))
 
     def encode(self, events: list[StreamEvent]) -> bytes:
+        if self._tells_odds:
+            return b"".join([self._likely(event) for event in events])
         return b"".join([self._delta(delta) for event in events for delta in event.deltas])
+
+    def _likely(self, event: StreamEvent) -> bytes:
+        """An event with the probabilities of its words, told with the first of them."""
+        tokens = in_piece(event.raw)
+        pieces: list[bytes] = []
+        for delta in event.deltas:
+            if tokens and delta.kind == "text":
+                told = b',"logprobs":' + _encode({"content": whole(tokens), "refusal": None})
+                pieces.append(self._chunk(b'{"content":' + _encode(delta.text) + b"}", more=told))
+                tokens = []
+            else:
+                pieces.append(self._delta(delta))
+        return b"".join(pieces)
 
     def _delta(self, delta: Delta) -> bytes:
         kind = delta.kind
@@ -254,11 +271,11 @@ class ChatStreamEncoder:
         )
         return self._chunk(b'{"role":"assistant","content":"","refusal":null}')
 
-    def _chunk(self, piece: bytes, finish: bytes = b"null") -> bytes:
+    def _chunk(self, piece: bytes, finish: bytes = b"null", more: bytes = b"") -> bytes:
         if not self._head:
-            return self._start(Delta("start")) + self._chunk(piece, finish)
-        head = self._head
-        return b'%b[{"index":0,"delta":%b,"finish_reason":%b}]}\n\n' % (head, piece, finish)
+            return self._start(Delta("start")) + self._chunk(piece, finish, more)
+        told = (self._head, piece, more, finish)
+        return b'%b[{"index":0,"delta":%b%b,"finish_reason":%b}]}\n\n' % told
 
     def finish(self, comment: str, usage: Usage) -> bytes:
         if self._failed:

@@ -34,10 +34,12 @@ from gateway.dialects.openai_words import (
     is_vendors,
     kept_kin,
     named_schema,
+    reasons_in,
     strictness,
     told_user,
 )
 from gateway.dialects.text_tools import text_of
+from gateway.dialects.token_odds import told_to_chat
 from gateway.ports import UpstreamBody
 from gateway.types import Target
 
@@ -79,6 +81,7 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
     if talk.response_format is not None:
         fields["response_format"] = _response_format(talk.response_format, target, losses)
     _add_reasoning(fields, talk, target, losses)
+    fields |= told_to_chat(talk.odds, target, reasons=reasons_in(talk, target))
     fields |= told_user(talk, at_vendor=is_vendors(target))
     if talk.service_tier:
         fields["service_tier"] = talk.service_tier

@@ -6,12 +6,10 @@ from gateway.dialects import hub
 from gateway.dialects.openai_errors import OpenAIEnvelope
 from gateway.dialects.openai_responses import reply, writer
 from gateway.dialects.openai_responses import request as requests
+from gateway.dialects.openai_responses.pass_through import ResponsePassThrough
 from gateway.dialects.openai_responses.request import UNREADABLE, without_sealed
 from gateway.dialects.openai_responses.stream_in import ResponseStreamDecoder
-from gateway.dialects.openai_responses.stream_out import (
-    ResponsePassThrough,
-    ResponseStreamEncoder,
-)
+from gateway.dialects.openai_responses.stream_out import ResponseStreamEncoder
 from gateway.dialects.openai_responses.tools import called_there
 from gateway.errors import GatewrightError, UpstreamRefused
 from gateway.ports import StreamDecoder, StreamEncoder, UpstreamBody

@@ -42,6 +42,7 @@ from gateway.dialects.openai_responses.tools import (
 from gateway.dialects.openai_words import KIN, kin_of
 from gateway.dialects.strict_json import checked
 from gateway.dialects.text_tools import text_as_arguments
+from gateway.dialects.token_odds import odds_of_response
 from gateway.types import ChatRequest
 
 
@@ -86,10 +87,6 @@ def read_conversation(request: ChatRequest) -> Conversation:
     check_said(request)
     tree, _ = readable(request.tree)
     body = checked(tree, wire.ResponsesBody)
-    if body.top_logprobs:
-        raise unsupported(
-            "top_logprobs", "Token probabilities do not cross into another dialect", 24
-        )
     losses = Losses(request.dropped)
     losses.add_unknown(tree, _PLACED)
     _note_inner_fields(tree, losses)
@@ -119,6 +116,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
         unplaced=losses.names(),
         kin=kin_of(tree, verbosity, "text.verbosity"),
         tells_thoughts=tells_thoughts,
+        odds=odds_of_response(body.include, body.top_logprobs),
         hosted=tuple(losses.hosted),
     )
 

@@ -16,6 +16,7 @@ from gateway.dialects.openai_responses.marks import wrapped_block, wrapped_item
 from gateway.dialects.openai_responses.tools import Called
 from gateway.dialects.openai_responses.wire import Item, Part, Reply, UsageWire
 from gateway.dialects.text_tools import text_as_arguments, text_of
+from gateway.dialects.token_odds import Token, asks_odds, in_chat, whole
 from gateway.errors import UpstreamFailed, UpstreamMalformed
 from gateway.estimate import estimate_written_tokens
 from gateway.types import ChatRequest, Completion, Delta, ToolCall, Usage
@@ -189,7 +190,10 @@ def encode_reply(
     output: list[Json] = []
     for delta in completion.thinking:
         output.append(reasoning_item(request, len(output), delta))
-    parts: list[Json] = [text_part(completion.text)] if completion.text else []
+    parts: list[Json] = []
+    if completion.text:
+        tokens = in_chat(completion.raw) if asks_odds(request.tree) else ()
+        parts.append(text_part(completion.text, tokens))
     if completion.refusal:
         parts.append({"type": "refusal", "refusal": completion.refusal})
     for part in parts:
@@ -244,8 +248,8 @@ def item_id(request: ChatRequest, prefix: str, index: int) -> str:
     return f"{prefix}_{request.request_id.removeprefix('req_')}_{index}"
 
 
-def text_part(text: str) -> Json:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def text_part(text: str, tokens: Iterable[Token] = ()) -> Json:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": whole(tokens)}
 
 
 def message_item(

@@ -1,102 +1,33 @@
 """Events → a stream of response events."""
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from gateway.dialects import body, sse
+from gateway.dialects import sse
 from gateway.dialects.openai_responses import built_in
 from gateway.dialects.openai_responses.errors import error_event, response_error
+from gateway.dialects.openai_responses.pass_through import PING
+from gateway.dialects.openai_responses.pieces import PIECES
 from gateway.dialects.openai_responses.reply import (
     call_item,
     counted,
-    encode_usage,
     ended,
     item_id,
     message_item,
-    own_fields,
     reasoning_item,
     response_object,
     text_part,
 )
 from gateway.dialects.openai_responses.tools import Called, called_there
 from gateway.dialects.text_tools import text_of
+from gateway.dialects.token_odds import Token, asks_odds, in_chunk, in_pieces
 from gateway.errors import GatewrightError
-from gateway.types import EVENT_END, ChatRequest, Delta, StreamEvent, Usage
+from gateway.types import ChatRequest, Delta, StreamEvent, Usage
 
-
-PING = b": ping\n\n"
 
 _encode = msgspec.json.encode
-_EVENT = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-class ResponsePassThrough:
-    """The upstream's own bytes, with our id in every event that holds the whole response."""
-
-    __slots__ = ("_ended", "_failed", "_own", "_request", "_sequence", "response")
-    is_cut_on_failure = False
-
-    def __init__(self, request: ChatRequest) -> None:
-        self._request = request
-        self._own = own_fields(request)
-        self._ended = b""
-        self._failed = False
-        self._sequence = 0
-        self.response = b""
-
-    def encode(self, events: list[StreamEvent]) -> bytes:
-        if len(events) == 1 and events[0].has_content:
-            self._sequence += 1
-            return events[0].raw
-        pieces: list[bytes] = []
-        for event in events:
-            self._sequence += 1
-            if event.is_terminal:
-                self._ended = event.raw
-            elif b'"response":' in event.raw and not event.has_content:
-                pieces.append(self._patched(event.raw, self._own)[0])
-            else:
-                pieces.append(event.raw)
-        return b"".join(pieces)
-
-    def _patched(self, raw: bytes, changes: dict[str, bytes | None]) -> tuple[bytes, bytes]:
-        """The event with the response in it changed, and that response."""
-        (event,) = sse.Splitter().feed(raw)
-        fields: dict[str, Any] = dict(_EVENT.decode(event.data or b"{}"))
-        whole = bytes(fields.get("response", b""))
-        if not whole.startswith(b"{"):
-            # Something in it has that name: an attribute of a file, a field of a tool's schema.
-            return raw, b""
-        response = body.patch(whole, changes)
-        fields["response"] = response
-        return b"event: %b\ndata: %b\n\n" % (event.name, body.join(fields)), response
-
-    def finish(self, comment: str, usage: Usage) -> bytes:
-        if self._failed:
-            return b""
-        changes = dict(self._own)
-        if usage.estimated:
-            changes["usage"] = _encode(encode_usage(usage))
-        ending, self.response = self._patched(self._ended, changes)
-        return sse.comment(comment) + ending
-
-    def fail(self, error: GatewrightError, request_id: str) -> bytes:
-        del request_id
-        self._failed = True
-        return error_event(error, self._sequence)
-
-    def plain(self, push: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
-        def pushed(raw: bytes) -> bool:
-            self._sequence += raw.count(EVENT_END)
-            return push(raw)
-
-        return pushed
-
-    def ping(self) -> bytes:
-        return PING
 
 
 class _Open(Struct):
@@ -105,6 +36,7 @@ class _Open(Struct):
     index: int
     kind: str
     said: list[str] = []
+    tokens: list[Token] = []
     tool_id: str = ""
     called: Called = Called("")
 
@@ -133,10 +65,19 @@ class ResponseStreamEncoder:
         self._count = 0
         self._stop = "end"
         self._refused = False
+        self._tells_odds = asks_odds(request.tree)
+        self._tokens: list[Token] = []
+        """Of the event that is being told: they go with the first words in it."""
         self.response = b""
 
     def encode(self, events: list[StreamEvent]) -> bytes:
+        if self._tells_odds:
+            return b"".join([self._likely(event) for event in events])
         return b"".join([self._delta(delta) for event in events for delta in event.deltas])
+
+    def _likely(self, event: StreamEvent) -> bytes:
+        self._tokens = in_chunk(event.raw)
+        return b"".join([self._delta(delta) for delta in event.deltas])
 
     def _delta(self, delta: Delta) -> bytes:
         kind = delta.kind
@@ -195,12 +136,12 @@ class ResponseStreamEncoder:
             opening += self._opened(item)
         item.said.append(text)
         self._sequence += 1
-        return opening + _PIECES[kind] % (
-            self._sequence,
-            _encode(self._id(item)),
-            item.index,
-            _encode(text),
-        )
+        piece = (self._sequence, _encode(self._id(item)), item.index, _encode(text))
+        if self._tokens and kind == "text":
+            tokens, self._tokens = self._tokens, []
+            item.tokens += tokens
+            return opening + PIECES["likely"] % (*piece, _encode(in_pieces(tokens)))
+        return opening + PIECES[kind] % piece
 
     def _id(self, item: _Open) -> str:
         return item_id(self._request, _PREFIXES[item.kind], item.index)
@@ -230,9 +171,9 @@ class ResponseStreamEncoder:
         if item.kind in _CLOSING_CALLS:
             return self._close_call(item, inside)
         inside |= {"content_index": 0}
-        part = text_part(item.text)
+        part = text_part(item.text, item.tokens)
         done = "response.output_text.done"
-        said: dict[str, object] = {"text": item.text, "logprobs": []}
+        said: dict[str, object] = {"text": item.text, "logprobs": in_pieces(item.tokens)}
         if item.kind == "refusal":
             part, done = {"type": "refusal", "refusal": item.text}, "response.refusal.done"
             said = {"refusal": item.text}
@@ -286,7 +227,7 @@ class ResponseStreamEncoder:
             # What it says here stands in JSON there, and is known when that is whole.
             return b""
         self._sequence += 1
-        return _PIECES["call"] % (
+        return PIECES["call"] % (
             self._sequence,
             _encode(self._id(item)),
             item.index,
@@ -383,18 +324,3 @@ _PREFIXES = {
 _CLOSING_CALLS = frozenset({"call", "custom", *built_in.KINDS})
 _COMMAND = "response.shell_call_command"
 _TEXT_OF_CALL = "response.custom_tool_call_input"
-
-
-def _piece(kind: str, place: str, more: str = "") -> bytes:
-    return (
-        f'event: {kind}\ndata: {{"type":"{kind}","sequence_number":%d,"item_id":%b,'
-        f'"output_index":%d,{place}"delta":%b{more}}}\n\n'
-    ).encode()
-
-
-_PIECES = {
-    "text": _piece("response.output_text.delta", '"content_index":0,', ',"logprobs":[]'),
-    "refusal": _piece("response.refusal.delta", '"content_index":0,'),
-    "thinking": _piece("response.reasoning_summary_text.delta", '"summary_index":0,'),
-    "call": _piece("response.function_call_arguments.delta", ""),
-}

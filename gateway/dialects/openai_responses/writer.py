@@ -34,11 +34,13 @@ from gateway.dialects.openai_words import (
     is_vendors,
     kept_kin,
     named_schema,
+    reasons_in,
     strictness,
     told_user,
 )
 from gateway.dialects.parameters import RESPONSES_SAMPLING
 from gateway.dialects.text_tools import text_of
+from gateway.dialects.token_odds import INCLUDED, told_to_response
 from gateway.ports import UpstreamBody
 from gateway.types import Target
 
@@ -81,6 +83,7 @@ def write_request(talk: Conversation, target: Target, output_tokens_cap: int) ->
     if talk.response_format is not None:
         text["format"] = _format(talk.response_format, target, losses)
     _add_reasoning(fields, talk, target, losses)
+    _add_odds(fields, talk, target)
     fields |= told_user(talk)
     if talk.service_tier:
         fields["service_tier"] = talk.service_tier
@@ -128,6 +131,15 @@ def _add_reasoning(fields: Json, talk: Conversation, target: Target, losses: Los
         reasoning["summary"] = "auto"
     if reasoning:
         fields["reasoning"] = reasoning
+
+
+def _add_odds(fields: Json, talk: Conversation, target: Target) -> None:
+    beside = told_to_response(talk.odds, target, reasons=reasons_in(talk, target))
+    if beside is None:
+        return
+    fields["include"] = [*([ENCRYPTED] if "include" in fields else ()), INCLUDED]
+    if beside:
+        fields["top_logprobs"] = beside
 
 
 def _tool(tool: Tool, losses: Losses) -> Json:

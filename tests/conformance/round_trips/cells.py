@@ -24,7 +24,7 @@ from tests.conformance.round_trips.asked import Asked, read
 from tests.conformance.round_trips.heard import Ask, Callers, Headers, Heard, meant
 from tests.conformance.round_trips.said import SpeakingUpstreams
 from tests.conformance.round_trips.shapes import ASKED, QUESTION, SHAPES, TOOL, TOOLS, USER
-from tests.running_gateway import CLAUDE_TARGET, GPT_TARGET, RunningGateway
+from tests.running_gateway import CLAUDE_TARGET, RunningGateway
 
 
 TOLD_MAX = 900
@@ -36,6 +36,8 @@ NAMES: Mapping[DialectName, str] = {
 }
 OPEN_TARGET = "open-chat"
 OLD_GPT_TARGET = "gpt-5.4"
+GPT_TARGET = "gpt-6-sol"
+"""The abler of OpenAI's that tells probabilities."""
 SETTINGS = """
 [inspection]
 deadline_s = 5.0
@@ -45,6 +47,9 @@ media_hosts = ["pictures.example"]
 [targets."gpt-5.4"]
 provider = "openai"
 model = "gpt-5.4"
+[targets.gpt-6-sol]
+provider = "openai"
+model = "gpt-6-sol"
 [targets.open-chat]
 provider = "engine"
 model = "fake-model"
@@ -61,6 +66,7 @@ EXPLAINED: Mapping[str, str] = {
     "a budget for thinking": "rule 28: the effort that comes to as much",
     "a picture in a result": "rule 9",
     "a result that failed": "rule 17",
+    "probabilities without thinking": "rule 28: a model that cannot think does without anyway",
     "a search of the vendor's": "its own vendor gets the tool as it is",
 }
 """Why a shape arrives otherwise without a word said of it."""

@@ -3,7 +3,7 @@
 from base64 import b64encode
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tests.conformance.round_trips.asked import Asked
 from tests.conformance.round_trips.said import Call, Likely, Said
@@ -76,6 +76,21 @@ BRIDGE: Json = {
 }
 FACT = '{"age": 120, "name": "Old Bridge"}'
 LONG = 'Ünïcödé 漢字 🌉 \u2028 "quoted" \\ back\tslash\n</script>'
+
+LIKELY_CHAT: Json = {"logprobs": True, "top_logprobs": 1}
+LIKELY_RESPONSES: Json = {"include": ["message.output_text.logprobs"], "top_logprobs": 1}
+LIKELY = Shape(
+    chat=LIKELY_CHAT,
+    responses=LIKELY_RESPONSES,
+    asks={"likely": 1},
+    said=Said(
+        text="It is",
+        likely=(
+            Likely("It", -0.25, (("It", -0.25),)),
+            Likely(" is", -0.5, ((" was", -1.5),)),
+        ),
+    ),
+)
 
 PLAIN: dict[str, Shape] = {
     "a question": Shape(chat={}, responses={}, messages={}),
@@ -229,17 +244,12 @@ PLAIN: dict[str, Shape] = {
         messages={},
         said=Said(text="It is 120.", input_tokens=2000, cached_tokens=1536),
     ),
-    "probabilities": Shape(
-        chat={"logprobs": True, "top_logprobs": 1},
-        responses={"include": ["message.output_text.logprobs"], "top_logprobs": 1},
-        asks={"likely": 1},
-        said=Said(
-            text="It is",
-            likely=(
-                Likely("It", -0.25, (("It", -0.25),)),
-                Likely(" is", -0.5, ((" was", -1.5),)),
-            ),
-        ),
+    "probabilities": LIKELY,
+    "probabilities without thinking": structs.replace(
+        LIKELY,
+        chat={"reasoning_effort": "none", **LIKELY_CHAT},
+        responses={"reasoning": {"effort": "none"}, **LIKELY_RESPONSES},
+        asks={"effort": "none", "likely": 1},
     ),
 }
 

@@ -1,0 +1,22 @@
+"""Events of a response of which a stream has one for every piece: prepared, to be filled in."""
+
+from collections.abc import Mapping
+from typing import Final
+
+
+def _piece(kind: str, place: str, more: str = "") -> bytes:
+    return (
+        f'event: {kind}\ndata: {{"type":"{kind}","sequence_number":%d,"item_id":%b,'
+        f'"output_index":%d,{place}"delta":%b{more}}}\n\n'
+    ).encode()
+
+
+PIECES: Final[Mapping[str, bytes]] = {
+    "text": _piece("response.output_text.delta", '"content_index":0,', ',"logprobs":[]'),
+    "likely": _piece("response.output_text.delta", '"content_index":0,', ',"logprobs":%b'),
+    "refusal": _piece("response.refusal.delta", '"content_index":0,'),
+    "thinking": _piece("response.reasoning_summary_text.delta", '"summary_index":0,'),
+    "call": _piece("response.function_call_arguments.delta", ""),
+}
+"""By what they tell: the number, the item, its place, and the piece go in; to what is `likely` the
+tokens of the piece, too."""
