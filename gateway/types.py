@@ -224,7 +224,7 @@ class Attempt(Struct, frozen=True, omit_defaults=True):
     status: int  # The upstream's over HTTP; 0 when none arrived.
     error: str  # Code of our error tree; empty on success.
     duration_us: int
-    first_byte_us: int
+    first_byte_us: int  # To the head; of a stream to its first content, where any came.
     cost_microusd: int = 0
     estimated: bool = False
     """Whether what it cost is estimated: its upstream did not say what it counted."""

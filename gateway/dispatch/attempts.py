@@ -139,6 +139,10 @@ class RunningAttempt:
         """The upstream's head has arrived."""
         self._status, self._first_byte_s = status, self._clock.monotonic_s()
 
+    def spoke(self) -> None:
+        """A stream's first content has arrived; servers send its head as soon as they are asked."""
+        self._first_byte_s = self._clock.monotonic_s()
+
     def end(self, error: BaseException | None) -> Usage | None:
         """Write it down and tell the breaker; the first end counts, later ones are no news.
 

@@ -250,6 +250,7 @@ class Dispatcher:
                     raise
                 attempt.counted = _nothing
                 raise refused from None
+            attempt.spoke()
             return live
 
         async def give_up(live: LiveStream) -> None:

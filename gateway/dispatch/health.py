@@ -29,7 +29,7 @@ class SpeedRules(Struct, frozen=True):
 
 
 class Speed(Struct, frozen=True):
-    """Time to the first byte of one target's good answers: lately, and usually."""
+    """Time to the first byte of one target's good answers, of streams to their first content."""
 
     samples: int = 0
     recent_s: float = 0.0
