@@ -58,4 +58,4 @@ async def test_a_stream_is_as_slow_as_its_first_content_not_as_its_head() -> Non
     await live.close()
 
     assert log.as_tuple()[0].first_byte_us == 2_000_000
-    assert world.health.first_token_ms() == {A: 2048}
+    assert world.health.first_token_ms() == {"scripted/a": 2048}
