@@ -117,6 +117,7 @@ class Conclusion:
             cascade=attempts.cascade,
             usage=usage,
             cost_microusd=cost_microusd,
+            extra=attempts.extra,
             dropped=dropped,
             stop_reason=stop_reason if stop_reason in UNUSUAL else "",
         )
@@ -154,6 +155,7 @@ class Conclusion:
             usage=bill.usage if bill is not None else None,
             cost_microusd=cost_microusd,
             error=error.code,
+            extra=attempts.extra,
         )
         return await self._conclude(passage, ending, b"")
 
@@ -179,6 +181,7 @@ class Conclusion:
             usage=bill.usage if bill is not None else None,
             cost_microusd=cost_microusd,
             error=error_code,
+            extra=attempts.extra,
         )
         return await self._conclude(passage, ending, content)
 

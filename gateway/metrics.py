@@ -1,109 +1,15 @@
 """The data plane's Prometheus series: numbers only, under labels that the gateway chose.
 
-A request is counted by one look-up and a few additions in `Totals`; the client library's series,
-with a lock for each number, cost ten times as much and are left to what is counted rarely. Whoever
-counts and whoever collects belong to the same event loop.
+What every request adds to is in `totals`; the client library's series, with a lock for each number,
+cost ten times as much and are left to what is counted rarely.
 """
 
 import math
-from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
-from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Gauge
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
-
-DURATION_BUCKETS_S = (0.005, 0.02, 0.1, 0.5, 1, 2, 5, 15, 60, 300)
-_BUCKETS_US = tuple(round(bound * 1e6) for bound in DURATION_BUCKETS_S)
-_BUCKET_LABELS = (*map(floatToGoString, DURATION_BUCKETS_S), "+Inf")
-
-
-class Kind(Struct, frozen=True):
-    """By what requests are told apart; empty texts where it was not reached."""
-
-    target: str
-    status: str
-    data_class: str
-    jurisdiction: str
-
-
-class Sums:
-    """What is known of one kind of request."""
-
-    __slots__ = ("buckets", "cost_microusd", "duration_us", "input_tokens", "output_tokens")
-
-    def __init__(self) -> None:
-        self.buckets = [0] * (len(_BUCKETS_US) + 1)
-        self.duration_us = self.input_tokens = self.output_tokens = self.cost_microusd = 0
-
-    @property
-    def count(self) -> int:
-        return sum(self.buckets)
-
-
-class Totals(Collector):
-    """Everything that is counted once a request."""
-
-    def __init__(self) -> None:
-        self._by_kind: dict[tuple[str, str, str, str], Sums] = defaultdict(Sums)
-
-    def add(
-        self,
-        kind: tuple[str, str, str, str],
-        duration_us: int,
-        input_tokens: int = 0,
-        output_tokens: int = 0,
-        cost_microusd: int = 0,
-    ) -> None:
-        """Count one request; `kind` holds target, status, data class and jurisdiction."""
-        sums = self._by_kind[kind]
-        sums.buckets[bisect_left(_BUCKETS_US, duration_us)] += 1
-        sums.duration_us += duration_us
-        sums.input_tokens += input_tokens
-        sums.output_tokens += output_tokens
-        sums.cost_microusd += cost_microusd
-
-    def collect(self) -> Iterable[Metric]:
-        rows = [(Kind(*kind), sums) for kind, sums in self._by_kind.items()]
-        yield _counter(
-            "gatewright_requests",
-            "Requests by target and outcome.",
-            ("target", "status"),
-            (((kind.target, kind.status), sums.count) for kind, sums in rows),
-        )
-        yield _counter(
-            "gatewright_tokens",
-            "Tokens by target and kind.",
-            ("target", "kind"),
-            (
-                ((kind.target, name), tokens)
-                for kind, sums in rows
-                if kind.target
-                for name, tokens in (("input", sums.input_tokens), ("output", sums.output_tokens))
-            ),
-        )
-        yield _counter(
-            "gatewright_cost_microusd",
-            "Settled cost in micro-dollars.",
-            ("target",),
-            (((kind.target,), sums.cost_microusd) for kind, sums in rows if kind.target),
-        )
-        yield _counter(
-            "gatewright_requests_by_data_class",
-            "Requests by data class and jurisdiction they were sent to.",
-            ("data_class", "jurisdiction"),
-            (
-                ((kind.data_class, kind.jurisdiction), sums.count)
-                for kind, sums in rows
-                if kind.target
-            ),
-        )
-        yield _durations(rows)
+from gateway.totals import Totals
 
 
 LeftS = Callable[[], float | None]
@@ -217,6 +123,16 @@ class Metrics:
         self._attempts_failed = self._counter(
             "gatewright_attempts_failed", "Upstream attempts that failed.", "target", "code"
         )
+        self._extra_attempts = self._counter(
+            "gatewright_extra_attempts",
+            "Attempts beyond a request's first: for what some target did, and how it ended.",
+            *("target", "kind", "reason", "status"),
+        )
+        self._withheld_attempts = self._counter(
+            "gatewright_withheld_attempts",
+            "Attempts that were not made any more: the retry budget was spent.",
+            *("target", "kind"),
+        )
         self._credentials_refused = self._counter(
             "gatewright_credentials_refused",
             "Upstream attempts whose credential of ours was not known there.",
@@ -277,6 +193,14 @@ class Metrics:
     def count_failed_attempt(self, target: str, code: str) -> None:
         self._attempts_failed.labels(target, code).inc()
 
+    def count_extra_attempt(self, target: str, kind: str, reason: str, status: str) -> None:
+        """An attempt beyond a request's first: what `target` did that led to it, and the end."""
+        self._extra_attempts.labels(target, kind, reason, status).inc()
+
+    def count_withheld_attempt(self, target: str, kind: str) -> None:
+        """One that would have been made, had there been anything left in the retry budget."""
+        self._withheld_attempts.labels(target, kind).inc()
+
     def count_refused_credential(self, target: str) -> None:
         """A failed attempt, counted as such besides: an operator has to mend the credential."""
         self._credentials_refused.labels(target).inc()
@@ -304,34 +228,3 @@ class Metrics:
     def count_shadow(self, change: str) -> None:
         """A request that a shadow policy looked at, and how its decision differs."""
         self._shadows.labels(change).inc()
-
-
-def _counter(
-    name: str,
-    text: str,
-    labels: tuple[str, ...],
-    rows: Iterable[tuple[tuple[str, ...], int]],
-) -> CounterMetricFamily:
-    """One family, rows with the same labels added up."""
-    sums: dict[tuple[str, ...], int] = defaultdict(int)
-    for values, amount in rows:
-        sums[values] += amount
-    family = CounterMetricFamily(name, text, labels=labels)
-    for values, amount in sums.items():
-        family.add_metric(values, amount)
-    return family
-
-
-def _durations(rows: list[tuple[Kind, Sums]]) -> HistogramMetricFamily:
-    family = HistogramMetricFamily(
-        "gatewright_request_duration_seconds", "Arrival to last byte.", labels=("target",)
-    )
-    by_target: dict[str, list[Sums]] = defaultdict(list)
-    for kind, sums in rows:
-        by_target[kind.target].append(sums)
-    for target, all_sums in by_target.items():
-        counts = [sum(column) for column in zip(*(sums.buckets for sums in all_sums), strict=True)]
-        buckets = [(label, sum(counts[: at + 1])) for at, label in enumerate(_BUCKET_LABELS)]
-        duration_s = sum(sums.duration_us for sums in all_sums) / 1e6
-        family.add_metric([target], buckets, duration_s)
-    return family

@@ -8,6 +8,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from operator import itemgetter
 from types import MappingProxyType
+from typing import Literal
+
+from msgspec import Struct
 
 from gateway.clock import Clock
 from gateway.dispatch.breaker import PAUSING, judge
@@ -41,6 +44,23 @@ _ATTEMPT = itemgetter(1)
 """Of an entry of the log."""
 
 
+Beyond = Literal["retry", "mend", "fallback", "hedge", "cascade"]
+"""The same once more; without a part that was refused; another one instead; another one beside a
+late one; a dearer one after a cheap answer."""
+
+
+class Extra(Struct, frozen=True):
+    """An attempt beyond a request's first, or beyond a cheap answer: what it was made for."""
+
+    kind: Beyond
+    target: str
+    """Who failed, was late or was doubted."""
+    reason: str
+    """The failure's code; `late` of a hedge; `doubted`, `explored`, `too_long` of a cascade."""
+    was_made: bool = True
+    """False where the retry budget was spent."""
+
+
 class AttemptLog:
     """The attempts of one request, in the order of their ends; append-only."""
 
@@ -55,6 +75,8 @@ class AttemptLog:
     """What the caller is told in headers of where the answer comes from."""
     check_lease: Callable[[], None] | None = None
     """Raises where nothing may be sent for this request any more."""
+    extra: tuple[Extra, ...] = ()
+    """Why others were asked beside the first, in order."""
     _begun = 0
 
     def __init__(self) -> None:
@@ -67,6 +89,11 @@ class AttemptLog:
 
     def add(self, number: int, attempt: Attempt, bill: Bill) -> None:
         self._entries.append((number, attempt, bill))
+
+    @property
+    def last_target(self) -> str:
+        """Of the attempt that ended last; empty where none has."""
+        return self._entries[-1][1].target if self._entries else ""
 
     def last_status_of(self, target: str) -> int:
         """The HTTP status of a target's last attempt; 0 when no header came, or none was made."""

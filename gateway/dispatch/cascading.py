@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from classifiers.calibration.learning import choose
 from classifiers.complexity.answers import agreement, final_answer
 from gateway.clock import Clock
-from gateway.dispatch.attempts import CASCADE, AttemptLog
+from gateway.dispatch.attempts import CASCADE, AttemptLog, Extra
 from gateway.dispatch.dispatcher import Answered, Dispatcher
 from gateway.dispatch.live_stream import LiveStream
 from gateway.errors import (
@@ -94,6 +94,11 @@ class _Verdict(Struct, frozen=True):
             note["cascade_agreement_ppm"] = str(round(agreed * _PPM))
         return note
 
+    def beyond(self, cheap_target: str, *, is_whole: bool = True) -> Extra:
+        """The attempt one tier up."""
+        reason = "explored" if self.explored else "doubted" if is_whole else "too_long"
+        return Extra("cascade", cheap_target, reason)
+
 
 def legs(plan: Plan) -> tuple[Plan, Plan] | None:
     """The candidates of the first one's tier, and those of higher tiers; None for no cascade."""
@@ -149,7 +154,7 @@ class Cascade:
         try:
             cheap = await self._dispatcher.complete(request, cheap_leg, log, rewriting)
         except _FAILED as error:
-            rest = self._fallback(error, dear_leg, began_s)
+            rest = self._fallback(error, dear_leg, began_s, log)
             log.cascade = {"cascade": "cheap_failed"}
             return await self._dispatcher.complete(request, rest, log, rewriting, goes_on=True)
         done, target = cheap.completion, cheap.candidate.target
@@ -160,6 +165,7 @@ class Cascade:
             return cheap
         try:
             rest = self._rest(dear_leg, began_s)
+            log.extra += (verdict.beyond(target.name),)
             dear = await self._dispatcher.complete(request, rest, log, rewriting, goes_on=True)
         except _FAILED:
             log.cascade = verdict.note("escalation_failed", target.name)
@@ -191,7 +197,7 @@ class Cascade:
                 closing.push_async_callback(cheap.close)
                 seen = await _held(cheap)
             except _FAILED as error:
-                rest = self._fallback(error, dear_leg, began_s)
+                rest = self._fallback(error, dear_leg, began_s, log)
                 log.cascade = {"cascade": "cheap_failed"}
                 return await self._dispatcher.open_stream(
                     request, rest, log, rewriting, goes_on=True
@@ -213,6 +219,7 @@ class Cascade:
             await cheap.close(asyncio.CancelledError(CASCADE))
         try:
             rest = self._rest(asked.dear_leg, asked.began_s)
+            log.extra += (verdict.beyond(target.name, is_whole=seen.is_whole),)
             dear = await self._dispatcher.open_stream(
                 asked.request, rest, log, asked.rewriting, goes_on=True
             )
@@ -244,7 +251,7 @@ class Cascade:
         )
         return _Verdict(score, not choice.cheap, choice.propensity, choice.explored)
 
-    def _fallback(self, error: GatewrightError, leg: Plan, began_s: float) -> Plan:
+    def _fallback(self, error: GatewrightError, leg: Plan, began_s: float, log: AttemptLog) -> Plan:
         """The leg in place of one that failed: an attempt beyond the first, like any other.
 
         Raises the error where it may not be made, or is no use.
@@ -254,7 +261,7 @@ class Cascade:
             rest = self._rest(leg, began_s)
         except UpstreamTimeout:
             raise error from None
-        if not self._dispatcher.may_fall_back():
+        if not self._dispatcher.may_fall_back(log, error):
             raise error
         return rest
 

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from gateway.admission.bounds import answers_of
 from gateway.admission.hosted_tools import offers_hosted_tools
 from gateway.clock import Clock
-from gateway.dispatch.attempts import NO_ANSWER, AttemptLog, RunningAttempt
+from gateway.dispatch.attempts import NO_ANSWER, AttemptLog, Extra, RunningAttempt
 from gateway.dispatch.health import TargetHealth
 from gateway.dispatch.hedging import HEDGE
 from gateway.dispatch.live_stream import LiveStream
@@ -150,9 +150,11 @@ class Dispatcher:
             )
         return body
 
-    def may_fall_back(self) -> bool:
+    def may_fall_back(self, log: AttemptLog, error: GatewrightError) -> bool:
         """Whether the retry budget lets one more call be made; it is then counted."""
-        return self._ground.budget.spend()
+        may = self._ground.budget.spend()
+        log.extra += (Extra("fallback", log.last_target, error.code, may),)
+        return may
 
     async def _read(
         self,

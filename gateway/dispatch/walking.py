@@ -15,7 +15,13 @@ from msgspec import Struct
 from gateway.admission.plausible_counts import believing
 from gateway.clock import Clock
 from gateway.dispatch.accounts import is_of_account
-from gateway.dispatch.attempts import HTTP_ERROR_MIN, AttemptLog, RunningAttempt
+from gateway.dispatch.attempts import (
+    HTTP_ERROR_MIN,
+    AttemptLog,
+    Beyond,
+    Extra,
+    RunningAttempt,
+)
 from gateway.dispatch.breaker import judge
 from gateway.dispatch.health import TargetHealth
 from gateway.dispatch.hedging import race
@@ -40,6 +46,8 @@ from policies.facts import SERVICE_TIERS
 
 PASSES_MAX = 2
 MENDS_MAX = 4
+LATE = "late"
+"""Why a second target is asked beside the first."""
 BUSY_RETRY_S: Mapping[str, float] = dict(zip(SERVICE_TIERS, (1.0, 2.0, 10.0), strict=True))
 """Lower tiers are asked to come back later."""
 
@@ -108,7 +116,9 @@ class Walk(Generic[Answer]):
             except (UpstreamFailed, FeatureUnsupported) as error:
                 failure = error
             wait_s = self._wait_s(failure, tries)
-            if wait_s is None or tries + 1 >= PASSES_MAX or not self._may_try():
+            if wait_s is None or tries + 1 >= PASSES_MAX:
+                break
+            if not self._may_try("retry", self._log.last_target, failure.code):
                 break
             await self._ground.sleep(wait_s)
         raise self._exhausted(failure)
@@ -131,6 +141,7 @@ class Walk(Generic[Answer]):
     async def _pass(self, order: list[Candidate]) -> tuple[Answer, tuple[str, ...]]:
         """One candidate after the other, the first two perhaps at once."""
         failure: UpstreamFailed | FeatureUnsupported | None = None
+        why = ("", "")
         hedge_s = self._plan.hedge_after_s
         if hedge_s is not None and len(order) > 1:
             hedges = self._hedges
@@ -138,16 +149,18 @@ class Walk(Generic[Answer]):
                 return await self._hedged(order, hedge_s)
             except (UpstreamFailed, FeatureUnsupported) as error:
                 failure = _unless_callers(error)
-                order = order[2:] if self._hedges > hedges else order[1:]
+                asked = 2 if self._hedges > hedges else 1
+                why, order = (order[asked - 1].target.name, failure.code), order[asked:]
                 order = self._still_to_ask(order, failure)
         while order:
-            if failure is not None and (self._is_over() or not self._may_try()):
+            if failure is not None and (self._is_over() or not self._may_try("fallback", *why)):
                 break
             candidate, *order = order
             try:
                 return await self._try(candidate)
             except (UpstreamFailed, FeatureUnsupported) as error:
                 last = _unless_callers(error)
+                why = (candidate.target.name, last.code)
                 order = self._still_to_ask(order, last)
                 if failure is None or not isinstance(last, UpstreamUnpaid):
                     # Who said before that it is only busy is worth asking again.
@@ -168,7 +181,7 @@ class Walk(Generic[Answer]):
         first, second = order[:2]
 
         def may_start() -> bool:
-            has_token = self._may_try()
+            has_token = self._may_try("hedge", first.target.name, LATE)
             self._hedges += has_token
             return has_token
 
@@ -187,9 +200,10 @@ class Walk(Generic[Answer]):
         """
         try:
             return await self._attempt(candidate)
-        except UpstreamUnreachable:
-            has_begun = self._log.last_status_of(candidate.target.name)
-            if has_begun or self._is_over() or not self._may_try():
+        except UpstreamUnreachable as error:
+            name = candidate.target.name
+            has_begun = self._log.last_status_of(name)
+            if has_begun or self._is_over() or not self._may_try("retry", name, error.code):
                 raise
         await self._ground.sleep(backoff_s(0, None, self._ground.budget.rules))
         return await self._attempt(candidate)
@@ -210,7 +224,7 @@ class Walk(Generic[Answer]):
                 answer = await self._ask(candidate, dialect, upstream)
                 break
             except UpstreamRefused as error:
-                mended = self._mended(dialect, upstream, error)
+                mended = self._mended(name, dialect, upstream, error)
                 if mended is None:
                     raise
                 if mended.dropped == upstream.dropped:
@@ -275,18 +289,23 @@ class Walk(Generic[Answer]):
             raise
 
     def _mended(
-        self, dialect: Dialect, upstream: UpstreamBody, error: UpstreamRefused
+        self, target: str, dialect: Dialect, upstream: UpstreamBody, error: UpstreamRefused
     ) -> UpstreamBody | None:
         """The request as it may be sent once more; None where it may not."""
         mended = dialect.mend_request(upstream.body, error)
         if mended is None or self._is_over():
             return None
-        if (mended.dropped and self._plan.translation == "strict") or not self._may_try():
+        if mended.dropped and self._plan.translation == "strict":
+            return None
+        if not self._may_try("mend", target, error.code):
             return None
         return UpstreamBody(mended.body, (*upstream.dropped, *mended.dropped))
 
-    def _may_try(self) -> bool:
-        return self._ground.budget.spend()
+    def _may_try(self, kind: Beyond, target: str, reason: str) -> bool:
+        """Whether the retry budget has one more attempt, for what this target did; it is noted."""
+        may = self._ground.budget.spend()
+        self._log.extra += (Extra(kind, target, reason, may),)
+        return may
 
     def _is_over(self) -> bool:
         return self._ground.clock.monotonic_s() >= self._deadline_s

@@ -14,12 +14,14 @@ from gateway.rollout.trials import Trials, shadow_change
 from gateway.rollout.versions import Governing
 from gateway.routing.planning import Ruling
 from gateway.telemetry import Event, logger
-from gateway.types import AuditRecord, Usage
+from gateway.types import Attempt, AuditRecord, Usage
 from policies.decide import decide
 from policies.document import ANSWER_CHECKS
 
 
 NO_USAGE = Usage()
+HELD = frozenset({"kept", "escalation_failed"})
+"""Ends of cascades whose caller gets the cheap answer, which was read to its end before."""
 
 Unsound = Callable[[tuple[str, ...]], tuple[str, ...]]
 """Names of checks → those of them that the answer fails."""
@@ -35,6 +37,8 @@ class Aftermath:
 
     def __init__(self, metrics: Metrics, trials: Trials) -> None:
         self._metrics = metrics
+        self._requests = metrics.requests
+        self._own = metrics.requests.own
         self._trials = trials
         self._log = logger().bind()
 
@@ -49,7 +53,7 @@ class Aftermath:
         self._trials.count(
             record.policy_digest, failed=False, refused=True, duration_us=0, cost_microusd=0
         )
-        self._metrics.requests.add(("", "refused", "", ""), duration_us)
+        self._requests.add(("", "refused", "", "", ""), duration_us)
         if not is_on_record:
             return
         self._log.info(
@@ -64,8 +68,8 @@ class Aftermath:
     def lost(self, record: AuditRecord) -> None:
         """Of a request of which too little is known, with what it costs all the same."""
         usage = record.usage or NO_USAGE
-        self._metrics.requests.add(
-            (record.target, "failed", "", ""),
+        self._requests.add(
+            (record.target, "failed", "", "", record.endpoint),
             record.duration_us,
             usage.input_tokens,
             usage.output_tokens,
@@ -90,13 +94,25 @@ class Aftermath:
         place = ending.target.jurisdiction if ending.target else ""
         usage = ending.usage or NO_USAGE
         data_class = passage.inspection.data_class
-        self._metrics.requests.add(
-            (name, ending.status, data_class, place),
+        sums = self._requests.add(
+            (name, ending.status, data_class, place, passage.arrival.endpoint),
             duration_us,
             usage.input_tokens,
             usage.output_tokens,
             ending.cost_microusd,
         )
+        attempts = ending.attempts
+        attempt = attempts[0] if len(attempts) == 1 else None
+        if attempt is not None and not (attempt.error or ending.cascade or passage.arrival.errand):
+            # Nearly every request: its times are noted where it was counted.
+            beside_us = duration_us - attempt.duration_us
+            sums.took(attempt.duration_us)
+            self._own(beside_us)
+            if passage.request.stream:
+                sums.spoke(attempt.first_byte_us)
+                sums.heard(beside_us + attempt.first_byte_us)
+        elif attempts:
+            self._attempted(passage, ending, duration_us)
         digest = passage.ruling.decision.document_digest
         if self._trials.watches(digest):
             self._trials.count(
@@ -107,19 +123,6 @@ class Aftermath:
                 cost_microusd=ending.cost_microusd,
                 unsound=unsound(ANSWER_CHECKS) if ending.status == "ok" else (),
             )
-        for attempt in ending.attempts:
-            if attempt.error:
-                self._metrics.count_failed_attempt(attempt.target, attempt.error)
-                if attempt.status in DENIED_STATUSES:
-                    self._metrics.count_refused_credential(attempt.target)
-                self._log.warning(
-                    Event.ATTEMPT_FAILED,
-                    request_id=passage.request.request_id,
-                    target=attempt.target,
-                    status=attempt.status,
-                    code=attempt.error,
-                    duration_us=attempt.duration_us,
-                )
         if usage.disbelieved:
             self._disbelieved(passage, name, usage.disbelieved)
         self._log.info(
@@ -134,6 +137,57 @@ class Aftermath:
             output_tokens=usage.output_tokens,
             cost_microusd=ending.cost_microusd,
             duration_us=duration_us,
+        )
+
+    def _attempted(self, passage: Passage, ending: Ending, duration_us: int) -> None:
+        """Of several attempts, of one that failed, and of lines of batches."""
+        for attempt in ending.attempts:
+            if attempt.error:
+                self._failed(passage, attempt)
+        for extra in ending.extra:
+            if extra.was_made:
+                self._metrics.count_extra_attempt(
+                    extra.target, extra.kind, extra.reason, ending.status
+                )
+            else:
+                self._metrics.count_withheld_attempt(extra.target, extra.kind)
+        errand = passage.arrival.errand
+        if errand is None or not (errand.is_parked or errand.vendor_batch):
+            self._timed(passage, ending, duration_us)
+
+    def _timed(self, passage: Passage, ending: Ending, duration_us: int) -> None:
+        """Each call by itself; what waited for a vendor's own batch has no times that say much."""
+        requests, is_stream = self._requests, passage.request.stream
+        upstream_us, heard_us = 0, duration_us
+        for attempt in ending.attempts:
+            upstream_us += attempt.duration_us
+            if attempt.error:
+                requests.failed_call(attempt.target, attempt.error, attempt.duration_us)
+                continue
+            sums = requests.of_call(attempt.target, passage.arrival.endpoint)
+            sums.took(attempt.duration_us)
+            if is_stream:
+                sums.spoke(attempt.first_byte_us)
+                heard_us = duration_us - attempt.duration_us + attempt.first_byte_us
+        if is_stream and ending.status == "ok" and ending.target is not None:
+            is_held = ending.cascade.get("cascade") in HELD
+            heard = requests.of_call(ending.target.name, passage.arrival.endpoint).heard
+            heard(duration_us if is_held else heard_us)
+        if not any(extra.kind == "hedge" for extra in ending.extra):
+            # Two at once last longer together than the request that they are of.
+            self._own(duration_us - upstream_us)
+
+    def _failed(self, passage: Passage, attempt: Attempt) -> None:
+        self._metrics.count_failed_attempt(attempt.target, attempt.error)
+        if attempt.status in DENIED_STATUSES:
+            self._metrics.count_refused_credential(attempt.target)
+        self._log.warning(
+            Event.ATTEMPT_FAILED,
+            request_id=passage.request.request_id,
+            target=attempt.target,
+            status=attempt.status,
+            code=attempt.error,
+            duration_us=attempt.duration_us,
         )
 
     def _disbelieved(self, passage: Passage, target: str, count: int) -> None:

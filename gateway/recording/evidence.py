@@ -12,6 +12,7 @@ from msgspec import Struct
 from classifiers.pii.labels import DataClass
 from gateway.admission.unread import unread
 from gateway.admission.withholding import WITHHELD, holds_data
+from gateway.dispatch.attempts import Extra
 from gateway.errors import GatewrightError
 from gateway.passage import Arrival, Passage
 from gateway.recording.recall import hour_of, record_facts
@@ -66,6 +67,8 @@ class Ending(Struct, frozen=True):
     """Of an answer that was refused or cut."""
     counted: str = ""
     """Of a count of tokens: by whom."""
+    extra: tuple[Extra, ...] = ()
+    """Attempts beyond the first; counted, and not written down: the attempts themselves are."""
 
 
 def intent(

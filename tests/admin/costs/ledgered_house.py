@@ -210,7 +210,7 @@ class House:
         self._ledgers[begun.worker].settle(begun.reservation, record.cost_microusd)
         self.records.append(record)
         self.metrics[begun.worker].requests.add(
-            (target.name, status, record.data_class, target.jurisdiction),
+            (target.name, status, record.data_class, target.jurisdiction, record.endpoint),
             record.duration_us,
             *((usage.input_tokens, usage.output_tokens) if usage else (0, 0)),
             record.cost_microusd,

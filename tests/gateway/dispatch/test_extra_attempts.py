@@ -1,0 +1,92 @@
+"""Why somebody was asked beside the first is noted, and what had no budget."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gateway.dispatch.attempts import Extra
+from gateway.errors import UpstreamRefused
+from gateway.providers.scripted import ScriptedReply
+from tests.gateway.dispatch.test_cascading import World as CascadingWorld
+from tests.gateway.dispatch.test_cascading import whole
+from tests.gateway.dispatch.test_dispatcher import BAD, GONE
+from tests.gateway.dispatch.test_walking import Held, World
+
+
+pytestmark = pytest.mark.anyio
+
+THROTTLED = ScriptedReply(status=429, pieces=(b"{}",), retry_after_s=0.01)
+A, B = "scripted/a", "scripted/b"
+
+
+async def test_who_answers_at_once_was_the_only_one() -> None:
+    world = World()
+    assert await world.ask() == "a"
+    assert world.log.extra == ()
+
+
+@pytest.mark.parametrize(
+    ("reply", "names", "noted"),
+    [
+        (GONE, "a", Extra("retry", A, "upstream_unreachable")),
+        (THROTTLED, "a", Extra("retry", A, "upstream_refused")),
+        (BAD, "ab", Extra("fallback", A, "upstream_refused")),
+    ],
+)
+async def test_a_failure_is_noted_with_whose_it_was(
+    reply: ScriptedReply, names: str, noted: Extra
+) -> None:
+    world = World()
+    world.providers["a"].add(reply)
+    assert await world.ask(names) == names[-1]
+    assert world.log.extra == (noted,)
+
+
+async def test_what_the_budget_has_no_room_for_was_not_made() -> None:
+    world = World(share=0.0, reserve=0.0)
+    world.providers["a"].add(BAD)
+    with pytest.raises(UpstreamRefused):
+        await world.ask("ab")
+    assert world.log.extra == (Extra("fallback", A, "upstream_refused", was_made=False),)
+
+
+async def test_a_hedge_was_made_for_who_was_late_and_a_fallback_for_who_failed_last() -> None:
+    world = World()
+    slow = world.providers["a"] = Held("a")
+    slow.add(BAD)
+    world.providers["b"].add(BAD)
+    asking = asyncio.ensure_future(world.ask("abc", hedge_after_s=0.01))
+    await asyncio.sleep(0.05)
+    slow.go.set()
+    assert await asking == "c"
+    assert world.log.extra == (
+        Extra("hedge", A, "late"),
+        Extra("fallback", B, "upstream_refused"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("replies", "noted"),
+    [
+        ({"a": [whole("surely 42")]}, ()),
+        (
+            {"a": [whole("perhaps 41")], "x": [whole("42")]},
+            (Extra("cascade", A, "doubted"),),
+        ),
+        (
+            {"a": [GONE, GONE], "x": [whole("42")]},
+            (
+                Extra("retry", A, "upstream_unreachable"),
+                Extra("fallback", A, "no_target_available"),
+            ),
+        ),
+    ],
+)
+async def test_a_dearer_answer_is_noted_with_why_it_was_asked_for(
+    replies: dict[str, Any], noted: tuple[Extra, ...]
+) -> None:
+    world = CascadingWorld()
+    world.replies(**replies)
+    assert await world.complete("ax")
+    assert world.log.extra == noted
