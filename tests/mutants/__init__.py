@@ -1,0 +1,1 @@
+"""Mutants: small changes to the source that some test should notice."""
