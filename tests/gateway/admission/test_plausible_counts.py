@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -131,6 +131,8 @@ def test_what_was_told_is_kept_beside_what_stands_in_for_it() -> None:
 
 
 @given(usages)
+@example(Usage(1, 1, cache_read_tokens=10**9))  # what was reserved for, but for one figure
+@example(Usage(1, 1, cache_write_tokens=10**9))
 def test_figures_are_taken_or_left_never_changed_and_a_second_look_finds_nothing(
     told: Usage,
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from gateway.clock import StoppedClock
 from gateway.dialects.registry import DIALECTS
 from gateway.dispatch import cascading
-from gateway.dispatch.attempts import AttemptLog
+from gateway.dispatch.attempts import CASCADED_CODE, AttemptLog
 from gateway.dispatch.cascading import Cascade
 from gateway.dispatch.dispatcher import Dispatcher
 from gateway.dispatch.health import TargetHealth
@@ -232,6 +232,7 @@ async def test_a_stream_too_long_to_hold_goes_one_tier_up(monkeypatch: pytest.Mo
     world.replies(a=[streamed(*["surely "] * 50)], x=[streamed("short")])
     assert await world.stream() == "short"
     assert (world.judge.read, world.spent, world.end) == ([], "a", "escalated")
+    assert [each.error for each in world.log.as_tuple()] == [CASCADED_CODE, ""]
 
 
 async def test_explored_answers_are_asked_of_the_dear_tier_with_recorded_odds() -> None:

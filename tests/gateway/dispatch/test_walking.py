@@ -421,19 +421,22 @@ async def test_without_budget_there_is_no_hedge() -> None:
     assert await asking == "a"
 
 
-async def test_what_one_member_passed_on_and_the_next_never_got_is_owed_to_nobody() -> None:
+@pytest.mark.parametrize(("has_left", "owed"), [(False, "nothing"), (True, "estimated")])
+async def test_what_one_member_passed_on_and_the_next_never_got_is_owed_to_nobody(
+    owed: str, *, has_left: bool
+) -> None:
     class Pool(ScriptedProvider):
         async def open(self, call: UpstreamCall) -> ScriptedUpstreamReply:
             call.leaves()  # To a member that was full.
-            refused = UpstreamUnreachable("the next one is down")
-            refused.has_left = False
+            refused = UpstreamUnreachable("the next one is down, or was while it read")
+            refused.has_left = has_left
             raise refused
 
     world = World()
     world.providers["a"] = Pool("a", HOME)
     with pytest.raises(NoTargetAvailable):
         await world.ask("a")
-    assert world.owed == {"a": "nothing"}
+    assert world.owed == {"a": owed}
 
 
 async def test_both_hedged_may_fail_and_the_third_answers() -> None:
@@ -556,7 +559,12 @@ def test_a_target_that_became_slow_is_asked_later_for_a_while() -> None:
     for _ in range(10):
         health.ended("t", 41.0, 3.0, None)
     assert (health.place("t", 42.0), health.place("t", 71.5)) == (1, 0)
-    assert health.place("unknown", 0.0) == 0
+    for number in range(300):
+        health.ended("t", 80.0 + number, 3.0, None)
+    assert health.place("t", 380.0) == 0, "by now that is what it usually takes"
+    for first_byte_s in (0.1, *[3.0] * 10):
+        health.ended("new", 0.0, first_byte_s, None)
+    assert health.place("new", 1.0) == health.place("unknown", 0.0) == 0
 
 
 def test_measured_speeds_change_only_with_a_real_change() -> None:

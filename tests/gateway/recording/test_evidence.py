@@ -202,6 +202,7 @@ def test_the_scope_of_a_key_is_part_of_the_facts() -> None:
         rule(document(), facts, request, BOARD, Limits())
     record = refusal(ARRIVAL, narrow, request, INSPECTION, closed.value, utc_us=9, duration_us=4)
     assert Recaller({BOARD.digest: BOARD.facts_for(None)}.get).facts(record) == facts
+    assert Recaller(lambda _: None).facts(record) is None
 
 
 def test_how_long_the_longest_of_several_prompts_is_is_part_of_the_facts() -> None:

@@ -32,7 +32,7 @@ from gateway.routing.planning import (
     visible_headers,
 )
 from gateway.types import Candidate, ChatRequest, Inspection, Principal, Target
-from policies.facts import Facts
+from policies.facts import Facts, TargetFacts
 from policies.program import PolicyDocument
 from tests.gateway.providers.samples import make_target
 from tests.policies.worlds import document
@@ -100,6 +100,33 @@ def test_facts_hold_what_comes_with_a_request_and_whose_turn_it_is() -> None:
     )
     assert (facts.headers, facts.service_tier) == ({"x_team": "red"}, "batch")
     assert rule(document(), facts, request(), board, Limits()).plan.service_tier == "batch"
+
+
+def test_a_board_says_of_a_target_all_that_policy_may_look_at() -> None:
+    known = target(
+        *("house",),
+        in_house=True,
+        capabilities=frozenset({"embeddings"}),
+        assurances=frozenset({"no_training"}),
+        seals="anthropic_messages",
+    )
+    board = TargetBoard({"house": known}, {"house": "It is down."}, {"house": 120})
+    (seen,) = board.facts_for(frozenset({"house"}))
+    (unseen,) = board.facts_for(frozenset({"another"}))
+
+    names = set(TargetFacts.__struct_fields__) & set(Target.__struct_fields__)
+    assert {each: getattr(seen, each) for each in names} == {n: getattr(known, n) for n in names}
+    assert {each: getattr(seen, each) for each in set(TargetFacts.__struct_fields__) - names} == {
+        "input_price_microusd_per_mtok": known.price.input_microusd_per_mtok,
+        "output_price_microusd_per_mtok": known.price.output_microusd_per_mtok,
+        "cache_read_price_microusd_per_mtok": known.price.cache_read_microusd_per_mtok,
+        "available": False,
+        "unavailable_reason": "It is down.",
+        "permitted_to_key": True,
+        "first_token_ms": 120,
+        "vectors": known.model,
+    }
+    assert not unseen.permitted_to_key
 
 
 @pytest.mark.parametrize("flag", ["stream", "has_tools", "has_images", "has_documents"])
