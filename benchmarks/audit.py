@@ -23,16 +23,33 @@ from gateway.audit.projecting.projector import Projector
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock
 from gateway.ports import AuditLog
+from gateway.routing.planning import decision_digest
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.engine import open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.migrate import migrate
 from gateway.types import Attempt, AuditRecord, Receipt, Usage
+from policies.decision import Decision, Obligations
 
 
 PROMPT, ANSWER = os.urandom(1100), os.urandom(600)
 DIGEST = "0123456789abcdef" * 4
+DECIDED = decision_digest(
+    Decision(
+        effect="allow",
+        refusal=None,
+        reason="nothing was closed; the cheapest comes first",
+        candidates=("fake-model", "claude-fake"),
+        obligations=Obligations(jurisdictions=("us",)),
+        matched_constraints=("cards-stay-home", "no-images"),
+        matched_preference="cheapest-first",
+        excluded=(),
+        document_name="bench",
+        document_version=1,
+        document_digest=DIGEST,
+    )
+)
 UPSTREAM_S = 0.001
 ALL = "all threads"
 
@@ -52,7 +69,7 @@ def intent(number: int) -> AuditRecord:
         target="fake-model",
         provider="up",
         jurisdiction="us",
-        decision=DIGEST[:32],
+        decision=DECIDED,
         decision_reason="nothing was closed; the cheapest comes first",
         policy_digest=DIGEST,
         snapshot=DIGEST[:32],

@@ -6,7 +6,7 @@ All constraints of all levels apply; the lower caps and the stricter defaults co
 only order what is left, so the nearest level's come first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -31,8 +31,7 @@ def compose(levels: Sequence[PolicyDocument]) -> PolicyDocument:
     preferences: list[Preference] = []
     outer: list[Defaults] = []
     for body in bodies:
-        names = {rule.name: _free(rule.name, body.name, used) for rule in _rules(body)}
-        used.update(names.values())
+        names = _names_of(body, used)
         constraints += [replace(rule, name=names[rule.name]) for rule in body.constraints]
         own = [replace(rule, name=names[rule.name]) for rule in body.preferences]
         # The default order of the level that wrote a preference stays its own.
@@ -49,6 +48,22 @@ def compose(levels: Sequence[PolicyDocument]) -> PolicyDocument:
             preferences=tuple(preferences),
         )
     )
+
+
+def rule_names(levels: Sequence[PolicyBody]) -> Mapping[str, str]:
+    """By its own name what each rule of the last level is called under those before it."""
+    used: set[str] = set()
+    names: Mapping[str, str] = {}
+    for body in levels:
+        names = _names_of(body, used)
+    return names
+
+
+def _names_of(body: PolicyBody, used: set[str]) -> dict[str, str]:
+    """Adds them to those that are used."""
+    names = {rule.name: _free(rule.name, body.name, used) for rule in _rules(body)}
+    used.update(names.values())
+    return names
 
 
 def _rules(body: PolicyBody) -> tuple[Constraint | Preference, ...]:

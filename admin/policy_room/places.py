@@ -55,6 +55,13 @@ def place_of(organisation: str, slug: str) -> Place:
     raise NotFoundException
 
 
+def above(organisation: str, place: Place) -> list[Place]:
+    """The levels whose documents apply before its own, the outermost first."""
+    workspace, project = place.below
+    slugs = [SLUG_INSTALLATION, SLUG_ORGANISATION, *([f"ws:{workspace}"] if project else [])]
+    return [place_of(organisation, slug) for slug in slugs][: place.depth]
+
+
 def place_named(organisation: str, name: str) -> Place | None:
     """The level of this name in the store; None if it is another organisation's."""
     if name == INSTALLATION:

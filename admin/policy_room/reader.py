@@ -8,10 +8,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from admin.policy_room.counting import HitCount, HitCounter, Hits
-from admin.policy_room.places import Place, place_named, place_of
+from admin.policy_room.places import Place, above, place_named, place_of
 from admin.policy_room.wording import effects
 from admin.services import Services
 from gateway.assembly.configured_policy import load_policy
+from gateway.oversight.searching import Filter, Term, render
 from gateway.rollout.key_share import KeyShare
 from gateway.rollout.versions import PolicyVersion, State
 from gateway.store.policies.documents import PolicyStore
@@ -22,6 +23,7 @@ from gateway.store.traffic.archive import DecisionArchive
 from policies.checking.reach import unreachable
 from policies.document import Constraint, PolicyBody, Preference
 from policies.facts import TargetFacts
+from policies.hierarchy import rule_names
 from policies.program import PolicyDocument
 from policies.text.writing import document_text
 
@@ -30,6 +32,7 @@ ON_TRIAL: Final[tuple[State, ...]] = ("canary", "shadow")
 ACTING: Final[tuple[State, ...]] = ("live", *ON_TRIAL)
 PLACES_MAX: Final = 200
 REFUSED_SHOWN_US: Final = 14 * 86_400_000_000
+NO_NAMES: Final[Mapping[str, str]] = {}
 RULES_SHOWN_MAX: Final = 200
 """Of one phase on one page; the code shows all of them."""
 
@@ -50,6 +53,8 @@ class RuleLine(Struct, frozen=True):
     """The request that it held for last."""
     listed: str
     """A filter that finds the newest that it held for."""
+    decided: str
+    """A filter that finds all that it held for when they were decided, whatever it said then."""
 
 
 class LevelView(Struct, frozen=True):
@@ -193,16 +198,17 @@ class PolicyReader:
         document = self.base if place.depth == 0 else None
         if live is not None:
             document = await self.document(live)
-        hits = None
+        hits, names = None, NO_NAMES
         if document is not None:
             hits = await self._hits.count(organisation, place.name, document)
+            names = await self._names(organisation, place, document)
         return LevelView(
             place=place,
             live=live,
             body=document.body if document else None,
             digest=document.digest if document else "",
-            constraints=_lines("constraint", document, hits),
-            preferences=_lines("preference", document, hits),
+            constraints=_lines("constraint", document, hits, place, names),
+            preferences=_lines("preference", document, hits, place, names),
             hits=hits,
             trials=tuple(each for each in acting if each.state in ON_TRIAL),
             pending=pending.newest,
@@ -211,9 +217,20 @@ class PolicyReader:
             schedules=schedules,
         )
 
+    async def _names(
+        self, organisation: str, place: Place, document: PolicyDocument
+    ) -> Mapping[str, str]:
+        """What decisions call the rules of a level."""
+        outer = [(await self.live(each))[1] for each in above(organisation, place)]
+        return rule_names([*(each.body for each in outer if each), document.body])
+
 
 def _lines(
-    kind: str, document: PolicyDocument | None, hits: HitCount | None
+    kind: str,
+    document: PolicyDocument | None,
+    hits: HitCount | None,
+    place: Place,
+    names: Mapping[str, str],
 ) -> tuple[RuleLine, ...]:
     if document is None:
         return ()
@@ -223,23 +240,33 @@ def _lines(
         body.constraints if kind == "constraint" else body.preferences
     )
     lines = []
-    for place, rule in enumerate(rules):
+    for at, rule in enumerate(rules):
         found = hits.by_rule.get(rule.name, Hits()) if hits else Hits()
         lines.append(
             RuleLine(
                 section=f"{kind}s",
-                number=place + 1,
+                number=at + 1,
                 name=rule.name,
                 when=_condition(rule),
                 effects=effects(rule),
-                never_matches=never.get(f"{kind}s[{place}]", ""),
+                never_matches=never.get(f"{kind}s[{at}]", ""),
                 hits=found.count,
                 last_us=found.last_us,
                 last_id=found.last_id,
                 listed=found.listed,
+                decided=decided_by(names[rule.name], place),
             )
         )
     return tuple(lines)
+
+
+def decided_by(rule: str, place: Place) -> str:
+    """The filter of requests of a level for which a rule of its held, by its name in decisions."""
+    workspace, project = place.below
+    terms = [Term("rule", (rule,))]
+    terms += [Term("workspace", (workspace,))] if workspace else []
+    terms += [Term("project", (project,))] if project else []
+    return render(Filter(tuple(terms)))
 
 
 def _condition(rule: Constraint | Preference) -> str:

@@ -34,6 +34,8 @@ class TrafficPage(Struct, frozen=True):
     rows: list[dict[str, Any]]
     before: str
     looked_back_us: int | None
+    unruled_us: int | None
+    """Where a rule is asked for: up to when some requests are missing, as nobody looked yet."""
 
 
 class RequestStory(Struct, frozen=True):
@@ -68,7 +70,9 @@ def traffic_api_routes(services: Services) -> list[Any]:
             before = f"{page.rows[-1].utc_us}.{page.rows[-1].sequence}"
         elif page.looked_back_us is not None:
             before = f"{page.looked_back_us}.0"
-        return TrafficPage([values_of(row) for row in page.rows], before, page.looked_back_us)
+        unruled_us = await room.unruled_us(organisation, asked)
+        rows = [values_of(row) for row in page.rows]
+        return TrafficPage(rows, before, page.looked_back_us, unruled_us)
 
     @get(f"{_TRAFFIC}/{{request_id:str}}", opt=_READ)
     async def tell_request(organisation: FromPath[str], request_id: FromPath[str]) -> RequestStory:

@@ -23,7 +23,7 @@ from admin.traffic.story import StoryReader
 from admin.traffic.words import findings_sent_as, obeyed_in, verdict_of
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission, allows
-from gateway.oversight.searching import FIELDS
+from gateway.oversight.searching import FIELDS, Filter, Term, render
 from gateway.store.custody.custody_lists import CustodyLists
 from gateway.store.traffic.lists import LOOKED_AT_RECORDS
 
@@ -117,6 +117,7 @@ def _request_route(services: Services, stories: StoryReader) -> Any:
             "traffic",
             story=story,
             rule_places=rule_places,
+            listed_by=_listed_by,
             organisation=organisation,
             verdict=verdict_of(story, way),
             sent_as=findings_sent_as(story),
@@ -127,6 +128,11 @@ def _request_route(services: Services, stories: StoryReader) -> Any:
         )
 
     return one_request
+
+
+def _listed_by(rule: str) -> str:
+    """The filter of the requests that a rule held for."""
+    return render(Filter((Term("rule", (rule,)),)))
 
 
 def _day(utc_us: int) -> str:

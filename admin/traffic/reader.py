@@ -50,6 +50,8 @@ class Listed(Struct, frozen=True):
     older: str
     further: str
     read_us: int
+    unruled_us: int | None = None
+    """Where a rule is asked for: up to when some requests are missing, as nobody looked yet."""
 
 
 class TrafficRoom:
@@ -84,7 +86,14 @@ class TrafficRoom:
             asked.href(before=_last(page)) if page.is_more else "",
             asked.href(before=Place(page.looked_back_us, 0)) if page.looked_back_us else "",
             now_us,
+            await self.unruled_us(organisation, asked),
         )
+
+    async def unruled_us(self, organisation: str, asked: Asked) -> int | None:
+        """Up to when requests may be missing in a list of those that a rule held for."""
+        if not asked.filter.value_of("rule"):
+            return None
+        return await self._reader.unruled_us(organisation)
 
     async def page(self, organisation: str, asked: Asked, zone: str) -> Page:
         """Rows alone, for programs; raises NotReady."""

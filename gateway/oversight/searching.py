@@ -65,6 +65,7 @@ FIELDS: Final = {
         Field("pii", "label", "what the text held"),
         Field("sent", "choice", "what it held left changed, as surrogates or blackened", SENT),
         Field("class", "choice", "the class of the data", CLASSES),
+        Field("rule", "text", "a rule of policy that held for it, by its name"),
         Field("key", "text", "the key's name or id"),
         Field("user", "digest", "the end user, by the digest that stands for the name"),
         Field("project", "text", "the project"),

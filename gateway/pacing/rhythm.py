@@ -10,6 +10,8 @@ HEALTH_S = 1.0
 PROJECTION_S = 1.0
 SINKS_S = 1.0
 ALERTS_S = 5.0
+RULES_S = 2.0
+"""How often some requests are looked at whose rules nobody knows, where there are any."""
 OLD_ALERTS_S = 3600.0
 PARITY_S = 1.0
 """How often it is asked whether replicas are to be compared; when, `gateway.pool.parity` says."""

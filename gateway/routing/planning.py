@@ -34,6 +34,7 @@ from gateway.errors import (
 from gateway.money.catalogue import worst_cost
 from gateway.price import paid_tier
 from gateway.routing.board import NO_CREDENTIAL, Scope, TargetBoard
+from gateway.routing.decided_rules import DECIDED_RULES
 from gateway.routing.mistyped import meant
 from gateway.routing.warmth import COLD, Warm
 from gateway.types import Candidate, ChatRequest, Inspection, Plan, Principal, Purpose, Target
@@ -294,7 +295,9 @@ def _plan(
 @lru_cache(maxsize=1024)
 def decision_digest(decision: Decision) -> str:
     """A name for a decision: the same facts under the same document have the same one."""
-    return hashlib.sha256(msgspec.msgpack.encode(decision)).hexdigest()[:32]
+    digest = hashlib.sha256(msgspec.msgpack.encode(decision)).hexdigest()[:32]
+    DECIDED_RULES.note(digest, decision)
+    return digest
 
 
 def visible_headers(

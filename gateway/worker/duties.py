@@ -28,6 +28,7 @@ from gateway.store.policies.documents import PolicyStore
 from gateway.store.policies.guard import CanaryGuard
 from gateway.store.policies.scheduler import Scheduler
 from gateway.store.revisions import RevisionWatcher
+from gateway.store.traffic.rule_hunting import RuleHunt
 from gateway.telemetry import Event
 from gateway.worker.connecting import connection_tests
 from gateway.worker.dear_hours import hour_watch
@@ -156,12 +157,14 @@ def _keeping(parts: Tended) -> tuple[Duty, ...]:
         parts.cache.forget_before(parts.clock.monotonic_s() - CACHE_S_MAX)
 
     threads = parts.threads
+    hunt = RuleHunt(parts.database, parts.integration.sink, parts.policies)
     forget_alerts = AlertTable(parts.database, parts.clock).forget_old
     return (
         *parts.integration.duties,
         Duty("log", rhythm.LOG_S, write_log, Event.UPKEEP_FAILED),
         Duty("floods", rhythm.FLOODS_S, parts.floods.tell, Event.UPKEEP_FAILED),
         Duty("answers", rhythm.ANSWERS_S, threads.tidy, Event.UPKEEP_FAILED, threads.wake),
+        Duty("rules", rhythm.RULES_S, hunt.tend, Event.UPKEEP_FAILED),
         Duty("cache", rhythm.ANSWERS_S, tidy_cache, Event.UPKEEP_FAILED),
         Duty("old alerts", rhythm.OLD_ALERTS_S, forget_alerts, Event.UPKEEP_FAILED),
     )

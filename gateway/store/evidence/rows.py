@@ -9,12 +9,14 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from gateway.audit.projecting.projection import ProjectedRecord
+from gateway.routing.decided_rules import NOTHING, RuleSet
 from gateway.types import AuditRecord
 
 
 AGAIN = "again"
 """The stage of a row whose record is an outcome of a request that had one: it counts nowhere."""
 _NO_NUMBERS: Mapping[int, int] = {}
+_NO_RULES: Mapping[str, RuleSet] = {"": NOTHING}
 _INT64_MAX = 2**63 - 1
 _INT32_MAX = 2**31 - 1
 _Row = tuple[Any, ...]
@@ -42,6 +44,7 @@ _USUAL = (
     "policy_digest",
     "offset_bytes",
     "sequence",
+    "rules",
 )
 _SELDOM = (
     *("actor", "action", "error", "findings", "about", "batch"),
@@ -80,13 +83,14 @@ def rows_of(
     following: dict[str, int],
     again: Collection[int] = (),
     numbers: Mapping[int, int] = _NO_NUMBERS,
+    rules: Mapping[str, RuleSet] = _NO_RULES,
 ) -> Iterator[_Row]:
     """Whole rows in the order of COLUMNS, each with its organisation's next number.
 
     `again` are the places in the batch of outcomes that are not their requests' first, `numbers`
-    those of records that had a number before.
+    those of records that had a number before, `rules` by digest what is known of decisions.
     """
-    for usual, seldom, projected in _columns_of(batch, following, again, numbers):
+    for usual, seldom, projected in _columns_of(batch, following, again, numbers, rules):
         yield (*usual, *seldom, projected.worker, projected.segment, projected.raw_json)
 
 
@@ -95,6 +99,7 @@ def insertions_of(
     following: dict[str, int],
     again: Collection[int] = (),
     numbers: Mapping[int, int] = _NO_NUMBERS,
+    rules: Mapping[str, RuleSet] = _NO_RULES,
     *,
     with_bytes: bool,
 ) -> list[Insertion]:
@@ -106,7 +111,7 @@ def insertions_of(
     usual_rows: list[_Row] = []
     others: list[_Row] = []
     worker, segment = (batch[0].worker, batch[0].segment) if batch else ("", 0)
-    for usual, seldom, projected in _columns_of(batch, following, again, numbers):
+    for usual, seldom, projected in _columns_of(batch, following, again, numbers, rules):
         if with_bytes:
             place = (projected.worker, projected.segment, projected.raw_json)
             others.append((*usual, *seldom, *place))
@@ -159,6 +164,7 @@ def _columns_of(
     following: dict[str, int],
     again: Collection[int],
     numbers: Mapping[int, int],
+    rules: Mapping[str, RuleSet],
 ) -> Iterator[tuple[_Row, _Row, ProjectedRecord]]:
     """Each record with the values of its usual and of its seldom columns.
 
@@ -187,7 +193,11 @@ def _columns_of(
         else:
             number = following[texts[0]]
             following[texts[0]] = number + 1
-        yield (*texts, *counts, digest, projected.offset_bytes, number), seldom, projected
+        ruled: int | None = None
+        if texts[1] == "outcome":  # Of an intent nobody asks: lists are of what ended.
+            known = rules.get(record.decision)
+            ruled = known.number if known is not None else None
+        yield (*texts, *counts, digest, projected.offset_bytes, number, ruled), seldom, projected
 
 
 def organisations_of(batch: list[ProjectedRecord]) -> list[str]:

@@ -29,6 +29,7 @@ from gateway.audit.reckoning import OpenIntent
 from gateway.audit.second import SECOND_SUFFIX
 from gateway.audit.segments import Place, read_entries
 from gateway.passage import NATIVE
+from gateway.routing.decided_rules import RuleSet
 from gateway.store.engine import Database, asked, driver_of, in_one_turn, together
 from gateway.store.evidence.awaited import ANYTHING, recalled
 from gateway.store.evidence.numbering import Before, TakenError, move, take_numbers
@@ -40,6 +41,7 @@ from gateway.store.evidence.rows import (
     organisations_of,
     rows_of,
 )
+from gateway.store.evidence.rule_sets import RuleSets
 from gateway.store.evidence.second_rows import ANY, numbered, taken
 from gateway.store.evidence.tree import grow, saving
 from gateway.store.schema.audit import audit_positions, audit_records
@@ -104,6 +106,7 @@ class DatabaseAuditSink:
         self._database = database
         self._directory = directory
         self._keeps_bytes = directory is None or database.kind == "postgresql"
+        self._sets = RuleSets(database.kind)
 
     async def positions(self) -> Mapping[str, Position]:
         async with self._database.reading() as connection:
@@ -130,6 +133,7 @@ class DatabaseAuditSink:
         if None in map(_KNOWN, batch):
             # Before the transaction: nobody else's writes wait for the decoding.
             batch = await asyncio.to_thread(_decoded, batch)
+        rules, new_sets = self._sets.known_of(batch)
         try:
             async with self._database.writing() as connection:
                 kind, step = self._database.kind, (worker, from_position, to_position)
@@ -148,7 +152,8 @@ class DatabaseAuditSink:
                     raise CopiesError(copies)
                 if also is not None:
                     await also(connection)
-                await self._insert(connection, batch, before, numbers)
+                await self._sets.write(connection, new_sets)
+                await self._insert(connection, batch, before, numbers, rules)
         except TakenError:
             return False
         except CopiesError as error:
@@ -156,6 +161,7 @@ class DatabaseAuditSink:
                 raise
             left = _without(batch, error.places)
             return await self.store(left, worker, from_position, to_position)
+        self._sets.keep(new_sets)
         return True
 
     async def records(
@@ -293,6 +299,7 @@ class DatabaseAuditSink:
         batch: list[ProjectedRecord],
         before: Before,
         numbers: Mapping[int, int],
+        rules: Mapping[str, RuleSet],
     ) -> None:
         if not batch:
             return
@@ -307,11 +314,11 @@ class DatabaseAuditSink:
         # Past SQLAlchemy, whose inserts cost twice (SQLite) and four times (COPY) the time.
         if self._database.kind == "postgresql":
             await together(connection, grown)
-            rows = rows_of(batch, following, again, numbers)
+            rows = rows_of(batch, following, again, numbers, rules)
             await driver.copy_records_to_table(audit_records.name, columns=COLUMNS, records=rows)
             return
         insertions = await apart(
-            insertions_of, batch, following, again, numbers, with_bytes=self._keeps_bytes
+            insertions_of, batch, following, again, numbers, rules, with_bytes=self._keeps_bytes
         )
         grows = [asked(*each) for each in grown]
         inserted = [Asked(*each, is_many=True) for each in insertions]

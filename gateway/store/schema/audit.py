@@ -43,6 +43,7 @@ audit_records = Table(
     Column("tier", Text, nullable=False, server_default=""),
     Column("cache", Text, nullable=False, server_default=""),
     Column("sent", Text, nullable=False, server_default=""),
+    Column("rules", BigInteger),
     Index(None, "request_id"),
 )
 """A projection of the segments: `raw` is the record's line (NULL: it is read from the segment), the
@@ -54,9 +55,21 @@ is searched of very long ones is their beginning, which is what an index has roo
 `policy_digest`, `subject` (the end user), `tier` (that served, where it is not the upstream's
 default) and `cache` (how an answer was found there) are added up, not searched; `batch` is the
 batch that it is a line of. `sent` is how what was found went to a target, where not as it was
-written: as `surrogates`, or `blackened`. `stage` is the record's, but `again` for an outcome of a
+written: as `surrogates`, or `blackened`. `rules` is the set of rules that held for the request of
+an outcome (see `audit_rule_sets`): 0 for none, -1 where nobody can say any more, NULL where nobody
+has looked yet, and in every other row. `stage` is the record's, but `again` for an outcome of a
 request that had one: it is added to nothing.
 """
+
+audit_rule_sets = Table(
+    "audit_rule_sets",
+    metadata,
+    Column("organisation", Text, primary_key=True),
+    Column("rule", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+)
+"""Which sets of rules a rule is in, of those that ever held together for an organisation's request.
+A set's number is made of its names, so that whoever stores a record knows it without asking."""
 
 audit_positions = Table(
     "audit_positions",

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from sqlalchemy import case
+from sqlalchemy import ColumnElement, case, literal_column
 
 from gateway.store.schema.audit import audit_records
 
@@ -16,6 +16,10 @@ ROUTE: Final = case(
     (_C.target != "", "managed"),
     else_="",
 )
+IS_UNRULED: Final[ColumnElement[bool]] = literal_column("(rules IS NULL AND stage = 'outcome')")
+"""Nobody has looked which rules held. Written out: its index is taken only for what is seen so."""
+UNKNOWABLE: Final = -1
+"""In place of the number of a set of rules: what decided is not kept here any more."""
 
 
 def labels_of(said: str) -> list[tuple[str, int]]:

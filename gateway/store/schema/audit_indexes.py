@@ -39,6 +39,9 @@ _SEARCHES = (
     ("about", ("about", "utc_us"), "about <> ''"),
     ("batch", ("organisation", "batch", "stage", "sequence"), "batch <> ''"),
     ("deeds", ("organisation", "action", "utc_us", "sequence", "about"), "action <> ''"),
+    # Of one set of rules the newest requests; and those of which nobody knows the rules yet.
+    ("ruled", ("organisation", "rules", "utc_us", "sequence"), "rules IS NOT NULL"),
+    ("unruled", ("organisation", "utc_us", "sequence"), "rules IS NULL AND stage = 'outcome'"),
     # Of a receipt: not unique here, where only what a worker's position passed is inserted.
     ("place", ("worker", "segment", "offset_bytes"), ""),
 )

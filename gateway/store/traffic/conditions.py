@@ -4,10 +4,11 @@ Indexes lead along time, along the few rows that found something, failed, name a
 no request, and along a request's id, which begins with its time.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, and_, literal_column, not_, or_, select
+from sqlalchemy import ColumnElement, Select, and_, literal_column, not_, or_, select
 
 from gateway.oversight.searching import (
     DEED,
@@ -19,7 +20,7 @@ from gateway.oversight.searching import (
     moment_us,
     number_of,
 )
-from gateway.store.schema.audit import audit_records
+from gateway.store.schema.audit import audit_records, audit_rule_sets
 from gateway.store.schema.audit_columns import IN_HOUSE
 from gateway.store.schema.tables import virtual_keys
 from gateway.store.speech import DatabaseKind
@@ -111,6 +112,9 @@ def conditions_of(search: Search, kind: DatabaseKind) -> Conditions:
     is_sparse = source.about is not None
     for term in search.filter.terms:
         found = or_(*(_one(term, value, search, kind) for value in term.values))
+        if term.field == "rule":
+            # Nothing is said of requests whose rules nobody knows.
+            others.append(_C.rules >= 0)
         is_led, leader = _leader(term, source)
         if leader is not None:
             led.append(leader)
@@ -125,8 +129,9 @@ def _one(term: Term, value: str, search: Search, kind: DatabaseKind) -> Conditio
     if term.field in _NUMBERS:
         return _compared(term, value)
     match term.field:
-        case "key":
-            return _key(value, search.source, kind)
+        case "key" | "rule":
+            named = _key if term.field == "key" else _rule
+            return named(value, search.source, kind)
         case "since" | "until":
             at_us = moment_us(value, search.now_us, search.zone)
             return _C.utc_us >= at_us if term.field == "since" else _C.utc_us < at_us
@@ -146,6 +151,17 @@ def _key(value: str, source: Source, kind: DatabaseKind) -> Condition:
         keys.organisation == (source.about or source.organisation), _like(keys.name, value, kind)
     )
     return or_(_like(_C.key_id, value, kind), _C.key_id.in_(named))
+
+
+def _rule(value: str, source: Source, kind: DatabaseKind) -> Condition:
+    return _C.rules.in_(sets_with(source.organisation, (value,), kind))
+
+
+def sets_with(organisation: str, rules: Sequence[str], kind: DatabaseKind) -> Select[Any]:
+    """The numbers of the sets that any of these rules is in."""
+    names = audit_rule_sets.c
+    is_named = or_(*(_like(names.rule, rule, kind) for rule in rules))
+    return select(names.number).where(names.organisation == organisation, is_named)
 
 
 def _like(column: ColumnElement[str], value: str, kind: DatabaseKind) -> Condition:

@@ -10,13 +10,25 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import Select, and_, or_, select, text
+from msgspec.structs import replace
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    and_,
+    func,
+    or_,
+    select,
+    text,
+    union_all,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.oversight.searching import Filter
+from gateway.routing.decided_rules import NO_RULE
 from gateway.store.engine import Database
 from gateway.store.schema.audit import audit_records
-from gateway.store.schema.audit_columns import IN_HOUSE, labels_of
-from gateway.store.traffic.conditions import Search, conditions_of
+from gateway.store.schema.audit_columns import IN_HOUSE, IS_UNRULED, labels_of
+from gateway.store.traffic.conditions import Search, conditions_of, sets_with
 from gateway.store.traffic.facets import (
     COUNTED,
     Counts,
@@ -35,6 +47,8 @@ LOOKED_AT_RECORDS: Final = 200_000
 _SPARSE: Final = 2
 """As many times more where an index holds few of them."""
 _READ_ROWS: Final = 1_000
+_SETS_MAX: Final = 32
+"""From so many sets of rules the newest are merged."""
 _NAMES: Final = {
     "model": "model_requested",
     "class": "data_class",
@@ -186,6 +200,37 @@ class TrafficReader:
             rows = (await connection.execute(counting(found, fields, self._database.kind))).all()
         return counts_of(rows, fields, COUNTED_ROWS, looked_back_us)
 
+    async def unruled_us(self, organisation: str) -> int | None:
+        """When the newest request ended of which nobody looked yet which rules held; None: none.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        query = select(func.max(_C.utc_us)).where(_C.organisation == organisation, IS_UNRULED)
+        async with self._database.reading() as connection:
+            found: int | None = (await connection.execute(query)).scalar()
+        return found
+
+    async def _sets_of(
+        self, connection: AsyncConnection, search: Search
+    ) -> tuple[list[int] | None, Search]:
+        """The sets of rules that lead to what is asked for, and what is asked for besides.
+
+        None where no rule is asked for, or by a pattern that very many sets fit: then their rows
+        are looked for like any others.
+        """
+        terms = search.filter.terms
+        term = next((each for each in terms if each.field == "rule" and not each.is_negated), None)
+        if term is None:
+            return None, search
+        numbers = sets_with(search.source.organisation, term.values, self._database.kind)
+        query = numbers.distinct().order_by("number").limit(_SETS_MAX + 1)
+        found: list[int] = list((await connection.execute(query)).scalars())
+        if len(found) > _SETS_MAX:
+            return None, search
+        others = Filter(tuple(each for each in terms if each is not term))
+        return found, replace(search, filter=others)
+
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[AsyncConnection]:
         async with self._database.reading() as connection:
@@ -197,6 +242,7 @@ class TrafficReader:
         self, connection: AsyncConnection, search: Search, before: Place | None, limit: int
     ) -> tuple[Select[Any], int | None]:
         """At most `limit` rows, and where the looking ends if that is not at the end."""
+        sets, search = await self._sets_of(connection, search)
         led, others, is_sparse = conditions_of(search, self._database.kind)
         if before is not None:
             led.append(
@@ -219,8 +265,31 @@ class TrafficReader:
             bound = (await connection.execute(end)).scalar_one_or_none()
             if bound is not None:
                 others.append(_C.utc_us >= bound)
+        if sets is not None:
+            return _newest_of(sets, search.source.organisation, [*led, *others], limit), bound
         query: Select[Any] = select(_C.sequence).where(*led, *others).limit(limit)
         return query.order_by(_C.utc_us.desc(), _C.sequence.desc()), bound
+
+
+def _newest_of(
+    sets: Sequence[int], organisation: str, conditions: Sequence[ColumnElement[bool]], limit: int
+) -> Select[Any]:
+    """The newest rows of some sets of rules: so many of each, which its index gives in order."""
+    newest = (_C.utc_us.desc(), _C.sequence.desc())
+    legs = [
+        select(_C.utc_us, _C.sequence)
+        .where(*conditions, _C.rules == number)
+        .order_by(*newest)
+        .limit(limit)
+        .subquery()
+        for number in sets or (NO_RULE,)
+    ]
+    every = union_all(*(select(leg.c.utc_us, leg.c.sequence) for leg in legs)).subquery()
+    order = (every.c.utc_us.desc(), every.c.sequence.desc())
+    few = select(every.c.utc_us, every.c.sequence).order_by(*order).limit(limit).subquery()
+    is_it = and_(_C.organisation == organisation, _C.sequence == few.c.sequence)
+    found = select(_C.sequence).select_from(few.join(audit_records, is_it))
+    return found.order_by(few.c.utc_us.desc(), few.c.sequence.desc())
 
 
 def _row(found: Any) -> Row:

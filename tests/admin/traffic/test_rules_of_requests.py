@@ -1,16 +1,20 @@
 """Why did this go there: from a request to the very rule as it stands now, and back to one."""
 
+import html
 import re
 
+import msgspec
 import pytest
+from sqlalchemy import update
 
 from gateway.assembly.configured_policy import load_policy
 from gateway.store.policies.documents import PolicyStore
+from gateway.store.schema.audit import audit_records
 from policies.hierarchy import compose
 from policies.text.loading import load_document
 from tests.admin.listener import Browser, Listener
 from tests.admin.traffic.test_list import LIST
-from tests.admin.traffic.world import NOW_US, POLICY, Asked, World
+from tests.admin.traffic.world import NOW_US, POLICY, Asked, World, request_id
 
 
 pytestmark = pytest.mark.anyio
@@ -83,3 +87,80 @@ async def test_each_rule_leads_to_where_it_stands_now(listener: Listener, browse
         if path:
             at, _, anchor = path.partition("#")
             assert f'id="{anchor}"' in (await browser.send("GET", at))[1]
+
+
+def way_to_requests(page: str, rule: str) -> str:
+    """Where "requests for which the rule held" leads."""
+    words = (
+        rf'<a class="small" href="([^"]+)">[A-Za-z ]+<span[^>]*> for which {rule} held</span></a>'
+    )
+    found = re.search(words, page)
+    return html.unescape(found[1]) if found else ""
+
+
+def ids_in(page: str) -> list[str]:
+    return list(dict.fromkeys(re.findall(r'href="/o/acme/traffic/(req_[0-9a-f]+)"', page)))
+
+
+async def test_a_rule_leads_to_all_requests_that_it_held_for(
+    listener: Listener, browser: Browser
+) -> None:
+    """However many and however old, of this organisation alone."""
+    listener.clock.advance((NOW_US - listener.clock.utc_us()) / 1e6 + 60)
+    await browser.sign_in()
+    world, theirs = World(listener), World(listener, "umbrella")
+    world.document = compose([load_document(POLICY), load_document(LAB)])
+    await world.open()
+    await theirs.open()
+    month_s = 40 * 86_400
+    cards = [Asked(n, ago_s=month_s + 60 - n, data_class="S3") for n in range(60)]
+    plain = Asked(90, data_class="S1", complexity_tier="frontier")
+    ids = await world.write(*cards, plain)
+    await theirs.write(Asked(99, data_class="S3"))
+    await publish(listener, "org:acme", POLICY)
+    await publish(listener, "ws:acme/research", LAB)
+
+    _, page = await browser.send("GET", f"{LIST}/{ids[0]}")
+    path = way_to_requests(page, "cards-stay-home")
+    assert path == f"{LIST}?q=rule%3Acards-stay-home"
+    assert not way_to_requests(page, "the-rest"), "it did not hold"
+    _, page = await browser.send("GET", path)
+    assert "Counted over all 60 that match" in page
+    assert ids_in(page) == ids[59:9:-1]
+    older = re.search(r'href="([^"]+)" rel="next"', page)
+    assert older is not None
+    _, page = await browser.send("GET", html.unescape(older[1]))
+    assert ids_in(page) == ids[9::-1]
+    assert request_id(99) not in page
+
+    _, page = await browser.send("GET", f"{AT}/organisation")
+    assert way_to_requests(page, "cards-stay-home") == path
+    _, page = await browser.send("GET", f"{AT}/ws:research")
+    assert way_to_requests(page, "simple") == f"{LIST}?q=rule%3Alab%2Fsimple+workspace%3Aresearch"
+    _, page = await browser.send("GET", way_to_requests(page, "simple"))
+    assert "Counted over all 60 that match" in page
+    _, page = await browser.send("GET", f"{LIST}?q=-rule:cards-stay-home")
+    assert ids_in(page) == [plain.id]
+
+
+async def test_a_list_says_up_to_when_nobody_looked_which_rules_held(
+    listener: Listener, browser: Browser
+) -> None:
+    listener.clock.advance((NOW_US - listener.clock.utc_us()) / 1e6 + 60)
+    await browser.sign_in()
+    world = World(listener)
+    await world.open()
+    ids = await world.write(Asked(1, ago_s=60, data_class="S3"), Asked(2, data_class="S3"))
+    async with listener.database() as database, database.writing() as connection:
+        old = audit_records.c.request_id == ids[0]
+        await connection.execute(update(audit_records).where(old).values(rules=None))
+    _, page = await browser.send("GET", f"{LIST}?q=rule:cards-stay-home")
+    assert ids_in(page) == [ids[1]]
+    assert "Which rules held is not known yet" in page
+    _, page = await browser.send("GET", LIST)
+    assert "Which rules held" not in page
+    path = "/api/organisations/acme/traffic"
+    _, told = await browser.send("GET", f"{path}?q=rule:cards-stay-home")
+    assert NOW_US - 60_000_000 <= msgspec.json.decode(told)["unruled_us"] < NOW_US
+    _, told = await browser.send("GET", path)
+    assert msgspec.json.decode(told)["unruled_us"] is None

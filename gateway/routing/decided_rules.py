@@ -1,0 +1,76 @@
+"""Which rules a decision names, by its digest: what the projection says of requests that ended.
+
+A record has a decision's digest, not its rules. Who decides notes them where the digest is made,
+once for equal decisions, so that whoever stores the record a moment later need not decide again.
+"""
+
+from hashlib import sha256
+from threading import Lock
+from typing import Final, NamedTuple
+
+from policies.decision import Decision
+
+
+KEPT_MAX: Final = 20_000
+"""Half of what is kept: decisions that somebody asked for lately stay."""
+NO_RULE: Final = 0
+"""The number where no rule held."""
+
+
+class RuleSet(NamedTuple):
+    """The rules of a decision; equal ones have one number, whoever counts."""
+
+    number: int
+    names: tuple[str, ...]
+
+
+NOTHING: Final = RuleSet(NO_RULE, ())
+
+
+def rule_set_of(decision: Decision) -> RuleSet:
+    """Every constraint that held, and the preference whose order was taken."""
+    first = decision.matched_preference
+    names = {*decision.matched_constraints, *((first,) if first else ())}
+    return numbered(tuple(sorted(names)))
+
+
+def numbered(names: tuple[str, ...]) -> RuleSet:
+    """With a number made of the sorted names: from 1 below 2**62, and `NO_RULE` for none."""
+    if not names:
+        return NOTHING
+    digest = sha256("\x00".join(names).encode("utf-8", "surrogatepass")).digest()
+    return RuleSet(int.from_bytes(digest[:8]) >> 2 | 1, names)
+
+
+class DecidedRules:
+    """Bounded; noted on the event loop, and asked for by a thread as well."""
+
+    def __init__(self, kept_max: int = KEPT_MAX) -> None:
+        self._kept_max = kept_max
+        self._new: dict[str, RuleSet] = {}
+        self._old: dict[str, RuleSet] = {}
+        self._sets: dict[int, RuleSet] = {}
+        self._turning = Lock()
+
+    def note(self, digest: str, decision: Decision) -> None:
+        """`digest` is the decision's."""
+        found = rule_set_of(decision)
+        self._keep(digest, self._sets.setdefault(found.number, found))
+
+    def of(self, digest: str) -> RuleSet | None:
+        """None where it is not known here, or not any more."""
+        found = self._new.get(digest)
+        if found is None and (found := self._old.get(digest)) is not None:
+            self._keep(digest, found)
+        return found
+
+    def _keep(self, digest: str, found: RuleSet) -> None:
+        with self._turning:
+            if len(self._new) >= self._kept_max:
+                self._old, self._new = self._new, {}
+                self._sets = {each.number: each for each in self._old.values()}
+            self._new[digest] = found
+
+
+DECIDED_RULES: Final = DecidedRules()
+"""Of this process."""

@@ -1,0 +1,134 @@
+"""Finds out which rules held for requests whose rows do not say it: a bounded number in a go.
+
+Rows written before this was kept, or by a process that did not make the decision, are looked at one
+after the other, the newest first: the decision is taken again from what was recorded.
+"""
+
+from typing import Final
+
+from msgspec import Struct
+from sqlalchemy import bindparam, func, select, update
+
+from gateway.audit.projecting.projection import SequencedRecord
+from gateway.routing.decided_rules import DECIDED_RULES, NO_RULE, NOTHING, RuleSet, rule_set_of
+from gateway.routing.planning import decision_digest
+from gateway.store.engine import Database
+from gateway.store.evidence.rule_sets import RuleSets
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.policies.documents import PolicyStore
+from gateway.store.schema.audit import audit_records
+from gateway.store.schema.audit_columns import IS_UNRULED, UNKNOWABLE
+from gateway.store.traffic.archive import DecisionArchive
+from gateway.types import AuditRecord
+
+
+AT_ONCE: Final = 200
+"""Some 50 ms of work, most of it on threads."""
+_C = audit_records.c
+
+
+class _Found(Struct, frozen=True):
+    sequence: int
+    number: int
+
+
+class RuleHunt:
+    """Of one database; any number of processes may hunt at once."""
+
+    def __init__(self, database: Database, sink: DatabaseAuditSink, policies: PolicyStore) -> None:
+        self._database = database
+        self._sink = sink
+        self._archive = DecisionArchive(sink, policies)
+        self._sets = RuleSets(database.kind)
+        self._last = ""
+        """The organisation that was looked at; each has its turn."""
+
+    async def tend(self) -> None:
+        """One go: the newest rows of one organisation; nothing where all is known.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        organisation = await self._next()
+        if organisation is not None:
+            self._last = organisation
+            await self.look(organisation)
+
+    async def look(self, organisation: str, count_max: int = AT_ONCE) -> int:
+        """At the newest rows of an organisation; how many were looked at."""
+        query = (
+            select(_C.sequence)
+            .where(_C.organisation == organisation, IS_UNRULED)
+            .order_by(_C.utc_us.desc(), _C.sequence.desc())
+            .limit(count_max)
+        )
+        async with self._database.reading() as connection:
+            wanted = list((await connection.execute(query)).scalars())
+        rows = {row.sequence: row for row in await self._sink.numbered(organisation, wanted)}
+        found: list[_Found] = []
+        sets: set[RuleSet] = set()
+        for sequence in wanted:
+            known = await self._rules_of(rows[sequence]) if sequence in rows else None
+            found.append(_Found(sequence, UNKNOWABLE if known is None else known.number))
+            if known is not None and known.number != NO_RULE:
+                sets.add(known)
+        await self._write(organisation, found, sets)
+        return len(wanted)
+
+    async def _next(self) -> str | None:
+        """The next organisation in turn that has such rows: two looks into an index."""
+        name = func.min(_C.organisation)
+        async with self._database.reading() as connection:
+            for condition in (_C.organisation > self._last, _C.organisation >= ""):
+                query = select(name).where(IS_UNRULED, condition)
+                if (found := (await connection.execute(query)).scalar()) is not None:
+                    return str(found)
+        return None
+
+    async def _rules_of(self, row: SequencedRecord) -> RuleSet | None:
+        """None where nobody can say any more: bytes, document or board are not kept here."""
+        if not row.projected.raw_json:
+            return None
+        outcome = row.projected.record
+        if not outcome.decision:
+            return NOTHING
+        known = DECIDED_RULES.of(outcome.decision)
+        if known is not None:
+            return known
+        for record in [outcome, *await self._intents(outcome)]:
+            explanation = await self._archive.explained(record)
+            # What comes out otherwise was decided by something else than is kept.
+            if explanation and decision_digest(explanation.decision) == outcome.decision:
+                return rule_set_of(explanation.decision)
+        return None
+
+    async def _intents(self, outcome: AuditRecord) -> list[AuditRecord]:
+        if outcome.facts is not None:
+            return []
+        query = AuditQuery(
+            organisation=outcome.organisation, stage="intent", request_id=outcome.request_id
+        )
+        rows = [row async for row in self._sink.records(query)]
+        return [row.projected.record for row in rows if row.projected.raw_json]
+
+    async def _write(self, organisation: str, found: list[_Found], sets: set[RuleSet]) -> None:
+        if not found:
+            return
+        new = self._sets.new_of((organisation, each) for each in sets)
+        change = (
+            update(audit_records)
+            .where(
+                _C.organisation == organisation,
+                _C.sequence == bindparam("of_sequence"),
+                _C.rules.is_(None),
+            )
+            .values(rules=bindparam("number"))
+        )
+        values = [
+            {"of_sequence": each.sequence, "number": each.number}
+            for each in sorted(found, key=lambda one: one.sequence)
+        ]
+        async with self._database.writing() as connection:
+            await self._sets.write(connection, new)
+            await connection.execute(change, values)
+        self._sets.keep(new)
