@@ -91,4 +91,12 @@ def _closing(reader: PeopleReader, desk: PeopleDesk) -> list[Any]:
     async def enable_person(request: Asked, person: FromPath[str]) -> None:
         await desk.enable(session_of(request).person, await reader.person(person))
 
-    return [disable_person, enable_person]
+    @post(
+        f"{_AT}/sign-out",
+        opt=needs(_MANAGE, "everywhere", records="person.signed_out"),
+        status_code=NO_CONTENT,
+    )
+    async def sign_out_person(request: Asked, person: FromPath[str]) -> None:
+        await desk.sign_out(session_of(request).person, await reader.person(person))
+
+    return [disable_person, enable_person, sign_out_person]

@@ -59,6 +59,12 @@ class PeopleDesk:
         async with self._deeds.doing(by.name, "person.link_withdrawn", "", after=after):
             await self._invitations.withdraw(person.name)
 
+    async def sign_out(self, by: Person, person: Person) -> None:
+        """End all sessions of somebody, who may sign in again at once."""
+        after = {"person": person.name}
+        async with self._deeds.doing(by.name, "person.signed_out", "", after=after):
+            await self._people.sign_out(person.name)
+
     async def disable(self, by: Person, person: Person) -> None:
         """Sign somebody out, until they are enabled."""
         async with self._deeds.doing(

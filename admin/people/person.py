@@ -190,7 +190,11 @@ def _changing(room: PersonRoom) -> list[Any]:
     async def withdraw(_: Asked, by: Person, person: Person) -> None:
         await desk.withdraw(by, person)
 
+    async def sign_out(_: Asked, by: Person, person: Person) -> None:
+        await desk.sign_out(by, person)
+
     return [
+        _posting(room, "sign-out", "person.signed_out", sign_out),
         _posting(room, "disable", "person.disabled", disable),
         _posting(room, "enable", "person.enabled", enable),
         _posting(room, "withdraw", "person.link_withdrawn", withdraw),

@@ -113,6 +113,18 @@ async def _not_held(store: PeopleStore, name: str, grant: Grant) -> str:
 @config_option
 @click.argument("name")
 @asynchronous
+@recorded("person.signed_out", former_person)
+async def signout(config_file: Path, name: str) -> None:
+    """End all of somebody's sessions; they may sign in again."""
+    async with opened_people(config_file) as store:
+        count = await store.sign_out(name)
+    click.echo(f"{name}: sessions ended: {count}")
+
+
+@users.command()
+@config_option
+@click.argument("name")
+@asynchronous
 @recorded("person.disabled", former_person)
 async def disable(config_file: Path, name: str) -> None:
     """Sign somebody out until they are enabled."""

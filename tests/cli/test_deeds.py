@@ -442,3 +442,27 @@ def test_a_canary_says_how_many_live_keys_it_decides_for(operator: Operator) -> 
     assert keys()["taken"] == 1
     few = operator.config(*canary, "0.0001").errors
     assert f"none of 1 live keys: nothing, until its share is {first:g}%" in few
+
+
+def test_all_sessions_of_somebody_end_and_it_is_on_record(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def begin() -> str:
+        async with opened_people(operator.config_file) as store:
+            return await store.begin("ann")
+
+    async def is_signed_in(session: str) -> bool:
+        async with opened_people(operator.config_file) as store:
+            return await store.session(session) is not None
+
+    monkeypatch.setattr("sys.stdin", io.StringIO(secrets.token_hex(20)))
+    operator.config("users", "add", "ann")
+    sessions = [asyncio.run(begin()) for _ in range(2)]
+    assert [asyncio.run(is_signed_in(each)) for each in sessions] == [True, True]
+    ended = operator.config("users", "signout", "ann")
+    assert (ended.status, ended.output) == (0, "ann: sessions ended: 2\n")
+    assert [asyncio.run(is_signed_in(each)) for each in sessions] == [False, False]
+    assert operator.config("users", "signout", "ann").output == "ann: sessions ended: 0\n"
+    done = [each["action"] for each in deeds(operator)]
+    assert done == ["person.added", "person.signed_out", "person.signed_out"]
+    assert operator.config("users", "signout", "nobody").status != 0

@@ -36,6 +36,7 @@ from gateway.store.identity.sessions import (
     IDLE_S,
     SESSION_OF,
     digest_of,
+    end_all,
     is_over,
     is_welcome,
     new_session,
@@ -145,6 +146,16 @@ class PeopleStore:
             change = update(people).where(people.c.name == name, people.c.disabled_us.is_(None))
             await connection.execute(change.values(disabled_us=self._clock.utc_us()))
             await shut_out(connection, name)
+
+    async def sign_out(self, name: str) -> int:
+        """End all of somebody's sessions, and say how many there were.
+
+        Raises:
+            RequestInvalid: nobody is called so.
+        """
+        async with self._database.writing() as connection:
+            await self._require(connection, name)
+            return await end_all(connection, name)
 
     async def enable(
         self, name: str, by: Person | None = None, since_us: int | None = None
@@ -356,7 +367,7 @@ class PeopleStore:
         async with self._database.writing() as connection:
             await self._require(connection, name)
             await connection.execute(update(people).where(people.c.name == name).values(**values))
-            await connection.execute(delete(admin_sessions).where(admin_sessions.c.person == name))
+            await end_all(connection, name)
 
     @staticmethod
     def _check(grant: Grant, grantor: Person | None) -> None:

@@ -81,5 +81,11 @@ async def shut_out(connection: AsyncConnection, person: str) -> None:
         await connection.execute(delete(table).where(table.c.person == person))
 
 
+async def end_all(connection: AsyncConnection, person: str) -> int:
+    """How many sessions of theirs there were."""
+    gone = delete(admin_sessions).where(admin_sessions.c.person == person)
+    return (await connection.execute(gone)).rowcount
+
+
 def digest_of(session_id: str) -> bytes:
     return hashlib.sha256(session_id.encode()).digest()

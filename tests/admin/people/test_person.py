@@ -58,6 +58,46 @@ async def test_who_is_disabled_is_out_with_the_next_request_and_back_when_enable
     assert done == ["person.disabled", "person.enabled"]
 
 
+async def test_all_sessions_of_somebody_end_in_one_act_and_they_may_come_back(
+    listener: Listener, admin: Browser
+) -> None:
+    """By the button and over JSON; the link that waits for them, and others' sessions, stay."""
+    await admin.send("POST", "/person/olga/link")
+    for way, status in (("/person/olga/sign-out", 303), ("/api/person/olga/sign-out", 204)):
+        async with browsing(listener) as one, browsing(listener) as other:
+            for each in (one, other):
+                await each.sign_in_as("olga", seeding.PASSWORD)
+                assert await each.is_signed_in()
+            _, page = await admin.send("GET", "/person/olga")
+            assert "2 sessions" in page
+            assert 'action="/person/olga/sign-out' in page
+            body = "{}" if status == 204 else ""
+            kind = "application/json" if body else ""
+            answer, _ = await admin.send("POST", way, body=body, content_type=kind)
+            assert answer.status == status
+            assert [await each.is_signed_in() for each in (one, other)] == [False, False]
+            _, page = await admin.send("GET", "/person/olga")
+            assert "is not signed in now" in page
+            assert "A link to another password is good" in page
+            assert 'action="/person/olga/sign-out' not in page, "there is nothing to end"
+            await one.sign_in_as("olga", seeding.PASSWORD)
+            assert await one.is_signed_in()
+            await one.send("POST", "/sign-out")
+    found = [(each.actor, each.action) for each in await deeds(listener)]
+    assert found.count(("petra", "person.signed_out")) == 2
+    assert (await admin.send("POST", "/person/nobody/sign-out"))[0].status == 404
+
+
+async def test_who_may_not_manage_people_ends_nobodys_sessions(
+    listener: Listener, admin: Browser
+) -> None:
+    async with browsing(listener) as theirs:
+        await theirs.sign_in_as("olga", seeding.PASSWORD)
+        for way in ("/person/petra/sign-out", "/api/person/petra/sign-out"):
+            assert (await theirs.send("POST", way))[0].status == 403
+    assert await admin.is_signed_in()
+
+
 async def test_nobody_disables_themselves_or_the_last_who_runs_the_platform(
     listener: Listener, admin: Browser
 ) -> None:
