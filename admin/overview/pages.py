@@ -1,5 +1,6 @@
 """The first page, the JSON behind it, and whether the listener can work."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from litestar import MediaType, Request, Response, get, route
@@ -8,8 +9,10 @@ from admin.access import PUBLIC, needs, session_of
 from admin.overview.reader import Overview, OverviewReader
 from admin.services import Services
 from admin.sign_in.pages import READING
+from gateway.clock import SECOND_US
 from gateway.errors import NotReady
 from gateway.oversight.access import Permission, organisations_of
+from gateway.oversight.searching import Filter, Term, render
 from gateway.store.engine import Database
 from gateway.store.glance import is_read_only
 from gateway.store.revisions import current
@@ -29,19 +32,35 @@ async def _why_not(database: Database) -> str:
     return f"The database takes no writes: {database.refusal}." if database.refusal else ""
 
 
+def _seen_by(request: Request[Any, Any, Any]) -> frozenset[str] | None:
+    """Whose figures somebody sees; None is everybody's, and of callers that nobody knows."""
+    return organisations_of(session_of(request).person, Permission.OVERVIEW_READ)
+
+
+def _alone(organisations: frozenset[str] | None) -> str:
+    """The one whose traffic makes all of the figures; empty where they are of more."""
+    return min(organisations) if organisations and len(organisations) == 1 else ""
+
+
 def overview_routes(services: Services) -> list[Any]:
     """All of them."""
     reader = OverviewReader(services)
 
     async def found_for(request: Request[Any, Any, Any]) -> Overview:
         person = session_of(request).person
-        return await reader.read(person, organisations_of(person, Permission.OVERVIEW_READ))
+        return await reader.read(person, _seen_by(request))
 
     @route("/", http_method=READING, media_type=MediaType.HTML, opt=_READS)
     async def overview(request: Request[Any, Any, Any]) -> Response[str]:
         found = await found_for(request)
+        since = datetime.fromtimestamp(found.since_us / SECOND_US, UTC)
         return await services.shell.page(
-            request, "overview/overview.html", "overview", overview=found
+            request,
+            "overview/overview.html",
+            "overview",
+            overview=found,
+            organisation=_alone(_seen_by(request)),
+            since=render(Filter((Term("since", (f"{since:%Y-%m-%dT%H:%MZ}",)),))),
         )
 
     @get("/api/overview", opt=_READS)

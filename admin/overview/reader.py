@@ -47,6 +47,8 @@ class Hour(Struct, frozen=True):
     in_house: int
     managed: int
     refused: int
+    unanswered: int
+    """Not refused, and no model answered: it failed, or its caller left before."""
     changes: tuple[PolicyEvent, ...] = ()
 
 
@@ -71,6 +73,8 @@ class Overview(Struct, frozen=True):
     """All that the first page shows."""
 
     now_us: int
+    since_us: int
+    """Where the last 24 hours begin: they are the running one and the 23 full ones before it."""
     behind: int
     """Records that are not added up yet."""
     parts: tuple[Part, ...]
@@ -121,13 +125,14 @@ class OverviewReader:
         sample = await self.sample(visible, now_us)
         return Overview(
             now_us=now_us,
+            since_us=day[DAY_HOURS],
             behind=behind,
             parts=tuple(await self._parts(sample, now_us)),
             requests=_figure(rows, day, lambda sums: sum(s.requests for s in sums)),
             cost=_figure(rows, day, lambda sums: sum(s.cost_microusd for s in sums)),
             sovereign=_figure(rows, day, self._share),
             found=_figure(rows, day, lambda sums: sum(s.found for s in sums)),
-            refused=sum(row.refused for row in rows if row.group[0] > this_hour - 24 * HOUR_US),
+            refused=sum(row.refused for row in rows if row.group[0] >= day[DAY_HOURS]),
             budget=_together(await self._spendings(visible)),
             needs=tuple(await self._needs.read(person, visible, now_us)),
             hours=tuple(self._hours(rows, changes, since_us)),
@@ -135,16 +140,29 @@ class OverviewReader:
             recent=tuple(map(self._recent, sample[:RECENT_MAX])),
         )
 
-    def route_of(self, jurisdiction: str, target: str) -> str:
-        """in-house, managed or refused."""
-        if not target and not jurisdiction:
+    def _route_of(self, record: AuditRecord) -> str:
+        """in-house, managed or refused; empty where no model answered."""
+        if record.status == "refused":
             return "refused"
-        return "in-house" if jurisdiction in self._in_house else "managed"
+        if not record.jurisdiction:
+            return ""
+        return "in-house" if record.jurisdiction in self._in_house else "managed"
+
+    def _routes(self, rows: Sequence[Sums]) -> dict[str, int]:
+        """Requests by route, of sums whose second group is the jurisdiction."""
+        found = dict.fromkeys(("in_house", "managed", "refused", "unanswered"), 0)
+        for row in rows:
+            jurisdiction = row.group[1]
+            is_home = jurisdiction in self._in_house
+            route = "in_house" if is_home else "managed" if jurisdiction else "unanswered"
+            found[route] += row.requests - row.refused
+            found["refused"] += row.refused
+        return found
 
     def _share(self, sums: Sequence[Sums]) -> float:
-        own = sum(s.requests for s in sums if s.group[1] in self._in_house)
-        answered = sum(s.requests for s in sums if s.group[1])
-        return own / answered if answered else 0.0
+        routes = self._routes(sums)
+        answered = routes["in_house"] + routes["managed"]
+        return routes["in_house"] / answered if answered else 0.0
 
     async def sample(self, visible: Collection[str] | None, now_us: int) -> list[AuditRecord]:
         """The newest outcomes of the busiest organisations, newest first."""
@@ -199,20 +217,15 @@ class OverviewReader:
     def _hours(
         self, rows: Sequence[Sums], changes: Sequence[PolicyEvent], since_us: int
     ) -> list[Hour]:
-        counted: dict[int, dict[str, int]] = {}
+        counted: dict[int, list[Sums]] = {}
         for row in rows:
-            start_us, jurisdiction = row.group
-            routes = counted.setdefault(start_us, {})
-            route = self.route_of(jurisdiction, "")
-            routes[route] = routes.get(route, 0) + row.requests
+            counted.setdefault(row.group[0], []).append(row)
         starts = [since_us + number * HOUR_US for number in range(HOURS)]
         return [
             Hour(
-                start,
-                counted.get(start, {}).get("in-house", 0),
-                counted.get(start, {}).get("managed", 0),
-                counted.get(start, {}).get("refused", 0),
-                tuple(each for each in changes if start <= each.utc_us < start + HOUR_US),
+                start_us=start,
+                **self._routes(counted.get(start, ())),
+                changes=tuple(each for each in changes if start <= each.utc_us < start + HOUR_US),
             )
             for start in starts
         ]
@@ -234,7 +247,7 @@ class OverviewReader:
             utc_us=record.utc_us,
             model_requested=record.model_requested,
             target=record.target,
-            route=self.route_of(record.jurisdiction, record.target),
+            route=self._route_of(record),
             data_class=record.data_class,
             findings=tuple(sorted(record.findings.items())),
             status=record.status,
