@@ -30,7 +30,8 @@ GAPS = """() => [...document.querySelectorAll('main .panel')].slice(1).map((each
   each.getBoundingClientRect().top
     - Math.max(...[...document.querySelectorAll('main .panel')]
         .map((other) => other.getBoundingClientRect().bottom)
-        .filter((bottom) => bottom <= each.getBoundingClientRect().top))))"""
+        .filter((bottom) => bottom <= each.getBoundingClientRect().top))))
+  .filter(Number.isFinite)"""
 TABS = """() => [...document.querySelectorAll('.tabs a')].map((each) => {
   const { paddingLeft, paddingTop, fontWeight } = getComputedStyle(each);
   return each.ariaCurrent ? `${paddingLeft} ${paddingTop}`
@@ -41,6 +42,28 @@ DOTS = """() => [...document.querySelectorAll('.timeline > li')].map((each) => {
   return px('width') + (dot.boxSizing === 'border-box' ? 0
     : px('borderLeftWidth') + px('borderRightWidth'));
 })"""
+BASELINES = """() => {
+  const pen = document.createElement('canvas').getContext('2d');
+  const lineOf = (text) => {
+    const range = document.createRange();
+    range.selectNodeContents(text);
+    pen.font = getComputedStyle(text.parentElement).font;
+    return range.getClientRects()[0].bottom - pen.measureText('x').fontBoundingBoxDescent;
+  };
+  const wordsOf = (within) => {
+    const walk = document.createTreeWalker(within, NodeFilter.SHOW_TEXT);
+    while (walk.nextNode()) if (walk.currentNode.textContent.trim()) return walk.currentNode;
+    return null;
+  };
+  return [...document.querySelectorAll('table.rows tbody tr')].flatMap((row) => {
+    const chip = row.querySelector(':scope > td > .chip:first-child');
+    const plain = [...row.cells].find((cell) => cell.offsetHeight && wordsOf(cell)
+      && !cell.querySelector('.chip, .row'));
+    if (!chip?.offsetHeight || !plain) return [];
+    return [Math.abs(lineOf(wordsOf(plain)) - lineOf(wordsOf(chip)))];
+  });
+}"""
+"""How far a state's words stand from the line of the other words of its row, in pixels."""
 HEIGHT_OF_A_TIME = """() => Math.max(...[...document.querySelectorAll('table.rows td:has(time)')]
   .map((each) => each.getBoundingClientRect().height))"""
 LINES_MAX_PX = 65
@@ -83,10 +106,52 @@ async def test_the_same_part_looks_the_same_on_every_page(listener: Listener) ->
             found = await seen.page.evaluate(TABS)
             tabs |= {each for each in found if len(each.split()) == 3}
         assert len(tabs) == 1, tabs
-        await seen.open("/models/engine")
-        gaps = await seen.page.evaluate(GAPS)
-        assert len(gaps) >= 2
-        assert {*gaps} == {16}
+        for path in ("/models/engine", "/o/acme/costs", "/o/acme/keys/new"):
+            await seen.open(path)
+            gaps = await seen.page.evaluate(GAPS)
+            assert gaps, path
+            assert {*gaps} == {16}, path
+
+
+async def test_a_state_stands_on_the_line_of_its_rows_words(listener: Listener) -> None:
+    await _at_work(listener)
+    async with window(listener) as seen:
+        await seen.sign_in("mira", seeding.PASSWORD)
+        for path in ("/", "/o/acme/traffic", "/o/acme/audit", "/o/acme/keys", "/people"):
+            await seen.open(path)
+            apart = await seen.page.evaluate(BASELINES)
+            assert apart, path
+            assert max(apart) < 1, (path, apart)
+
+
+async def test_boxes_to_tick_stand_in_columns(listener: Listener) -> None:
+    await _at_work(listener)
+    async with window(listener) as seen:
+        await seen.sign_in("mira", seeding.PASSWORD)
+        await seen.open("/o/acme/keys/new")
+        lefts = await seen.page.evaluate(
+            "[...document.querySelectorAll('input[name=models]')]"
+            ".map((each) => Math.round(each.getBoundingClientRect().left))"
+        )
+        # However short a name is, the next box stands where those above and below it do.
+        assert lefts[1] - lefts[0] >= 190
+
+
+async def test_parts_of_an_installation_begin_at_one_line(listener: Listener) -> None:
+    await _at_work(listener)
+    async with window(listener) as seen:
+        await seen.sign_in("mira", seeding.PASSWORD)
+        await seen.open("/")
+        # One has more to say than fits a line.
+        await seen.page.evaluate(
+            "document.querySelector('.health .soft').textContent = 'p95 '.repeat(60)"
+        )
+        uneven = await seen.page.evaluate(
+            "[...document.querySelectorAll('.health > li strong')]"
+            ".map((each) => Math.round(each.getBoundingClientRect().top))"
+        )
+        assert len(uneven) == 4
+        assert len({*uneven}) == 1
 
 
 async def test_what_waits_for_somebody_begins_at_one_line(listener: Listener) -> None:
