@@ -1,7 +1,7 @@
 """Verifies an evidence pack or a proof offline: this one file, Python 3.11 or newer, nothing else.
 
-    python verify.py PACK [--key VKEY]           a folder or a .zip made by `gatewright audit pack`
-    python verify.py --proof FILE [--key VKEY]   a proof, or the certificate of an erasure
+    python3 verify.py PACK [--key VKEY]           a folder or a .zip made by `gatewright audit pack`
+    python3 verify.py --proof FILE [--key VKEY]   a proof, or the certificate of an erasure
 
 It is for readers who trust nobody: RFC 6962 (Merkle trees), RFC 8032 (Ed25519) and the C2SP signed
 note are done here from the text of the standards, and nothing of the gateway is imported. Give the

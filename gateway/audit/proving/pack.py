@@ -26,9 +26,10 @@ CHECKPOINTS_MAX = 500
 _VERIFIER = Path(offline.__file__).read_bytes()
 _README = """Evidence of {origin}, records {first} to {last}
 
-    python -m zipfile -e PACK.zip pack
-    python pack/verify.py PACK.zip --key KEYS     (Python 3.11 or newer, nothing to install)
+    python3 -m zipfile -e PACK.zip pack
+    python3 pack/verify.py PACK.zip --key "KEYS"
 
+with Python 3.11 or newer and nothing to install; where it is called py or python, type that.
 PACK.zip is the file that this stands in, whatever it is called with you.
 KEYS is what the operator of the log gave you another way, a key for each worker that signs; those
 of keys.txt should be among them.

@@ -3,7 +3,7 @@
 import asyncio
 import html
 import re
-import shlex
+import shutil
 import sys
 import zipfile
 from datetime import UTC, datetime
@@ -102,15 +102,28 @@ async def test_a_page_that_waited_says_how_to_check_the_pack_and_that_works(
     (key,) = log_keys(listener)
     assert 'id="log-keys"' in integrity
     assert html.escape(key) in integrity
-    (commands,) = re.findall(r"<code>(python -m [^<]+)</code>", piece)
-    pasted = html.unescape(commands).replace("KEYS", key)
-    name = pasted.split()[4]
+    (commands,) = re.findall(r"<code>(python3 -m [^<]+)</code>", piece)
+    name = commands.split()[4]
     file.rename(tmp_path / name)
-    ran = [
-        await run_process([sys.executable, *shlex.split(command)[1:]], cwd=tmp_path)
-        for command in pasted.splitlines()
-    ]
-    assert ran[-1].stdout.decode().splitlines()[-1] == "it holds"
+    # As on a machine that was just set up: Python has the name that it is installed under.
+    (bare := tmp_path / "bin").mkdir()
+    (bare / "python3").symlink_to(Path(sys.executable).resolve())
+
+    async def pasted(text: str) -> str:
+        typed = html.unescape(text).replace("KEYS", f"{key} {key}")
+        ran = await run_process(["/bin/sh", "-ec", typed], cwd=tmp_path, env={"PATH": str(bare)})
+        return ran.stdout.decode().splitlines()[-1]
+
+    assert await pasted(commands) == "it holds"
+    read_me = (tmp_path / name.removesuffix(".zip") / "README.txt").read_text()
+    told = "\n".join(re.findall("^ +(python.+)$", read_me, re.MULTILINE))
+    assert len(told.splitlines()) == 2
+    assert await pasted(told.replace("PACK.zip", name)) == "it holds"
+    find = "^(python3 verify.py pack.zip .+)$"
+    (verifier,) = re.findall(find, html.unescape(integrity), re.MULTILINE)
+    verifier = verifier.removesuffix("</code></pre>")
+    shutil.copy(tmp_path / "pack" / "verify.py", tmp_path)
+    assert await pasted(verifier.replace("pack.zip", name)) == "it holds"
 
 
 async def test_a_pack_holds_the_policies_that_govern_its_log_and_nobody_elses(
