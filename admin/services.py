@@ -31,8 +31,10 @@ from gateway.pacing.upkeep import Duty, Upkeep
 from gateway.secrets.credentials import all_peppers, master_key
 from gateway.store.custody.custody_lists import CustodyLists
 from gateway.store.custody.erasure_cases import ErasureCases
+from gateway.store.custody.folder_erasures import FolderErasures
 from gateway.store.custody.orders import Custody
 from gateway.store.engine import Database, open_database
+from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.numbered_places import require_what_was_numbered
 from gateway.store.evidence.packing import EvidencePacks
 from gateway.store.evidence.sink import DatabaseAuditSink
@@ -97,6 +99,8 @@ class Services(Struct, frozen=True):
     checker: LogChecker
     lost_workers: RetirementDesk
     """Whose names two people retire; what it ends is ended once, from whichever page."""
+    erasures: FolderErasures
+    """Carries out here what was agreed to anywhere."""
     statics: Statics
     screens: Screens
     shown_once: ShownOnce
@@ -110,6 +114,7 @@ class Services(Struct, frozen=True):
         directory = self.settings.path(self.settings.audit.directory)
         await require_what_was_numbered(self.database, directory, self.log.worker)
         await self.log.start()
+        await self.erasures.catch_up()
         self.upkeep.start()
 
     async def stop(self, _: Litestar) -> None:
@@ -131,9 +136,8 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     """
     database = open_database(settings.database_url)
     people, listed = PeopleStore(database, clock), PeopleLists(database)
-    rollup = Rollup(database, clock)
+    rollup, statics = Rollup(database, clock), Statics()
     log = deeds_log(settings, clock)
-    statics = Statics()
     screens = Screens(statics, has_openid=bool(settings.oidc.issuer))
     deeds = Deeds(log, clock)
     refusals = Refusals(deeds, clock)
@@ -148,6 +152,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     shown_once = ShownOnce(clock)
     forgotten = [people.forget_over, refusals.tell, shown_once.forget]
     lost = RetirementDesk(settings, database, records, log, deeds=deeds, people=listed, clock=clock)
+    erasures = _erasures(settings, database, log, clock)
     waiting = _waiting(database, log, clock, policies, lost)
     return Services(
         settings=settings,
@@ -167,17 +172,26 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         prices=PriceFiles(database, clock),
         figures=TrafficFigures(database),
         rollup=rollup,
-        upkeep=_upkeep(database, rollup, scheduler, retirement, packs, forgotten),
+        upkeep=_upkeep(database, rollup, scheduler, retirement, packs, forgotten, erasures.duty),
         log=log,
         deeds=deeds,
         refusals=refusals,
         checker=checker,
         lost_workers=lost,
+        erasures=erasures,
         statics=statics,
         screens=screens,
         shown_once=shown_once,
         shell=Shell(screens, people.organisations, settings.currencies, clock, [badge, waiting]),
     )
+
+
+def _erasures(
+    settings: Settings, database: Database, log: SegmentedAuditLog, clock: Clock
+) -> FolderErasures:
+    keys = master_key(settings)
+    parts = Integration(settings, database, clock, keys)
+    return FolderErasures(settings, parts, keys, log, clock, worker=log.worker)
 
 
 def _waiting(
@@ -205,6 +219,7 @@ def _upkeep(
     retirement: Retirement,
     packs: EvidencePacks,
     forgotten: Sequence[Callable[[], Awaitable[object]]],
+    *more: Duty,
 ) -> Upkeep:
     return Upkeep(
         (
@@ -213,6 +228,7 @@ def _upkeep(
             Duty("rollup", TIDY_EVERY_S, rollup.tidy, Event.UPKEEP_FAILED),
             Duty("schedule", SCHEDULE_EVERY_S, scheduler.tend, Event.SCHEDULE_FAILED),
             Duty("secrets", RETIRE_EVERY_S, retirement.tend, Event.UPKEEP_FAILED),
+            *more,
             Duty("packs", TIDY_EVERY_S, packs.drop_expired, Event.UPKEEP_FAILED),
             *(
                 Duty(name, FORGET_EVERY_S, forget, Event.UPKEEP_FAILED)

@@ -17,6 +17,7 @@ from gateway.assembly.places import Rotation, make_alerting, make_cache, make_ca
 from gateway.assembly.wiring import (
     make_audit_log,
     make_egress,
+    make_erasures,
     make_evidence,
     make_ledger,
     make_providers,
@@ -90,8 +91,7 @@ class DataPlane:
         """
         self._settings = settings
         self._clock = clock = clock or SystemClock()
-        self._log = logger()
-        self._drain_log = drain_log
+        self._log, self._drain_log = logger(), drain_log
         self.metrics = Metrics()
         self._peppers = Peppers(all_peppers(settings), settings.secrets.pepper_version)
         self._database = open_database(settings.database_url)
@@ -112,16 +112,12 @@ class DataPlane:
         self._callers = make_callers(settings, self._egress, self.snapshots, clock, self.metrics)
         self._policies = PolicyStore(self._database, clock)
         self._trials, self._health = Trials(settings.policy.guard), TargetHealth()
-        self._turns = Turns()
-        self._audit = make_audit_log(settings, clock)
-        self._guard = CanaryGuard(
-            self._trials,
-            self._policies,
-            self.snapshots,
-            LateDeeds(Deeds(self._audit, clock), clock),
-        )
+        self._turns, self._audit = Turns(), make_audit_log(settings, clock)
+        late = LateDeeds(Deeds(self._audit, clock), clock)
+        self._guard = CanaryGuard(self._trials, self._policies, self.snapshots, late)
         self._evidence = make_evidence(settings, self._audit, self._database, clock)
         self._integration = self._make_integration()
+        self._erasures = make_erasures(settings, self._integration, self._evidence, clock)
         self._archive = DecisionArchive(self._integration.sink, self._policies)
         self._ledger = make_ledger(settings, self._database, clock)
         self._rates = make_rates(settings, clock)
@@ -134,7 +130,7 @@ class DataPlane:
         self._board = Board(self._prober, self.snapshots, self._health, self._policies)
         self._following = self._make_following()
         seen = (self.snapshots, self._health, self._audit, self._integration, self._ledger)
-        self.metrics.registry.register(Standing(Seen(*seen, self._rotation, clock)))
+        self.metrics.registry.register(Standing(Seen(*seen, self._rotation, clock, self._erasures)))
         self._upkeep = Upkeep(self._duties())
 
     def application(self) -> Application:
@@ -188,6 +184,7 @@ class DataPlane:
         with patience():
             await self._integration.open()
             await self._batches.open()
+            await self._erasures.catch_up()
         await self._ledger.start()
         await self._rotation.refresh()
         with patience():
@@ -273,6 +270,7 @@ class DataPlane:
             rotation=self._rotation,
             drains=self._drains,
             presence=self._presence,
+            changed=self._erasures.wake,
         )
 
     @cached_property
@@ -388,6 +386,7 @@ class DataPlane:
             providers=self._providers,
             soundness=self._soundness,
             floods=self._conclusion.floods,
+            erasures=self._erasures,
             alerting=self._alerting,
             callers=self._callers,
             drain_log=self._drain_log,

@@ -23,6 +23,7 @@ from gateway.store.custody.erasing import Consequences
 from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.orders import Hold, Reveal
 from gateway.store.evidence.packing import EvidencePack
+from gateway.store.pages import Part
 
 
 AT: Final = "/api/organisations/{organisation:str}/compliance"
@@ -232,8 +233,14 @@ def _erasures(office: Office) -> list[Any]:
     async def list_cases(
         request: Asked, organisation: FromPath[str]
     ) -> Response[Sequence[ErasureCase]]:
-        whole = partial(office.erasures.cases.of, organisation)
-        return await list_of(request, whole, partial(office.erasures.cases.page, organisation))
+        async def whole() -> Sequence[ErasureCase]:
+            return await office.told(await office.erasures.cases.of(organisation))
+
+        async def part(first: int, limit: int, after: str) -> Part[ErasureCase]:
+            found = await office.erasures.cases.page(organisation, first, limit, after)
+            return found.of(await office.told(found.rows))
+
+        return await list_of(request, whole, part)
 
     @post(AT + "/erasures", opt=opens)
     async def open_case(request: Asked, organisation: FromPath[str]) -> ErasureCase:
@@ -246,7 +253,7 @@ def _erasures(office: Office) -> list[Any]:
 
     @get(AT + "/erasures/{case:str}", opt=_READS)
     async def one_case(organisation: FromPath[str], case: FromPath[str]) -> ErasureCase:
-        return await office.case(organisation, case)
+        return (await office.told([await office.case(organisation, case)]))[0]
 
     @post(AT + "/subjects", opt=searches)
     async def search(request: Asked, organisation: FromPath[str]) -> SubjectFound:
@@ -304,7 +311,8 @@ def _deciding(office: Office) -> list[Any]:
         order = await body_of(request, CaseVerdict)
         found = await office.case(organisation, case)
         with taken_as("case"), in_words():
-            return await office.erasures.approve(_actor(request), found, order.comment)
+            done = await office.erasures.approve(_actor(request), found, order.comment)
+        return (await office.told([done]))[0]
 
     @post(ONE_CASE + "/decline", opt=declines, status_code=200)
     async def decline(

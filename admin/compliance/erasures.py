@@ -9,7 +9,7 @@ from litestar.enums import RequestEncodingType
 from litestar.exceptions import NotFoundException
 from litestar.params import Body, FromPath
 from litestar.response import Redirect
-from msgspec import Struct, json
+from msgspec import Struct
 
 from admin.access import needs, session_of
 from admin.compliance.office import Office, in_words
@@ -20,8 +20,9 @@ from admin.sign_in.pages import SEE_OTHER
 from gateway.actors import same_person
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
+from gateway.store.custody.certificates import certified, told_of
 from gateway.store.custody.erasing import Consequences
-from gateway.store.custody.erasure_cases import ErasureCase, certified
+from gateway.store.custody.erasure_cases import ErasureCase
 
 
 AT: Final = "/o/{organisation:str}/compliance/erasures"
@@ -172,8 +173,9 @@ def _one_shown(services: Services, office: Office) -> Showing:
                 numbers = await office.consequences(case) if case.state == "open" else None
         except RequestInvalid as error:
             problem = problem or error.message
-        certificate = json.decode(case.certificate) if case.certificate else None
-        values = {"case": case, "numbers": numbers, "certificate": certificate}
+        reach = await office.reach(case)
+        values: dict[str, Any] = {"case": case, "numbers": numbers, "reach": reach}
+        values["certificate"] = told_of(case, reach) or None
         values |= {"copy_states": COPY_STATES, "parcel_states": PARCEL_STATES}
         values["begun"] = (await office.erasures.cases.attempts.begun(organisation)).get(case.id)
         person = session_of(request).person
@@ -202,7 +204,8 @@ def _asking_routes(services: Services, office: Office) -> list[Any]:
         if not found.certificate:
             raise NotFoundException
         name = f'attachment; filename="erasure-{found.id}.json"'
-        return Response(certified(found), headers={"content-disposition": name})
+        told = certified(found, await office.reach(found))
+        return Response(told, headers={"content-disposition": name})
 
     @post(ONE + "/ask", media_type=MediaType.HTML, opt=_ASKS, status_code=SEE_OTHER)
     async def ask(

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from litestar.exceptions import NotFoundException
 from msgspec import Struct
+from msgspec.structs import replace
 
 from admin.compliance.desk import PackDesk
 from admin.compliance.incident_room import IncidentLine
@@ -25,12 +26,14 @@ from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.oversight.access import Permission
 from gateway.secrets.credentials import all_peppers, master_key
+from gateway.store.custody.certificates import certified
 from gateway.store.custody.custody_lists import CustodyLists, RevealFigures
 from gateway.store.custody.erasing import Consequences, Erasures
 from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.incidents import IncidentStore
 from gateway.store.custody.keeping import Expired, expired_of, retention_of
 from gateway.store.custody.orders import Custody, CustodyChanged, CustodyRefused, Hold, Reveal
+from gateway.store.custody.reaching import Reach
 from gateway.store.custody.reveal_reports import RevealReport, RevealReports
 from gateway.store.custody.reviews import Review, ReviewStore
 from gateway.store.evidence.integration import Integration
@@ -179,6 +182,20 @@ class Office:
         settings, database = self._services.settings, self._services.database
         return await expired_of(settings, database, self.custody, organisation, today)
 
+    async def reach(self, case: ErasureCase) -> Reach:
+        """How far a case has come; nowhere before it was carried out."""
+        return (await self.erasures.reach.of([case])).get(case.id, Reach())
+
+    async def told(self, cases: Sequence[ErasureCase]) -> list[ErasureCase]:
+        """The same, each with its certificate as it stands now."""
+        reached = await self.erasures.reach.of(cases)
+        return [
+            replace(each, certificate=certified(each, reached[each.id]).decode())
+            if each.id in reached
+            else each
+            for each in cases
+        ]
+
     async def consequences(self, case: ErasureCase) -> Consequences:
         return await self.erasures.consequences(case.organisation, case.subject or None)
 
@@ -233,6 +250,7 @@ class Office:
         """Content, to who asked for it and while the reveal is open; it is counted and recorded."""
         with in_words():
             await self.custody.use_reveal(actor, reveal.id)
+            await self._services.erasures.require_done(reveal.organisation)
         await self.parts.projector.catch_up()
         request_id = reveal.request_id or None
         query = AuditQuery(organisation=reveal.organisation, request_id=request_id)
@@ -255,8 +273,8 @@ def erasures_of(services: Services, parts: Integration | None = None) -> Erasure
     """What carries erasures out, in the room of compliance and in the inbox of approvals."""
     settings, database, clock = services.settings, services.database, services.clock
     master = master_key(settings)
-    parts = parts or Integration(settings, database, clock, master)
     custody = Custody(database, services.log, clock)
+    parts = parts or Integration(settings, database, clock, master)
     return Erasures(settings, database, custody, parts, master, clock)
 
 

@@ -11,7 +11,7 @@ from gateway.clock import Clock
 from gateway.configuration.settings import ProviderSettings, Settings
 from gateway.continuing.threads import Threads
 from gateway.errors import ConfigurationInvalid
-from gateway.ports import Provider
+from gateway.ports import AuditLog, Provider
 from gateway.providers.clouds.provider import CloudProvider
 from gateway.providers.config import ProviderConfig
 from gateway.providers.egress.client import Egress
@@ -26,7 +26,9 @@ from gateway.providers.registry import (
 )
 from gateway.secrets.credentials import master_key, provider_credential
 from gateway.secrets.secret import Secret
+from gateway.store.custody.folder_erasures import FolderErasures
 from gateway.store.engine import Database
+from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.second_device import DatabaseDevice
 from gateway.store.kept_answers import DatabaseAnswers
 from gateway.store.money.leased_ledger import LeasedLedger
@@ -179,6 +181,14 @@ def make_evidence(
     return TwoDeviceLog(
         segments, DatabaseDevice(database, settings.audit.worker, keys, clock, limits)
     )
+
+
+def make_erasures(
+    settings: Settings, parts: Integration, log: AuditLog, clock: Clock
+) -> FolderErasures:
+    """What carries erasures out in this worker's audit folder, wherever they were agreed to."""
+    worker, keys = settings.audit.worker, master_key(settings)
+    return FolderErasures(settings, parts, keys, log, clock, worker=worker)
 
 
 def make_ledger(settings: Settings, database: Database, clock: Clock) -> LeasedLedger:

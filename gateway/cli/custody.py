@@ -10,6 +10,7 @@ import msgspec
 
 from gateway.audit.projecting.export import export_records
 from gateway.audit.projecting.projector import ProjectionBroken
+from gateway.audit.writer import SegmentedAuditLog
 from gateway.cli.damage import catch_up, end_if_damaged
 from gateway.cli.deeds import actor, opened_log
 from gateway.cli.groups import Commands
@@ -23,6 +24,7 @@ from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.oversight.deeds import OPERATORS
 from gateway.secrets.credentials import all_peppers, master_key
+from gateway.store.custody.folder_erasures import FolderErasures
 from gateway.store.custody.orders import (
     Custody,
     CustodyChanged,
@@ -31,6 +33,7 @@ from gateway.store.custody.orders import (
     is_known,
 )
 from gateway.store.engine import Database
+from gateway.store.evidence.integration import Integration
 from gateway.store.evidence.recovery import projector_for
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
@@ -73,6 +76,15 @@ async def require_known(settings: Settings, database: Database, organisation: st
             sink = DatabaseAuditSink(database, directory)
             await projector_for(settings, database, sink, SystemClock()).catch_up()
         await require_organisation(database, organisation)
+
+
+def folder_erasures(
+    settings: Settings, database: Database, log: SegmentedAuditLog
+) -> FolderErasures:
+    """What carries out here, for one command, what was agreed to anywhere."""
+    clock, keys = SystemClock(), master_key(settings)
+    parts = Integration(settings, database, clock, keys)
+    return FolderErasures(settings, parts, keys, log, clock, worker=log.worker)
 
 
 user_option = click.option(
@@ -200,6 +212,7 @@ async def reveal_show(config_file: Path, reveal_id: str) -> None:
         async with opened_log(settings) as log:
             custody = Custody(database, log, SystemClock())
             used = await custody.use_reveal(actor(), reveal_id)
+            await folder_erasures(settings, database, log).require_done(used.organisation)
         sink = DatabaseAuditSink(database, directory)
         damage = await catch_up(projector_for(settings, database, sink, SystemClock()))
         query = AuditQuery(organisation=used.organisation, request_id=used.request_id or None)

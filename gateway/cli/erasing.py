@@ -1,5 +1,6 @@
 """`gatewright audit erase` and `audit erasure …`: one person asks, another agrees, it is gone."""
 
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,8 +26,10 @@ from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.secrets.credentials import master_key
 from gateway.store.batching.vendor_copies import VendorCopies
+from gateway.store.custody.certificates import certified, told_of
 from gateway.store.custody.erasing import Erasures
 from gateway.store.custody.erasure_cases import LAWS, ErasureCase, ErasureCaseReader
+from gateway.store.custody.erasure_reach import ErasureReach
 from gateway.store.custody.kept_holdings import Holdings
 from gateway.store.evidence.integration import Integration
 
@@ -106,8 +109,31 @@ async def erasure_list(config_file: Path, organisation: str) -> None:
     async with kept(settings) as database:
         await require_known(settings, database, organisation)
         for each in await ErasureCaseReader(database, SystemClock()).of(organisation):
-            shown = structs.replace(each, certificate="")
+            shown = structs.replace(each, certificate="", awaited="")
             click.echo(msgspec.json.encode(shown).decode())
+
+
+@erasure.command("show")
+@config_option
+@click.argument("case_id")
+@asynchronous
+async def erasure_show(config_file: Path, case_id: str) -> None:
+    """Print how far a case has come: its certificate as it stands now, as one JSON line.
+
+    Ends with 1 while an audit folder is outstanding.
+    """
+    settings, clock = load_settings(config_file), SystemClock()
+    async with kept(settings) as database:
+        case = await ErasureCaseReader(database, clock).found(case_id)
+        reach = (await ErasureReach(database, clock).of([case])).get(case.id)
+    if reach is None:
+        click.echo(msgspec.json.encode(case).decode())
+        return
+    click.echo(certified(case, reach).decode())
+    for each in reach.outstanding:
+        click.echo(f"outstanding: {each.said}", err=True)
+    if not reach.is_complete:
+        sys.exit(1)
 
 
 @erasure.command("approve")
@@ -120,12 +146,15 @@ async def erasure_approve(config_file: Path, case_id: str, comment: str) -> None
     async with opened_erasures(load_settings(config_file)) as erasures:
         case = await erasures.cases.found(case_id)
         done: ErasureCase = await erasures.approve(actor(), case, comment)
+        reach = (await erasures.reach.of([done]))[done.id]
     click.echo(f"{done.keys} keys destroyed")
-    said = msgspec.json.decode(done.certificate)
+    said = told_of(done, reach)
     if said["records_unreadable"]:
         click.echo(_untold(said["records_unreadable"]))
-    if said["workers_elsewhere"]:
-        click.echo(_elsewhere(said["workers_elsewhere"]))
+    for each in reach.outstanding:
+        click.echo(f"outstanding: {each.said}")
+    if reach.outstanding:
+        click.echo(f"`gatewright audit erasure show {done.id}` says how far it has come")
     if done.copies:
         click.echo("`gatewright audit copies` says what has become of vendors' copies")
 
@@ -165,8 +194,8 @@ def _untold(unreadable: int) -> str:
 def _elsewhere(workers: Sequence[str]) -> str:
     named = ", ".join(workers)
     return (
-        f"not reached: what {named} recorded, whose keys lie in other audit folders; open a case"
-        " beside each of them, too"
+        f"not counted: what {named} recorded, whose keys lie in other audit folders; they are"
+        " destroyed there once somebody has agreed"
     )
 
 

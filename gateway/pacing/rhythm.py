@@ -31,6 +31,9 @@ FLOODS_S = 10.0
 OPEN_INTENTS_S = 30.0
 """How much of a log a start after a crash may have to read, in time."""
 GONE_WORKERS_S = 300.0
+ERASURES_S = 60.0
+"""How often an audit folder is asked for erasures that it has not carried out; a change that all
+workers follow, such as the end of a case, is asked about at once."""
 BATCHES_S = 0.5
 PARCELS_S = 2.0
 BATCH_LEASES_S = 5.0

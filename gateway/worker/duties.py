@@ -21,6 +21,7 @@ from gateway.ports import AuditLog, Provider
 from gateway.providers.egress.client import Egress
 from gateway.providers.registry import clouds_among
 from gateway.recording.floods import Floods
+from gateway.store.custody.folder_erasures import FolderErasures
 from gateway.store.engine import Database
 from gateway.store.evidence.integration import Integration
 from gateway.store.money.alerts import AlertTable
@@ -75,6 +76,7 @@ class Tended(Struct, frozen=True):
     providers: Mapping[str, Provider]
     soundness: Soundness
     floods: Floods
+    erasures: FolderErasures
     alerting: Alerting | None
     """Of budgets."""
     drain_log: Callable[[], None]
@@ -162,6 +164,7 @@ def _keeping(parts: Tended) -> tuple[Duty, ...]:
     return (
         *parts.integration.duties,
         Duty("log", rhythm.LOG_S, write_log, Event.UPKEEP_FAILED),
+        parts.erasures.duty,
         Duty("floods", rhythm.FLOODS_S, parts.floods.tell, Event.UPKEEP_FAILED),
         Duty("answers", rhythm.ANSWERS_S, threads.tidy, Event.UPKEEP_FAILED, threads.wake),
         Duty("rules", rhythm.RULES_S, hunt.tend, Event.UPKEEP_FAILED),

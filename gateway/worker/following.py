@@ -4,6 +4,7 @@ Others change them in the database, in files and at the upstreams; each change f
 the snapshot, so that no request sees half of it.
 """
 
+import asyncio
 from contextlib import aclosing
 
 from gateway.assembly.places import Rotation
@@ -38,7 +39,9 @@ class Following:
         rotation: Rotation,
         drains: DrainKeeper,
         presence: Presence,
+        changed: asyncio.Event,
     ) -> None:
+        """`changed` is set with each change that was found, for who looks at the rest."""
         self._watcher = watcher
         self._snapshots = snapshots
         self._keys = keys
@@ -49,6 +52,7 @@ class Following:
         self._rotation = rotation
         self._drains = drains
         self._presence = presence
+        self._changed = changed
         self._whole = KeyTable(-1, {})
         """The keys of the last change that is in force to its end."""
         self._log = logger()
@@ -81,6 +85,7 @@ class Following:
                 await self.publish()
                 # Not awaited: a place of secrets that hangs would hold back the next revocation.
                 self._rotation.wake.set()
+                self._changed.set()
                 self._log.info(Event.SNAPSHOT_PUBLISHED, version=self._snapshots.revision)
 
 

@@ -14,6 +14,7 @@ from gateway.clock import Clock
 from gateway.dispatch.health import TargetHealth
 from gateway.durations import family
 from gateway.snapshot import SnapshotKeeper
+from gateway.store.custody.folder_erasures import FolderErasures
 from gateway.store.evidence.integration import Integration
 from gateway.store.money.leased_ledger import LeasedLedger
 
@@ -32,6 +33,7 @@ class Seen(Struct, frozen=True):
     ledger: LeasedLedger
     rotation: Rotation
     clock: Clock
+    erasures: FolderErasures
 
 
 class Standing(Collector):
@@ -59,6 +61,11 @@ class Standing(Collector):
             "gatewright_audit_projection_lag_seconds",
             "Since the database last had every record of this worker.",
             seen.integration.projection_lag_s(),
+        )
+        yield _gauge(
+            "gatewright_erasure_outstanding_seconds",
+            "Since the oldest erasure was agreed to that an audit folder has not carried out.",
+            seen.erasures.outstanding_s(),
         )
         ages = GaugeMetricFamily(
             "gatewright_credential_confirmed_age_seconds",

@@ -8,7 +8,7 @@ from alembic import op
 
 
 revision = "0074"
-down_revision: str | None = "0072"
+down_revision: str | None = "0073"
 branch_labels: tuple[str, ...] | None = None
 depends_on: tuple[str, ...] | None = None
 floor = "0067"

@@ -15,8 +15,10 @@ from gateway.cli.custody import opened_custody, subject_of
 from gateway.clock import SystemClock
 from gateway.providers.parcels.scripted import ParcelFaults
 from gateway.secrets.credentials import master_key
+from gateway.store.custody.certificates import certified
 from gateway.store.custody.erasing import Erasures
-from gateway.store.custody.erasure_cases import ErasureCase, certified
+from gateway.store.custody.erasure_cases import ErasureCase
+from gateway.store.custody.reaching import Reach
 from gateway.store.evidence.integration import Integration
 from gateway.types import AuditRecord
 from tests.conformance.test_batches import ended, line, make, results
@@ -161,7 +163,7 @@ async def test_an_erasure_cancels_a_vendors_batch_and_has_it_deleted(
         "of-bob": 200
     }
     assert there.cancelled
-    said = msgspec.json.decode(certified(case))
+    said = msgspec.json.decode(certified(case, Reach()))
     assert said["vendor_copies_left"] == 0
     (copy,) = said["vendor_copies"]
     assert (copy["state"], copy["vendor_id"], copy["lines"]) == (
@@ -191,7 +193,7 @@ async def test_where_settings_say_so_a_batch_of_others_too_is_waited_for(
                 await asyncio.sleep(0.02)
             case = await desk.case()
             assert (case.copies[0].state, case.copies[0].parcel_state) == ("ordered", "submitted")
-            assert msgspec.json.decode(certified(case))["vendor_copies_left"] == 1
+            assert msgspec.json.decode(certified(case, Reach()))["vendor_copies_left"] == 1
             there.faults = ParcelFaults()
             case = await desk.until_ended()
             found = await all_results(client, await ended(client, batch))
@@ -268,6 +270,6 @@ async def test_a_vendor_that_deletes_nothing_is_named_in_case_and_certificate(
             await ended(client, batch)
         written = await deeds(gateway)
     assert (case.copies[0].state, case.copies[0].note) == ("kept", "the vendor refused with 405")
-    said = msgspec.json.decode(certified(case))
+    said = msgspec.json.decode(certified(case, Reach()))
     assert (said["vendor_copies_left"], said["vendor_copies"][0]["state"]) == (1, "kept")
     assert [each.action for each in written] == ["erasure.vendor_kept"]

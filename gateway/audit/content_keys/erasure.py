@@ -4,7 +4,7 @@ Records and proofs stay: they cover ciphertext. A destroyed key is also written 
 the audit folder; a start applies it again, because a restored backup brings the key files back.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -48,6 +48,31 @@ def matching_keys(directory: Path, organisation: str, subject: str | None) -> li
     ]
 
 
+class OlderKeys(Struct, frozen=True):
+    """Content keys of a subject, or of a whole organisation, parted by when they were made."""
+
+    found: tuple[WrappedKey, ...]
+    younger: int
+    """How many were made later; they stay."""
+
+
+def older_keys(
+    lines: Iterable[Sequence[WrappedKey]], organisation: str, subject: str | None, until_us: int
+) -> OlderKeys:
+    """Those of several key files that were made until then.
+
+    A key file only grows: what stands before a key of that time is no younger, whatever its date.
+    """
+    found, younger = list[WrappedKey](), 0
+    for each in lines:
+        old = max((at for at, key in enumerate(each, 1) if key.created_us <= until_us), default=0)
+        for at, key in enumerate(each):
+            if key.organisation == organisation and subject in (None, key.subject):
+                found += [key] if at < old else []
+                younger += at >= old
+    return OlderKeys(tuple(found), younger)
+
+
 def damaged_keys(directory: Path, wrapper: KeyWrapper | None = None) -> list[DamagedLine]:
     """The changed lines of all workers' key files; whose content they open is not known."""
     if not directory.is_dir():
@@ -67,7 +92,14 @@ def destroy_keys(
     Raises:
         OSError: not all of it could be done; doing it again is harmless.
     """
-    ids = {line.key for line in keys}
+    return destroy_ids(directory, list_folder, (line.key for line in keys), now_us, disk)
+
+
+def destroy_ids(
+    directory: Path, list_folder: Path, keys: Iterable[str], now_us: int, disk: Disk
+) -> int:
+    """The same of keys that are known by their ids alone, some of which may be gone."""
+    ids = set(keys)
     disk.make_folder(list_folder)
     lines = b"".join(
         b"\n" + msgspec.json.encode(ErasedKey(key, now_us)) + b"\n" for key in sorted(ids)

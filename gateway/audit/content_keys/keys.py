@@ -24,6 +24,7 @@ from gateway.clock import DAY_US, Clock
 KEYS_NAME = "keys.jsonl"
 KEY_DESTROYED: Final = "the content's key was destroyed"
 """Why content is unreadable for good; any other reason may pass."""
+KEY_ELSEWHERE: Final = "the content's key lies in another audit folder"
 KEY_DAMAGED: Final = "the content's key may stand in a damaged line of its worker's key file"
 LOCK_NAME = "keys.lock"
 """Held while the key file is added to or rewritten: erasure is another process."""

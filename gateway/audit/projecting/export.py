@@ -11,7 +11,14 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
-from gateway.audit.content_keys.keys import ContentOpener, ContentUnreadable, KeyWrapper, WrappedKey
+from gateway.audit.content_keys.keys import (
+    KEY_ELSEWHERE,
+    KEYS_NAME,
+    ContentOpener,
+    ContentUnreadable,
+    KeyWrapper,
+    WrappedKey,
+)
 from gateway.audit.entries import ContentReference, content_aad
 from gateway.audit.frames import HEAD_BYTES
 from gateway.audit.memory import MemoryAuditSink
@@ -57,6 +64,10 @@ async def export_records(
             line |= await _second_fields(projected, second, keys)
         elif has_content and directory and keys:
             folder = directory / projected.worker
+            if not (folder / KEYS_NAME).exists():
+                line |= {"content_error": _elsewhere(projected.worker)}
+                yield line
+                continue
             if projected.worker not in openers:
                 openers[projected.worker] = await asyncio.to_thread(ContentOpener, folder, keys)
             opener = openers[projected.worker]
@@ -136,6 +147,11 @@ def _content_fields(
     if reference is None:
         return {}
     return _opened(projected, lambda _, __: read_content(folder, projected, reference, opener))
+
+
+def _elsewhere(worker: str) -> str:
+    """Said of content whose key file is not here: that says nothing of whether it is destroyed."""
+    return f"{KEY_ELSEWHERE}: read it where worker {worker} has its folder"
 
 
 def _opened(projected: ProjectedRecord, read: Callable[[str, bytes], bytes]) -> dict[str, object]:

@@ -1,14 +1,17 @@
-"""Whose content keys lie in the audit folder of another machine: an erasure here leaves them."""
+"""Whose content keys lie in which audit folder: the workers that recorded for an organisation."""
 
 import asyncio
 from pathlib import Path
 
 from sqlalchemy import select
 
+from gateway.audit.projecting.projection import RETIRED
+from gateway.audit.second import is_second
 from gateway.audit.segments import list_workers
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.schema.audit import audit_records
+from gateway.store.workers import workers
 
 
 async def workers_elsewhere(
@@ -18,18 +21,41 @@ async def workers_elsewhere(
 
     One whose name was retired is among them: its disk may still be somewhere.
     """
-    numbered = await DatabaseAuditSink(database).positions()
+    numbered = set(await DatabaseAuditSink(database).positions())
     here = await asyncio.to_thread(_named, directory)
-    found = []
+    return tuple(sorted(await _recorders(database, organisation, numbered - here)))
+
+
+async def awaited_workers(database: Database, organisation: str) -> tuple[str, ...]:
+    """Workers that recorded for an organisation, and all that live or lived within a day; by name.
+
+    Those may have recorded what is not numbered yet.
+    """
+    numbered = set(await DatabaseAuditSink(database).positions())
     async with database.reading() as connection:
-        for worker in sorted(set(numbered) - here - {""}):
-            columns = audit_records.c
+        lived = set((await connection.execute(select(workers.c.worker))).scalars())
+    return tuple(sorted(lived | await _recorders(database, organisation, numbered - lived)))
+
+
+async def retired_workers(database: Database) -> frozenset[str]:
+    """Those whose disk is said to be lost."""
+    positions = await DatabaseAuditSink(database).positions()
+    return frozenset(name for name, position in positions.items() if position == RETIRED)
+
+
+async def _recorders(database: Database, organisation: str, names: set[str]) -> set[str]:
+    """Those of these that recorded for an organisation; the second device's keys lie here."""
+    columns, found = audit_records.c, set[str]()
+    async with database.reading() as connection:
+        for worker in names:
+            if not worker or is_second(worker):
+                continue
             theirs = select(columns.sequence).where(
                 columns.organisation == organisation, columns.worker == worker
             )
             if (await connection.execute(theirs.limit(1))).first() is not None:
-                found.append(worker)
-    return tuple(found)
+                found.add(worker)
+    return found
 
 
 def _named(directory: Path) -> set[str]:

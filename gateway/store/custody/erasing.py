@@ -4,26 +4,22 @@ Records and their proofs outlive the content. The certificate says so of each re
 its content cannot be opened any more, and it is still in the signed log.
 """
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from gateway.audit.content_keys.keys import KEY_DESTROYED, WrappedKey
-from gateway.audit.projecting.export import export_records
-from gateway.audit.projecting.projection import SequencedRecord
+from gateway.audit.content_keys.keys import WrappedKey
 from gateway.audit.projecting.projector import ProjectionBroken
-from gateway.audit.proving import offline
-from gateway.audit.proving.checkpoints import verifier_keys
-from gateway.audit.proving.integrator import SignedCheckpoint
-from gateway.audit.proving.merkle import inclusion_path
 from gateway.audit.segments import cause_of
-from gateway.clock import DAY_US, Clock
+from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.secrets.envelope import MasterKey
-from gateway.store.custody.elsewhere import workers_elsewhere
+from gateway.store.custody.audit_folders import FolderHere
+from gateway.store.custody.elsewhere import awaited_workers, workers_elsewhere
+from gateway.store.custody.erased_records import ErasedRecords
 from gateway.store.custody.erasure_attempts import Attempt, DatedKey, keys_of, most_of
 from gateway.store.custody.erasure_cases import (
     ErasureCase,
@@ -31,19 +27,14 @@ from gateway.store.custody.erasure_cases import (
     require_asked,
     require_open,
 )
+from gateway.store.custody.erasure_reach import ErasureReach
+from gateway.store.custody.folder_reports import FolderReport, row_of
 from gateway.store.custody.keeping import content_keys, damaged_key_lines, destroy
 from gateway.store.custody.kept_content import KeptContent
 from gateway.store.custody.kept_holdings import Holdings
 from gateway.store.custody.orders import Custody, CustodyRefused, said_with
 from gateway.store.engine import Database
 from gateway.store.evidence.integration import Integration
-from gateway.store.evidence.second_rows import SecondContents
-from gateway.store.evidence.sink import AuditQuery
-
-
-LOOKED_AT_MAX: Final = 20_000
-CHECKED_MAX: Final = 500
-PROOFS_MAX: Final = 20
 
 
 class Consequences(Struct, frozen=True):
@@ -67,21 +58,7 @@ class Consequences(Struct, frozen=True):
     is_cut: bool = False
     """Whether there are more records of these days than are looked at."""
     elsewhere: tuple[str, ...] = ()
-    """Workers whose keys lie in other audit folders: none of theirs is destroyed."""
-
-
-class _Found(Struct, frozen=True):
-    """Records of the days of some keys."""
-
-    rows: list[SequencedRecord]
-    """Those whose content the keys seal."""
-    looked_at: int
-    unreadable: int = 0
-    is_cut: bool = False
-
-    @property
-    def is_whole(self) -> bool:
-        return not (self.is_cut or self.unreadable)
+    """Workers whose keys lie in other audit folders: they destroy those, and are not counted."""
 
 
 class Erasures:
@@ -100,10 +77,13 @@ class Erasures:
         self._database = database
         self._custody = custody
         self.cases = ErasureCases(database, custody, clock)
+        self.reach = ErasureReach(database, clock)
         self._parts = parts
         self._wrapper = master
+        self._records = ErasedRecords(parts, master)
         self._kept = KeptContent(settings, database, master, clock)
         self._clock = clock
+        self._here = FolderHere(database, parts.directory, settings.audit.worker, clock)
 
     async def consequences(self, organisation: str, subject: str | None) -> Consequences:
         """What erasing would destroy; `subject` None is the whole organisation.
@@ -113,7 +93,7 @@ class Erasures:
         """
         with _reading():
             keys = await content_keys(self._settings, self._database, organisation, subject)
-            found = await self._rows(organisation, _dated(keys))
+            found = await self._records.rows(organisation, _dated(keys))
             elsewhere = await self._elsewhere(organisation)
             kept = (await self._kept.find(organisation, subject)).numbers
         holds = [
@@ -128,7 +108,7 @@ class Erasures:
             last_day=max(days, default=-1),
             records=len(found.rows),
             looked_at=found.looked_at,
-            is_whole=found.is_whole and not elsewhere,
+            is_whole=found.is_whole,
             holds=tuple(holds),
             kept=kept,
             unreadable=found.unreadable,
@@ -174,23 +154,27 @@ class Erasures:
         finally:
             if done is None:
                 await self.cases.release(case, claimed_us)
-        return await self.cases.close(case, claimed_us, closed_by=actor, comment=said, **done)
+        closed = await self.cases.close(case, claimed_us, closed_by=actor, comment=said, **done)
+        await self.reach.note_reached()
+        return await self.cases.found(closed.id)
 
     async def _destroyed(
         self, actor: str, case: ErasureCase, comment: str, claimed_us: int
-    ) -> dict[str, object]:
+    ) -> dict[str, Any]:
         """How many keys are gone, also by attempts that crashed, and the certificate of it."""
         subject = case.subject or None
         with _reading():
             keys = await content_keys(self._settings, self._database, case.organisation, subject)
             kept = await self._kept.find(case.organisation, subject, bytes_max=None)
             require_settled(kept.numbers)
-            here = Attempt(actor, claimed_us, _dated(keys), kept.numbers)
+            folder = await self._here.tell()
+            here = Attempt(actor, claimed_us, _dated(keys), kept.numbers, folder.folder)
             attempts = [*await self.cases.attempts.of(case.id), here]
-            all_keys = keys_of(attempts)
-            found = await self._rows(case.organisation, all_keys)
+            # What another folder's attempt found is told by that folder: some may be left there.
+            all_keys = keys_of([each for each in attempts if each.folder in ("", folder.folder)])
+            found = await self._records.rows(case.organisation, all_keys)
             damaged = await damaged_key_lines(self._settings, self._wrapper)
-            elsewhere = await self._elsewhere(case.organisation)
+            awaited = await awaited_workers(self._database, case.organisation)
         detail = {"case": case.id, "ticket": case.ticket, "subject": case.subject}
         detail |= {"asked_by": case.asked_by, "comment": comment}
         detail |= {"keys": str(len(keys))} | in_numbers(kept.numbers)
@@ -201,112 +185,52 @@ class Erasures:
         await destroy(self._settings, self._database, keys, now_us)
         left = await self._kept.find(case.organisation, subject, bytes_max=None)
         said = {
-            "case": case.id,
-            "organisation": case.organisation,
-            "subject": case.subject,
-            "ticket": case.ticket,
-            "law": case.law,
-            "opened_us": case.opened_us,
-            "asked_by": case.asked_by,
-            "asked_us": case.asked_us,
-            "erased_by": actor,
-            "erased_us": now_us,
+            **_of_case(case, actor, now_us),
             "keys_destroyed": [key.key for key in all_keys],
             "attempts": [_told(each) for each in attempts],
             "records_looked_at": found.looked_at,
             "records_unreadable": found.unreadable,
-            "all_looked_at": found.is_whole and not elsewhere,
-            "workers_elsewhere": elsewhere,
+            "all_looked_at": found.is_whole,
             "key_lines_damaged": damaged,
             "kept": most_of(attempts),
             "kept_all_looked_at": kept.numbers.is_whole,
             "kept_left": left.numbers.things,
-            **await self._checked(case.organisation, found.rows),
+            **await self._records.checked(case.organisation, found.rows),
         }
-        return {"keys": len(all_keys), "certificate": msgspec.json.encode(said).decode()}
+        keys_here = tuple(all_keys)
+        report = FolderReport(
+            case.id, folder.folder, folder.workers, self._settings.audit.worker, keys_here
+        )
+        report = msgspec.structs.replace(report, seen_us=claimed_us, done_us=now_us)
+        return {
+            "keys": len(all_keys),
+            "certificate": msgspec.json.encode(said).decode(),
+            "awaited": msgspec.json.encode(awaited).decode(),
+            "report": row_of(report),
+        }
 
     async def _elsewhere(self, organisation: str) -> tuple[str, ...]:
         return await workers_elsewhere(self._database, self._parts.directory, organisation)
 
-    async def _rows(self, organisation: str, keys: Sequence[DatedKey]) -> _Found:
-        """The records whose content these keys seal, by the days that the keys are of."""
-        if not keys:
-            return _Found([], 0)
-        await self._parts.projector.catch_up()
-        ids = {key.key for key in keys}
-        rows: list[SequencedRecord] = []
-        days = sorted(key.day for key in keys)
-        # A record's own time may be a moment before the key's day, or after it.
-        query = AuditQuery(
-            organisation=organisation,
-            since_us=(days[0] - 1) * DAY_US,
-            until_us=(days[-1] + 2) * DAY_US,
-        )
-        looked_at = unreadable = 0
-        async for row in self._parts.sink.records(query, strict=True):
-            if looked_at >= LOOKED_AT_MAX:
-                return _Found(rows, looked_at, unreadable, is_cut=True)
-            looked_at += 1
-            if not row.projected.raw_json:
-                unreadable += 1  # Its content may be of these keys, or of another one.
-                continue
-            content = row.projected.content
-            rows += [row] if content is not None and content.key in ids else []
-        return _Found(rows, looked_at, unreadable)
-
-    async def _checked(self, organisation: str, rows: Sequence[SequencedRecord]) -> dict[str, Any]:
-        """Of each record: is its content shut for good, does its proof hold.
-
-        Content that only cannot be found now counts as one that can be read.
-        """
-        keys = verifier_keys(self._parts.directory)
-        said: dict[str, Any] = {"records": len(rows), "checked": 0, "contents_unreadable": 0}
-        said |= {"proofs_hold": 0, "checkpoint": "", "keys": keys, "proofs": []}
-        checked = rows[:CHECKED_MAX]
-        if not checked:
-            return said
-        said["checked"] = len(checked)
-        covering: SignedCheckpoint | None = None
-        with suppress(ProjectionBroken):  # The keys are gone: what can be said of it is said now.
-            covering = await self._parts.checkpoint_of(organisation, checked[-1].sequence)
-        async for line in export_records(
-            _each(checked),
-            directory=self._parts.directory,
-            keys=self._wrapper,
-            second=SecondContents(self._database),
-        ):
-            said["contents_unreadable"] += line.get("content_error") == KEY_DESTROYED
-        if covering is None:
-            return said
-        said["checkpoint"] = covering.note
-        for row in checked:
-            proof = await self._proof(organisation, row, covering, keys)
-            said["proofs_hold"] += _holds(proof, covering)
-            said["proofs"] += [proof] if len(said["proofs"]) < PROOFS_MAX else []
-        return said
-
-    async def _proof(
-        self,
-        organisation: str,
-        row: SequencedRecord,
-        covering: SignedCheckpoint,
-        keys: list[str],
-    ) -> dict[str, Any]:
-        """As `gateway/audit/proving/offline.py --proof` takes it."""
-        path = await self._parts.trees.ask(
-            organisation, lambda tile: inclusion_path(row.sequence - 1, covering.size, tile)
-        )
-        return {
-            "sequence": row.sequence,
-            "record": row.projected.raw_json.decode(),
-            "path": [hash_.hex() for hash_ in path],
-            "checkpoint": covering.note,
-            "keys": keys,
-        }
-
 
 def _dated(keys: Sequence[WrappedKey]) -> tuple[DatedKey, ...]:
     return tuple(DatedKey(key.key, key.day) for key in keys)
+
+
+def _of_case(case: ErasureCase, actor: str, now_us: int) -> dict[str, object]:
+    """What the certificate says first."""
+    return {
+        "case": case.id,
+        "organisation": case.organisation,
+        "subject": case.subject,
+        "ticket": case.ticket,
+        "law": case.law,
+        "opened_us": case.opened_us,
+        "asked_by": case.asked_by,
+        "asked_us": case.asked_us,
+        "erased_by": actor,
+        "erased_us": now_us,
+    }
 
 
 def _told(attempt: Attempt) -> dict[str, object]:
@@ -325,21 +249,6 @@ def _reading() -> Iterator[None]:
         raise CustodyRefused(
             f"the audit log cannot be read at this moment ({reason}): nothing was destroyed"
         ) from error
-
-
-async def _each(rows: Sequence[SequencedRecord]) -> AsyncIterator[SequencedRecord]:
-    for row in rows:
-        yield row
-
-
-def _holds(proof: dict[str, Any], covering: SignedCheckpoint) -> bool:
-    leaf = offline.leaf_hash(proof["record"].encode())
-    path = [bytes.fromhex(text) for text in proof["path"]]
-    try:
-        root = offline.root_from_path(leaf, proof["sequence"] - 1, covering.size, path)
-    except offline.Wrong:
-        return False
-    return root == covering.root
 
 
 def require_settled(kept: Holdings) -> None:

@@ -5,6 +5,7 @@ what all attempts found together, and of each what was left for it.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +15,9 @@ from gateway.store.custody.kept_holdings import Holdings
 from gateway.store.custody.orders import CustodyRefused
 from gateway.store.engine import Database
 from gateway.store.schema.custody import audit_holds, erasure_attempts, erasure_cases
+
+
+_AT_ONCE: Final = 500
 
 
 class DatedKey(Struct, frozen=True):
@@ -30,6 +34,8 @@ class Attempt(Struct, frozen=True):
     begun_us: int
     keys: tuple[DatedKey, ...]
     kept: Holdings
+    folder: str = ""
+    """The mark of the audit folder where it was agreed to; empty of an older program."""
 
 
 class ErasureAttempts:
@@ -45,6 +51,21 @@ class ErasureAttempts:
         async with self._database.reading() as connection:
             found = (await connection.execute(query)).scalars().all()
         return [msgspec.json.decode(each, type=Attempt) for each in found]
+
+    async def in_folder(self, case_ids: Sequence[str], folder: str) -> dict[str, list[Attempt]]:
+        """By case, those that were made where this audit folder is."""
+        found: dict[str, list[Attempt]] = {}
+        columns = erasure_attempts.c
+        for at in range(0, len(case_ids), _AT_ONCE):
+            some = columns.case_id.in_(case_ids[at : at + _AT_ONCE])
+            query = select(columns.case_id, columns.found).where(some).order_by(columns.begun_us)
+            async with self._database.reading() as connection:
+                rows = (await connection.execute(query)).all()
+            for case_id, said in rows:
+                attempt = msgspec.json.decode(said, type=Attempt)
+                if attempt.folder == folder:
+                    found.setdefault(case_id, []).append(attempt)
+        return found
 
     async def begun(self, organisation: str) -> dict[str, Attempt]:
         """The last one of each case that is open still, by the case: none came to its end."""
@@ -79,13 +100,13 @@ class ErasureAttempts:
             hold = update(erasure_cases).where(mine).values(claimed_us=attempt.begun_us)
             if not (await connection.execute(hold)).rowcount:
                 raise CustodyRefused("somebody else carries it out by now: nothing was destroyed")
-            held = (await connection.execute(_holds_on(case_id))).first()
+            held = (await connection.execute(holds_on(case_id))).first()
             if held is not None:
                 raise CustodyRefused(f"hold {held.id} forbids it: {held.reason}")
             await connection.execute(insert(erasure_attempts).values(values))
 
 
-def _holds_on(case_id: str) -> Select[str, str]:
+def holds_on(case_id: str) -> Select[str, str]:
     """Those in force that cover some of what a case would destroy."""
     holds, cases = audit_holds.c, erasure_cases.c
     covers = or_(holds.subject == "", cases.subject == "", holds.subject == cases.subject)

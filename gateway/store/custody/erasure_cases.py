@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct, structs
 from sqlalchemy import ColumnElement, RowMapping, Select, case, func, insert, select, update
 
@@ -22,7 +21,8 @@ from gateway.store.custody.erasure_attempts import ErasureAttempts
 from gateway.store.custody.orders import Custody, CustodyRefused, said_with
 from gateway.store.engine import Database
 from gateway.store.pages import START, Order, Part, count_by, part_behind
-from gateway.store.schema.custody import erasure_cases
+from gateway.store.revisions import bump, revision_in
+from gateway.store.schema.custody import erasure_cases, erasure_reports
 
 
 CLAIM_US: Final = HOUR_US // 4
@@ -88,6 +88,12 @@ class ErasureCase(Struct, frozen=True):
     declined_us: int = 0
     comment: str = ""
     """What was said with the last verdict."""
+    closed_revision: int = 0
+    """The counter of changes that told the workers of its end; 0 where none did."""
+    reached_us: int = 0
+    """When the last audit folder that it waited for had reported; 0 before."""
+    awaited: str = ""
+    """JSON: the workers whose folders it waits for; empty where nobody has said."""
     copies: tuple[VendorCopy, ...] = ()
     """What vendors hold, or held, of it."""
 
@@ -126,6 +132,26 @@ class ErasureCaseReader:
             rows = (await connection.execute(query)).mappings().all()
         copies = _by_case(await self._copies.of_organisation(organisation))
         return [structs.replace(_case_of(row), copies=copies.get(row["id"], ())) for row in rows]
+
+    async def case(self, organisation: str, case_id: str) -> ErasureCase | None:
+        query = select(erasure_cases).where(_C.organisation == organisation, _C.id == case_id)
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).mappings().one_or_none()
+        return (await self._with_copies([ErasureCase(**row)]))[0] if row else None
+
+    async def found(self, case_id: str) -> ErasureCase:
+        """Raises CustodyRefused where there is none with this id."""
+        query = select(_C.organisation).where(_C.id == case_id)
+        async with self._database.reading() as connection:
+            organisation = (await connection.execute(query)).scalar_one_or_none()
+        case = await self.case(organisation, case_id) if organisation else None
+        if case is None:
+            raise CustodyRefused("there is no such case")
+        return case
+
+    async def _with_copies(self, cases: Sequence[ErasureCase]) -> list[ErasureCase]:
+        copies = _by_case(await self._copies.of_cases([each.id for each in cases]))
+        return [structs.replace(each, copies=copies.get(each.id, ())) for each in cases]
 
 
 class ErasureCases(ErasureCaseReader):
@@ -202,22 +228,6 @@ class ErasureCases(ErasureCaseReader):
             for subject in subjects
         }
 
-    async def case(self, organisation: str, case_id: str) -> ErasureCase | None:
-        query = select(erasure_cases).where(_C.organisation == organisation, _C.id == case_id)
-        async with self._database.reading() as connection:
-            row = (await connection.execute(query)).mappings().one_or_none()
-        return (await self._with_copies([ErasureCase(**row)]))[0] if row else None
-
-    async def found(self, case_id: str) -> ErasureCase:
-        """Raises CustodyRefused where there is none with this id."""
-        query = select(_C.organisation).where(_C.id == case_id)
-        async with self._database.reading() as connection:
-            organisation = (await connection.execute(query)).scalar_one_or_none()
-        case = await self.case(organisation, case_id) if organisation else None
-        if case is None:
-            raise CustodyRefused("there is no such case")
-        return case
-
     async def asked(
         self, organisation: str, first: int, limit: int, after: str = ""
     ) -> Part[ErasureCase]:
@@ -293,12 +303,19 @@ class ErasureCases(ErasureCaseReader):
         async with self._database.writing() as connection:
             await connection.execute(update(erasure_cases).where(mine).values(claimed_us=0))
 
-    async def close(self, case: ErasureCase, claimed_us: int, **values: object) -> ErasureCase:
-        """After it was carried out."""
+    async def close(
+        self, case: ErasureCase, claimed_us: int, report: dict[str, Any], **values: object
+    ) -> ErasureCase:
+        """After it was carried out here, as `report` (a row) says; all workers hear of it."""
         mine = (_C.id == case.id) & (_C.claimed_us == claimed_us)
         done = values | {"state": "done", "closed_us": self._clock.utc_us(), "claimed_us": 0}
         async with self._database.writing() as connection:
-            await connection.execute(update(erasure_cases).where(mine).values(**done))
+            await bump(connection)
+            done["closed_revision"] = await revision_in(connection)
+            if (
+                await connection.execute(update(erasure_cases).where(mine).values(**done))
+            ).rowcount:
+                await connection.execute(insert(erasure_reports).values(report))
         return await self.found(case.id)
 
     async def change(self, case: ErasureCase, *also: ColumnElement[bool], **values: object) -> None:
@@ -325,10 +342,6 @@ class ErasureCases(ErasureCaseReader):
         async with self._database.reading() as connection:
             return await part_behind(connection, query, order, place, limit, _case_of)
 
-    async def _with_copies(self, cases: Sequence[ErasureCase]) -> list[ErasureCase]:
-        copies = _by_case(await self._copies.of_cases([each.id for each in cases]))
-        return [structs.replace(each, copies=copies.get(each.id, ())) for each in cases]
-
 
 def _by_case(copies: Sequence[VendorCopy]) -> dict[str, tuple[VendorCopy, ...]]:
     found: dict[str, tuple[VendorCopy, ...]] = {}
@@ -347,20 +360,6 @@ def _case_of(row: RowMapping) -> ErasureCase:
 
 def _waits(organisation: str) -> tuple[ColumnElement[bool], ...]:
     return _C.organisation == organisation, _C.state == "open", _C.asked_by != ""
-
-
-def certified(case: ErasureCase) -> bytes:
-    """The certificate, with what has become of vendors' copies by now; empty where there is none.
-
-    What was erased here is certified once; a vendor may need a day more.
-    """
-    if not case.certificate:
-        return b""
-    said = msgspec.json.decode(case.certificate, type=dict[str, Any])
-    copies = [structs.asdict(copy) for copy in case.copies]
-    return msgspec.json.encode(
-        said | {"vendor_copies": copies, "vendor_copies_left": case.copies_left}
-    )
 
 
 def require_open(case: ErasureCase) -> None:

@@ -77,10 +77,48 @@ erasure_cases = Table(
     Column("declined_by", Text, nullable=False, server_default=""),
     Column("declined_us", BigInteger, nullable=False, server_default="0"),
     Column("comment", Text, nullable=False, server_default=""),
+    Column("closed_revision", BigInteger, nullable=False, server_default="0"),
+    Column("reached_us", BigInteger, nullable=False, server_default="0"),
+    Column("awaited", Text, nullable=False, server_default=""),
 )
 """`subject` is the keyed digest of an end user, never the name; empty is the whole organisation.
 `asked_by` is who wants it carried out now, until somebody else decides; `claimed_us` since when it
-is being carried out; `comment` what was said with the last verdict."""
+is being carried out; `comment` what was said with the last verdict. `closed_revision` is the
+counter of changes that told the workers of it, 0 where none did; `awaited` is JSON, the workers
+whose folders have to report; `reached_us` when the last of them had."""
+
+audit_folders = Table(
+    "audit_folders",
+    metadata,
+    Column("folder", String(16), primary_key=True),
+    Column("workers", Text, nullable=False),
+    Column("told_by", Text, nullable=False),
+    Column("told_us", BigInteger, nullable=False),
+    Column("since_revision", BigInteger, nullable=False),
+)
+"""Each audit folder by the mark in it. `workers` is JSON, whose segments and keys lie there, as
+`told_by` said last; `since_revision` the counter of changes when it was first seen without any key,
+-1 where it had some: no case that was closed before concerns an empty folder."""
+
+erasure_reports = Table(
+    "erasure_reports",
+    metadata,
+    Column("case_id", String(12), primary_key=True),
+    Column("folder", String(16), primary_key=True),
+    Column("workers", Text, nullable=False),
+    Column("told_by", Text, nullable=False),
+    Column("found", Text, nullable=False),
+    Column("younger", Integer, nullable=False),
+    Column("seen_us", BigInteger, nullable=False),
+    Column("held_by", Text, nullable=False),
+    Column("claimed_us", BigInteger, nullable=False),
+    Column("done_us", BigInteger, nullable=False),
+    Column("checked", Text, nullable=False),
+)
+"""What a case did in one folder. `found` is JSON, the keys there before any was destroyed;
+`younger` how many were left, made later; `told_by` who does it and `claimed_us` since when;
+`held_by` the hold that forbids it; `done_us` is 0 until all are destroyed; `checked` is JSON, what
+was seen of their records afterwards."""
 
 erasure_attempts = Table(
     "erasure_attempts",

@@ -377,19 +377,23 @@ async def test_what_lies_in_another_audit_folder_is_said_not_to_be_reached(
     form = {"scope": "user", "user": "ann", "deed": "search", "law": "gdpr", "ticket": ""}
     async with person(listener, "cora") as cora, person(listener, "anton", "approver") as anton:
         _, found = await cora.send("POST", AT, form)
-        assert ("1 key would be" in found, "Not reached" in found) == (True, False)
+        assert ("1 key would be" in found, "Not counted" in found) == (True, False)
         folder.rename(tmp_path / "t0-acme")  # As where it is a worker of another machine.
         _, found = await cora.send("POST", AT, form)
-        not_reached = "Not reached: what worker t0-acme recorded."
-        assert ("0 keys would be" in found, not_reached in found) == (True, True)
+        not_counted = "Not counted here: what worker t0-acme recorded."
+        assert ("0 keys would be" in found, not_counted in found) == (True, True)
         one = await opened(cora)
-        assert not_reached in (await cora.send("GET", one))[1]
+        assert not_counted in (await cora.send("GET", one))[1]
         assert await asked(cora, one) == 303
         assert (await decided(anton, one))[0] == 303
         _, page = await cora.send("GET", one)
         said = msgspec.json.decode(await certificate(cora, one))
-    assert not_reached in page
+        assert "erased, not yet in every audit folder" in (await cora.send("GET", AT))[1]
+    assert "Outstanding: No audit folder with the keys of worker t0-acme has reported" in page
     assert (said["workers_elsewhere"], said["all_looked_at"]) == (["t0-acme"], False)
+    assert (said["complete"], said["reached_us"]) == (False, 0)
+    (left,) = said["folders_outstanding"]
+    assert (left["workers"], left["why"]) == (["t0-acme"], "unknown")
 
 
 class Killed(BaseException):

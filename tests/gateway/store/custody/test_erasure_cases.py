@@ -9,6 +9,7 @@ from gateway.audit.memory import MemoryAuditLog
 from gateway.clock import DAY_US, StoppedClock
 from gateway.store.custody.erasure_attempts import Attempt, DatedKey, keys_of, most_of
 from gateway.store.custody.erasure_cases import CLAIM_US, ErasureCase, ErasureCases
+from gateway.store.custody.folder_reports import FolderReport, row_of
 from gateway.store.custody.kept_holdings import Holdings
 from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.engine import open_database
@@ -112,7 +113,10 @@ async def test_what_is_being_carried_out_is_nobody_elses_until_it_failed_or_cras
     third_us = await desk.cases.claim(case)
     await desk.cases.release(case, second_us)
     assert (await desk.cases.found(case.id)).claimed_us == third_us, "it is not theirs any more"
-    closed = await desk.cases.close(case, third_us, closed_by="dan", keys=7, comment="agreed")
+    report = FolderReport(case.id, "0" * 16, ("w0",), "w0", (), done_us=1)
+    closed = await desk.cases.close(
+        case, third_us, row_of(report), closed_by="dan", keys=7, comment="agreed"
+    )
     assert (closed.state, closed.closed_by, closed.claimed_us) == ("done", "dan", 0)
     with pytest.raises(CustodyRefused):
         await desk.cases.claim(case)
