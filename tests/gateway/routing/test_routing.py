@@ -26,15 +26,18 @@ from gateway.routing.planning import (
     HEADER_CHARACTERS_MAX,
     Ruling,
     check_model,
+    decision_digest,
     gather,
     rule,
     service_tier,
     visible_headers,
 )
 from gateway.types import Candidate, ChatRequest, Inspection, Principal, Target
+from policies.decide import decide
 from policies.facts import Facts, TargetFacts
 from policies.program import PolicyDocument
 from tests.gateway.providers.samples import make_target
+from tests.policies import worlds
 from tests.policies.worlds import document
 
 
@@ -159,6 +162,14 @@ def test_the_same_facts_have_the_same_decision_and_others_another() -> None:
 
     assert first.plan.decision_digest == again.plan.decision_digest
     assert first.plan.decision_digest != other.plan.decision_digest
+
+
+def test_a_decision_has_the_name_that_earlier_records_have_of_it() -> None:
+    """As of 2026-11; else no request of before an upgrade is shown to have been decided so."""
+    refused, allowed = decide(DENY, worlds.request()), decide(document(), worlds.request())
+
+    assert decision_digest(refused) == "0f262417e1fcd30ebeccfea28e029d40"
+    assert decision_digest(allowed) == "fdb6803e6f238bfb3a1633987cc77bb2"
 
 
 DENY = document({"name": "no", "deny": "Not today."})
