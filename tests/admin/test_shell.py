@@ -2,6 +2,8 @@
 
 import html
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from babel.numbers import format_decimal
@@ -9,7 +11,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from admin.interrupted import Draft, carried_in, is_own_path
-from admin.preferences import LOCALES, Preferences
+from admin.preferences import COOKIE, LOCALES, Preferences, preferences_of
 from gateway.clock import DAY_US
 from gateway.configuration.sections import CurrencySettings
 from gateway.oversight.access import Grant
@@ -120,6 +122,15 @@ async def test_a_way_of_reading_that_is_not_one_is_refused(
     answer, _ = await browser.send("POST", "/viewing", form | wrong)
 
     assert answer.status == 400
+
+
+def test_whoever_reads_in_a_currency_whose_rate_is_gone_reads_dollars() -> None:
+    rupees = CurrencySettings(per_usd="100", as_of="2026-11-01")
+    asked: Any = SimpleNamespace(cookies={COOKIE: "locale=en_US&currency=INR"}, headers={})
+    before, after = (preferences_of(asked, known) for known in ({"INR": rupees}, {}))
+
+    assert (before.money(2_000_000), after.money(2_000_000)) == ("₹200.00", "$2.00")
+    assert (after.currency, after.rate) == ("USD", None)
 
 
 def test_an_amount_has_the_digits_of_its_size_and_the_grouping_of_its_reader() -> None:
