@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sqlalchemy import ColumnElement, and_, delete, func, not_, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.clock import Clock
+from gateway.clock import Clock, SteadyClock
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.money.budgets import BudgetKey, Limit, WindowKind, checked_zone, window_start_us
 from gateway.pacing.patience import patience
@@ -75,7 +75,7 @@ class LeaseTable:
         end_users_max: int = END_USERS_MAX,
     ) -> None:
         self._database = database
-        self._clock = clock
+        self._clock, self._steady = clock, SteadyClock(clock)
         self._end_users = EndUserRows(database, clock, end_users_max)
         self.lease_us = round(lease_s * 1_000_000)
 
@@ -264,7 +264,9 @@ class LeaseTable:
         is_overdrawn = False
         await self._end_users.introduce(claims)
         async with self._database.writing() as connection:
-            keys, expired_us = {claim.key for claim in claims}, now_us - _EXPIRY_GRACE_US
+            # Where the clock was set forward leases are not over that somebody still uses.
+            expired_us = min(now_us, self._steady.utc_us()) - _EXPIRY_GRACE_US
+            keys = {claim.key for claim in claims}
             before, found = await claimed(connection, keys, holder.worker, expired_us)
             state = {key: roll(budget, now_us) for key, budget in before.items()}
             held = await self._settle_leases(connection, state, found, holder, now_us)
@@ -326,7 +328,8 @@ class LeaseTable:
             window_start_us=budget.window_start_us,
             amount_microusd=0,
             spent_microusd=0,
-            expires_us=now_us + self.lease_us,
+            # Where it was set back, and is set right again, neither.
+            expires_us=max(now_us, self._steady.utc_us()) + self.lease_us,
         )
 
     async def _locked(

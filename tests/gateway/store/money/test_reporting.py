@@ -201,21 +201,27 @@ async def test_nobody_waits_for_more_than_there_is_nor_for_longer_than_they_may(
     await holder.close()
 
 
-async def test_what_others_hold_is_not_written_off_where_all_clocks_were_set_forward(
-    table: LossyTable, clock: StoppedClock
+@pytest.mark.parametrize(
+    "jumps_s", [(50.0, 50.0, 50.0), (1800.0, 7200.0), (-1800.0, 1800.0), (1800.0, -1800.0)]
+)
+async def test_what_others_hold_is_not_written_off_where_all_clocks_were_set(
+    table: LossyTable, clock: StoppedClock, jumps_s: tuple[float, ...]
 ) -> None:
-    """As long as they report: twice by less than a lease, which in one would be too late."""
+    """By less than a lease or by more, forward, or back and right again."""
     await table.set_limit(Limit(ORG[0], 1000))
     ledger, other = await started(table, clock), await started(table, clock, "w2")
     held = await ledger.reserve(ORG, 600)
-    for _ in range(3):
-        clock.jump(50.0)
+    for jump_s in jumps_s:
+        clock.jump(jump_s)
+        await spend(other, 1)
+        await ledger.flush()
+        clock.advance(10.0)
         await spend(other, 1)
         await ledger.flush()
     ledger.settle(held, 100)
     for each in (ledger, other):
         await each.close()
-    assert await sums(table) == (103, 0)
+    assert await sums(table) == (100 + 2 * len(jumps_s), 0)
 
 
 @pytest.mark.parametrize("window", ["total", "day"])
