@@ -139,12 +139,21 @@ class Callers:
         raw = resource.with_raw_response.create(**ask)
         return read(raw.parse()), raw.headers
 
-    async def streamed(self, caller: DialectName, ask: Ask) -> Heard:
-        """As the client's own helper puts a stream together."""
-        resource, read = self._of(caller, self._openai, self._claude)
+    def made_in_turn(self, caller: DialectName, ask: Ask) -> Any:
+        """The client's own object."""
+        return self._of(caller, self._sync_openai, self._sync_claude)[0].create(**ask)
+
+    async def put_together(self, caller: DialectName, ask: Ask) -> Any:
+        """The object that the client's own helper makes of a stream."""
+        resource, _ = self._of(caller, self._openai, self._claude)
         async with resource.stream(**ask, **_beside(caller)) as stream:
             events = [event async for event in stream]
-            return read(_put_together(caller, stream, events))
+            return _put_together(caller, stream, events)
+
+    async def streamed(self, caller: DialectName, ask: Ask) -> Heard:
+        """What is heard in a stream."""
+        _, read = self._of(caller, self._openai, self._claude)
+        return read(await self.put_together(caller, ask))
 
     def streamed_in_turn(self, caller: DialectName, ask: Ask) -> Heard:
         """The same by the synchronous client."""
