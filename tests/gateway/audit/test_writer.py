@@ -110,12 +110,15 @@ async def test_a_hanging_disk_costs_each_caller_one_deadline_and_the_next_none(
     assert (report.ok, report.records) == (True, 2)
 
 
-async def test_a_full_queue_refuses_instead_of_growing(tmp_path: Path) -> None:
-    disk = GatedDisk()
-    limits = msgspec.structs.replace(LIMITS, queue_max_records=3)
+@pytest.mark.parametrize("most", [{"queue_max_records": 3}, {"queue_max_bytes": 30_000}])
+async def test_a_full_queue_refuses_instead_of_growing(
+    most: dict[str, int], tmp_path: Path
+) -> None:
+    disk, prompt = GatedDisk(), bytes(10_000)
+    limits = msgspec.structs.replace(LIMITS, **most)
     async with running(tmp_path, disk=disk, limits=limits) as log:
         disk.gate.clear()
-        waiting = [asyncio.create_task(log.append(record(number))) for number in range(3)]
+        waiting = [asyncio.create_task(log.append(record(at), prompt)) for at in range(3)]
         await asyncio.sleep(0.01)
         with pytest.raises(AuditUnavailable):
             await log.append(record(4))
