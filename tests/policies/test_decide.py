@@ -543,6 +543,14 @@ def test_evidence_is_short_and_printable(when: str, fields: dict[str, object], w
     assert words in decision.reason
 
 
+def test_findings_stand_beside_a_data_class_once() -> None:
+    when = 'data_class == "S3" and size(findings) > 0'
+    decision = _decide(
+        {"when": when, **HOME_ONLY}, asked={"data_class": "S3", "findings": {"pan": 1}}
+    )
+    assert decision.reason.count("findings: pan") == 1
+
+
 def test_what_was_decided_for_a_named_model_holds_only_while_nothing_else_speaks_against_it() -> (
     None
 ):

@@ -194,6 +194,7 @@ def test_targets_are_the_only_facts_outside_the_vocabulary() -> None:
         ('matches(project, "(a")', 1, 1, "not a pattern that RE2 accepts"),
         ('matches(project, "(?=a)")', 1, 1, "not a pattern that RE2 accepts"),
         (r'matches(project, r"(a)\1")', 1, 1, "not a pattern that RE2 accepts"),
+        (r'matches(project, r"\pL{100}")', 1, 1, "not a pattern that RE2 accepts"),
         ("(" * 40 + "stream" + ")" * 40, 1, 33, "nested deeper than 32 levels"),
         ("not " * 40 + "stream", 1, 125, "nested deeper than 32 levels"),
         ("stream or " * 500, 1, 1, "longer than 4000 characters"),
@@ -207,6 +208,12 @@ def test_an_error_says_what_and_where(text: str, line: int, column: int, message
     assert problem.position == Position(line=line, column=column)
     assert message in problem.message
     assert str(raised.value).startswith(f"line {line}, column {column}: ")
+
+
+def test_only_what_stands_in_another_counts_as_nested() -> None:
+    beside = (" and ".join(["not stream"] * 40), " or ".join(["(stream)"] * 40))
+    for text in beside:
+        compile_expression(text)
 
 
 def test_every_type_error_of_an_expression_is_reported() -> None:

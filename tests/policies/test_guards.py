@@ -117,6 +117,16 @@ def test_several_questions_about_one_fact_are_one_table() -> None:
             assert guard.matching(facts) == naive(conditions, facts)
 
 
+def test_a_part_of_a_text_is_looked_for_where_it_has_to_stand_and_is_no_pattern() -> None:
+    functions = ("startswith", "endswith", "contains")
+    conditions: list[str | None] = [f'{each}(project, "a.b")' for each in functions]
+    guard = make_guard(conditions)
+    assert not guard.rests
+    for project, holds in (("a.b", 7), ("a.bc", 5), ("ca.b", 6), ("ca.bc", 4), ("aXb", 0)):
+        facts = request(project=project)
+        assert guard.matching(facts) == naive(conditions, facts) == holds
+
+
 PAIRS = [f"{one} and {other}" for one in ATOMS for other in ATOMS]
 PAIRS_GUARD = make_guard(PAIRS)
 

@@ -315,7 +315,11 @@ def test_an_explanation_reads_well_on_a_terminal() -> None:
         {"name": "home", "when": 'data_class >= "S3"', "allow_only": {"in_house": True}},
         {"name": "caps", "cap_output_tokens": 10, "cap_input_tokens": 10_000},
         {"name": "quiet", "no_cache": True, "audit_content": "none"},
-        preferences=({"name": "first", "order": ["cheap"]}, {"name": "second", "order": ["mid"]}),
+        preferences=(
+            {"name": "first", "order": ["cheap"]},
+            {"name": "second", "order": ["mid"]},
+            {"name": "third", "order": ["mid"], "route": "nightly"},
+        ),
     )
     facts = request(data_class="S3", findings={"pan": 1})
     assert render_explanation(explain(policy, facts)).splitlines() == [
@@ -342,6 +346,7 @@ def test_an_explanation_reads_well_on_a_terminal() -> None:
         "  applied  constraint quiet: always",
         "  applied  preference first: always",
         "  matched  preference second: always",
+        "  -        preference third: always",
         "",
         "targets:",
         "  1        in-house",
