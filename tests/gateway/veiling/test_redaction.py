@@ -49,6 +49,17 @@ def values(rng: random.Random) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.parametrize("label", ["PERSON", "USERNAME", "PHONE"])
+def test_no_two_values_have_one_surrogate_however_few_there_are(label: str) -> None:
+    of_label = {"PERSON": "Ann{}", "USERNAME": "ann{}", "PHONE": "22 85 5{}"}[label]
+    letters = "0123456789" if label == "PHONE" else "abcdefghijklmnopqrstuvwxyz"
+    found = [(label, of_label.format(one + other)) for one in letters for other in letters]
+    known = chosen(*found)
+    assert len(set(known.replacements.values())) == len(known.values) == len(found)
+    for _, value in found:
+        assert known.values[known.replacements[value]] == value
+
+
 @given(st.integers(0, 2**32))
 def test_surrogates_keep_the_layout_and_can_be_nobodys(seed: int) -> None:
     rng = random.Random(seed)
