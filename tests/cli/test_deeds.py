@@ -26,8 +26,8 @@ from tests.cli.operator import Operator, subcommands
 
 
 READING = """
-    audit copies, audit erasure list, audit export, audit fsck, audit gone list, audit hold list,
-    audit key, audit pack, audit prove, audit reveal report, audit verify, budgets list,
+    audit copies, audit erasure list, audit erasure show, audit export, audit fsck,
+    audit gone list, audit hold list, audit key, audit pack, audit prove, audit reveal report, audit verify, budgets list,
     cascade check,
     config check, costs export, costs forecast, costs reconcile, costs report, costs savings,
     keys list, keys proposals, limits list, policy check, policy diff, policy explain,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import msgspec
+from msgspec import structs
 from sqlalchemy import select, update
 
 from gateway.clock import Clock
@@ -56,7 +57,7 @@ class ErasureReach:
         )
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
-        cases = [ErasureCase(**row) for row in rows]
+        cases = [await self._with_awaited(ErasureCase(**row)) for row in rows]
         reached = {case: each.is_complete for case, each in (await self.of(cases)).items()}
         over = [case for case, is_over in reached.items() if is_over]
         if over:
@@ -67,12 +68,17 @@ class ErasureReach:
         return min((each.closed_us for each in cases if not reached[each.id]), default=0)
 
     async def _awaited(self, case: ErasureCase) -> Sequence[str]:
-        """Whose folders a case waits for; one of before this was noted gets its list now."""
+        """Whose folders a case waits for; of one that an older program closed, as it is now."""
         if case.awaited:
             return msgspec.json.decode(case.awaited, type=list[str])
-        awaited = await awaited_workers(self._database, case.organisation)
-        said = msgspec.json.encode(awaited).decode()
+        return await awaited_workers(self._database, case.organisation)
+
+    async def _with_awaited(self, case: ErasureCase) -> ErasureCase:
+        """One that an older program closed gets its list, once and for all."""
+        if case.awaited:
+            return case
+        said = msgspec.json.encode(await self._awaited(case)).decode()
         unsaid = (_C.id == case.id) & (_C.awaited == "")
         async with self._database.writing() as connection:
             await connection.execute(update(erasure_cases).where(unsaid).values(awaited=said))
-        return awaited
+        return structs.replace(case, awaited=said)
