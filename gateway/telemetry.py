@@ -109,6 +109,8 @@ class Event(StrEnum):
     SINK_NOT_TAKEN = "sink:not_taken"
     SINK_RECOVERED = "sink:recovered"
     SINK_FAILED = "sink:failed"
+    METRICS_NOT_TAKEN = "metrics:not_taken"
+    METRICS_RECOVERED = "metrics:recovered"
     INSPECTION_FAILED = "inspection:failed"
     PROBE_FAILED = "probe:failed"
     PROBE_RECOVERED = "probe:recovered"

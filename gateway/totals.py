@@ -70,7 +70,7 @@ class Totals(Collector):
 
     def __init__(self) -> None:
         self._by_kind: dict[tuple[str, str, str, str, str], Sums] = defaultdict(Sums)
-        self._failed: dict[tuple[str, str], Noted] = defaultdict(lambda: Noted(CALL_BOUNDS_S))
+        self._failed: dict[tuple[str, str, str], Noted] = defaultdict(lambda: Noted(CALL_BOUNDS_S))
         self._overhead = Noted(OVERHEAD_BOUNDS_S)
         self.own = self._overhead.note
         """Takes what of a request's time no upstream had, in microseconds."""
@@ -95,8 +95,8 @@ class Totals(Collector):
         """Where a call is noted whose target is not the one that its request is counted under."""
         return self._by_kind[target, "", "", "", endpoint]
 
-    def failed_call(self, target: str, code: str, duration_us: int) -> None:
-        self._failed[target, code].note(duration_us)
+    def failed_call(self, target: str, endpoint: str, code: str, duration_us: int) -> None:
+        self._failed[target, endpoint, code].note(duration_us)
 
     def settle(self) -> None:
         """Sort in all that was noted."""
@@ -110,8 +110,8 @@ class Totals(Collector):
         """All kinds that there were."""
         return [(Kind(*kind), sums) for kind, sums in self._by_kind.items()]
 
-    def failed(self) -> dict[tuple[str, str], Noted]:
-        """Calls that failed, by target and code."""
+    def failed(self) -> dict[tuple[str, str, str], Noted]:
+        """Calls that failed, by target, endpoint and code."""
         return dict(self._failed)
 
     def collect(self) -> Iterable[Metric]:
@@ -145,13 +145,16 @@ class Totals(Collector):
 
     def _upstream_durations(self, rows: list[tuple[Kind, Sums]]) -> HistogramMetricFamily:
         answered = _summed(rows, CALL_BOUNDS_S, lambda sums: sums.calls)
+        failed: dict[tuple[str, str], list[Noted]] = defaultdict(list)
+        for (target, _, code), durations in self._failed.items():
+            failed[target, code].append(durations)
         return family(
             "gatewright_upstream_duration_seconds",
             "Upstream calls from start to last byte; without a code those that answered.",
             ("target", "code"),
             [
                 *(((target, ""), durations) for target, durations in answered),
-                *self._failed.items(),
+                *((key, together(parts, CALL_BOUNDS_S)) for key, parts in failed.items()),
             ],
         )
 

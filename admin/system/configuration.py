@@ -140,6 +140,7 @@ def features_of(settings: Settings) -> tuple[Feature, ...]:
         ("Several workers", is_shared, "on PostgreSQL", "database.url"),
         ("Second audit device", second, "the database takes records", "audit.second_device"),
         ("Sinks", sinks, sinks, "sinks"),
+        ("Metrics by OTLP", settings.metrics.url, "pushed to a collector", "metrics.url"),
         ("Budget alerts", settings.alerts.url, "to a web hook", "alerts.url"),
         ("Shared rate limits", settings.rates.url, "among all workers", "rates.url"),
         ("Shared answers", settings.response_cache.url, "among all workers", "response_cache.url"),

@@ -183,10 +183,11 @@ def _small_routes(front: Front) -> list[HTTPRouteHandler]:
         draining = front.draining()
         return {**known, "draining": draining} if draining else known
 
+    front.metrics.snapshot_age.set_function(front.snapshots.age_s)
+    front.metrics.ready.set_function(lambda: 0 if _not_ready(front) else 1)
+
     @get("/metrics")
     async def metrics() -> Response[bytes]:
-        front.metrics.snapshot_age.set(front.snapshots.age_s())
-        front.metrics.ready.set(0 if _not_ready(front) else 1)
         # As a header: to a media type of text the framework adds the charset once more.
         headers = {"content-type": CONTENT_TYPE_LATEST}
         return Response(generate_latest(front.metrics.registry), headers=headers)

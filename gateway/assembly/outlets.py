@@ -1,16 +1,26 @@
-"""The sinks of the settings behind one shipper; imported only where there are any."""
+"""The sinks of the settings behind one shipper, and the collector of metrics.
+
+Imported only where there are any.
+"""
+
+from collections.abc import Callable, Mapping
 
 from gateway.assembly.wiring import as_setting
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
+from gateway.metrics import Metrics
+from gateway.oversight.metric_points import Model
+from gateway.oversight.metrics_push import MetricsPush
 from gateway.providers.egress.client import Egress
 from gateway.providers.outlets.signing import Signer
 from gateway.providers.outlets.sinks import FileSink, HttpSink, SyslogSink
-from gateway.secrets.credentials import sink_credential, sink_signing_key
+from gateway.providers.outlets.webhook import WebHook
+from gateway.secrets.credentials import metrics_credential, sink_credential, sink_signing_key
 from gateway.store.engine import Database
 from gateway.store.evidence.shipping import Shipper, Sink
 from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.types import Target
 
 
 def make_shipper(settings: Settings, egress: Egress, database: Database, clock: Clock) -> Shipper:
@@ -22,6 +32,37 @@ def make_shipper(settings: Settings, egress: Egress, database: Database, clock: 
     records = DatabaseAuditSink(database, settings.path(settings.audit.directory))
     sinks = {name: _sink(settings, name, egress, clock) for name in settings.sinks}
     return Shipper(database, records, sinks, clock, settings.audit.worker)
+
+
+def make_metrics_push(
+    settings: Settings,
+    egress: Egress,
+    metrics: Metrics,
+    targets: Callable[[], Mapping[str, Target]],
+    clock: Clock,
+) -> MetricsPush:
+    """Pushes metrics to the collector of the settings.
+
+    Raises:
+        ConfigurationInvalid: its address is none that the egress may call.
+    """
+    with as_setting(settings, "providers.", "metrics.url"):
+        collector = WebHook(
+            "metrics",
+            settings.metrics.url,
+            metrics_credential(settings),
+            egress,
+            allow_plain_http=settings.metrics.allow_plain_http,
+        )
+
+    def models() -> dict[str, Model]:
+        kinds = {name: provider.kind for name, provider in settings.providers.items()}
+        return {
+            name: Model(target.provider, kinds.get(target.provider, ""), target.model)
+            for name, target in targets().items()
+        }
+
+    return MetricsPush(collector, metrics, models, clock, settings.audit.worker)
 
 
 def _sink(settings: Settings, name: str, egress: Egress, clock: Clock) -> Sink:

@@ -206,6 +206,8 @@ def _check_currencies(settings: Settings) -> None:
     _check_most(settings, "alerts.dear_hour_microusd", dear, _MOST_WHOLE)
     if dear < 0:
         raise ConfigurationInvalid(settings.source, "alerts.dear_hour_microusd", "is negative")
+    if not 1 <= settings.metrics.period_s <= 86_400:  # noqa: PLR2004 - a day
+        raise ConfigurationInvalid(settings.source, "metrics.period_s", "must be from 1 to 86400")
     if not 0 < settings.drift.index_least <= 10:  # noqa: PLR2004
         raise ConfigurationInvalid(settings.source, "drift.index_least", "from above 0 to 10")
     if settings.drift.requests_least < WINDOW_LEAST:
@@ -245,6 +247,7 @@ def _check_references(settings: Settings) -> None:
         ("oidc.client_secret", settings.oidc.client_secret),
         ("alerts.credential", settings.alerts.credential),
         ("alerts.signing_key", settings.alerts.signing_key),
+        ("metrics.credential", settings.metrics.credential),
     ):
         if optional:
             references[key] = optional

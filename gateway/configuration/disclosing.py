@@ -15,7 +15,7 @@ from gateway.configuration.settings import Settings
 
 
 HIDDEN: Final = "…"
-_HOST_ONLY: Final = frozenset({"alerts.url", "sinks.*.url", "oidc.issuer"})
+_HOST_ONLY: Final = frozenset({"alerts.url", "metrics.url", "sinks.*.url", "oidc.issuer"})
 """Addresses whose path is often a secret, or nobody's business."""
 OWN_OF_A_WORKER: Final = frozenset(
     {

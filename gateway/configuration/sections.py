@@ -179,6 +179,17 @@ class AlertSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """So far beyond the usual an hour of a team or a key has to cost; 0 watches no hours."""
 
 
+class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """A collector of OpenTelemetry that metrics are pushed to; `/metrics` is there without it."""
+
+    url: str = ""
+    """`https://…/v1/metrics`."""
+    credential: SecretReference | None = None
+    """Sent as a bearer token."""
+    allow_plain_http: bool = False
+    period_s: float = 60.0
+
+
 class DriftSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Profiles of prompts and answers, compared with the four weeks before; counts only."""
 

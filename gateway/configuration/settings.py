@@ -17,6 +17,7 @@ from gateway.configuration.sections import (
     CurrencySettings,
     DriftSettings,
     InspectionSettings,
+    MetricsSettings,
     ObligationSettings,
     OidcSettings,
     PolicySettings,
@@ -222,6 +223,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     oidc: OidcSettings = OidcSettings()
     callers: CallerSettings = CallerSettings()
     alerts: AlertSettings = AlertSettings()
+    metrics: MetricsSettings = MetricsSettings()
     drift: DriftSettings = DriftSettings()
     prices: PriceSettings = PriceSettings()
     currencies: Mapping[str, CurrencySettings] = {}

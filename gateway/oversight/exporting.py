@@ -21,19 +21,20 @@ _IN_STRUCTURED_DATA = ("organisation", "sequence", "stage", "request_id", "actio
 _SPAN_KIND_CLIENT = 3
 _STATUS_OK, _STATUS_ERROR = 1, 2
 _NS_PER_US = 1000
+COUNT = "count_tokens"
+"""The conventions have no word for a count, and it generates nothing."""
 _OPERATIONS = {
     "/v1/embeddings": "embeddings",
     "/v1/completions": "text_completion",
-    # The conventions have no word for a count, and it generates nothing.
-    "/v1/messages/count_tokens": "count_tokens",
-    "/v1/responses/input_tokens": "count_tokens",
+    "/v1/messages/count_tokens": COUNT,
+    "/v1/responses/input_tokens": COUNT,
 }
 _PROVIDERS = {"anthropic": "anthropic", "openai": "openai"}
 
 
 def as_json_lines(lines: Iterable[Line]) -> bytes:
     """One object a line, ASCII only: nothing in it can be taken for the end of a line."""
-    return b"".join(_json(line) + b"\n" for line in lines)
+    return b"".join(compact_json(line) + b"\n" for line in lines)
 
 
 def as_syslog(lines: Iterable[Line], host: str) -> bytes:
@@ -49,7 +50,7 @@ def as_syslog(lines: Iterable[Line], host: str) -> bytes:
         )
         kind = "checkpoint" if "note" in line else str(line.get("stage") or "-")
         head = f"<{_PRIORITY}>1 {stamp} {host} gatewright - {kind} [{_ENTERPRISE}{data}] "
-        message = head.encode("ascii", "replace") + _json(line)
+        message = head.encode("ascii", "replace") + compact_json(line)
         frames.append(b"%d %b" % (len(message), message))
     return b"".join(frames)
 
@@ -63,16 +64,21 @@ def as_spans(lines: Iterable[Line]) -> bytes:
     spans = [_span(line) for line in first if line.get("stage") == "outcome"]
     if not spans:
         return b""
-    resource = {"attributes": _attributes({"service.name": "gatewright"})}
+    resource = {"attributes": attributes_of({"service.name": "gatewright"})}
     scope = {"scope": {"name": "gatewright.audit"}, "spans": spans}
-    return _json({"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]})
+    return compact_json({"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]})
+
+
+def operation_of(endpoint: str) -> str:
+    """What an address asks of a model, in the conventions' words."""
+    return _OPERATIONS.get(endpoint, "chat")
 
 
 def _span(line: Line) -> dict[str, Any]:
     digest = sha256(str(line["request_id"]).encode()).hexdigest()
     end_us = _utc_us(line)
     usage = line.get("usage") or {}
-    operation = _OPERATIONS.get(str(line.get("endpoint")), "chat")
+    operation = operation_of(str(line.get("endpoint")))
     model = str(line.get("model_requested") or "")
     provider = str(line.get("provider") or "")
     said = {
@@ -106,7 +112,7 @@ def _span(line: Line) -> dict[str, Any]:
         "kind": _SPAN_KIND_CLIENT,
         "startTimeUnixNano": str((end_us - int(line.get("duration_us") or 0)) * _NS_PER_US),
         "endTimeUnixNano": str(end_us * _NS_PER_US),
-        "attributes": _attributes(said),
+        "attributes": attributes_of(said),
         "status": {"code": _STATUS_ERROR if line.get("error") else _STATUS_OK},
     }
 
@@ -116,7 +122,7 @@ def _written(usage: Mapping[str, Any]) -> int | None:
     return usage["cache_write_tokens"] + usage["cache_write_1h_tokens"] if usage else None
 
 
-def _attributes(said: Mapping[str, object]) -> list[dict[str, Any]]:
+def attributes_of(said: Mapping[str, object]) -> list[dict[str, Any]]:
     """Those that have a value, in OTLP's form; it writes 64-bit numbers as text."""
     return [
         {
@@ -132,7 +138,7 @@ def _utc_us(line: Line) -> int:
     return int(line.get("utc_us") or line.get("signed_us") or 0)
 
 
-def _json(value: object) -> bytes:
+def compact_json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")
 
 

@@ -158,20 +158,21 @@ class Aftermath:
     def _timed(self, passage: Passage, ending: Ending, duration_us: int) -> None:
         """Each call by itself; what waited for a vendor's own batch has no times that say much."""
         requests, is_stream = self._requests, passage.request.stream
+        endpoint = passage.arrival.endpoint
         upstream_us, heard_us = 0, duration_us
         for attempt in ending.attempts:
             upstream_us += attempt.duration_us
             if attempt.error:
-                requests.failed_call(attempt.target, attempt.error, attempt.duration_us)
+                requests.failed_call(attempt.target, endpoint, attempt.error, attempt.duration_us)
                 continue
-            sums = requests.of_call(attempt.target, passage.arrival.endpoint)
+            sums = requests.of_call(attempt.target, endpoint)
             sums.took(attempt.duration_us)
             if is_stream:
                 sums.spoke(attempt.first_byte_us)
                 heard_us = duration_us - attempt.duration_us + attempt.first_byte_us
         if is_stream and ending.status == "ok" and ending.target is not None:
             is_held = ending.cascade.get("cascade") in HELD
-            heard = requests.of_call(ending.target.name, passage.arrival.endpoint).heard
+            heard = requests.of_call(ending.target.name, endpoint).heard
             heard(duration_us if is_held else heard_us)
         if not any(extra.kind == "hedge" for extra in ending.extra):
             # Two at once last longer together than the request that they are of.

@@ -101,6 +101,16 @@ def alerts_credential(settings: Settings) -> Secret[str] | None:
     return _optional(settings, settings.alerts.credential, "alerts.credential")
 
 
+def metrics_credential(settings: Settings) -> Secret[str] | None:
+    """What the collector of metrics is sent as a bearer token; None when it takes none.
+
+    Raises:
+        ConfigurationInvalid: it cannot be read.
+    """
+    reference = settings.metrics.credential
+    return source_of(settings, reference, "metrics.credential").load() if reference else None
+
+
 def alerts_signing_key(settings: Settings) -> Secret[str] | None:
     """What the web hook of alerts is signed with; None where it is not signed."""
     return _optional(settings, settings.alerts.signing_key, "alerts.signing_key")

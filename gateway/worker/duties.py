@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gateway.assembly.places import Rotation, make_hook, make_renewal, make_shipping
+from gateway.assembly.places import (
+    Rotation,
+    make_hook,
+    make_pushing,
+    make_renewal,
+    make_shipping,
+)
 from gateway.caching.response_cache import ResponseCache
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
@@ -218,6 +224,15 @@ def _telling(parts: Tended) -> tuple[Duty, ...]:
     if parts.alerting is not None:
         perform = parts.alerting.perform
         duties += (Duty("alerts", rhythm.ALERTS_S, perform, Event.ALERT_NOT_TAKEN),)
+    if push := make_pushing(
+        parts.settings,
+        parts.egress,
+        parts.metrics,
+        lambda: parts.prober.board().targets,
+        parts.clock,
+    ):
+        period_s = parts.settings.metrics.period_s
+        duties += (Duty("metrics", period_s, push, Event.METRICS_NOT_TAKEN),)
     if ship := make_shipping(parts.settings, parts.egress, parts.database, parts.clock):
         duties += (Duty("sinks", rhythm.SINKS_S, ship, Event.SINK_FAILED),)
     return duties

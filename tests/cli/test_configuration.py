@@ -245,6 +245,8 @@ def test_a_check_looks_at_the_keys_that_a_start_needs(
     [
         ("[sinks.siem]\nkind = 'syslog'\n", "gatewright.toml: sinks.siem.url: is missing"),
         ("[alerts]\nurl = 'http://hook.example/x'\n", "alerts.url: is plain http beyond loopback"),
+        ("[metrics]\nurl = 'http://otel.example/v1/metrics'\n", "metrics.url: is plain http"),
+        ("[metrics]\nurl = 'https://169.254.169.254/v1/metrics'\n", "metrics.url: "),
         ("[inspection]\nability_file = 'none.json'\n", "ability_file: not a model's abilities"),
         (
             "[oidc]\nissuer = 'http://idp.example'\nclient_id = 'x'\n",
