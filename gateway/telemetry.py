@@ -282,10 +282,7 @@ class LogBuffer:
 
 
 def configure_logging(level: str = "info", *, buffered: bool = False) -> LogBuffer | None:
-    """Log JSON lines to standard error; call once per process.
-
-    With `buffered`, the caller must `drain` what is returned, several times a second.
-    """
+    """Log JSON lines to standard error, once per process; `drain` what is returned, often."""
     buffer = LogBuffer(sys.stderr.buffer, LogBuffer.BYTES_MAX if buffered else 0)
     structlog.configure(
         processors=[Renderer()],

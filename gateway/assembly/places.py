@@ -55,7 +55,6 @@ from gateway.store.money.leases import LeaseTable
 from gateway.store.sealed_secrets import DatabasePlace, SealedSecretTable
 from gateway.store.spare_secrets import SpareSecretTable
 from gateway.telemetry import Event, logger
-from gateway.types import Target
 
 
 if TYPE_CHECKING:
@@ -308,27 +307,6 @@ def make_shipping(
     # Whoever has no sink does not wait for its parts at the start.
     make = import_module("gateway.assembly.outlets").make_shipper
     perform: Callable[[], Awaitable[object]] = make(settings, egress, database, clock).perform
-    return perform
-
-
-def make_pushing(
-    settings: Settings,
-    egress: Egress,
-    metrics: Metrics,
-    targets: Callable[[], Mapping[str, Target]],
-    clock: Clock,
-) -> Callable[[], Awaitable[object]] | None:
-    """Pushes metrics to a collector; None where the settings name none.
-
-    Raises:
-        ConfigurationInvalid: its address is none that may be called.
-    """
-    if not settings.metrics.url:
-        return None
-    make = import_module("gateway.assembly.outlets").make_metrics_push
-    perform: Callable[[], Awaitable[object]] = make(
-        settings, egress, metrics, targets, clock
-    ).perform
     return perform
 
 

@@ -1,6 +1,7 @@
 """All that a running worker does beside requests: one list, and how often each of it is done."""
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -8,7 +9,6 @@ from msgspec import Struct
 from gateway.assembly.places import (
     Rotation,
     make_hook,
-    make_pushing,
     make_renewal,
     make_shipping,
 )
@@ -224,15 +224,16 @@ def _telling(parts: Tended) -> tuple[Duty, ...]:
     if parts.alerting is not None:
         perform = parts.alerting.perform
         duties += (Duty("alerts", rhythm.ALERTS_S, perform, Event.ALERT_NOT_TAKEN),)
-    if push := make_pushing(
-        parts.settings,
-        parts.egress,
-        parts.metrics,
-        lambda: parts.prober.board().targets,
-        parts.clock,
-    ):
-        period_s = parts.settings.metrics.period_s
-        duties += (Duty("metrics", period_s, push, Event.METRICS_NOT_TAKEN),)
+    if parts.settings.metrics.url:
+        duties += (_pushing(parts),)
     if ship := make_shipping(parts.settings, parts.egress, parts.database, parts.clock):
         duties += (Duty("sinks", rhythm.SINKS_S, ship, Event.SINK_FAILED),)
     return duties
+
+
+def _pushing(parts: Tended) -> Duty:
+    # Whoever has no collector does not wait for its parts at the start.
+    make = import_module("gateway.assembly.outlets").make_metrics_push
+    settings, targets = parts.settings, lambda: parts.prober.board().targets
+    push = make(settings, parts.egress, parts.metrics, targets, parts.clock)
+    return Duty("metrics", settings.metrics.period_s, push.perform, Event.METRICS_NOT_TAKEN)
