@@ -150,3 +150,18 @@ async def test_no_field_is_printed_that_nobody_filled_in(listener: Listener) -> 
         await seen.page.emulate_media(media="print")
         assert await seen.page.is_visible("#field-title")
         assert not await seen.page.is_visible("#field-ticket")
+
+
+async def test_providers_fit_the_paper(listener: Listener) -> None:
+    """Also where sheets are narrower: what wraps on a screen wraps as narrow as any cell."""
+    await seeding.issue(listener, "an assistant")
+    async with listener.database() as database:
+        await seeding.models(listener, database)
+    await seeding.person(listener, "petra", "platform_admin")
+    async with window(listener, width=A4_PX) as seen:
+        await seen.sign_in("petra", seeding.PASSWORD)
+        await seen.page.emulate_media(media="print")
+        for width in (A4_PX, 660):
+            await seen.page.set_viewport_size({"width": width, "height": 900})
+            await seen.open("/models")
+            assert await seen.page.evaluate("document.documentElement.scrollWidth") <= width

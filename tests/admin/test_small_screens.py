@@ -56,3 +56,20 @@ async def test_a_rule_is_written_on_a_phone_with_every_field_in_sight(listener: 
         assert "required" not in said["field-allow_only.targets"]
         assert await seen.faults() == []
         assert await seen.violations() == []
+
+
+async def test_what_people_may_do_is_in_sight_on_a_phone(listener: Listener) -> None:
+    """Their roles began at the edge of the list, and the buttons beside them were beyond it."""
+    await issue(listener, "an assistant")
+    await person(listener, "petra", "platform_admin")
+    await person(listener, "somebody", "security_admin", "acme")
+    async with window(listener, width=390) as seen:
+        await seen.sign_in("petra", PASSWORD)
+        await seen.open("/people")
+        people = await seen.page.locator(".scroll[aria-label=People]").bounding_box()
+        assert people is not None
+        for part in await seen.page.locator("td .chip, td button").all():
+            box = await part.bounding_box()
+            assert box is not None
+            assert box["x"] + box["width"] <= people["x"] + people["width"]
+        assert await seen.faults() == []
