@@ -42,7 +42,7 @@ DOTS = """() => [...document.querySelectorAll('.timeline > li')].map((each) => {
   return px('width') + (dot.boxSizing === 'border-box' ? 0
     : px('borderLeftWidth') + px('borderRightWidth'));
 })"""
-BASELINES = """() => {
+LINES = """
   const pen = document.createElement('canvas').getContext('2d');
   const lineOf = (text) => {
     const range = document.createRange();
@@ -55,6 +55,11 @@ BASELINES = """() => {
     while (walk.nextNode()) if (walk.currentNode.textContent.trim()) return walk.currentNode;
     return null;
   };
+"""
+"""Where the line of a text stands, and the first words within something."""
+BASELINES = (
+    f"""() => {{{LINES}"""
+    """
   return [...document.querySelectorAll('table.rows tbody tr')].flatMap((row) => {
     const chip = row.querySelector(':scope > td > .chip:first-child');
     const plain = [...row.cells].find((cell) => cell.offsetHeight && wordsOf(cell)
@@ -63,6 +68,7 @@ BASELINES = """() => {
     return [Math.abs(lineOf(wordsOf(plain)) - lineOf(wordsOf(chip)))];
   });
 }"""
+)
 """How far a state's words stand from the line of the other words of its row, in pixels."""
 HEIGHT_OF_A_TIME = """() => Math.max(...[...document.querySelectorAll('table.rows td:has(time)')]
   .map((each) => each.getBoundingClientRect().height))"""
@@ -122,6 +128,23 @@ async def test_a_state_stands_on_the_line_of_its_rows_words(listener: Listener) 
             apart = await seen.page.evaluate(BASELINES)
             assert apart, path
             assert max(apart) < 1, (path, apart)
+
+
+async def test_what_can_be_done_with_a_hold_is_in_sight(listener: Listener) -> None:
+    await _at_work(listener)
+    async with window(listener) as seen:
+        await seen.sign_in("mira", seeding.PASSWORD)
+        await seen.page.set_viewport_size({"width": 1280, "height": 800})
+        await seen.open("/o/acme/compliance/holds")
+        await seen.page.fill("[name=user]", "ann")
+        await seen.page.fill("[name=reason]", "Landgericht Musterstadt, order 4711 of May, " * 3)
+        await seen.page.click("text=Set the hold")
+        await seen.page.wait_for_selector("text=Ask for release")
+        hidden = await seen.page.evaluate(
+            "[...document.querySelectorAll('.scroll:has(table.rows button)')]"
+            ".map((each) => each.scrollWidth - each.clientWidth)"
+        )
+        assert hidden == [0]
 
 
 async def test_boxes_to_tick_stand_in_columns(listener: Listener) -> None:

@@ -104,6 +104,7 @@ async def test_what_only_takes_away_is_said_first_and_then_holds_at_once(
     _, page = await send(owner, path, [*chosen("house"), ("deed", "look")])
     said = text_of(page)
     assert "narrower It may use house only, instead of all models that policy permits." in said
+    assert re.search(r"narrower</span>\s+It may use", page)
     assert "It only takes away, so it holds at once" in said
     assert (await principal(listener, key)).models is None, "looking changes nothing"
 
