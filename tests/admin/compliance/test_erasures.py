@@ -324,7 +324,7 @@ async def test_a_certificate_is_checked_offline_by_the_command_of_its_page(
     (tmp_path / "verify.py").write_text(verifier, "utf-8")
     name = answer.headers["content-disposition"].partition('filename="')[2].rstrip('"')
     (tmp_path / name).write_text(text, "utf-8")
-    (command,) = re.findall(r"<code>python (verify.py .+)</code>", page)
+    (command,) = re.findall(r"<code>python3 (verify.py .+)</code>", page)
     command = html.unescape(command).replace("KEYS", " ".join(log_keys(listener)))
 
     async def checked() -> tuple[int, str]:
