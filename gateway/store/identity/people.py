@@ -148,11 +148,7 @@ class PeopleStore:
             await shut_out(connection, name)
 
     async def sign_out(self, name: str) -> int:
-        """End all of somebody's sessions, and say how many there were.
-
-        Raises:
-            RequestInvalid: nobody is called so.
-        """
+        """End all sessions of somebody; how many. RequestInvalid: there is no such person."""
         async with self._database.writing() as connection:
             await self._require(connection, name)
             return await end_all(connection, name)
