@@ -193,7 +193,8 @@ class Intake:
             veil = await self._veiled(arrival, principal, request, one_way=obligations.redact)
         sent = request if veil is None else veil.request
         plan = self.dispatcher.prepare(sent, ruling.plan, principal.translation)
-        ruling = structs.replace(ruling, plan=plan) if plan is not ruling.plan else ruling
+        if plan is not ruling.plan:
+            ruling = structs.replace(ruling, plan=plan)
         arrival, ruling = self.defer(arrival, principal, sent, ruling)
         reservation = await self._ledger.reserve(
             asked.accounts, ruling.plan.worst_cost_microusd, ruling.plan.reserved_for_s
@@ -207,7 +208,7 @@ class Intake:
                 ruling,
                 reservation,
                 arrival=arrival,
-                utc_us=now_us,
+                decided_us=now_us,
             )
             receipt = await self._audit.append(record, content)
         except BaseException:

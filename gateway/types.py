@@ -200,6 +200,8 @@ class Reservation(Struct, frozen=True):
     accounts: tuple[str, ...]
     amount_microusd: int
     leased_until_us: int
+    admitted_us: int = 0
+    """It is charged to the windows of this moment."""
 
 
 class Usage(Struct, frozen=True):

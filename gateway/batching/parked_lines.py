@@ -242,9 +242,11 @@ class ParkedLines:
             self._reservations.release(request_id)
             return await self._journeys.lost(at.batch, errand, remnant, None)
         loss = loss_of(line, lost.ticket, remnant, lost.said)
-        accounts, cost_microusd = remnant.reservation.accounts, loss.cost_microusd
-        began_us = remnant.arrived_us or line.parked_us
-        await self._reservations.charge(LateCost(request_id, accounts, cost_microusd, began_us))
+        kept, cost_microusd = remnant.reservation, loss.cost_microusd
+        began_us = kept.admitted_us or remnant.arrived_us or line.parked_us
+        await self._reservations.charge(
+            LateCost(request_id, kept.accounts, cost_microusd, began_us)
+        )
         end = await self._journeys.lost(at.batch, errand, remnant, loss)
         await self._reservations.give_up(request_id, cost_microusd)
         return end

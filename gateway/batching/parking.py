@@ -95,6 +95,7 @@ class RemnantReservation(Struct, frozen=True):
 
     accounts: tuple[str, ...] = ()
     amount_microusd: int = 0
+    admitted_us: int = 0
 
 
 class Remnant(Struct, frozen=True):
@@ -129,7 +130,7 @@ def remnant_of(ticket: Ticket) -> Remnant:
         ticket.request_id,
         ticket.arrived_us,
         RemnantIntent(ticket.intent.leaf_hash),
-        RemnantReservation(kept.accounts, kept.amount_microusd),
+        RemnantReservation(kept.accounts, kept.amount_microusd, kept.admitted_us),
         ticket.subject,
     )
 

@@ -195,7 +195,7 @@ class ReservationBook:
             pot.open += 1
         self._open[name] = (pots, amount, until_us)
         self._next = min(self._next, until_us)
-        return Reservation(name, accounts, amount, until_us)
+        return Reservation(name, accounts, amount, until_us, now_us)
 
     def close(self, reservation: Reservation, cost: int) -> bool:
         """Book the cost; whether some account is below zero by it."""
@@ -204,8 +204,8 @@ class ReservationBook:
         if entry is None:
             # It expired, so its money went back; what was spent in spite of that is still booked.
             entry = self._expired.pop(reservation.reservation_id, None)
-        if entry is None:
-            raise ReservationEndedError(reservation.reservation_id)
+            if entry is None:
+                raise ReservationEndedError(reservation.reservation_id)
         pots, held, _ = entry
         overrun = False
         for pot in pots:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from classifiers.pii.labels import DataClass
 from gateway.admission.unread import unread
 from gateway.admission.withholding import WITHHELD, holds_data
+from gateway.clock import HOUR_US
 from gateway.dispatch.attempts import Extra
 from gateway.errors import GatewrightError
 from gateway.passage import Arrival, Passage
@@ -79,10 +80,14 @@ def intent(
     reservation: Reservation,
     *,
     arrival: Arrival,
-    utc_us: int,
+    decided_us: int,
 ) -> AuditRecord:
-    """What is about to be done and why; durable before a byte goes upstream."""
-    plan = ruling.plan
+    """What is about to be done and why; durable before a byte goes upstream.
+
+    It is of the moment whose windows are charged, after it may have waited for money.
+    """
+    plan, utc_us = ruling.plan, reservation.admitted_us
+    has_struck = decided_us // HOUR_US != utc_us // HOUR_US
     first = plan.candidates[0].target
     return AuditRecord(
         stage="intent",
@@ -113,15 +118,18 @@ def intent(
         clearance=tuple(sorted(plan.clearance)),
         reserved_microusd=reservation.amount_microusd,
         subject=request.end_user,
-        facts=record_facts(ruling.facts, arrival.snapshot.board.digest, principal.models),
-        detail=_seen(arrival, inspection),
+        facts=record_facts(
+            ruling.facts,
+            arrival.snapshot.board.digest,
+            principal.models,
+            decided_us if has_struck else 0,
+        ),
+        detail=arrival.detail if inspection.complete else _seen(arrival, inspection),
     )
 
 
 def _seen(arrival: Arrival, inspection: Inspection) -> dict[str, str]:
-    """What is known of it when it is decided about, and no fact of a rule."""
-    if inspection.complete:
-        return arrival.detail
+    """What is known when it is decided about one that was not read whole, and no fact of a rule."""
     return {**arrival.detail, "unread": unread(inspection.incomplete_reasons)}
 
 
@@ -281,5 +289,5 @@ def refusal(
         duration_us=duration_us,
         subject=request.end_user if request else "",
         facts=facts,
-        detail=_seen(arrival, seen),
+        detail=arrival.detail if seen.complete else _seen(arrival, seen),
     )

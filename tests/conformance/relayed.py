@@ -106,7 +106,7 @@ async def _passage(
     let = intent(
         *(PRINCIPAL, request, INSPECTION, ruling, reservation),
         arrival=arrival,
-        utc_us=clock.utc_us(),
+        decided_us=clock.utc_us(),
     )
     receipt = await audit.append(let)
     return Passage(arrival, PRINCIPAL, request, INSPECTION, ruling, reservation, receipt)

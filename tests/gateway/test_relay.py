@@ -121,7 +121,7 @@ async def scene(*pieces: bytes, late: bool = False, repeated: bool = False) -> S
             ruling,
             reservation,
             arrival=arrival,
-            utc_us=clock.utc_us(),
+            decided_us=clock.utc_us(),
         )
     )
     audit.taken.clear()

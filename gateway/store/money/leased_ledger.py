@@ -119,6 +119,8 @@ class LeasedLedger:
                 or now_s >= part.valid_until_s
             ):
                 slices = await self._fill(accounts, amount_microusd)
+                # Midnight may have struck meanwhile; and if it did just now, they are of before.
+                now_us = min([self._clock.utc_us(), *(each.valid_until_us - 1 for each in slices)])
                 break
         return self.book.open(slices, accounts, amount_microusd, now_us, lease_s)
 

@@ -75,9 +75,9 @@ def intent_for(content: str) -> AuditRecord:
         request,
         INSPECTION,
         rule(document(), facts, request, BOARD, Limits()),
-        Reservation("r1", ("org:acme",), 77, 0),
+        Reservation("r1", ("org:acme",), 77, 0, 5),
         arrival=ARRIVAL,
-        utc_us=5,
+        decided_us=5,
     )
 
 
@@ -192,6 +192,21 @@ def test_an_intent_gives_its_facts_back_and_they_decide_the_same() -> None:
     assert Recaller(boards.get).facts(structs.replace(stored, facts=None)) is None
 
 
+def test_an_intent_is_of_when_its_money_came_and_its_facts_of_when_it_was_ruled() -> None:
+    begun, request, seen, ruling = known_of_a_request()
+    ruled = structs.replace(ruling, facts=gather(request, PRINCIPAL, seen, 5, HOUR_US - 1, BOARD))
+    recaller = Recaller({BOARD.digest: BOARD.facts_for(None)}.get)
+    for admitted_us, decided_us in ((HOUR_US - 1, 0), (HOUR_US, HOUR_US - 1)):
+        reservation = Reservation("r1", ("org:acme",), 77, 0, admitted_us)
+        record = intent(
+            *(PRINCIPAL, request, seen, ruled, reservation), arrival=begun, decided_us=HOUR_US - 1
+        )
+        assert record.utc_us == admitted_us
+        assert record.facts is not None
+        assert record.facts.decided_us == decided_us
+        assert recaller.facts(record) == ruled.facts
+
+
 def test_the_scope_of_a_key_is_part_of_the_facts() -> None:
     narrow = structs.replace(PRINCIPAL, models=frozenset({"another"}))
     request = DIALECTS["openai_chat"].decode_request(
@@ -259,8 +274,8 @@ def known_of_a_request() -> tuple[Arrival, ChatRequest, Inspection, Ruling]:
 def test_an_intent_and_its_outcome_leave_out_nothing_that_is_known() -> None:
     begun, request, seen, ruling = known_of_a_request()
     wide = structs.replace(ruling, plan=structs.replace(ruling.plan, clearance=frozenset("cabed")))
-    parts = (PRINCIPAL, request, seen, wide, Reservation("r1", ("org:acme",), 77, 0))
-    first = intent(*parts, arrival=begun, utc_us=5)
+    parts = (PRINCIPAL, request, seen, wide, Reservation("r1", ("org:acme",), 77, 0, 5))
+    first = intent(*parts, arrival=begun, decided_us=5)
     assert unsaid(first) == OF_ADMIN | OF_OUTCOMES | SCANNED
     assert (first.detail["trace"], first.complexity_parts_ppm) == ("trace-span", {"words": 250_000})
     assert (first.target, first.provider, first.jurisdiction) == (

@@ -5,13 +5,14 @@ from contextlib import suppress
 
 import pytest
 
-from gateway.clock import StoppedClock
+from gateway.clock import DAY_US, StoppedClock
 from gateway.errors import BudgetExhausted, NotReady
 from gateway.money.budgets import BudgetKey, Limit
 from gateway.store.engine import Database
 from gateway.store.money import held_slices
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
+from gateway.store.money.slices import HeldSlice
 from tests.gateway.store.money.ledgers import ORG, LossyTable, ledger_on, spend, started, sums
 
 
@@ -43,6 +44,37 @@ async def test_what_is_left_of_several_budgets_is_left_of_the_tightest(
     await spend(ledger, 300, ("org:acme", "key:abc"))
     assert ledger.left_microusd(("org:acme", "key:abc")) == 100
     assert ledger.left_microusd(("org:acme",)) == 8_700
+    await ledger.close()
+
+
+class PassingClock(StoppedClock):
+    """Every look at it takes a microsecond."""
+
+    def utc_us(self) -> int:
+        self.advance(1e-6)
+        return super().utc_us()
+
+
+async def test_a_request_is_of_the_moment_whose_window_it_is_charged_to(
+    database: Database,
+) -> None:
+    """Wherever in its journey midnight strikes, also while it waits for money."""
+    clock = PassingClock()
+    table = LossyTable(database, clock)
+    await table.set_limit(Limit(ORG[0], 10**6, "day"))
+    ledger = await started(table, clock)
+    struck = set()
+    for looks in range(1, 25):
+        clock.advance(DAY_S - clock.utc_us() % DAY_US / 1e6 - looks * 1e-6)
+        asked_us = clock.utc_us()
+        reservation = await ledger.reserve(ORG, 1)
+        (part,) = ledger.book.pots(reservation)
+        assert isinstance(part, HeldSlice)
+        assert asked_us < reservation.admitted_us < clock.utc_us()
+        assert reservation.admitted_us // DAY_US * DAY_US == part.window_start_us
+        struck.add(reservation.admitted_us % DAY_US < HOUR_S)
+        ledger.release(reservation)
+    assert struck == {False, True}
     await ledger.close()
 
 
