@@ -24,8 +24,10 @@ def store(request: pytest.FixtureRequest, sqlite_url: str, tmp_path: Path) -> It
         yield store
 
 
-async def asks(gateway: RunningGateway, http: aiohttp.ClientSession, key: str) -> int:
-    body = ask("openai", model=GPT_TARGET)
+async def asks(
+    gateway: RunningGateway, http: aiohttp.ClientSession, key: str, **of_whom: object
+) -> int:
+    body = ask("openai", stream=False, model=GPT_TARGET, **of_whom)
     return (await Caller(gateway, http, key).post("openai", body)).status
 
 
@@ -67,6 +69,37 @@ async def test_what_was_spent_and_revoked_since_a_backup_stays_so(
     (account,) = await SpendingReader(database).differences()
     await database.close()
     assert account.ledger_microusd == account.audit_microusd <= LIMIT_MICROUSD
+
+
+async def test_what_end_users_spent_since_a_backup_stays_spent(
+    tmp_path: Path, store: Store, own_upstreams: Upstreams, http: aiohttp.ClientSession
+) -> None:
+    """Also of those who are not in the backup at all."""
+
+    async def spends_all(running: RunningGateway, name: str) -> None:
+        while await asks(running, http, key, user=name) == 200:
+            pass
+
+    async with RunningGateway(tmp_path, store.url, own_upstreams) as running:
+        key = await running.issue_key()
+        await running.limit("user:acme/*", LIMIT_MICROUSD)
+        assert await asks(running, http, key, user="ann") == 200
+        # The running worker has heard of it where it refuses somebody.
+        await spends_all(running, "zoe")
+    store.back_up()
+    async with RunningGateway(tmp_path, store.url, own_upstreams) as running:
+        for name in ("ann", "bob"):
+            await spends_all(running, name)
+    store.restore()
+    async with RunningGateway(tmp_path, store.url, own_upstreams) as running:
+        for name in ("ann", "bob", "zoe"):
+            assert await asks(running, http, key, user=name) == 429, name
+        assert await asks(running, http, key, user="carl") == 200
+    database = open_database(store.url)
+    found = await SpendingReader(database).differences(end_users=True)
+    await database.close()
+    assert len(found) == 4
+    assert all(each.is_explained for each in found), found
 
 
 OF_ALL_TIME = ("--organisation", "acme", "--since", "2020-01-01", "--until", "2100-01-01")

@@ -11,15 +11,17 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import func, not_, select, tuple_
+from sqlalchemy import func, select, tuple_
 
 from gateway.audit.proving.integrator import CheckpointFiles, SignedCheckpoint
 from gateway.clock import Clock
+from gateway.money.budgets import USER_PREFIX, BudgetKey, others_of, template_of
 from gateway.oversight.deeds import OPERATORS
 from gateway.store.engine import Database
-from gateway.store.money.budget_rows import budget_of, is_end_user, write_budgets
+from gateway.store.money.budget_rows import budget_of, write_budgets
+from gateway.store.money.end_users import END_USERS_MAX, EndUserRows
 from gateway.store.money.leases import LeaseTable
-from gateway.store.money.slices import Claim, LeaseHolder
+from gateway.store.money.slices import Budget, Claim, LeaseHolder
 from gateway.store.money.spending import SpendingReader
 from gateway.store.schema.audit import audit_checkpoints, audit_records
 from gateway.store.schema.tables import budgets
@@ -118,28 +120,54 @@ class OlderDatabase:
     async def charge_again(self, workers: Collection[str]) -> int:
         """Let each limit count at least what its outcomes cost; what was added, in micro-dollars.
 
-        What former runs of `workers` held is written off before, and not added to that.
+        What former runs of `workers` held is written off before, and not added to that. End users
+        who were first seen since the backup have a row again.
         """
         leases, reader = LeaseTable(self._database, self._clock), SpendingReader(self._database)
-        keys = [each.limit.key for each in await leases.budgets()]
+        keys = [each.limit.key for each in await leases.budgets(None)]
         claims = [Claim(key, -1, 0, 0, 0, is_last=True) for key in keys]
         for worker in sorted(workers):
             await leases.exchange(LeaseHolder(worker, ""), claims)
-        spent = {(each.account, each.window): each for each in await reader.differences()}
+        spent = {
+            BudgetKey(each.account, each.window): each.audit_microusd
+            for each in await reader.differences()
+        }
+        for template in await leases.budgets():
+            if template_of(template.limit.account) == template.limit.account:
+                spent |= await self._spent_by_end_users(template)
         added = 0
-        query = select(budgets).where(not_(is_end_user()))
-        query = query.order_by(budgets.c.account, budgets.c.window_kind).with_for_update()
+        query = select(budgets).order_by(budgets.c.account, budgets.c.window_kind).with_for_update()
         async with self._database.writing() as connection:
             changed = []
             for row in (await connection.execute(query)).mappings():
                 budget = budget_of(row)
-                known = spent.get((budget.limit.account, budget.limit.window))
-                lost = known.audit_microusd - budget.spent_microusd if known else 0
+                lost = spent.get(budget.limit.key, 0) - budget.spent_microusd
                 if lost > 0:
                     changed.append(replace(budget, spent_microusd=budget.spent_microusd + lost))
                     added += lost
             await write_budgets(connection, changed)
         return added
+
+    async def _spent_by_end_users(self, template: Budget) -> dict[BudgetKey, int]:
+        """By the budget that pays: those beyond the number that there may be share one."""
+        account, window = template.limit.key
+        since_us = max(template.window_start_us, template.begun_us)
+        found = await SpendingReader(self._database).by_end_user(
+            account.removeprefix(USER_PREFIX).removesuffix("/*"), since_us
+        )
+        rows = EndUserRows(self._database, self._clock, END_USERS_MAX)
+        await rows.introduce([Claim(BudgetKey(each, window), -1, 0, 0, 0) for each in found])
+        leases = LeaseTable(self._database, self._clock)
+        known = {each.limit.key for each in await leases.budgets(sorted(found))}
+        spent: dict[BudgetKey, int] = {}
+        others = BudgetKey(others_of(account), window)
+        for each, cost_microusd in found.items():
+            key = BudgetKey(each, window)
+            key = key if key in known else others
+            spent[key] = spent.get(key, 0) + cost_microusd
+        if others in spent:
+            await rows.introduce([Claim(others, -1, 0, 0, 0)])
+        return spent
 
 
 def _moment(utc_us: int) -> str:

@@ -11,7 +11,14 @@ from sqlalchemy import ColumnElement, and_, exists, func, not_, or_, select
 
 from gateway.clock import MINUTE_US
 from gateway.errors import RequestInvalid
-from gateway.money.budgets import USER_PREFIX, BudgetKey, WindowKind, others_of, template_of
+from gateway.money.budgets import (
+    USER_PREFIX,
+    BudgetKey,
+    WindowKind,
+    account_of_end_user,
+    others_of,
+    template_of,
+)
 from gateway.money.costs import CostRow
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import budget_of
@@ -153,6 +160,21 @@ class SpendingReader:
                 if not account.startswith(USER_PREFIX)
                 or (end_users and account not in {template_of(account), others_of(account)})
             ]
+
+    async def by_end_user(self, organisation: str, since_us: int) -> dict[str, int]:
+        """What was let through since then cost, by the account of the end user it was for."""
+        columns = audit_records.c
+        spent = func.sum(columns.cost_microusd)
+        query = select(columns.subject, spent).where(
+            columns.organisation == organisation,
+            columns.subject != "",
+            columns.stage == "outcome",
+            *_admitted_since(since_us),
+        )
+        query = query.group_by(columns.subject).having(spent > 0)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return {account_of_end_user(organisation, name): int(cost) for name, cost in rows}
 
     async def _difference(self, connection: Any, budget: Budget) -> Difference:
         account, begun_us = budget.limit.account, budget.begun_us
