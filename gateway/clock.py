@@ -63,6 +63,26 @@ class UnhurriedClock:
         return self._utc_us + passed_us
 
 
+class LaggingClock:
+    """Wall time that goes back at once, and forward by a jump only after so many seconds.
+
+    For what others wrote down by a clock that was set back meanwhile, and is set right again.
+    """
+
+    def __init__(self, clock: Clock, behind_s: float) -> None:
+        self._clock, self._behind_s = clock, behind_s
+        self._utc_us, self._seen_s = clock.utc_us(), clock.monotonic_s()
+
+    def utc_us(self) -> int:
+        """Microseconds; never later than the wall clock. To be asked oftener than it lags."""
+        now_us, now_s = self._clock.utc_us(), self._clock.monotonic_s()
+        lagging_us = self._utc_us + round((now_s - self._seen_s) * 1_000_000)
+        if now_us > lagging_us + SET_US and now_s - self._seen_s < self._behind_s:
+            return lagging_us
+        self._utc_us, self._seen_s = now_us, now_s
+        return now_us
+
+
 class SteadyClock:
     """Wall time that only passes: where the clock was set, it goes on as if nobody had set it.
 

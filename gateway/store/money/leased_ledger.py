@@ -172,6 +172,7 @@ class LeasedLedger:
         """
         async with self._exchanging:
             self.book.expire(self._unhurried.utc_us())
+            self._leases.lagging.utc_us()
             claims = []
             for part in tuple(self._held.by_key.values()):
                 keeps = self._keeps(part)
@@ -183,9 +184,8 @@ class LeasedLedger:
                 if gives_back or leaves or part.has_news or self._is_ageing(part):
                     claims.append(self._claim(part, keeps=keeps, is_last=leaves))
             await self._exchange(claims)
-            for claim in claims:
-                if claim.is_last:
-                    self._forget(claim.key)
+            for key in [claim.key for claim in claims if claim.is_last]:
+                self._forget(key)
 
     async def close(self) -> None:
         """Report everything and give back what is not reserved; call it after the last request.

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sqlalchemy import ColumnElement, and_, delete, func, not_, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.clock import Clock, SteadyClock
+from gateway.clock import Clock, LaggingClock, SteadyClock
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.money.budgets import BudgetKey, Limit, WindowKind, checked_zone, window_start_us
 from gateway.pacing.patience import patience
@@ -78,6 +78,8 @@ class LeaseTable:
         self._clock, self._steady = clock, SteadyClock(clock)
         self._end_users = EndUserRows(database, clock, end_users_max)
         self.lease_us = round(lease_s * 1_000_000)
+        self.lagging = LaggingClock(clock, lease_s + _EXPIRY_GRACE_US / 1e6)
+        """By this others' leases end; to be asked now and then, to see a clock that is set back."""
 
     async def budgets(self, end_users: Sequence[str] | None = ()) -> list[Budget]:
         """Limits in their present windows; of end users the named ones, None for all."""
@@ -264,8 +266,9 @@ class LeaseTable:
         is_overdrawn = False
         await self._end_users.introduce(claims)
         async with self._database.writing() as connection:
-            # Where the clock was set forward leases are not over that somebody still uses.
-            expired_us = min(now_us, self._steady.utc_us()) - _EXPIRY_GRACE_US
+            # Where the clock was set forward leases are not over that somebody still uses; nor are
+            # those of a worker that started while it was set back, once it is set right.
+            expired_us = min(self.lagging.utc_us(), self._steady.utc_us()) - _EXPIRY_GRACE_US
             keys = {claim.key for claim in claims}
             before, found = await claimed(connection, keys, holder.worker, expired_us)
             state = {key: roll(budget, now_us) for key, budget in before.items()}

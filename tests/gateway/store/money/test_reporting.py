@@ -224,6 +224,50 @@ async def test_what_others_hold_is_not_written_off_where_all_clocks_were_set(
     assert await sums(table) == (100 + 2 * len(jumps_s), 0)
 
 
+@pytest.mark.parametrize("is_busy", [False, True])
+async def test_a_worker_that_started_while_the_clock_was_set_back_keeps_its_slice(
+    database: Database, clock: StoppedClock, *, is_busy: bool
+) -> None:
+    """Once it is set right; whether the older one, with a table of its own, spent meanwhile."""
+    table = LossyTable(database, clock)
+    await table.set_limit(Limit(ORG[0], 1000))
+    older = await started(table, clock)
+    clock.jump(-3600.0)
+    await older.flush()
+    young = await started(LossyTable(database, clock), clock, "w2")
+    held = await young.reserve(ORG, 600)
+    clock.advance(5.0)
+    if is_busy:
+        await spend(older, 1)
+    await older.flush()
+    clock.jump(3600.0)
+    await spend(older, 1)
+    young.settle(held, 100)
+    await young.flush()
+    for each in (older, young):
+        await each.close()
+    assert await sums(table) == (101 + is_busy, 0)
+
+
+async def test_the_slice_of_such_a_worker_that_died_is_written_off_a_lease_later(
+    database: Database, clock: StoppedClock
+) -> None:
+    table = LossyTable(database, clock)
+    await table.set_limit(Limit(ORG[0], 1000))
+    older = await started(table, clock)
+    clock.jump(-3600.0)
+    await older.flush()
+    await (await started(LossyTable(database, clock), clock, "w2")).reserve(ORG, 600)
+    clock.jump(3600.0)
+    for _ in range(10):
+        await spend(older, 1)
+        clock.advance(10.0)
+        await older.flush()
+    await spend(older, 1)
+    assert (await sums(table))[0] >= 600
+    await older.close()
+
+
 @pytest.mark.parametrize("window", ["total", "day"])
 async def test_what_is_left_counts_what_lies_in_a_slice_that_is_over(
     table: LossyTable, clock: StoppedClock, window: WindowKind
