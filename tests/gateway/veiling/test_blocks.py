@@ -222,6 +222,19 @@ def test_plain_words_wait_for_no_block_but_the_last_of_them(shape: str) -> None:
     assert shown == WORDS * 2 + "And so on."
 
 
+@pytest.mark.parametrize("shown", ["", "Good morning. "])
+def test_what_begins_a_value_only_where_a_block_begins_is_held_back_behind_words(
+    shown: str,
+) -> None:
+    """`saidAB` begins nothing, and `AB` does; wherever the words before it were shown already."""
+    window = MaskingWindow(scan, DataClass.S3)
+    assert window.shown(shown + "she said") == [f"{shown}she "]
+    assert not window.edge()
+    assert window.shown("AB ") == ["said", ""]
+    assert window.shown("12 34 56 C, she said.") == [""]
+    assert window.rest() == ["[REDACTED:UK_NINO], she said."]
+
+
 def test_no_more_than_a_window_is_held_back_over_any_number_of_blocks() -> None:
     lift = output_scan().lifted()
     raw = in_messages([[f"{n:04}"] for n in range(400)])
