@@ -263,8 +263,9 @@ def test_a_whole_answer_is_masked_in_its_words_and_a_call_keeps_its_name() -> No
     assert made["content"] == [{"type": "tool_use", "id": name, "input": {"to": mask}}]
     assert output.found == {"CREDIT_CARD": 2}
     assert output_scan(None).unveiled(b"no json") == b"no json"
-    with pytest.raises(UpstreamMalformed):
-        output.unveiled(b"no json")
+    for unreadable in (b"no json", b'{"content": "\xff"}', b'{"\xff": 1}'):
+        with pytest.raises(UpstreamMalformed):
+            output.unveiled(unreadable)
 
 
 def answered_with(arguments: object) -> bytes:

@@ -51,6 +51,22 @@ def _keys(folder: Path, master: MasterKey) -> dict[str, bytes]:
     return {line.key: master.unwrap(line.wrapped, line.aad()) for line in read_keys(folder)}
 
 
+@pytest.mark.parametrize("is_wrapped_anew", [False, True])
+def test_a_key_that_signs_is_not_taken_beside_another_public_key(
+    tmp_path: Path, *, is_wrapped_anew: bool
+) -> None:
+    """Also where whoever changed the line has the master key."""
+    open_signer(tmp_path, "log/w0", FORMER, CLOCK, Disk())
+    (line,) = read_signers(tmp_path)
+    changed = msgspec.structs.replace(line, public=secrets.token_bytes(32))
+    if is_wrapped_anew:
+        seed = FORMER.unwrap(line.wrapped, line.aad())
+        changed = msgspec.structs.replace(changed, wrapped=FORMER.wrap(seed, changed.aad()))
+    (tmp_path / SIGNERS_NAME).write_bytes(msgspec.json.encode(changed) + b"\n")
+    with pytest.raises(ValueError, match="does not fit" if is_wrapped_anew else "key"):
+        open_signer(tmp_path, "log/w0", FORMER, CLOCK, Disk())
+
+
 def test_the_same_keys_open_the_same_contents_under_the_present_master_key(
     tmp_path: Path,
 ) -> None:
