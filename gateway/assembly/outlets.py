@@ -56,13 +56,17 @@ def make_metrics_push(
         )
 
     def models() -> dict[str, Model]:
-        kinds = {name: provider.kind for name, provider in settings.providers.items()}
+        kinds = _kinds(settings)
         return {
             name: Model(target.provider, kinds.get(target.provider, ""), target.model)
             for name, target in targets().items()
         }
 
     return MetricsPush(collector, metrics, models, clock, settings.audit.worker)
+
+
+def _kinds(settings: Settings) -> dict[str, str]:
+    return {name: provider.kind for name, provider in settings.providers.items()}
 
 
 def _sink(settings: Settings, name: str, egress: Egress, clock: Clock) -> Sink:
@@ -84,6 +88,6 @@ def _sink(settings: Settings, name: str, egress: Egress, clock: Clock) -> Sink:
             credential,
             egress,
             allow_plain_http=sink.allow_plain_http,
-            as_telemetry=sink.kind == "otlp",
+            kinds=_kinds(settings) if sink.kind == "otlp" else None,
             signer=signer,
         )

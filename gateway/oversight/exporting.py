@@ -29,7 +29,13 @@ _OPERATIONS = {
     "/v1/messages/count_tokens": COUNT,
     "/v1/responses/input_tokens": COUNT,
 }
-_PROVIDERS = {"anthropic": "anthropic", "openai": "openai"}
+_PROVIDERS = {
+    "anthropic": "anthropic",
+    "openai": "openai",
+    "bedrock": "aws.bedrock",
+    "vertex": "gcp.vertex_ai",
+}
+"""The conventions' names by our kinds of providers; whoever has none goes by its own."""
 
 
 def as_json_lines(lines: Iterable[Line]) -> bytes:
@@ -55,13 +61,14 @@ def as_syslog(lines: Iterable[Line], host: str) -> bytes:
     return b"".join(frames)
 
 
-def as_spans(lines: Iterable[Line]) -> bytes:
-    """OTLP/HTTP JSON: a span for each request's outcome, by the GenAI semantic conventions.
+def as_spans(lines: Iterable[Line], kinds: Mapping[str, str]) -> bytes:
+    """OTLP/HTTP JSON: a span for each request's outcome, by the GenAI semantic conventions (0.1.0).
 
     It lies in the trace that the caller named, else in one of its own. Empty where no line is one.
+    `kinds` are the settings' providers, each with its kind.
     """
     first = (line for line in lines if not line.get("ended_again"))
-    spans = [_span(line) for line in first if line.get("stage") == "outcome"]
+    spans = [_span(line, kinds) for line in first if line.get("stage") == "outcome"]
     if not spans:
         return b""
     resource = {"attributes": attributes_of({"service.name": "gatewright"})}
@@ -74,7 +81,12 @@ def operation_of(endpoint: str) -> str:
     return _OPERATIONS.get(endpoint, "chat")
 
 
-def _span(line: Line) -> dict[str, Any]:
+def provider_of(name: str, kind: str) -> str:
+    """A provider of the settings in the conventions' words."""
+    return _PROVIDERS.get(kind, name)
+
+
+def _span(line: Line, kinds: Mapping[str, str]) -> dict[str, Any]:
     digest = sha256(str(line["request_id"]).encode()).hexdigest()
     end_us = _utc_us(line)
     usage = line.get("usage") or {}
@@ -83,16 +95,17 @@ def _span(line: Line) -> dict[str, Any]:
     provider = str(line.get("provider") or "")
     said = {
         "gen_ai.operation.name": operation,
-        "gen_ai.provider.name": _PROVIDERS.get(provider, provider),
+        "gen_ai.provider.name": provider_of(provider, kinds.get(provider, "")),
         "gen_ai.request.model": model,
         "gen_ai.response.model": line.get("target"),
         "gen_ai.usage.input_tokens": usage.get("input_tokens"),
         "gen_ai.usage.output_tokens": usage.get("output_tokens"),
         "gen_ai.usage.cache_read.input_tokens": usage.get("cache_read_tokens"),
-        "gen_ai.usage.cache_creation.input_tokens": _written(usage),
+        "gen_ai.usage.cache_write.input_tokens": _written(usage),
         "gen_ai.usage.reasoning.output_tokens": usage.get("reasoning_tokens"),
         "error.type": line.get("error"),
         "http.response.status_code": line.get("http_status"),
+        "gatewright.target": line.get("target"),
         "gatewright.organisation": line.get("organisation"),
         "gatewright.workspace": line.get("workspace"),
         "gatewright.project": line.get("project"),

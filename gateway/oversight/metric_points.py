@@ -13,7 +13,13 @@ from msgspec import Struct
 from prometheus_client.metrics_core import Metric
 
 from gateway.durations import Durations, together
-from gateway.oversight.exporting import COUNT, attributes_of, compact_json, operation_of
+from gateway.oversight.exporting import (
+    COUNT,
+    attributes_of,
+    compact_json,
+    operation_of,
+    provider_of,
+)
 from gateway.totals import CALL_BOUNDS_S, Kind, Sums, Totals
 
 
@@ -21,13 +27,6 @@ CUMULATIVE: Final = 2
 """`AGGREGATION_TEMPORALITY_CUMULATIVE`: a post that is lost takes nothing with it."""
 EMBEDDINGS: Final = "embeddings"
 UNKNOWN: Final = "unknown"
-_PROVIDERS: Final = {
-    "anthropic": "anthropic",
-    "openai": "openai",
-    "bedrock": "aws.bedrock",
-    "vertex": "gcp.vertex_ai",
-}
-"""The conventions' names by our kinds of providers; whoever has none goes by its own."""
 
 
 class Model(Struct, frozen=True):
@@ -124,7 +123,7 @@ def _said(target: str, operation: str, models: Mapping[str, Model]) -> dict[str,
     found = models.get(target, Model("", "", ""))
     return {
         "gen_ai.operation.name": operation,
-        "gen_ai.provider.name": _PROVIDERS.get(found.kind, found.provider) or UNKNOWN,
+        "gen_ai.provider.name": provider_of(found.provider, found.kind) or UNKNOWN,
         "gen_ai.request.model": found.model,
         "gatewright.target": target,
     }

@@ -8,7 +8,8 @@ import asyncio
 import ipaddress
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -75,15 +76,19 @@ class HttpSink:
         egress: Egress,
         *,
         allow_plain_http: bool,
-        as_telemetry: bool,
+        kinds: Mapping[str, str] | None = None,
         signer: Signer | None = None,
     ) -> None:
-        """Raises ConfigurationInvalid unless the URL is one that the egress may call."""
+        """With `kinds`, the settings' providers each with its kind, it takes spans.
+
+        Raises:
+            ConfigurationInvalid: the URL is none that the egress may call.
+        """
         self._hook = WebHook(
             name, url, credential, egress, allow_plain_http=allow_plain_http, signer=signer
         )
-        self._encode = as_spans if as_telemetry else as_json_lines
-        self.takes_checkpoints = not as_telemetry
+        self._encode = as_json_lines if kinds is None else partial(as_spans, kinds=kinds)
+        self.takes_checkpoints = kinds is None
 
     @property
     def problem(self) -> str:

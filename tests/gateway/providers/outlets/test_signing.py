@@ -88,7 +88,6 @@ async def test_a_sink_signs_what_it_delivers() -> None:
         sink = HttpSink(
             *("siem", upstream.url + PATH, None, egress),
             allow_plain_http=False,
-            as_telemetry=False,
             signer=signer(key),
         )
         upstream.answer(Answer(body=b"{}"))

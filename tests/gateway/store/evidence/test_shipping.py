@@ -365,7 +365,7 @@ async def test_an_http_collector_gets_lines_and_telemetry_gets_spans_of_outcomes
             Secret(CONTENT),
             egress,
             allow_plain_http=False,
-            as_telemetry=name == "otel",
+            kinds={} if name == "otel" else None,
         )
         for name, path in (("siem", "/in"), ("otel", "/v1/traces"))
     }
@@ -393,7 +393,7 @@ async def test_an_http_collector_gets_lines_and_telemetry_gets_spans_of_outcomes
 
 def test_telemetry_says_what_the_conventions_name_and_nothing_of_an_intent() -> None:
     intent = {"stage": "intent", "request_id": "r", "utc_us": 9}
-    assert as_spans([intent]) == b""
+    assert as_spans([intent], {}) == b""
     outcome = {
         "stage": "outcome",
         "request_id": "r",
@@ -402,7 +402,7 @@ def test_telemetry_says_what_the_conventions_name_and_nothing_of_an_intent() -> 
         "endpoint": "/v1/embeddings",
         "model_requested": "m",
         "target": "t",
-        "provider": "openai",
+        "provider": "eu",
         "usage": {
             "input_tokens": 3,
             "output_tokens": 4,
@@ -414,22 +414,24 @@ def test_telemetry_says_what_the_conventions_name_and_nothing_of_an_intent() -> 
         "error": "upstream_timeout",
         "http_status": 504,
     }
-    span = json.loads(as_spans([outcome]))["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
+    sent = as_spans([outcome], {"eu": "bedrock"})
+    span = json.loads(sent)["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
     said = {each["key"]: next(iter(each["value"].values())) for each in span["attributes"]}
     assert (span["name"], span["startTimeUnixNano"]) == ("embeddings m", "8000000000")
     assert (len(span["traceId"]), len(span["spanId"]), span["status"]["code"]) == (32, 16, 2)
     assert said["gen_ai.operation.name"] == "embeddings"
     assert said["gen_ai.usage.output_tokens"] == "4"
     assert said["gen_ai.usage.cache_read.input_tokens"] == "1"
-    assert said["gen_ai.usage.cache_creation.input_tokens"] == "2"
+    assert said["gen_ai.usage.cache_write.input_tokens"] == "2"
     assert said["gen_ai.usage.reasoning.output_tokens"] == "2"
     assert said["error.type"] == "upstream_timeout"
+    assert (said["gen_ai.provider.name"], said["gatewright.target"]) == ("aws.bedrock", "t")
 
 
 @pytest.mark.parametrize("endpoint", ["/v1/messages/count_tokens", "/v1/responses/input_tokens"])
 def test_a_count_of_tokens_is_no_chat_in_telemetry(endpoint: str) -> None:
     outcome = {"stage": "outcome", "request_id": "r", "utc_us": 9, "endpoint": endpoint}
-    span = json.loads(as_spans([outcome]))["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
+    span = json.loads(as_spans([outcome], {}))["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
     said = {each["key"]: next(iter(each["value"].values())) for each in span["attributes"]}
     assert said["gen_ai.operation.name"] == "count_tokens"
     assert not [name for name in said if name.startswith("gen_ai.usage")]

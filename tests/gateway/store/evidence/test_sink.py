@@ -181,7 +181,7 @@ async def test_what_leaves_the_log_says_which_outcomes_count(sink: DatabaseAudit
     assert await sink.store(batch_of("w1", records), "w1", START, (1, 300))
     lines = [line async for line in export_records(sink.records(AuditQuery()))]
     assert [each.get("ended_again", False) for each in lines] == [False, False, True]
-    spans = json.loads(as_spans(lines))["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    spans = json.loads(as_spans(lines, {}))["resourceSpans"][0]["scopeSpans"][0]["spans"]
     assert len(spans) == 2
     file = io.BytesIO()
     await write_parquet(export_records(sink.records(AuditQuery())), file)
