@@ -10,7 +10,7 @@ from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
 from gateway.metrics import Metrics
-from gateway.oversight.metric_points import Model
+from gateway.oversight.metric_points import Model, Source
 from gateway.oversight.metrics_push import MetricsPush
 from gateway.providers.egress.client import Egress
 from gateway.providers.outlets.signing import Signer
@@ -62,7 +62,8 @@ def make_metrics_push(
             for name, target in targets().items()
         }
 
-    return MetricsPush(collector, metrics, models, clock, settings.audit.worker)
+    source = Source(settings.audit.worker, settings.metrics.installation)
+    return MetricsPush(collector, metrics, models, clock, source)
 
 
 def _kinds(settings: Settings) -> dict[str, str]:

@@ -188,6 +188,8 @@ class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Sent as a bearer token."""
     allow_plain_http: bool = False
     period_s: float = 60.0
+    installation: str = ""
+    """Told as `service.namespace`: two installations may each have a worker `w0`."""
 
 
 class DriftSettings(Struct, frozen=True, forbid_unknown_fields=True):

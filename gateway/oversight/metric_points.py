@@ -40,12 +40,20 @@ class Model(Struct, frozen=True):
     """In the upstream's own words."""
 
 
+class Source(Struct, frozen=True):
+    """Whose points they are; no two that run at once are the same, or their sums are mixed."""
+
+    worker: str
+    installation: str = ""
+    """Its name in the settings, where several push to one collector."""
+
+
 class Span(Struct, frozen=True):
     """Which time the points are of, and whose they are."""
 
     start_us: int
     now_us: int
-    worker: str
+    source: Source
 
 
 class Instrument(Struct, frozen=True):
@@ -62,7 +70,11 @@ def as_metrics(families: Iterable[Metric], instruments: Iterable[Instrument], sp
         "startTimeUnixNano": str(span.start_us * 1000),
         "timeUnixNano": str(span.now_us * 1000),
     }
-    said = {"service.name": "gatewright", "service.instance.id": span.worker}
+    said = {
+        "service.namespace": span.source.installation,
+        "service.name": "gatewright",
+        "service.instance.id": span.source.worker,
+    }
     ours = [made for family in families for made in _of_family(family, moment)]
     theirs = [_of_instrument(each, moment) for each in instruments if each.rows]
     scopes = [

@@ -9,12 +9,26 @@ from typing import Protocol
 
 from gateway.clock import Clock
 from gateway.metrics import Metrics
-from gateway.oversight.metric_points import Model, Span, as_metrics, instruments_of
+from gateway.oversight.metric_points import Model, Source, Span, as_metrics, instruments_of
 from gateway.telemetry import Event, logger
+
+
+WAIT_S_MAX = 900.0
+"""No collector keeps a worker silent for longer, whatever it asks for."""
 
 
 class Collector(Protocol):
     """Where metrics go."""
+
+    @property
+    def problem(self) -> str:
+        """Why the last ones were not taken, without an address."""
+        ...
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """How long it then wants to be left alone."""
+        ...
 
     async def post(self, body: bytes, about: str = "") -> bool:
         """Whether it was taken."""
@@ -30,27 +44,40 @@ class MetricsPush:
         metrics: Metrics,
         models: Callable[[], Mapping[str, Model]],
         clock: Clock,
-        worker: str,
+        source: Source,
     ) -> None:
-        """`models` says what each target stands for now."""
+        """`models` says what each target stands for now, `source` whose metrics these are."""
         self._collector = collector
         self._metrics = metrics
         self._models = models
         self._clock = clock
         self._start_us = clock.utc_us()
-        self._worker = worker
+        self._source = source
         self._is_taken = True
+        self._silent_until_s = float("-inf")
         self._log = logger()
 
+    async def conclude(self) -> None:
+        """The last of them, for what was counted since; not to who took none before."""
+        if self._is_taken:
+            await self.perform()
+
     async def perform(self) -> None:
-        """Post all once; who does not take it is named once, and once when it does again."""
+        """Post all once; that nobody takes it is said once, and once when somebody does again."""
+        if self._clock.monotonic_s() < self._silent_until_s:
+            return
         # Collected on the loop, where it is counted; written beside it.
         families = list(self._metrics.registry.collect())
         instruments = instruments_of(self._metrics.requests, self._models())
-        span = Span(self._start_us, self._clock.utc_us(), self._worker)
+        # A clock that was set back says a time before the start, which no collector takes.
+        span = Span(self._start_us, max(self._start_us, self._clock.utc_us()), self._source)
         body = await asyncio.to_thread(as_metrics, families, instruments, span)
         was_taken, self._is_taken = self._is_taken, await self._collector.post(body)
+        wait_s = min(self._collector.retry_after_s or 0.0, WAIT_S_MAX)
+        self._silent_until_s = self._clock.monotonic_s() + wait_s
+        worker = self._source.worker
         if was_taken and not self._is_taken:
-            self._log.warning(Event.METRICS_NOT_TAKEN, worker=self._worker)
+            reason = self._collector.problem
+            self._log.warning(Event.METRICS_NOT_TAKEN, worker=worker, reason=reason)
         elif self._is_taken and not was_taken:
-            self._log.info(Event.METRICS_RECOVERED, worker=self._worker)
+            self._log.info(Event.METRICS_RECOVERED, worker=worker)

@@ -16,10 +16,15 @@ from gateway.pacing.patience import patience
 from gateway.telemetry import Event, logger, raised_at
 
 
+LAST_S = 2.0
+"""How long what is done once more at the end may take: a worker that ends is waited for."""
+
+
 class Duty(Struct, frozen=True):
     """Something to be done every `period_s` seconds; `wake` may ask for it earlier.
 
-    Where there is a `due`, a period in which it says that there is nothing to do goes by.
+    Where there is a `due`, a period in which it says that there is nothing to do goes by. `last` is
+    done once when no duty is done any more, within `LAST_S`.
     """
 
     name: str
@@ -28,6 +33,7 @@ class Duty(Struct, frozen=True):
     failed: Event
     wake: asyncio.Event | None = None
     due: Callable[[], bool] | None = None
+    last: Callable[[], Awaitable[object]] | None = None
 
 
 class Upkeep:
@@ -52,6 +58,17 @@ class Upkeep:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.was_started:
+            await asyncio.gather(*(self._conclude(duty) for duty in self._duties))
+
+    async def _conclude(self, duty: Duty) -> None:
+        if duty.last is None:
+            return
+        try:
+            async with asyncio.timeout(LAST_S):
+                await duty.last()
+        except Exception as error:  # noqa: BLE001 - the worker loop
+            self._say_failed(duty, error)
 
     async def _loop(self, duty: Duty) -> None:
         with patience():
@@ -59,14 +76,17 @@ class Upkeep:
                 try:
                     await duty.perform()
                 except Exception as error:  # noqa: BLE001 - the worker loop
-                    self._log.warning(
-                        duty.failed,
-                        component=duty.name,
-                        error_class=type(error).__name__,
-                        reason=operators_reason(error),
-                        where=raised_at(error),
-                    )
+                    self._say_failed(duty, error)
                 await _rest(duty)
+
+    def _say_failed(self, duty: Duty, error: Exception) -> None:
+        self._log.warning(
+            duty.failed,
+            component=duty.name,
+            error_class=type(error).__name__,
+            reason=operators_reason(error),
+            where=raised_at(error),
+        )
 
 
 async def _rest(duty: Duty) -> None:

@@ -236,4 +236,10 @@ def _pushing(parts: Tended) -> Duty:
     make = import_module("gateway.assembly.outlets").make_metrics_push
     settings, targets = parts.settings, lambda: parts.prober.board().targets
     push = make(settings, parts.egress, parts.metrics, targets, parts.clock)
-    return Duty("metrics", settings.metrics.period_s, push.perform, Event.METRICS_NOT_TAKEN)
+    return Duty(
+        "metrics",
+        settings.metrics.period_s,
+        push.perform,
+        Event.METRICS_NOT_TAKEN,
+        last=push.conclude,
+    )

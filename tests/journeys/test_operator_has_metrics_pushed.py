@@ -201,6 +201,25 @@ async def test_a_collector_that_is_away_holds_nobody_up_and_gets_all_when_it_is_
     }
 
 
+async def test_what_was_counted_last_is_told_when_the_worker_stops(
+    tmp_path: Path, sqlite_url: str, upstreams: Upstreams, collector: Collector
+) -> None:
+    await collector.start()
+    more = f"""
+[metrics]
+url = "http://127.0.0.1:{collector.port}/v1/metrics"
+period_s = 3600.0
+"""
+    async with RunningGateway(tmp_path, sqlite_url, upstreams, more=more) as running:
+        await ask_both(running)
+
+    (resource,) = collector.posts[-1]["resourceMetrics"]
+    told = {each["name"]: each for scope in resource["scopeMetrics"] for each in scope["metrics"]}
+    assert {
+        said(each)["target"]: each["asDouble"] for each in points(told["gatewright_requests_total"])
+    } == {CLAUDE_TARGET: 1, GPT_TARGET: 1}
+
+
 async def test_nobody_is_told_anything_who_is_not_in_the_settings(
     tmp_path: Path, sqlite_url: str, upstreams: Upstreams
 ) -> None:

@@ -29,13 +29,15 @@ class WebHook:
         headers = {"authorization": f"Bearer {credential.reveal()}"} if credential else {}
         self.problem = ""
         """Why the last one was not taken, in words of ours; empty when it was."""
+        self.retry_after_s: float | None = None
+        """How long whoever did not take the last one wants to be left alone, if it said so."""
         self._egress = egress
         self._signer = signer
         self._route = egress.route(endpoint, "", headers)
 
     async def post(self, body: bytes, about: str = "") -> bool:
         """Whether it was taken; `about` names what is told, where it may be told again."""
-        route = self._route
+        route, self.retry_after_s = self._route, None
         if self._signer is not None:
             route = route.with_headers(self._signer.headers(body, about))
         try:
@@ -45,6 +47,7 @@ class WebHook:
             return False
         try:
             is_taken = reply.status // 100 == _OK
+            self.retry_after_s = reply.retry_after_s
         finally:
             await reply.close()
         self.problem = "" if is_taken else f"it answered with HTTP {reply.status}"

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from gateway.clock import StoppedClock
 from gateway.durations import Durations, family
 from gateway.metrics import Metrics
-from gateway.oversight.metric_points import Model, Span, as_metrics
+from gateway.oversight.metric_points import Model, Source, Span, as_metrics
 from gateway.oversight.metrics_push import MetricsPush
 from gateway.telemetry import Event
 from gateway.totals import OVERHEAD_BOUNDS_S
@@ -26,6 +26,8 @@ class Taking:
 
     def __init__(self) -> None:
         self.takes = True
+        self.problem = ""
+        self.retry_after_s: float | None = None
         self.bodies: list[bytes] = []
 
     async def post(self, body: bytes, about: str = "") -> bool:
@@ -45,8 +47,9 @@ class Taking:
         return found
 
 
-def pushing(collector: Taking, metrics: Metrics) -> MetricsPush:
-    return MetricsPush(collector, metrics, lambda: MODELS, StoppedClock(), "w7")
+def pushing(collector: Taking, metrics: Metrics, clock: StoppedClock | None = None) -> MetricsPush:
+    clock = clock or StoppedClock()
+    return MetricsPush(collector, metrics, lambda: MODELS, clock, Source("w7", "north"))
 
 
 def said(point: dict[str, Any]) -> dict[str, str]:
@@ -59,12 +62,67 @@ async def test_it_is_named_once_that_nobody_takes_and_once_that_somebody_does_ag
     push = pushing(collector, Metrics())
     with capture_logs() as lines:
         for takes in (True, False, False, True, True):
-            collector.takes = takes
+            collector.takes, collector.problem = takes, "it answered with HTTP 413"
             await push.perform()
 
     assert [line["event"] for line in lines] == [Event.METRICS_NOT_TAKEN, Event.METRICS_RECOVERED]
     assert {line["worker"] for line in lines} == {"w7"}
+    assert lines[0]["reason"] == "it answered with HTTP 413"
     assert len(collector.bodies) == 5
+
+
+@pytest.mark.anyio
+async def test_a_collector_that_wants_to_be_left_alone_is_but_not_for_ever() -> None:
+    collector, clock = Taking(), StoppedClock()
+    push = pushing(collector, Metrics(), clock)
+    collector.takes, collector.retry_after_s = False, 86_400.0
+    await push.perform()
+    clock.advance(899.0)
+    await push.perform()
+    assert len(collector.bodies) == 1
+
+    clock.advance(1.0)
+    collector.takes, collector.retry_after_s = True, None
+    for _ in range(2):
+        await push.perform()
+    assert len(collector.bodies) == 3
+
+
+@pytest.mark.anyio
+async def test_the_last_post_is_spared_where_the_one_before_was_not_taken() -> None:
+    collector = Taking()
+    push = pushing(collector, Metrics())
+    await push.conclude()
+    collector.takes = False
+    for _ in range(2):
+        await push.conclude()
+
+    assert len(collector.bodies) == 2
+
+
+@pytest.mark.anyio
+async def test_no_point_is_of_a_time_before_the_start_when_a_clock_is_set_back() -> None:
+    collector, clock = Taking(), StoppedClock()
+    push = pushing(collector, Metrics(), clock)
+    clock.jump(-60.0)
+    await push.perform()
+
+    for points in collector.told.values():
+        for point in points:
+            assert int(point["startTimeUnixNano"]) <= int(point["timeUnixNano"])
+
+
+@pytest.mark.anyio
+async def test_workers_of_two_installations_are_told_apart() -> None:
+    collector = Taking()
+    await pushing(collector, Metrics()).perform()
+
+    (resource,) = json.loads(collector.bodies[-1])["resourceMetrics"]
+    assert said(resource["resource"]) == {
+        "service.namespace": "north",
+        "service.name": "gatewright",
+        "service.instance.id": "w7",
+    }
 
 
 @pytest.mark.anyio
@@ -107,7 +165,7 @@ def test_buckets_hold_their_own_and_no_others(durations_us: list[int]) -> None:
         durations.add(duration_us)
     made: HistogramMetricFamily = family("x", "X.", ("target",), [(("t",), durations)])
 
-    body = json.loads(as_metrics([made], [], Span(1, 2, "w")))
+    body = json.loads(as_metrics([made], [], Span(1, 2, Source("w"))))
 
     ((metric,),) = [scope["metrics"] for scope in body["resourceMetrics"][0]["scopeMetrics"]]
     (point,) = metric["histogram"]["dataPoints"]

@@ -58,6 +58,34 @@ async def test_one_failing_duty_does_not_hold_up_another() -> None:
     assert bad.done >= 1
 
 
+async def test_what_is_done_once_more_at_the_end_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.pacing.upkeep.LAST_S", 0.02)
+    done, first = [], Work(failures=0, until=1)
+
+    async def last() -> None:
+        done.append("last")
+
+    async def hangs() -> None:
+        done.append("hangs")
+        await asyncio.Event().wait()
+
+    duties = tuple(
+        Duty(each.__name__, 3600.0, first, Event.PROBE_FAILED, last=each) for each in (hangs, last)
+    )
+    await Upkeep(duties).close()
+    assert not done
+    upkeep = Upkeep(duties)
+    upkeep.start()
+    await first.enough.wait()
+    with capture_logs() as logs:
+        await upkeep.close()
+
+    assert sorted(done) == ["hangs", "last"]
+    assert [(log["component"], log["error_class"]) for log in logs] == [("hangs", "TimeoutError")]
+
+
 async def test_a_wake_up_comes_before_the_period() -> None:
     wake = asyncio.Event()
     work = Work(failures=0, until=2)
