@@ -130,7 +130,10 @@ class DataPlane:
         self._board = Board(self._prober, self.snapshots, self._health, self._policies)
         self._following = self._make_following()
         seen = (self.snapshots, self._health, self._audit, self._integration, self._ledger)
-        self.metrics.registry.register(Standing(Seen(*seen, self._rotation, clock, self._erasures)))
+        pools = pools_among(self._providers)
+        self.metrics.registry.register(
+            Standing(Seen(*seen, self._rotation, clock, self._erasures, pools))
+        )
         self._upkeep = Upkeep(self._duties())
 
     def application(self) -> Application:

@@ -6,12 +6,14 @@ cost ten times as much and are left to what is counted rarely.
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from gateway.totals import Totals
 
 
+PAID_FROM_BUDGET: Final = ("retry", "mend", "fallback", "hedge")
 LeftS = Callable[[], float | None]
 """Seconds that something is still good, below 0 where it has ended; None where it is not there."""
 
@@ -117,6 +119,17 @@ class Metrics:
             "gatewright_batch_oldest_waiting_seconds",
             "Age of the oldest batch with a line that waits.",
         )
+
+    def expect(self, places: Mapping[str, str]) -> None:
+        """Begin at 0 what alarms watch, by target with its jurisdiction.
+
+        A series that begins with its first event is no increase, and nobody hears of that one.
+        """
+        self.requests.expect(places.values())
+        for target in places:
+            self._credentials_refused.labels(target)
+            for kind in PAID_FROM_BUDGET:
+                self._withheld_attempts.labels(target, kind)
 
     def _add_attempts(self) -> None:
         """What upstreams did that was not to be expected, and what callers were told."""

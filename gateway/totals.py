@@ -1,11 +1,12 @@
 """What every request adds to: one look-up, a few additions, and times that are noted.
 
 Whoever counts and whoever collects belong to the same event loop. Times are sorted into buckets
-when somebody collects, and once a second by the worker's look at its health.
+when somebody collects, and once a second by a duty of the worker's.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Final
 
 from msgspec import Struct
@@ -14,6 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gateway.durations import Durations, Noted, family, together
+from policies.facts import DATA_CLASSES
 
 
 DURATION_BUCKETS_S: Final = (0.005, 0.02, 0.1, 0.5, 1, 2, 5, 15, 60, 300)
@@ -72,8 +74,13 @@ class Totals(Collector):
         self._by_kind: dict[tuple[str, str, str, str, str], Sums] = defaultdict(Sums)
         self._failed: dict[tuple[str, str, str], Noted] = defaultdict(lambda: Noted(CALL_BOUNDS_S))
         self._overhead = Noted(OVERHEAD_BOUNDS_S)
+        self._places: frozenset[str] = frozenset()
         self.own = self._overhead.note
         """Takes what of a request's time no upstream had, in microseconds."""
+
+    def expect(self, places: Iterable[str]) -> None:
+        """Jurisdictions of targets: what goes there for the first time is seen as an increase."""
+        self._places = frozenset(places)
 
     def add(
         self,
@@ -116,7 +123,7 @@ class Totals(Collector):
 
     def collect(self) -> Iterable[Metric]:
         rows = self.rows()
-        yield from _requests([(kind, sums) for kind, sums in rows if sums.count])
+        yield from _requests([(kind, sums) for kind, sums in rows if sums.count], self._places)
         yield _by_target(
             "gatewright_request_duration_seconds",
             "Arrival to last byte.",
@@ -159,7 +166,7 @@ class Totals(Collector):
         )
 
 
-def _requests(rows: list[tuple[Kind, Sums]]) -> Iterable[Metric]:
+def _requests(rows: list[tuple[Kind, Sums]], places: Iterable[str]) -> Iterable[Metric]:
     yield _counter(
         "gatewright_requests",
         "Requests by target and outcome.",
@@ -187,7 +194,14 @@ def _requests(rows: list[tuple[Kind, Sums]]) -> Iterable[Metric]:
         "gatewright_requests_by_data_class",
         "Requests by data class and jurisdiction they were sent to.",
         ("data_class", "jurisdiction"),
-        (((kind.data_class, kind.jurisdiction), sums.count) for kind, sums in rows if kind.target),
+        chain(
+            (((data_class, place), 0) for place in sorted(places) for data_class in DATA_CLASSES),
+            (
+                ((kind.data_class, kind.jurisdiction), sums.count)
+                for kind, sums in rows
+                if kind.target
+            ),
+        ),
     )
 
 

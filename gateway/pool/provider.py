@@ -6,6 +6,7 @@ dispatcher does, and then a member that has just failed is avoided.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
@@ -84,6 +85,8 @@ class PoolProvider:
         self.speeds = SpeedWatch(self.router.members, self.rules)
         self._failed_s: dict[str, float] = {}
         self._denied_s: dict[str, float] = {}
+        self.passed_over: Counter[tuple[str, int]] = Counter()
+        """By member and its status: calls that another one was asked for instead."""
         self._log = logger()
         self._served: dict[str, Sequence[ServedModel]] = {}
         self._down: dict[str, str] = {}
@@ -117,6 +120,7 @@ class PoolProvider:
         }
         asked: frozenset[str] = frozenset()
         passed_on: PoolReply | None = None
+        name = ""
         while True:
             try:
                 load = self._chosen(call, prompt, asked, recent)
@@ -124,6 +128,8 @@ class PoolProvider:
                 if passed_on is None:
                     raise
                 return passed_on  # In its own words, and with its own wait.
+            if passed_on is not None:
+                self.passed_over[name, passed_on.status] += 1
             name = load.member.name
             try:
                 if passed_on is not None:

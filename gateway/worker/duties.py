@@ -185,7 +185,15 @@ def _watching(parts: Tended) -> tuple[Duty, ...]:
     hook = make_hook(settings, parts.egress, parts.clock)
     lag = LoopLag()
     parts.metrics.registry.register(lag)
+    targets = parts.prober.board().targets.values()
+    parts.metrics.expect({each.name: each.jurisdiction for each in targets})
+
+    async def sort_times() -> None:
+        parts.metrics.requests.settle()
+
     return (
+        # By itself: what waits for a disk or a database would let them grow.
+        Duty("times", rhythm.HEALTH_S, sort_times, Event.UPKEEP_FAILED),
         Duty("loop lag", LOOK_S, lag.watch, Event.UPKEEP_FAILED),
         Duty("health", rhythm.HEALTH_S, parts.soundness.report, Event.UPKEEP_FAILED),
         *drift_watch(

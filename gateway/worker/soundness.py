@@ -50,7 +50,6 @@ class Soundness:
 
     async def report(self) -> None:
         """Once a second: tend the audit log, and tell metrics and log how both are."""
-        self._metrics.requests.settle()
         await self._evidence.tend()
         self._metrics.audit_healthy.set(1 if self._evidence.healthy else 0)
         self._metrics.audit_carried.set(1 if self._evidence.is_carried else 0)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from msgspec import Struct
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -13,6 +13,7 @@ from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
 from gateway.dispatch.health import TargetHealth
 from gateway.durations import family
+from gateway.pool.provider import PoolProvider
 from gateway.snapshot import SnapshotKeeper
 from gateway.store.custody.folder_erasures import FolderErasures
 from gateway.store.evidence.integration import Integration
@@ -34,6 +35,7 @@ class Seen(Struct, frozen=True):
     rotation: Rotation
     clock: Clock
     erasures: FolderErasures
+    pools: tuple[PoolProvider, ...]
 
 
 class Standing(Collector):
@@ -75,6 +77,18 @@ class Standing(Collector):
         for provider, age_s in seen.rotation.ages_s().items():
             ages.add_metric((provider,), age_s)
         yield ages
+        yield self._passed_over()
+
+    def _passed_over(self) -> Metric:
+        passed = CounterMetricFamily(
+            "gatewright_pool_passed_over",
+            "Calls that a pool's member did not take and another one was asked for.",
+            labels=("provider", "member", "status"),
+        )
+        for pool in self._seen.pools:
+            for (member, status), count in pool.passed_over.items():
+                passed.add_metric((pool.name, member, str(status)), count)
+        return passed
 
     def _breakers(self) -> Metric:
         seen, now_s = self._seen, self._seen.clock.monotonic_s()

@@ -31,6 +31,26 @@ def test_metrics_have_labels_of_ours_only() -> None:
     assert b"gatewright_requests_total" in generate_latest(metrics.registry)
 
 
+def test_what_alarms_watch_is_there_before_its_first_event() -> None:
+    """A series that begins with its first event is no increase: an alarm would not ring for it."""
+    metrics = Metrics()
+    metrics.expect({"house-model": "in-house", "far-model": "us"})
+
+    value = metrics.registry.get_sample_value
+    far = {"data_class": "S4", "jurisdiction": "us"}
+    assert value("gatewright_requests_by_data_class_total", far) == 0
+    assert value("gatewright_credentials_refused_total", {"target": "far-model"}) == 0
+    for kind in ("retry", "mend", "fallback", "hedge"):
+        labels = {"target": "house-model", "kind": kind}
+        assert value("gatewright_withheld_attempts_total", labels) == 0
+
+    metrics.requests.add(("far-model", "ok", "S4", "us", "/v1/messages"), 10)
+    metrics.count_withheld_attempt("house-model", "hedge")
+    assert value("gatewright_requests_by_data_class_total", far) == 1
+    hedges = {"target": "house-model", "kind": "hedge"}
+    assert value("gatewright_withheld_attempts_total", hedges) == 1
+
+
 @given(st.lists(st.integers(0, 400_000_000), max_size=20))
 def test_a_duration_lies_in_every_bucket_from_its_own_up(durations_us: list[int]) -> None:
     metrics = Metrics()

@@ -243,6 +243,8 @@ async def test_a_member_that_has_no_place_is_passed_over_before_it_did_anything(
     assert [len(host.calls) for host in pool.hosts.values()] == [1, 1]
     await reply.close()
     assert pool.calls == 0
+    ((_, status),) = pool.provider.passed_over
+    assert (status, pool.provider.passed_over.total()) == (503, 1), "the second's is the answer"
 
     pool.clock.advance(10.0)
     for host in pool.hosts.values():
@@ -269,6 +271,7 @@ async def test_a_member_that_refuses_its_credential_is_passed_over_and_told(stat
     assert len(pool.hosts["a"].calls) == 1, "asked once, and then not before its time"
     told = [each["reason"] for each in lines if each["event"] == "pool:member_denies"]
     assert told == ["a"]
+    assert pool.provider.passed_over == {("a", status): 1}
     assert {each.member: bool(each.reason) for each in pool.provider.seen()} == {"a": 1, "b": 0}
 
     pool.clock.advance(30.0)

@@ -162,3 +162,36 @@ async def test_a_loop_that_is_held_up_is_late(gateway: RunningGateway, scraper: 
     await scraper.until(f"{name}_sum", lambda lag_s: lag_s > 0.3)
     total = await scraper.value(f"{name}_bucket", le="+Inf") or 0
     assert total > (await scraper.value(f"{name}_bucket", le="0.25") or 0)
+
+
+async def test_what_alarms_watch_of_each_target_is_there_from_the_start(
+    gateway: RunningGateway, scraper: Scraper
+) -> None:
+    for target in gateway.plane.snapshots.board.targets.values():
+        name = target.name
+        assert await scraper.value("withheld_attempts_total", target=name, kind="fallback") == 0
+        assert await scraper.value("credentials_refused_total", target=name) == 0
+        sent = {"data_class": "S4", "jurisdiction": target.jurisdiction}
+        assert await scraper.value("requests_by_data_class_total", **sent) == 0
+
+
+async def test_times_do_not_gather_while_a_device_of_the_audit_log_hangs(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung: list[bool] = []
+
+    async def hang() -> None:
+        hung.append(True)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(gateway.plane._evidence, "tend", hang)
+    while not hung:
+        await asyncio.sleep(0.02)
+    overhead = gateway.plane.metrics.requests._overhead
+    overhead.note(5)
+
+    for _ in range(250):
+        if not overhead._noted:
+            break
+        await asyncio.sleep(0.02)
+    assert overhead._noted == []
