@@ -73,7 +73,7 @@ FIELDS: Final = {
         Field("cost", "money", "US dollars"),
         Field("tokens", "count", "tokens in and out"),
         Field("duration", "duration", "from the first byte in to the last out"),
-        Field("ttft", "duration", "the time to the first byte"),
+        Field("ttft", "duration", "the time to the first byte, of a stream to its first content"),
         Field("since", "moment", "not before"),
         Field("until", "moment", "before"),
         Field("kind", "choice", "the kind of record", STAGES),
