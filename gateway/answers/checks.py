@@ -11,7 +11,7 @@ from msgspec import Struct
 from gateway.answers.traits import AnswerTraits, traits_of
 from gateway.passage import Passage
 from gateway.rollout.trials import TargetTrial
-from gateway.types import Completion
+from gateway.types import FORMATS, Completion
 
 
 UNMET = "response_format.unmet"
@@ -43,7 +43,7 @@ def on_trial(passage: Passage) -> OnTrial | None:
 
 def is_unenforced(dropped: Iterable[str]) -> bool:
     """Whether the answer's format was left out or weakened, so that it has to be looked at."""
-    return any(name.startswith("response_format") for name in dropped)
+    return any(name.startswith(FORMATS) for name in dropped)
 
 
 def unmet_format(passage: Passage, dropped: tuple[str, ...], text: str) -> str:

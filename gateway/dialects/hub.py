@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from gateway.conversation import Conversation, ToolCallPart, ToolResultPart, Turn
 from gateway.dialects import schema_check
@@ -12,15 +12,28 @@ from gateway.dialects.loss import Losses, is_opaque, unsupported
 from gateway.dialects.openai_chat import reader as openai_chat
 from gateway.dialects.openai_completions import reader as openai_completions
 from gateway.dialects.openai_responses import reader as openai_responses
+from gateway.dialects.own_names import OwnNames, own_names, own_refusal
+from gateway.errors import FeatureUnsupported
 from gateway.ports import UpstreamBody
 from gateway.types import ChatRequest, DialectName, Target
 
 
-_READERS: Mapping[DialectName, Callable[[ChatRequest], Conversation]] = {
-    "openai_chat": openai_chat.read_conversation,
-    "anthropic_messages": anthropic_messages.read_conversation,
-    "openai_responses": openai_responses.read_conversation,
-    "openai_completions": openai_completions.read_conversation,
+class _Caller(Struct, frozen=True):
+    """What the hub knows of a dialect that requests come in."""
+
+    read: Callable[[ChatRequest], Conversation]
+    names: OwnNames
+
+
+_CALLERS: Mapping[DialectName, _Caller] = {
+    "openai_chat": _Caller(openai_chat.read_conversation, openai_chat.OWN_NAMES),
+    "anthropic_messages": _Caller(
+        anthropic_messages.read_conversation, anthropic_messages.OWN_NAMES
+    ),
+    "openai_responses": _Caller(openai_responses.read_conversation, openai_responses.OWN_NAMES),
+    "openai_completions": _Caller(
+        openai_completions.read_conversation, openai_completions.OWN_NAMES
+    ),
 }
 
 
@@ -30,20 +43,49 @@ def read_conversation(request: ChatRequest) -> Conversation:
     Raises:
         FeatureUnsupported: dropping what it asks would change its meaning.
     """
-    reader = _READERS.get(request.dialect)
-    if reader is None:
+    caller = _CALLERS.get(request.dialect)
+    if caller is None:
         raise unsupported("model", "This model does not do what is asked", 59)
-    talk = reader(request)
+    talk = caller.read(request)
     if talk.user and request.end_user and not is_opaque(talk.user):
         talk = structs.replace(talk, user=request.end_user)
     if talk.turns:
         turns = told_apart(talk.turns)
-        _check_pairs(turns)
+        try:
+            _check_pairs(turns)
+        except FeatureUnsupported as error:
+            raise own_refusal(error, caller.names, request) from None
         talk = talk if turns is talk.turns else structs.replace(talk, turns=turns)
     return talk
 
 
-def asked_of(target: Target, request: ChatRequest) -> Conversation:
+def put_to(
+    target: Target,
+    request: ChatRequest,
+    output_tokens_cap: int,
+    write: Callable[[Conversation, Target, int], UpstreamBody],
+) -> UpstreamBody:
+    """A request as `write` puts it to a target of another dialect.
+
+    What is left out or refused has the caller's names, whichever words stand between the two. The
+    body says of itself if it asks for less than the caller did.
+
+    Raises:
+        FeatureUnsupported: dropping what it asks would change its meaning.
+    """
+    talk = _asked_of(target, request)
+    names = _CALLERS[request.dialect].names
+    try:
+        upstream = write(talk, target, output_tokens_cap)
+    except FeatureUnsupported as error:
+        raise own_refusal(error, names, request) from None
+    if upstream.dropped:
+        dropped = own_names(upstream.dropped, talk.unplaced, names, request)
+        return structs.replace(upstream, dropped=dropped, is_less=bool(talk.hosted))
+    return structs.replace(upstream, is_less=True) if talk.hosted else upstream
+
+
+def _asked_of(target: Target, request: ChatRequest) -> Conversation:
     """The conversation as it may be put to a target of another dialect.
 
     What only a vendor does by itself is gone, and reported, where the target is set to that; it is
@@ -62,11 +104,6 @@ def asked_of(target: Target, request: ChatRequest) -> Conversation:
         raise unsupported("tool_choice", "No tool is left that could be called", 19)
     names = Losses([*(each.name for each in talk.hosted), *talk.unplaced]).names()
     return structs.replace(talk, unplaced=names)
-
-
-def told_less(talk: Conversation, upstream: UpstreamBody) -> UpstreamBody:
-    """A body, which says of itself if the conversation in it asks for less than the caller did."""
-    return structs.replace(upstream, is_less=True) if talk.hosted else upstream
 
 
 def unmet(request: ChatRequest, text: str) -> str:

@@ -132,14 +132,14 @@ def unsupported(place: str, reason: str, rule: int) -> FeatureUnsupported:
     return FeatureUnsupported(f"{place}: {reason} (rule {rule}).", parameter=place)
 
 
-def check_schema_wanted(target: Target, *, is_wanted: bool) -> None:
-    """Refuse an answer in a schema from a model that cannot be held to one.
+def check_schema_wanted(target: Target, place: str = "response_format", *, is_wanted: bool) -> None:
+    """Refuse an answer in a schema from a model that cannot be held to one; `place` asks for it.
 
     Raises:
         FeatureUnsupported
     """
     if is_wanted and "json_schema" not in target.capabilities:
-        raise unsupported("response_format", "This model cannot be held to a schema", 33)
+        raise unsupported(place, "This model cannot be held to a schema", 33)
 
 
 def check_tier_priced(request: ChatRequest, target: Target) -> None:

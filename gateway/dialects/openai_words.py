@@ -45,7 +45,10 @@ def effort_of(reasoning: Reasoning) -> str:
 
 
 def effort_for(target: Target, reasoning: Reasoning, losses: Losses) -> str:
-    """The same in words that the model takes; one that cannot do without reasoning does little."""
+    """The same in words that the model takes; one that cannot do without reasoning does little.
+
+    Who leaves it to the model says nothing here, and the model sees to it as well.
+    """
     effort = effort_of(reasoning)
     if not cannot_rest(target, effort):
         return effort

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from msgspec import Struct, field
 
-from gateway.types import AuditRecord
+from gateway.types import FORMATS, AuditRecord
 
 
 Kind = Literal["prompts", "answers"]
@@ -21,7 +21,6 @@ OTHER: Final = "other"
 NOTHING: Final = "nothing"
 _PERCENT: Final = 100
 _PPM: Final = 1_000_000
-_FORMAT: Final = "response_format"
 _UNMET: Final = "response_format.unmet"
 _COUNTS: Final = ("/count_tokens", "/input_tokens")
 _SHAPES: Final = ("has_tools", "has_images", "has_documents")
@@ -164,7 +163,7 @@ def _count_answer(profile: Profile, record: AuditRecord) -> None:
     if record.usage is not None:
         profile.mark("tokens", _bin_of("answers", "tokens", record.usage.output_tokens))
     profile.mark("stop", record.detail.get("stop_reason", "themselves"))
-    if any(name.startswith(_FORMAT) for name in record.dropped):
+    if any(name.startswith(FORMATS) for name in record.dropped):
         profile.mark("format", "missed" if _UNMET in record.dropped else "kept")
     for label in record.output_findings or (NOTHING,):
         profile.mark("findings", label)

@@ -11,6 +11,7 @@ what holds now to `probes.txt`, which is reviewed like code; `test_probes` compa
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -110,14 +111,19 @@ NOTHING = frozenset(
         *("prompt_cache_key k", "max_tool_calls 3", "client_metadata {'session': 's'}"),
         "tools called by the model alone",
         "reasoning {'summary': 'auto'}",
+        "thinking {'type': 'adaptive'}",
     }
 )
 """What asks for nothing, wherever it goes: no limit, one answer of one, and what is so anyway.
 
 Prefixes are found again without a key where there is no word for one; tools that only their vendor
 runs need no bound where there are none; what a program tells its vendor of itself is for no other;
-and what was thought is told by whoever tells it at all.
+what was thought is told by whoever tells it at all; and how much to think is a model's to decide
+that is told nothing of it.
 """
+
+SAID_OF_TURNS = frozenset({"blank_text", "last_turn", "system_position"})
+"""No fields, but what is wrong with a turn or a block as a whole."""
 
 
 class Row(Struct, frozen=True):
@@ -168,6 +174,25 @@ def verdict(row: Row) -> str:
         return "exact"
     changed = sorted(_words(fields) - _words(sent))
     return f"emulated: other words for {', '.join(changed)}" if changed else "emulated"
+
+
+def words_of(name: str) -> set[str]:
+    """Each step of a field's path, without places in lists."""
+    return set(re.sub(r"\[\d+\]", "", name).split("."))
+
+
+def words_sent(tree: object) -> set[str]:
+    """Every key of a request, and every kind that something in it says it is."""
+    words: set[str] = set()
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            words |= node.keys() | {str(node.get("type"))}
+            pending += node.values()
+        elif isinstance(node, list):
+            pending += node
+    return words
 
 
 def read(dialect: DialectName, body: Mapping[str, Any]) -> ChatRequest:

@@ -118,14 +118,20 @@ def test_what_is_refused_for_another_reason_is_told_as_it_is() -> None:
     assert response_error(error) == {"code": "invalid_prompt", "message": "No."}
 
 
-@pytest.mark.parametrize("request_", [chat(messages=SAID), responses(input=SAID)])
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        (chat(messages=SAID), "messages.last_turn"),
+        (responses(input=SAID), "input.last_turn"),
+    ],
+)
 def test_rule_27_a_turn_of_the_assistants_that_is_last_is_followed_by_another_one(
-    request_: ChatRequest,
+    request_: ChatRequest, told: str
 ) -> None:
     body, dropped = to_anthropic(request_)
     assert [turn["role"] for turn in body["messages"]] == ["user", "assistant", "user"]
     assert body["messages"][2]["content"] == [{"type": "text", "text": "Continue."}]
-    assert dropped == {"messages.last_turn"}
+    assert dropped == {told}
 
 
 def test_rule_27_other_vendors_take_such_a_turn_as_it_is() -> None:

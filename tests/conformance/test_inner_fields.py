@@ -68,6 +68,8 @@ ASKS_NOTHING: Mapping[str, tuple[object, ...]] = {
     "top.reasoning.summary": ("auto",),
     "top.reasoning.generate_summary": ("auto",),
     "top.thinking.display": ("omitted", "summarized"),
+    # A model that is told nothing thinks as it sees fit.
+    "top.thinking": ({"type": "adaptive"},),
     # How likely the model's own words were; who had which skill when it called.
     "input.content.logprobs": (ANYTHING,),
     "input.environment.skills": (ANYTHING,),

@@ -5,7 +5,19 @@ import re
 import pytest
 
 from tests.conformance.contract import ROOT
-from tests.conformance.probes import BARE, NAMES, PROBES, count, expected, rows, verdict
+from tests.conformance.probes import (
+    BARE,
+    BASES,
+    NAMES,
+    PROBES,
+    SAID_OF_TURNS,
+    count,
+    expected,
+    rows,
+    verdict,
+    words_of,
+    words_sent,
+)
 
 
 ROWS = list(rows())
@@ -31,6 +43,28 @@ def test_no_probe_is_lost_in_silence_and_every_refusal_names_its_rule() -> None:
             r"exact|emulated(: other words for .*)?|met|reported: .+|refused: \S+ by rule \d+", told
         )
         assert kind is not None, (row, told)
+
+
+def test_every_name_that_is_told_is_one_that_its_caller_sent() -> None:
+    known = expected()
+    told = [(row, name) for row in ROWS for name in _named(known[str(row)])]
+    foreign = [
+        f"{row}: {name}"
+        for row, name in told
+        if not words_of(name)
+        <= words_sent(BASES[row.source] | PROBES[row.source][row.probe]) | SAID_OF_TURNS
+    ]
+
+    assert len(told) > 500
+    assert foreign == []
+
+
+def _named(told: str) -> list[str]:
+    """Fields that a verdict names."""
+    kind, _, rest = told.partition(": ")
+    if kind not in {"reported", "refused"}:
+        return []
+    return rest.partition(" by rule ")[0].split(", ")
 
 
 def test_there_are_more_probes_than_any_peer_was_asked() -> None:

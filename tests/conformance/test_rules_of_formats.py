@@ -144,7 +144,7 @@ def test_rule_33_an_older_model_is_asked_by_a_tool_and_its_answer_is_text() -> N
     assert [each["name"] for each in body["tools"]] == [ANSWER_TOOL]
     assert body["tools"][0]["input_schema"] == ASKED["json_schema"]["schema"]  # type: ignore[index]
     assert body["tool_choice"] == {"type": "tool", "name": ANSWER_TOOL}
-    assert dropped == {"response_format.strict"}
+    assert dropped == {"response_format.json_schema.strict"}
 
     given = ANTHROPIC.decode_reply(message_reply(ANSWER_USE, stop_reason="tool_use"))
     said = json.loads(OPENAI.encode_reply(given, "anthropic_messages", request))["choices"][0]
@@ -212,7 +212,10 @@ def test_rule_34_keywords_that_are_not_enforced_move_into_descriptions_with_noti
     assert inner["age"] == {"type": "integer", "description": 'In years.\n{"minimum":0}'}
     assert inner["tags"]["items"] == {"type": "string", "description": '{"maxLength":9}'}
     assert inner["mail"] == {"type": "string", "format": "email"}
-    assert dropped == {"response_format.schema.minimum", "response_format.schema.maxLength"}
+    assert dropped == {
+        "response_format.json_schema.schema.minimum",
+        "response_format.json_schema.schema.maxLength",
+    }
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_rule_65_a_chats_custom_tools_are_functions_of_one_text_in_messages() ->
     assert about.endswith("lark grammar:\nstart: /.+/")
     assert body["tool_choice"]["name"] == "patch"
     assert body["messages"][1]["content"][0]["input"] == {"input": TEXT}
-    assert dropped == {"tools.format"}, "nobody there keeps to a grammar"
+    assert dropped == {"tools.custom.format"}, "nobody there keeps to a grammar"
 
 
 def test_rule_12_among_the_tools_that_are_allowed_may_be_custom_ones() -> None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from gateway.dialects import body, hub, upstream_errors
 from gateway.dialects.allowances import anthropic_headers
 from gateway.dialects.anthropic_messages import errors, reply, writer
@@ -33,12 +35,10 @@ class AnthropicMessages:
     ) -> UpstreamBody:
         if request.dialect == self.name:
             return requests.patch_request(request, target, output_tokens_cap)
-        talk = hub.asked_of(target, request)
-        upstream = writer.write_request(talk, target, output_tokens_cap)
-        if is_worth_caching(request, target):
-            marked = body.patch(upstream.body, {FIELD: MARKER})
-            upstream = UpstreamBody(marked, upstream.dropped)
-        return hub.told_less(talk, upstream)
+        upstream = hub.put_to(target, request, output_tokens_cap, writer.write_request)
+        if not is_worth_caching(request, target):
+            return upstream
+        return structs.replace(upstream, body=body.patch(upstream.body, {FIELD: MARKER}))
 
     def mend_request(self, body: bytes, error: GatewrightError) -> UpstreamBody | None:
         """Signed thinking must come back whole: without it, a tool's result has no question."""

@@ -40,6 +40,7 @@ from gateway.dialects.anthropic_messages.wire import (
     TurnWire,
 )
 from gateway.dialects.loss import AUTO_TIER, Losses, cache_life, unsupported
+from gateway.dialects.own_names import OwnNames
 from gateway.dialects.strict_json import checked
 from gateway.types import ChatRequest
 
@@ -60,6 +61,10 @@ _REFUSED: Mapping[str, tuple[str, int]] = {
 
 _EFFORTS: Mapping[str, str] = {"max": "xhigh"}
 """Not every model of other vendors knows the most effort of this one's."""
+_THINKING = frozenset({"enabled", "adaptive"})
+"""Up to a budget, and as much as the model sees fit: what other vendors' do that are told nothing.
+
+When to think has no word there."""
 _PLACED_OF_TURN = frozenset(TurnWire.__struct_fields__)
 _INNER: Mapping[str, type[Struct]] = {
     "system": SystemBlock,
@@ -75,6 +80,17 @@ _HOSTED_BLOCKS = frozenset(
         *("text_editor_code_execution_tool_result", "tool_search_tool_result"),
     }
 )
+OWN_NAMES: OwnNames = {
+    "max_output_tokens": ("max_tokens",),
+    "messages.thinking": ("messages.thinking", "messages.redacted_thinking"),
+    "reasoning.summary": ("thinking.display",),
+    "reasoning_effort": ("output_config.effort", "thinking"),
+    "response_format": ("output_config.format",),
+    "response_format.strict": ("output_config.format",),
+    "stop": ("stop_sequences",),
+    "tools.schema": ("tools.input_schema",),
+}
+"""What the hub calls otherwise; a schema is always kept to here, so there is no word for it."""
 
 
 def read_conversation(request: ChatRequest) -> Conversation:
@@ -184,6 +200,8 @@ def _reasoning(wire: MessagesBody, losses: Losses) -> Reasoning | None:
         return Reasoning(disabled=True)
     if thinking is None and not effort:
         return None
+    if thinking is not None and thinking.type not in _THINKING:
+        losses.add("thinking")
     budget = (thinking.budget_tokens or 0) if thinking is not None else 0
     if effort and budget:
         losses.add("thinking.budget_tokens")

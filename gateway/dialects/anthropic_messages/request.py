@@ -172,7 +172,8 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     Raises:
         FeatureUnsupported: the model cannot do what is asked.
     """
-    check_schema_wanted(target, is_wanted=request.wants_json_schema)
+    place = "output_config.format"
+    check_schema_wanted(target, place, is_wanted=request.wants_json_schema)
     check_tier_priced(request, target)
     fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
     fields["model"] = msgspec.json.encode(target.model)

@@ -169,7 +169,7 @@ def _add_format(fields: Json, asked: ResponseFormat | None, target: Target, loss
     schema = enforceable(asked.schema, losses, "response_format.schema")
     fields["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
     if asked.description:
-        losses.add("response_format.json_schema.description")
+        losses.add("response_format.description")
 
 
 def _check_breakpoints(fields: Json) -> None:

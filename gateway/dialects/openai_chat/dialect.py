@@ -31,8 +31,7 @@ class OpenAIChat(OpenAIEnvelope):
     ) -> UpstreamBody:
         if request.dialect == self.name:
             return requests.patch_request(request, target, output_tokens_cap)
-        talk = hub.asked_of(target, request)
-        return hub.told_less(talk, writer.write_request(talk, target, output_tokens_cap))
+        return hub.put_to(target, request, output_tokens_cap, writer.write_request)
 
     def decode_reply(self, raw: bytes) -> Completion:
         return reply.decode_reply(raw)

@@ -42,6 +42,7 @@ from gateway.dialects.openai_chat.wire import (
     ResponseFormatWire,
 )
 from gateway.dialects.openai_words import KIN, kin_of
+from gateway.dialects.own_names import OwnNames
 from gateway.dialects.strict_json import checked
 from gateway.dialects.token_odds import odds_of_chat
 from gateway.types import ChatRequest
@@ -76,6 +77,21 @@ _REFUSED: Mapping[str, tuple[str, int]] = {
 """Why they are refused, and the rule that says so."""
 
 _SYSTEM_ROLES = frozenset({"system", "developer"})
+OWN_NAMES: OwnNames = {
+    "cache_control": ("prompt_cache_breakpoint", "cache_control"),
+    "max_output_tokens": ("max_completion_tokens", "max_tokens"),
+    "messages.thinking": (
+        *("messages.thinking_blocks", "messages.reasoning_content", "messages.thinking"),
+    ),
+    "response_format.description": ("response_format.json_schema.description",),
+    "response_format.schema": ("response_format.json_schema.schema",),
+    "response_format.strict": ("response_format.json_schema.strict",),
+    "tools": ("functions", "tools"),
+    "tools.format": ("tools.custom.format",),
+    "tools.schema": ("tools.function.parameters",),
+    "tools.strict": ("tools.function.strict",),
+}
+"""What the hub calls otherwise."""
 
 
 def read_conversation(request: ChatRequest) -> Conversation:

@@ -100,7 +100,7 @@ def _add_sampling(fields: Json, talk: Conversation, target: Target, losses: Loss
             losses.add("top_k")
     if sampling.stop:
         if len(sampling.stop) > STOPS_MAX:
-            raise unsupported("stop_sequences", f"At most {STOPS_MAX} are possible there", 23)
+            raise unsupported("stop", f"At most {STOPS_MAX} are possible there", 23)
         fields["stop"] = list(sampling.stop)
 
 
@@ -114,11 +114,9 @@ def _add_reasoning(fields: Json, talk: Conversation, target: Target, losses: Los
         return
     if not can_reason:
         if not reasoning.disabled:
-            losses.add("thinking")
+            losses.add("reasoning_effort")
     elif effort := effort_for(target, reasoning, losses):
         fields["reasoning_effort"] = effort
-    else:
-        losses.add("thinking")
 
 
 def _tool(tool: Tool, target: Target, losses: Losses) -> Json:

@@ -3,6 +3,7 @@
 from gateway.conversation import Conversation, Sampling, TextPart, Turn
 from gateway.dialects.loss import AUTO_TIER, Losses, unsupported
 from gateway.dialects.openai_completions.wire import CompletionsBody
+from gateway.dialects.own_names import OwnNames
 from gateway.dialects.strict_json import checked
 from gateway.types import ChatRequest
 
@@ -11,6 +12,8 @@ AS_CHAT = "bare_text"
 """What is reported as lost: a template stands around the prompt, and the model answers it."""
 
 _PLACED = frozenset({*CompletionsBody.__struct_fields__, "top_k"})
+OWN_NAMES: OwnNames = {"max_output_tokens": ("max_tokens",), "messages": ("prompt",)}
+"""What the hub calls otherwise."""
 
 
 def read_conversation(request: ChatRequest) -> Conversation:

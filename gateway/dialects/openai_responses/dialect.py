@@ -32,8 +32,7 @@ class OpenAIResponses(OpenAIEnvelope):
     ) -> UpstreamBody:
         if request.dialect == self.name:
             return requests.patch_request(request, target, output_tokens_cap)
-        talk = hub.asked_of(target, request)
-        return hub.told_less(talk, writer.write_request(talk, target, output_tokens_cap))
+        return hub.put_to(target, request, output_tokens_cap, writer.write_request)
 
     def mend_request(self, body: bytes, error: GatewrightError) -> UpstreamBody | None:
         if not isinstance(error, UpstreamRefused) or error.upstream_code != UNREADABLE:

@@ -40,6 +40,7 @@ from gateway.dialects.openai_responses.tools import (
     listed,
 )
 from gateway.dialects.openai_words import KIN, kin_of
+from gateway.dialects.own_names import OwnNames
 from gateway.dialects.strict_json import checked
 from gateway.dialects.text_tools import text_as_arguments
 from gateway.dialects.token_odds import odds_of_response
@@ -76,6 +77,16 @@ _SPOKEN = frozenset({None, "message", "agent_message"})
 _CIPHERTEXT = re.compile(r"gAAAA[\w-]{80,}={0,2}", re.ASCII)
 """How the vendor seals what they say; targets of others say it in plain text in the same place."""
 _SYSTEM_ROLES = frozenset({"system", "developer"})
+OWN_NAMES: OwnNames = {
+    "cache_control": ("prompt_cache_breakpoint",),
+    "messages": ("input",),
+    "messages.thinking": ("input.reasoning",),
+    "messages.tool_calls": ("input",),
+    "reasoning_effort": ("reasoning.effort",),
+    "response_format": ("text.format",),
+    "tools.schema": ("tools.parameters",),
+}
+"""What the hub calls otherwise."""
 
 
 def read_conversation(request: ChatRequest) -> Conversation:

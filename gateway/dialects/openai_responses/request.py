@@ -205,7 +205,7 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
         FeatureUnsupported: the model cannot do what is asked.
     """
     check_said(request)
-    check_schema_wanted(target, is_wanted=request.wants_json_schema)
+    check_schema_wanted(target, "text.format", is_wanted=request.wants_json_schema)
     check_tier_priced(request, target)
     fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))
     left_out = leave_out(fields, request, target)

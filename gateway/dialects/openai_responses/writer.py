@@ -122,11 +122,8 @@ def _add_reasoning(fields: Json, talk: Conversation, target: Target, losses: Los
         return
     fields["include"] = [ENCRYPTED]
     reasoning: Json = {}
-    if asked is not None:
-        if effort := effort_for(target, asked, losses):
-            reasoning["effort"] = effort
-        else:
-            losses.add("thinking")
+    if asked is not None and (effort := effort_for(target, asked, losses)):
+        reasoning["effort"] = effort
     if talk.tells_thoughts:
         reasoning["summary"] = "auto"
     if reasoning:

@@ -1,11 +1,14 @@
 """Every shape from every caller to every upstream and back, as `cells.txt` says."""
 
+import re
 from collections.abc import AsyncIterator
+from itertools import product
 
 import pytest
 
 from gateway.types import DialectName
 from tests.conformance.contract import ROOT
+from tests.conformance.probes import words_of, words_sent
 from tests.conformance.round_trips import cells
 from tests.conformance.round_trips.heard import Callers
 from tests.conformance.round_trips.said import SpeakingUpstreams
@@ -48,6 +51,21 @@ def test_what_arrives_otherwise_without_a_word_is_explained() -> None:
     shapes = {name.partition(": ")[2] for name in lost}
 
     assert shapes == set(cells.EXPLAINED)
+
+
+def test_every_name_that_is_told_is_one_that_its_caller_sent() -> None:
+    written = cells.written()
+    every = [each for way in product(cells.NAMES, cells.TARGETS) for each in cells.cells(*way)]
+    told = [
+        (cell, name)
+        for cell in every
+        for names in re.findall(r"(?:reported|refused:) ([^:;]+)", written[str(cell)])
+        for name in names.split(", ")
+    ]
+
+    assert len(told) > 30
+    for cell, name in told:
+        assert words_of(name) <= words_sent(cells.asking(cell)), (str(cell), name)
 
 
 def test_the_documents_say_how_many_there_are() -> None:
