@@ -142,7 +142,12 @@ class _Replacing:
         if depth > _MAX_DEPTH:
             raise RecursionError("a document that deep is not inspected either")
         if isinstance(node, dict):
-            return {self.node(k, depth + 1): self.node(v, depth + 1) for k, v in node.items()}
+            return {
+                self.node(key, depth + 1): []
+                if _tells_tokens(key, each)
+                else self.node(each, depth + 1)
+                for key, each in node.items()
+            }
         if isinstance(node, list | tuple):
             return [self.node(item, depth + 1) for item in node]
         return node
@@ -171,6 +176,17 @@ class _Replacing:
         if other is None:
             return number
         return int(other) if other.isdigit() and not other.startswith("0") else other
+
+
+def _tells_tokens(key: object, value: object) -> bool:
+    """Whether it says of an earlier answer how likely each of its tokens was.
+
+    They say its words once more, cut anywhere and as numbers, so that no value is found in them.
+    Whoever sends an answer back as it came sends them too, and no model reads them.
+    """
+    if key != "logprobs" or not isinstance(value, list) or not value:
+        return False
+    return all(isinstance(each, dict) and "token" in each for each in value)
 
 
 class Restorer:

@@ -110,3 +110,29 @@ def test_arguments_of_a_call_stay_the_json_that_they_were(arguments: str) -> Non
     call = {"function": {"arguments": arguments.replace("%s", veil.names.replacements[value])}}
     said = msgspec.json.decode(veil.unveiled(msgspec.json.encode(call)))["function"]["arguments"]
     assert said == arguments.replace("%s", 'Robert \\"Bob\\" Smith')
+
+
+def test_tokens_of_an_earlier_answer_do_not_say_what_its_words_no_longer_say() -> None:
+    """A client sends an answer back as it came, with the probabilities that it had asked for."""
+    pieces = ["Write to In", "grid Hal", "vorsen, ing", "rid@corp-", "mail.no"]
+    tokens = [
+        {"token": each, "logprob": -0.5, "bytes": [*each.encode()]}
+        | {"top_logprobs": [{"token": each, "logprob": -0.5, "bytes": [*each.encode()]}]}
+        for each in pieces
+    ]
+    part = {"type": "output_text", "text": "".join(pieces), "annotations": [], "logprobs": tokens}
+    said = {"type": "message", "role": "assistant", "content": [part]}
+    tool = {"type": "function", "name": "f", "parameters": {"required": ["logprobs"]}}
+    given = [{"role": "user", "content": "Whom?"}, said, {"role": "user", "content": "Go on."}]
+    asked = {"model": "m", "input": given, "tools": [tool], "top_logprobs": 2}
+    adapter = DIALECTS["openai_responses"]
+    request = adapter.decode_request(msgspec.json.encode(asked), "req_1")
+
+    veil = veiled(request, [], adapter, FOUND, b"k" * 32, one_way=False)
+
+    sent = msgspec.json.decode(veil.request.raw)
+    kept = sent["input"][1]["content"][0]
+    assert kept["logprobs"] == []
+    assert kept["text"].startswith(f"Write to {veil.names.replacements['Ingrid Halvorsen']}")
+    assert b"vorsen" not in veil.request.raw
+    assert (sent["tools"], sent["top_logprobs"]) == ([tool], 2)
