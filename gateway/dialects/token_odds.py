@@ -30,7 +30,8 @@ class Rival(Struct, frozen=True):
 
 
 class Token(Rival, frozen=True, kw_only=True):
-    top_logprobs: list[Rival] = []
+    top_logprobs: list[Rival] | None = None
+    """Some servers say of none that there is nothing."""
 
 
 class _Told(Struct):
@@ -59,9 +60,16 @@ class _Response(Struct):
     output: list[_Item]
 
 
+class _End(Struct):
+    """The last event of a response's stream."""
+
+    response: _Response
+
+
 _CHAT = msgspec.json.Decoder(_Chat)
 _RESPONSE = msgspec.json.Decoder(_Response)
 _PART = msgspec.json.Decoder(_Part)
+_END = msgspec.json.Decoder(_End)
 
 
 def odds_of_chat(tree: Mapping[str, object]) -> Odds | None:
@@ -128,12 +136,22 @@ def in_chat(raw: bytes) -> list[Token]:
 def in_response(raw: bytes) -> list[Token]:
     """Of a whole response."""
     try:
-        output = _RESPONSE.decode(raw).output
+        return _said_in(_RESPONSE.decode(raw))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
-    return [
-        token for item in output for part in item.content or () for token in part.logprobs or ()
-    ]
+
+
+def in_end(event: bytes) -> list[Token]:
+    """Of the event that ends a response's stream and says all of it once more."""
+    try:
+        return _said_in(_END.decode(_data_of(event)).response)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return []
+
+
+def _said_in(response: _Response) -> list[Token]:
+    parts = [part for item in response.output for part in item.content or ()]
+    return [token for part in parts for token in part.logprobs or ()]
 
 
 def in_chunk(event: bytes) -> list[Token]:
@@ -157,7 +175,7 @@ def _data_of(event: bytes) -> bytes:
 def whole(tokens: Iterable[Token]) -> list[dict[str, object]]:
     """As a whole answer tells them, in either dialect; a response needs the bytes of each."""
     return [
-        _rival(token) | {"top_logprobs": [_rival(each) for each in token.top_logprobs]}
+        _rival(token) | {"top_logprobs": [_rival(each) for each in token.top_logprobs or ()]}
         for token in tokens
     ]
 
@@ -174,7 +192,7 @@ def in_pieces(tokens: Iterable[Token]) -> list[dict[str, object]]:
             "token": token.token,
             "logprob": token.logprob,
             "top_logprobs": [
-                {"token": each.token, "logprob": each.logprob} for each in token.top_logprobs
+                {"token": each.token, "logprob": each.logprob} for each in token.top_logprobs or ()
             ],
         }
         for token in tokens

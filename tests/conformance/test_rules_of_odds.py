@@ -14,7 +14,7 @@ import pytest
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.token_odds import INCLUDED
 from gateway.errors import FeatureUnsupported
-from gateway.types import ChatRequest, DialectName
+from gateway.types import ChatRequest, DialectName, Usage
 from gateway.veiling.output_scan import OutputScan
 from tests.classifiers.samples import card, grouped
 from tests.conformance.put_together import Reader
@@ -164,6 +164,46 @@ def test_rule_68_tokens_of_what_is_masked_do_not_cross(
 
     assert number.split(" ")[1] not in answers
     assert "[REDACTED:CREDIT_CARD]" in answers
+
+
+@pytest.mark.parametrize("kinds", [[b"response.completed"], [b".delta", b"response.completed"]])
+def test_rule_68_what_only_the_last_event_tells_of_tokens_is_told_with_it(
+    kinds: list[bytes],
+) -> None:
+    """Some upstreams tell words in their last event only, others no probabilities before it."""
+    events = told("openai_responses", SAID, streams=True)
+    kept = [event for event in events if any(kind in event for kind in kinds)]
+    bare = [
+        b"data: "
+        + json.dumps(json.loads(event.partition(b"data: ")[2]) | {"logprobs": []}).encode()
+        for event in kept[:-1]
+    ]
+    decoder = DIALECTS["openai_responses"].stream_decoder()
+    encoder = DIALECTS["openai_chat"].stream_encoder(asking("openai_chat"), "openai_responses")
+
+    pieces = [
+        encoder.encode(decoder.feed(event)) for event in [*(b"%b\n\n" % e for e in bare), kept[-1]]
+    ]
+    pieces.append(encoder.finish("", Usage()))
+
+    answer = Reader().streamed("openai_chat", pieces)
+    expected = [("It", -0.25, []), (" is", -0.5, [" is", " was"])]
+    assert (tokens_in(answer), answer["choices"][0]["message"]["content"]) == (expected, "It is")
+
+
+def test_rule_68_a_token_beside_which_nothing_stands_is_told() -> None:
+    (raw,) = told("openai_chat", SAID, streams=False)
+    tree = json.loads(raw)
+    for token in tree["choices"][0]["logprobs"]["content"]:
+        token["top_logprobs"] = None
+    completion = DIALECTS["openai_chat"].decode_reply(json.dumps(tree).encode())
+
+    made = DIALECTS["openai_responses"].encode_reply(
+        completion, "openai_chat", asking("openai_responses")
+    )
+
+    answer = Reader().whole("openai_responses", made)
+    assert tokens_in(answer) == [("It", -0.25, []), (" is", -0.5, [])]
 
 
 @pytest.mark.parametrize("spoilt", [7, "x", [{"token": 1}], {"content": "x"}])

@@ -16,7 +16,7 @@ from gateway.dialects.openai_chat.reply import (
 from gateway.dialects.openai_chat.tools import told_calls
 from gateway.dialects.openai_errors import encode_error
 from gateway.dialects.text_tools import text_of
-from gateway.dialects.token_odds import in_piece, whole
+from gateway.dialects.token_odds import Token, in_end, in_piece, whole
 from gateway.errors import GatewrightError
 from gateway.types import ChatRequest, Delta, StreamEvent, Usage
 
@@ -131,6 +131,7 @@ class ChatStreamEncoder:
         """The chunk with the finish reason, held back until the answer is known to be whole."""
         self._failed = False
         self._tells_odds = bool(request.tree.get("logprobs"))
+        self._has_told_odds = False
 
     def encode(self, events: list[StreamEvent]) -> bytes:
         if self._tells_odds:
@@ -138,17 +139,26 @@ class ChatStreamEncoder:
         return b"".join([self._delta(delta) for event in events for delta in event.deltas])
 
     def _likely(self, event: StreamEvent) -> bytes:
-        """An event with the probabilities of its words, told with the first of them."""
+        """An event with the probabilities of its words, told with the first of them.
+
+        Who told no piece with any tells them where all is said once more, or not at all.
+        """
         tokens = in_piece(event.raw)
         pieces: list[bytes] = []
+        if event.is_terminal and not self._has_told_odds and (late := in_end(event.raw)):
+            pieces.append(self._with_odds("", late))
         for delta in event.deltas:
             if tokens and delta.kind == "text":
-                told = b',"logprobs":' + _encode({"content": whole(tokens), "refusal": None})
-                pieces.append(self._chunk(b'{"content":' + _encode(delta.text) + b"}", more=told))
+                pieces.append(self._with_odds(delta.text, tokens))
                 tokens = []
             else:
                 pieces.append(self._delta(delta))
         return b"".join(pieces)
+
+    def _with_odds(self, text: str, tokens: list[Token]) -> bytes:
+        self._has_told_odds = True
+        told = b',"logprobs":' + _encode({"content": whole(tokens), "refusal": None})
+        return self._chunk(b'{"content":' + _encode(text) + b"}", more=told)
 
     def _delta(self, delta: Delta) -> bytes:
         kind = delta.kind
