@@ -9,12 +9,14 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
+from fnmatch import fnmatchcase
 from typing import Final, Literal
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from classifiers.pii.labels import LABELS
 from gateway.errors import RequestInvalid
 
 
@@ -346,10 +348,18 @@ def number_of(field: str, value: str) -> int:
 def timeless(text: str) -> Filter:
     """A filter for whatever has a time of its own: without one, and short enough for one beside it.
 
+    What it finds is signed for or reported, nothing as well: a label that nothing can have is none.
+
     Raises:
-        FilterInvalid: it cannot be read, or is too long to be looked at between two moments.
+        FilterInvalid: it cannot be read, is too long to be looked at between two moments, or asks
+            for a label that no finding has.
     """
     found = parse(text).without(*_SPAN)
+    for value in (each for term in found.terms if term.field == "pii" for each in term.values):
+        if value != NONE and not any(fnmatchcase(label, value) for label in LABELS):
+            known = ", ".join(sorted(LABELS))
+            reason = f"nothing is found as “{value}”, but as {known}; -pii:{NONE} is any of them"
+            raise FilterInvalid(reason, max(text.upper().find(value), 0), len(value))
     most = FILTER_CHARS_MAX - _SPAN_CHARS
     if len(render(found)) > most:
         reason = f"a filter has at most {most} characters beside its time"

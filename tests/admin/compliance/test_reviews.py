@@ -67,6 +67,16 @@ async def test_what_is_to_be_signed_names_the_keys_and_what_was_found(
     assert "IN_PAN ×3" in page
 
 
+async def test_a_review_of_what_nothing_can_be_found_as_is_not_made(cora: Browser) -> None:
+    """It would say zero for ever, and somebody would sign that no personal data went out."""
+    for unknown in ("pii:ANY", "pii:IBAN,E-MAIL", "-pii:none* route:managed"):
+        answer, page = await cora.send("POST", f"{ROOM}/new", FORM | {"q": unknown})
+        assert answer.status == 400, unknown
+        assert "-pii:NONE is any of them" in page
+    for known in ("pii:iban", "pii:in_*", "-pii:NONE", "pii:NONE,EMAIL"):
+        await _made(cora, q=known)
+
+
 async def test_a_review_is_due_at_once_and_signing_it_tells_who_saw_how_much_and_the_log(
     listener: Listener, cora: Browser
 ) -> None:
