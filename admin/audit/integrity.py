@@ -1,7 +1,8 @@
 """The integrity of a log: what was signed and when, how it grew, the full check, the keys."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 from litestar import MediaType, Request, Response, get, post, route
@@ -27,6 +28,8 @@ NO_CONTENT: Final = 204
 _PAGE: Final = "/o/{organisation:str}/integrity"
 _API: Final = "/api/organisations/{organisation:str}/integrity"
 _NEWEST: Final = 25
+_READ_MAX: Final = 500
+"""Of signatures: a log that does not grow is signed again and again, every time alike."""
 _POINTS: Final = 200
 
 
@@ -36,6 +39,24 @@ class Key(Struct, frozen=True):
     text: str
     name: str
     fingerprint: str
+
+
+class SignedAlike(Struct, frozen=True):
+    """Signatures in a row of one size and root."""
+
+    newest: SignedCheckpoint
+    since_us: int
+    """When the first of them was made, of those that were read."""
+    count: int
+
+
+def signed_alike(checkpoints: Iterable[SignedCheckpoint]) -> list[SignedAlike]:
+    """What a log that did not grow was signed as, once each; given and told newest first."""
+    found = []
+    for _, same in groupby(checkpoints, key=lambda each: (each.size, each.root)):
+        row = list(same)
+        found.append(SignedAlike(row[0], row[-1].signed_us, len(row)))
+    return found
 
 
 class Integrity(Struct, frozen=True):
@@ -51,6 +72,8 @@ class Integrity(Struct, frozen=True):
     problem: str
     """Why the last check has no end; empty otherwise."""
     read_us: int
+    alike: Sequence[SignedAlike] = ()
+    """The newest sizes and roots, newest first."""
     unended: Sequence[Unended] = ()
     """Requests without an outcome, of workers that are gone."""
 
@@ -66,7 +89,7 @@ class IntegrityReader:
 
     async def read(self, organisation: str) -> Integrity:
         now_us = self._services.clock.utc_us()
-        newest = await self._trees.latest(organisation, _NEWEST)
+        newest = await self._trees.latest(organisation, _READ_MAX)
         month = now_us - 30 * DAY_US, now_us + DAY_US
         _, growth = await self._trees.spread(organisation, *month, _POINTS)
         tree = (await self._trees.trees()).get(organisation)
@@ -76,13 +99,14 @@ class IntegrityReader:
         running = self._checker.running
         return Integrity(
             tree.size if tree else 0,
-            newest,
+            newest[:_NEWEST],
             with_newest(growth, newest[:1]),
             [Key(text, *text.split("+", 2)[:2]) for text in keys],
             await self._checker.last(organisation),
             running,
             self._checker.problem(organisation),
             now_us,
+            signed_alike(newest)[:_NEWEST],
             await self._unended.read(organisation),
         )
 

@@ -10,8 +10,11 @@ from sqlalchemy import delete, select, update
 
 from admin.audit import checking
 from admin.audit.checking import with_newest
+from admin.audit.integrity import signed_alike
 from gateway.audit.proving.integrator import SignedCheckpoint
 from gateway.audit.proving.merkle import HASH_BYTES
+from gateway.audit.proving.verify import verify_directory
+from gateway.audit.segments import segment_path
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.errors import NotReady
 from gateway.oversight.deeds import Deeds
@@ -235,6 +238,57 @@ async def test_of_a_month_of_checkpoints_the_page_and_the_check_read_some(
     assert with_newest(latest[1:], latest[:1]) == latest[::-1]
     assert with_newest(latest[::-1], latest[:1]) == latest[::-1]
     assert with_newest([], latest[:1]) == latest[:1]
+
+
+async def test_a_log_that_does_not_grow_takes_one_row_however_often_it_was_signed(
+    world: World, browser: Browser
+) -> None:
+    await world.sign()
+    for _ in range(2):
+        world.listener.clock.advance(60.0)
+        await world.sign()
+    _, page = await browser.send("GET", PAGE)
+    table = page[page.index('aria-label="Checkpoints"') :]
+    assert table.count("signed note</summary>") == 1
+    assert "and 2 times before, since" in table
+    found = await told(browser)
+    assert [each["count"] for each in found["alike"]] == [3]
+    assert len(found["newest"]) == 3
+
+    def signed(at_us: int, size: int) -> SignedCheckpoint:
+        return SignedCheckpoint("acme", at_us, size, bytes([size]) * HASH_BYTES, "")
+
+    rows = signed_alike([signed(5, 2), signed(4, 2), signed(3, 1)])
+    assert [(row.newest.signed_us, row.since_us, row.count) for row in rows] == [
+        (5, 4, 2),
+        (3, 3, 1),
+    ]
+
+
+async def test_the_check_says_what_it_does_not_look_at(world: World, browser: Browser) -> None:
+    """A byte of another's record is none of this log's; whoever has the files finds it."""
+    others = World(world.listener, "umbrella")
+    await others.open()
+    await others.write(Asked(900))
+    await world.sign()
+    settings, columns = world.listener.settings, audit_records.c
+    folder = settings.path(settings.audit.directory)
+    place = select(columns.worker, columns.segment, columns.offset_bytes).where(
+        columns.organisation == "umbrella"
+    )
+    async with world.listener.database() as database, database.reading() as connection:
+        worker, segment, offset_bytes = (await connection.execute(place)).all()[0]
+    path = segment_path(folder / worker, segment)
+    written = bytearray(path.read_bytes())
+    written[offset_bytes + 60] ^= 1
+    path.write_bytes(written)
+    assert not verify_directory(folder).ok
+
+    assert (await checked(browser))["reason"] == ""
+    _, page = await browser.send("GET", PAGE)
+    assert "Every record of acme read" in page
+    assert "Not looked at is what else those files hold" in page
+    assert "<code>gatewright audit verify</code> reads that" in page
 
 
 async def test_the_rooms_stand_at_every_width_without_a_fault(world: World) -> None:
