@@ -6,7 +6,7 @@ stays in micro-dollars and microseconds UTC; this is only how it is shown, with 
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cache, lru_cache
 from typing import Any, Final, Literal, get_args
@@ -119,6 +119,11 @@ class Preferences(Struct, frozen=True):
         )
         iso = at.isoformat(timespec="seconds").replace("+00:00", "Z")
         return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(iso, shown)
+
+    def date(self, day: date | str) -> str:
+        """A day that is one already, in whatever zone it was counted."""
+        there = day if isinstance(day, date) else date.fromisoformat(day)
+        return format_date(there, "medium", locale=_locale(self.locale))
 
     def moment_short(self, utc_us: int, now_us: int) -> Markup:
         """A time in a list: without the day if that is today's, without the year else."""

@@ -12,6 +12,7 @@ from admin.costs.accounts import is_of, told_of
 from admin.costs.comparing import days_before, traffic_of
 from admin.costs.dear_hours import DearHour, DearHourReader
 from admin.costs.prices import priced_targets
+from admin.costs.unanswered import GROUPS_WITH_NONE, Unanswered, unanswered_of
 from admin.costs.unusual import UnusualDay, UnusualReader
 from admin.keys.lines import Spending
 from admin.keys.reader import KeyReader
@@ -133,6 +134,8 @@ class CostSummary(Struct, frozen=True):
     """Days of the question that cost a group far more than its weekday does, newest first."""
     unusual_hours: tuple[DearHour, ...] = ()
     """Hours of the question that cost a team or a key far more than usual, newest first."""
+    unanswered: Unanswered = Unanswered()
+    """How the requests ended that stand in the group without a name."""
 
 
 class CostReader:
@@ -265,7 +268,17 @@ class CostReader:
             unusual_hours=await self._hours.found(
                 organisation, question.since, question.until, zone
             ),
+            unanswered=await self._unanswered(organisation, question, groups),
         )
+
+    async def _unanswered(
+        self, organisation: str, question: Question, groups: Sequence[Group]
+    ) -> Unanswered:
+        if question.by not in GROUPS_WITH_NONE or all(group.value for group in groups):
+            return Unanswered()
+        days = _words((question.since, question.until))
+        by = GROUPS[question.by]
+        return unanswered_of(await self._services.figures.by_day(organisation, *days, by))
 
     async def own_keys(self, organisation: str, accounts: Collection[str]) -> frozenset[str]:
         """The organisation's own among the keys that accounts are named after."""

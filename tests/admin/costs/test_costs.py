@@ -4,6 +4,7 @@ import csv
 import html
 import io
 import re
+from datetime import date
 from html import unescape
 from urllib.parse import urlencode
 
@@ -134,6 +135,19 @@ async def test_each_group_stands_beside_as_many_days_before_and_leads_to_its_req
             assert len(found["rows"]) == group["requests"], group
     assert {day["before_microusd"] for day in by_day["groups"]} == {None}  # type: ignore[attr-defined]
     assert ">its requests</a>" in await see(admin, f"{ROOM}?by=team")
+    first, last = (date.fromisoformat(day) for day in before)
+    told = " to ".join(f"{day:%b} {day.day}, {day.year}" for day in (first, last))
+    page = await see(admin, f"{ROOM}?by=team&since={since}&until={until}")
+    assert f"as many days just before, {told}." in page
+    page = await see(admin, f"{ROOM}?by=day&since={since}&until={until}")
+    day = date.fromisoformat(until)
+    assert f'<td class="cut">{day:%b} {day.day}, {day.year}</td>' in page
+
+
+async def test_the_tree_of_limits_calls_teams_what_all_pages_call_them(admin: Browser) -> None:
+    page = await see(admin, f"{ROOM}/limits")
+    assert '<span class="small soft">team' in page
+    assert '<span class="small soft">workspace' not in page
 
 
 async def test_the_page_and_its_csv_show_the_same_and_nothing_of_others(

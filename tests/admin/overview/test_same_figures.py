@@ -138,7 +138,18 @@ async def costs_the_same(browser: Browser, log: list[dict[str, Any]]) -> None:
     assert sum(int(line["requests"]) for line in lines) == len(log)
     # What no model answered is not called refused: some of it failed.
     _, page = await browser.send("GET", f"/o/acme/costs?{urlencode(span)}")
-    assert "none: refused, or nobody answered" in page
+    ended = Counter(each["status"] for each in log if not each["jurisdiction"])
+    failed = ended["failed"] + ended["incomplete"]
+    others = ended.total() - ended["refused"] - failed
+    assert costs["unanswered"] == {
+        "refused": ended["refused"],
+        "failed": failed,
+        "others": others,
+    }
+    assert ended["refused"]
+    assert failed
+    told = f"none: {ended['refused']} refused, {failed} failed"
+    assert (f"{told}, {others} ended otherwise" if others else told) in page
 
 
 async def test_overview_cost_traffic_and_the_exported_log_say_the_same(
