@@ -116,6 +116,31 @@ def test_what_was_there_has_any_shape_beside_any_order() -> None:
 
 
 @pytest.mark.anyio
+async def test_times_that_a_deed_ordered_are_said_as_times(world: World, browser: Browser) -> None:
+    after = {"signed_us": 1_795_952_709_547_260, "width_us": 500, "id": 1_795_952_709_547_260}
+    now_us = world.listener.clock.utc_us()
+    await world.listener.record(
+        AuditRecord(
+            stage="admin",
+            request_id="adm_1",
+            organisation=OPERATORS,
+            utc_us=now_us,
+            actor="ann",
+            action="review.signed",
+            status="ok",
+            detail={"organisation": "acme", "after": msgspec.json.encode(after).decode()},
+        )
+    )
+    _, rows = await browser.send("GET", "/o/acme/audit?q=action:review.signed")
+    place = re.search(r'href="(/o/acme/audit/[^"/]+/\d+)"', rows)
+    assert place is not None
+    _, page = await browser.send("GET", place[1])
+    assert '<ins><time datetime="2026-11-29T11:45:09.547Z"' in page
+    assert "<ins>500</ins>" in page
+    assert "<ins>1795952709547260</ins>" in page
+
+
+@pytest.mark.anyio
 async def test_no_change_of_the_explorer_is_raw_json(world: World, browser: Browser) -> None:
     before = [BUDGET, BUDGET | {"window": "month"}]
     await world.listener.record(
