@@ -287,7 +287,7 @@ async def test_the_check_says_what_it_does_not_look_at(world: World, browser: Br
     assert (await checked(browser))["reason"] == ""
     _, page = await browser.send("GET", PAGE)
     assert "Every record of acme read" in page
-    assert "Not looked at is what else those files hold" in page
+    assert "Not looked at is what else the files of these records hold" in page
     assert "<code>gatewright audit verify</code> reads that" in page
 
 
