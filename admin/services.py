@@ -27,6 +27,7 @@ from gateway.configuration.settings import Settings
 from gateway.errors import AuditUnavailable
 from gateway.identity import Peppers
 from gateway.oversight.deeds import Deeds
+from gateway.oversight.homes import Homes, homes_of
 from gateway.pacing.upkeep import Duty, Upkeep
 from gateway.secrets.credentials import all_peppers, master_key
 from gateway.store.custody.custody_lists import CustodyLists
@@ -56,6 +57,7 @@ from gateway.store.right_keys import require_right_keys
 from gateway.store.schema.version import require_permitted_schema
 from gateway.store.spare_secrets import Retirement, SpareSecretTable
 from gateway.store.traffic.figures import TrafficFigures
+from gateway.store.traffic.lists import TrafficReader
 from gateway.store.traffic.rollup import Rollup
 from gateway.telemetry import Event, logger
 
@@ -84,7 +86,10 @@ class Services(Struct, frozen=True):
     provided: ProvidedSessions
     """Those whom an OpenID provider vouched for, and their ends there."""
     records: DatabaseAuditSink
+    homes: Homes
+    """What is in the house, and what is managed."""
     spending: SpendingReader
+    traffic: TrafficReader
     rates: RateLimitTable
     prices: PriceFiles
     """Which prices are in force: pages count by those that workers charge by."""
@@ -134,7 +139,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     Raises:
         StartupRefused: a secret is missing or a default.
     """
-    database = open_database(settings.database_url)
+    database, homes = open_database(settings.database_url), homes_of(settings.providers)
     people, listed = PeopleStore(database, clock), PeopleLists(database)
     rollup, statics = Rollup(database, clock), Statics()
     log = deeds_log(settings, clock)
@@ -167,7 +172,9 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         people_lists=listed,
         provided=ProvidedSessions(database, master_key(settings), clock),
         records=records,
-        spending=SpendingReader(database),
+        homes=homes,
+        spending=SpendingReader(database, homes),
+        traffic=TrafficReader(database, homes),
         rates=RateLimitTable(database),
         prices=PriceFiles(database, clock),
         figures=TrafficFigures(database),

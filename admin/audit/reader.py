@@ -20,7 +20,7 @@ from gateway.store.identity.views import SavedView, ViewStore
 from gateway.store.traffic.conditions import Search, Source
 from gateway.store.traffic.explorer import Explorer
 from gateway.store.traffic.facets import Counts
-from gateway.store.traffic.lists import Page, Place, Row, TrafficReader
+from gateway.store.traffic.lists import Page, Place, Row
 
 
 ROOM: Final = "audit"
@@ -73,7 +73,7 @@ class AuditRoom:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._explorer = Explorer(TrafficReader(services.database))
+        self._explorer = Explorer(services.traffic)
         self._trees = DatabaseAuditTrees(services.database)
         self.views = ViewStore(services.database, services.clock)
 

@@ -30,7 +30,6 @@ from gateway.store.evidence.deliveries import Deliveries
 from gateway.store.evidence.sink import AuditQuery
 from gateway.store.money.price_proposals import PriceProposals
 from gateway.store.policies.documents import PolicyStore
-from gateway.store.schema.audit_columns import IN_HOUSE
 from gateway.store.sealed_secrets import SealedSecretTable
 from gateway.store.traffic.drifts import DriftTable
 
@@ -143,7 +142,7 @@ class ChecklistRoom:
         standing_versions = await self._policies.lists.standing(organisation, DECIDING)
         versions = [each for found in standing_versions.values() for each in found]
         approvers = await services.people_lists.able(Permission.POLICIES_APPROVE, organisation)
-        outside = {each.jurisdiction for each in settings.providers.values()} - {IN_HOUSE}
+        outside = {p.jurisdiction for p in settings.providers.values() if not p.is_in_house}
         stated_us, offset = await self._stated()
         sinks = await self._deliveries.states(settings.sinks) if settings.sinks else []
         oldest = [each.oldest_us for each in sinks if each.oldest_us]
@@ -172,7 +171,7 @@ class ChecklistRoom:
             is_single_sign_on=bool(settings.oidc.issuer),
             credentials=[each.set_us for each in await self._sealed.listed()],
             jurisdictions=sorted(outside),
-            in_house=len(settings.providers) - len(outside),
+            in_house=sum(p.is_in_house for p in settings.providers.values()),
             is_watched=settings.drift.enabled,
             drifts=len(await self._drifts.open([organisation], DRIFTS_MAX)),
             sinks=len(settings.sinks),

@@ -14,7 +14,6 @@ from gateway.oversight.searching import parse
 from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.custody.orders import Hold
 from gateway.store.traffic.conditions import Search, Source
-from gateway.store.traffic.lists import TrafficReader
 
 
 LOOKED_AT: Final = 200
@@ -37,7 +36,7 @@ class HoldNotes:
     def __init__(self, services: Services, cases: ErasureCases) -> None:
         self._services = services
         self._cases = cases
-        self._traffic = TrafficReader(services.database)
+        self._traffic = services.traffic
 
     async def of(self, organisation: str, holds: Sequence[Hold]) -> dict[str, HoldNote]:
         """By the holds' ids, of all that are given."""

@@ -32,7 +32,7 @@ from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.pages import Part
 from gateway.store.traffic.conditions import Search, Source
 from gateway.store.traffic.explorer import Explorer
-from gateway.store.traffic.lists import Row, TrafficReader
+from gateway.store.traffic.lists import Row
 
 
 COUNTED_MAX: Final = 10_000
@@ -126,7 +126,7 @@ class IncidentRoom:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._explorer = Explorer(TrafficReader(services.database))
+        self._explorer = Explorer(services.traffic)
         self._trees = DatabaseAuditTrees(services.database)
         self.store = IncidentStore(services.database, services.clock)
         self._regimes = RegimeTable(

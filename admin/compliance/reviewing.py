@@ -19,7 +19,7 @@ from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.pages import Part
 from gateway.store.traffic.conditions import Search, Source
 from gateway.store.traffic.explorer import Explorer
-from gateway.store.traffic.lists import Row, TrafficReader
+from gateway.store.traffic.lists import Row
 
 
 SAMPLE: Final = 20
@@ -82,7 +82,7 @@ class ReviewRoom:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._explorer = Explorer(TrafficReader(services.database))
+        self._explorer = Explorer(services.traffic)
         self._trees = DatabaseAuditTrees(services.database)
         self.store = ReviewStore(services.database, services.clock)
 

@@ -63,7 +63,6 @@ def cost_page_routes(services: Services) -> list[Any]:
             is_told=bool(services.settings.alerts.url),
             hour_floor=services.settings.alerts.dear_hour_microusd,
             problem=problem,
-            in_house=_in_house(services),
         )
 
     @route(f"{_PATH}/export.csv", http_method=READING, opt=needs(_P.COSTS_READ))
@@ -138,9 +137,3 @@ def chargeback(
     days = arithmetic.Days(question.since, question.until, time_zone)
     names, currencies = (question.by, "name"), services.settings.currencies
     return arithmetic.chargeback(rows, names, currency, currencies, days)
-
-
-def _in_house(services: Services) -> frozenset[str]:
-    """Jurisdictions of engines of ours."""
-    providers = services.settings.providers.values()
-    return frozenset(each.jurisdiction for each in providers if each.kind == "engine")

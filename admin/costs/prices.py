@@ -13,7 +13,7 @@ async def priced_targets(services: Services) -> tuple[Target, ...]:
     """
     settings = services.settings
     places = {
-        name: Place(provider.jurisdiction, in_house=provider.kind == "engine")
+        name: Place(provider.jurisdiction, in_house=provider.is_in_house)
         for name, provider in settings.providers.items()
     }
     try:

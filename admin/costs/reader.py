@@ -176,12 +176,12 @@ class CostReader:
         rows, count, total = await self._services.figures.dearest(
             organisation,
             _words((question.since, question.until)),
-            GROUPS[question.by],
+            self._dimensions(question.by),
             (question.first, limit),
             order=question.order,
             before=_words(days_before(question.since, question.until)),
         )
-        names = await self._names(organisation, question.by, [value_of(row.group) for row in rows])
+        names = await self._names(organisation, question.by, [row.group for row in rows])
         whole = total.cost_microusd
         groups, every = [_group(row, names, whole) for row in rows], _group(total, {}, whole)
         if zone is None:
@@ -200,7 +200,7 @@ class CostReader:
         zone: ZoneInfo,
     ) -> list[Group]:
         """The same with what each cost before, and where its requests are."""
-        by, days = GROUPS[question.by], (question.since, question.until)
+        by, days = self._dimensions(question.by), (question.since, question.until)
         before: dict[tuple[str, ...], int] = {}
         is_compared = question.by != "day"
         if is_compared and groups:
@@ -285,8 +285,21 @@ class CostReader:
         named = [account.removeprefix("key:") for account in accounts if account[:4] == "key:"]
         return frozenset(await self._services.key_names.names(organisation, named))
 
-    async def _names(self, organisation: str, by: str, values: Sequence[str]) -> dict[str, str]:
-        """What people call groups whose value is an id or a digest."""
+    def _dimensions(self, by: str) -> tuple[str, ...]:
+        """A label that engines share with managed APIs does not say the route by itself."""
+        if by == "route" and self._services.homes.shared:
+            return (*GROUPS[by], "provider")
+        return GROUPS[by]
+
+    async def _names(
+        self, organisation: str, by: str, groups: Sequence[Sequence[str]]
+    ) -> dict[str, str]:
+        """What people call groups whose value is an id or a digest; of routes the word."""
+        values = [value_of(group) for group in groups]
+        if by == "route":
+            # Without a provider the label tells alone.
+            places = [self._services.homes.place_of(group[0], group[-1]) for group in groups]
+            return dict(zip(values, places, strict=True))
         if by == "key":
             return await self._services.key_names.names(organisation, values)
         if by == "policy":

@@ -86,11 +86,6 @@ def _reading(services: Services) -> list[Any]:
     ) -> Response[str]:
         detail = await reader.detail(organisation, key_id)
         proposed = await keeper.told(organisation, key_id, session_of(request).person)
-        in_house = {
-            provider.jurisdiction
-            for provider in services.settings.providers.values()
-            if provider.kind == "engine"
-        }
         return await shell.page(
             request,
             "keys/key.html",
@@ -98,7 +93,7 @@ def _reading(services: Services) -> list[Any]:
             detail=detail,
             key=detail.key,
             count_max=COUNT_MAX,
-            in_house=in_house,
+            homes=services.homes,
             proposed=proposed,
             followed_us=FOLLOWED_US,
             shown_us=SHOWN_US,

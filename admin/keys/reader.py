@@ -51,6 +51,7 @@ class KeyRequest(Struct, frozen=True):
     utc_us: int
     model_requested: str
     target: str
+    provider: str
     jurisdiction: str
     status: str
     error: str
@@ -221,6 +222,7 @@ def _request(row: SequencedRecord) -> KeyRequest:
         utc_us=record.utc_us,
         model_requested=record.model_requested,
         target=record.target,
+        provider=record.provider,
         jurisdiction=record.jurisdiction,
         status=record.status,
         error=record.error,

@@ -18,9 +18,9 @@ from gateway.configuration.settings import ProviderSettings, TargetSettings
 from gateway.errors import GatewrightError
 from gateway.money.catalogue import Catalogue, Entry
 from gateway.oversight.access import Permission, allows, organisations_of
+from gateway.oversight.homes import IN_HOUSE, MANAGED
 
 
-IN_HOUSE: Final = ("engine", "pool")
 _READS: Final = needs(Permission.SYSTEM_READ, "some")
 
 
@@ -132,4 +132,4 @@ def _target_line(name: str, target: TargetSettings, route: str, catalogue: Catal
 
 
 def _route(provider: ProviderSettings) -> str:
-    return "in-house" if provider.kind in IN_HOUSE else "managed"
+    return IN_HOUSE if provider.is_in_house else MANAGED

@@ -13,6 +13,7 @@ from admin.overview.needs import WAITING_MAX, Need, NeedReader, is_visible, orga
 from admin.services import Services
 from gateway.clock import HOUR_US
 from gateway.oversight.access import Person
+from gateway.oversight.homes import IN_HOUSE, MANAGED
 from gateway.oversight.workers import standing
 from gateway.rollout.versions import PolicyEvent
 from gateway.store.attention import Attention
@@ -93,6 +94,9 @@ class Overview(Struct, frozen=True):
     recent: tuple[Recent, ...]
 
 
+_COUNTED_AS: Final = {IN_HOUSE: "in_house", MANAGED: "managed", "": "unanswered"}
+
+
 class OverviewReader:
     """For one person: what they may see of all organisations."""
 
@@ -102,10 +106,6 @@ class OverviewReader:
         self._needs = NeedReader(services)
         self._sealed = SealedNames(services)
         self._workers = WorkerTable(services.database)
-        settings = services.settings
-        self._in_house = frozenset(
-            each.jurisdiction for each in settings.providers.values() if each.kind == "engine"
-        )
 
     async def read(self, person: Person, visible: frozenset[str] | None) -> Overview:
         """What may be seen of these organisations; None is everything.
@@ -118,7 +118,7 @@ class OverviewReader:
         behind = await services.rollup.catch_up(ROLLUP_BATCHES)
         this_hour = now_us // HOUR_US * HOUR_US
         since_us = this_hour - (HOURS - 1) * HOUR_US
-        by = ["hour_us", "jurisdiction"]
+        by = ["hour_us", "jurisdiction", "provider"]
         rows = await services.figures.by_hour(visible, since_us, by)
         changes = await self._changes(visible, since_us)
         day = [this_hour - back * HOUR_US for back in reversed(range(2 * DAY_HOURS))]
@@ -142,20 +142,15 @@ class OverviewReader:
 
     def _route_of(self, record: AuditRecord) -> str:
         """in-house, managed or refused; empty where no model answered."""
-        if record.status == "refused":
-            return "refused"
-        if not record.jurisdiction:
-            return ""
-        return "in-house" if record.jurisdiction in self._in_house else "managed"
+        homes = self._services.homes
+        return homes.route_of(record.status, record.jurisdiction, record.provider)
 
     def _routes(self, rows: Sequence[Sums]) -> dict[str, int]:
-        """Requests by route, of sums whose second group is the jurisdiction."""
+        """Requests by route, of sums by hour, jurisdiction and provider."""
         found = dict.fromkeys(("in_house", "managed", "refused", "unanswered"), 0)
         for row in rows:
-            jurisdiction = row.group[1]
-            is_home = jurisdiction in self._in_house
-            route = "in_house" if is_home else "managed" if jurisdiction else "unanswered"
-            found[route] += row.requests - row.refused
+            place = self._services.homes.place_of(row.group[1], row.group[2])
+            found[_COUNTED_AS[place]] += row.requests - row.refused
             found["refused"] += row.refused
         return found
 
@@ -206,7 +201,7 @@ class OverviewReader:
         settings, sealed = self._services.settings, await self._sealed.read()
         found = {}
         for name, provider in settings.providers.items():
-            kind = "engine" if provider.kind == "engine" else "provider"
+            kind = "engine" if provider.is_in_house else "provider"
             found[name] = (kind, problem_of(settings, name, sealed))
         return found
 

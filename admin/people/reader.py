@@ -15,7 +15,7 @@ from gateway.store.identity.invitations import Invitation, Invitations
 from gateway.store.identity.people import Facts
 from gateway.store.identity.teams import TeamStore
 from gateway.store.traffic.conditions import Search, Source
-from gateway.store.traffic.lists import Row, TrafficReader
+from gateway.store.traffic.lists import Row
 
 
 DEEDS_SHOWN: Final = 20
@@ -46,7 +46,7 @@ class PeopleReader:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._traffic = TrafficReader(services.database)
+        self._traffic = services.traffic
         self._teams = TeamStore(services.database, services.clock)
         self._lists = services.people_lists
         self.invitations = Invitations(services.database, services.clock)

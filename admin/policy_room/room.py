@@ -63,14 +63,12 @@ class PolicyRoom(Struct, frozen=True):
 def open_room(services: Services) -> PolicyRoom:
     """Raises ConfigurationInvalid when the configured document cannot be used."""
     reader = PolicyReader(services)
-    providers = services.settings.providers.values()
-    in_house = {each.jurisdiction for each in providers if each.kind == "engine"}
     return PolicyRoom(
         services=services,
         reader=reader,
         desk=Desk(reader, services.deeds),
         weigher=Weigher(reader, services.clock),
-        outcomes=Outcomes(TrafficSpans(services.database, in_house), services.clock),
+        outcomes=Outcomes(TrafficSpans(services.database, services.homes), services.clock),
         asker=Asker(reader, services.settings, services.clock),
     )
 

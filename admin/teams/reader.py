@@ -22,7 +22,7 @@ from gateway.store.identity.teams import Team, TeamStore
 from gateway.store.pages import Part
 from gateway.store.traffic.conditions import Search, Source
 from gateway.store.traffic.figures import Sums
-from gateway.store.traffic.lists import Row, TrafficReader
+from gateway.store.traffic.lists import Row
 
 
 KEYS_SHOWN: Final = 50
@@ -87,7 +87,7 @@ class TeamReader:
         self._services = services
         self._keys = KeyReader(services)
         self._costs = CostReader(services)
-        self._traffic = TrafficReader(services.database)
+        self._traffic = services.traffic
         self.store = TeamStore(services.database, services.clock)
         self.lists = TeamLists(services.database, services.clock)
 

@@ -12,7 +12,7 @@ from gateway.store.traffic.lists import Row
 
 
 FORMS: Final = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl"}
-_COLUMNS: Final = (*Row.__struct_fields__, "route", "time", "key_name")
+_COLUMNS: Final = (*Row.__struct_fields__, "time", "key_name")
 _ROWS_AT_ONCE: Final = 200
 
 
@@ -44,7 +44,7 @@ def _written(rows: list[Row], form: str, names: Mapping[str, str]) -> bytes:
 def values_of(row: Row) -> dict[str, Any]:
     """A row's fields by name, with the route that follows from them."""
     found = {name: getattr(row, name) for name in row.__struct_fields__}
-    return found | {"findings": dict(row.findings), "route": row.route}
+    return found | {"findings": dict(row.findings)}
 
 
 def _readable(row: Row, names: Mapping[str, str]) -> dict[str, str]:

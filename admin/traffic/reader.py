@@ -10,7 +10,7 @@ from gateway.oversight.searching import FIELDS
 from gateway.store.identity.views import SavedView, ViewStore
 from gateway.store.traffic.conditions import Source
 from gateway.store.traffic.facets import COUNTED, Counts
-from gateway.store.traffic.lists import Page, Place, Row, TrafficReader
+from gateway.store.traffic.lists import Page, Place, Row
 
 
 ROOM = "traffic"
@@ -59,7 +59,7 @@ class TrafficRoom:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._reader = TrafficReader(services.database)
+        self._reader = services.traffic
         self.views = ViewStore(services.database, services.clock)
 
     async def listed(self, organisation: str, asked: Asked, zone: str, person: str) -> Listed:

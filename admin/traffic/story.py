@@ -17,7 +17,6 @@ from gateway.routing.planning import decision_digest
 from gateway.store.evidence.sink import AuditQuery
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.traffic.archive import DecisionArchive
-from gateway.store.traffic.lists import route_of
 from gateway.types import Attempt, AuditRecord
 from policies.explain import Explanation
 
@@ -49,6 +48,8 @@ class Story(Struct, frozen=True):
     total_us: int
     bill: Bill | None
     evidence: tuple[Evidence, ...]
+    route: str
+    """`in-house`, `managed` or `refused`; empty where nothing was reached."""
 
     @property
     def record(self) -> AuditRecord:
@@ -63,11 +64,6 @@ class Story(Struct, frozen=True):
         found = self.intent or self.outcome
         assert found is not None
         return found
-
-    @property
-    def route(self) -> str:
-        record = self.record
-        return route_of(record.status, record.jurisdiction, record.target)
 
     @property
     def has_content(self) -> bool:
@@ -101,6 +97,7 @@ class StoryReader:
         if decided is None:
             return None
         explanation = await self._archive.explained(decided)
+        last = outcome or decided
         bars = bars_of(intent, outcome)
         return Story(
             request_id,
@@ -114,6 +111,7 @@ class StoryReader:
             max((bar.start_us + bar.duration_us for bar in bars), default=0),
             await self._bill(outcome) if outcome else None,
             tuple([await self._evidence.of(organisation, row) for row in rows]),
+            self._services.homes.route_of(last.status, last.jurisdiction, last.provider),
         )
 
     async def _key_name(self, organisation: str, key_id: str) -> str:

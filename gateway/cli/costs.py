@@ -18,6 +18,7 @@ from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.errors import RequestInvalid
 from gateway.money import costs as arithmetic
+from gateway.oversight.homes import homes_of
 from gateway.store.money.dimensions import DIMENSIONS, read_only
 from gateway.store.money.price_files import PriceFiles
 from gateway.store.money.spending import Period, SpendingReader
@@ -49,7 +50,7 @@ async def opened_spending(
     """The recorded spending of one organisation or all, for the length of one command."""
     settings = load_settings(config_file)
     async with opened_database(settings, organisation) as database:
-        yield settings, SpendingReader(database)
+        yield settings, SpendingReader(database, homes_of(settings.providers))
 
 
 @click.group(cls=Commands)
@@ -142,7 +143,7 @@ async def savings(
     """What routing saved against sending everything to one target, with the method."""
     settings = load_settings(config_file)
     async with opened_database(settings, organisation) as database:
-        reader = SpendingReader(database)
+        reader = SpendingReader(database, homes_of(settings.providers))
         prices = await PriceFiles(database, SystemClock()).in_force(settings)
         targets = {target.name: target for target in configured_targets(settings, prices)}
         if baseline is not None and baseline not in targets:

@@ -5,7 +5,7 @@ Relative paths are relative to the folder of the file they were read from.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -140,6 +140,10 @@ class RequestSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Set a prompt-cache breakpoint in long conversations whose caller set none."""
 
 
+IN_HOUSE_KINDS: Final = frozenset({"engine", "pool"})
+"""Kinds of providers that are in the house; every other one is managed."""
+
+
 class ProviderSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """One upstream. `jurisdiction` is the label that decisions and the egress compare."""
 
@@ -186,6 +190,11 @@ class ProviderSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Whether the cloud may choose among several regions: profiles, and `global`."""
     token_url: str = ""
     """Of `vertex`: where tokens for a service account's key are asked for, instead of Google."""
+
+    @property
+    def is_in_house(self) -> bool:
+        """By its kind; its label is what an administrator wrote."""
+        return self.kind in IN_HOUSE_KINDS
 
 
 class TargetSettings(Struct, frozen=True, forbid_unknown_fields=True):

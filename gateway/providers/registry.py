@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
 
+from gateway.configuration.settings import IN_HOUSE_KINDS
 from gateway.errors import ConfigurationInvalid
 from gateway.money.catalogue import Place
 from gateway.parcels import ParcelService
@@ -28,7 +29,6 @@ class Kind(Struct, frozen=True):
     """How to build a kind's adapter, and what its targets are."""
 
     build: Callable[[ProviderConfig, Egress], Provider]
-    in_house: bool = False
     target_prefix: str = ""
     seals: str = ""
     """In which dialect its models seal their reasoning: only they can read it again."""
@@ -51,8 +51,8 @@ KINDS: Mapping[str, Kind] = {
     "bedrock": Kind(BedrockProvider, seals="anthropic_messages"),
     "vertex": Kind(VertexProvider, seals="anthropic_messages"),
     "openai_compatible": Kind(OpenAICompatibleProvider),
-    "engine": Kind(EngineProvider, in_house=True),
-    "pool": Kind(_pool, in_house=True),
+    "engine": Kind(EngineProvider),
+    "pool": Kind(_pool),
     "scripted": Kind(_scripted("openai_chat"), target_prefix=TARGET_PREFIX),
     "scripted_anthropic": Kind(_scripted("anthropic_messages"), target_prefix=TARGET_PREFIX),
 }
@@ -79,8 +79,9 @@ def place(name: str, kind: str, jurisdiction: str, assurances: Collection[str] =
     if unknown := set(assurances).difference(ASSURANCES):
         reason = f"{min(unknown)!r} is none of {', '.join(ASSURANCES)}"
         raise ConfigurationInvalid(f"providers.{name}", "assurances", reason)
-    promised = frozenset(ASSURANCES if found.in_house else assurances)
-    return Place(jurisdiction, found.in_house, promised, found.target_prefix, found.seals)
+    in_house = kind in IN_HOUSE_KINDS
+    promised = frozenset(ASSURANCES if in_house else assurances)
+    return Place(jurisdiction, in_house, promised, found.target_prefix, found.seals)
 
 
 def _kind(name: str, kind: str) -> Kind:

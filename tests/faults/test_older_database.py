@@ -7,6 +7,7 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
+from gateway.oversight.homes import BY_LABEL
 from gateway.store.engine import open_database
 from gateway.store.money.spending import SpendingReader
 from tests.faults.envelopes import Caller, ask
@@ -66,7 +67,7 @@ async def test_what_was_spent_and_revoked_since_a_backup_stays_so(
     assert "1 keys were revoked again; deeds since: 1 key.revoked" in str(line["reason"])
     assert line["count"] == 1
     database = open_database(store.url)
-    (account,) = await SpendingReader(database).differences()
+    (account,) = await SpendingReader(database, BY_LABEL).differences()
     await database.close()
     assert account.ledger_microusd == account.audit_microusd <= LIMIT_MICROUSD
 

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import func, select
 from structlog.testing import capture_logs
 
+from gateway.oversight.homes import BY_LABEL
 from gateway.pacing import rhythm
 from gateway.store.engine import open_database
 from gateway.store.money.spending import SpendingReader
@@ -79,7 +80,7 @@ class Pair:
     async def balance(self) -> tuple[int, int]:
         """What the ledger counts as spent, and what the log's outcomes cost."""
         database = open_database(self.store.url)
-        (account,) = await SpendingReader(database).differences()
+        (account,) = await SpendingReader(database, BY_LABEL).differences()
         await database.close()
         return account.ledger_microusd, account.audit_microusd
 

@@ -23,6 +23,7 @@ from sqlalchemy import ColumnElement, func, select
 from gateway.audit.proving.verify import verify_directory
 from gateway.configuration.reading import load_settings
 from gateway.errors import LeaseOver
+from gateway.oversight.homes import BY_LABEL
 from gateway.providers.parcels.openai import OpenAIParcels
 from gateway.providers.parcels.scripted import ParcelFaults
 from gateway.store.engine import Database, open_database
@@ -356,7 +357,7 @@ async def test_a_parcel_that_was_taken_over_is_ended_once(
 async def check_each_counts_once(two: World, ends: int, count: int) -> None:
     """So many outcomes are in the log, and of each line the first is its price, everywhere."""
     database = open_database(two.settings.database_url, pooled=False)
-    reader, sink = SpendingReader(database), DatabaseAuditSink(database)
+    reader, sink = SpendingReader(database, BY_LABEL), DatabaseAuditSink(database)
     try:
         async with asyncio.timeout(60):
             while len(await ended_again(database)) < ends - count:

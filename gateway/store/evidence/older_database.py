@@ -17,6 +17,7 @@ from gateway.audit.proving.integrator import CheckpointFiles, SignedCheckpoint
 from gateway.clock import Clock
 from gateway.money.budgets import USER_PREFIX, BudgetKey, others_of, template_of
 from gateway.oversight.deeds import OPERATORS
+from gateway.oversight.homes import BY_LABEL
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import budget_of, write_budgets
 from gateway.store.money.end_users import END_USERS_MAX, EndUserRows
@@ -123,7 +124,8 @@ class OlderDatabase:
         What former runs of `workers` held is written off before, and not added to that. End users
         who were first seen since the backup have a row again.
         """
-        leases, reader = LeaseTable(self._database, self._clock), SpendingReader(self._database)
+        leases = LeaseTable(self._database, self._clock)
+        reader = SpendingReader(self._database, BY_LABEL)
         keys = [each.limit.key for each in await leases.budgets(None)]
         claims = [Claim(key, -1, 0, 0, 0, is_last=True) for key in keys]
         for worker in sorted(workers):

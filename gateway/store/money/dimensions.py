@@ -9,8 +9,9 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, case
 
 from gateway.errors import RequestInvalid
+from gateway.oversight.homes import Homes
 from gateway.store.schema.audit import audit_records
-from gateway.store.schema.audit_columns import ROUTE, labels_of
+from gateway.store.schema.audit_columns import labels_of, route_in
 
 
 DIMENSIONS: Final = (
@@ -34,7 +35,6 @@ _COLUMNS: Final[dict[str, ColumnElement[Any]]] = {
     "model": _C.model_requested,
     "policy": _C.policy_digest,
     "finding": _C.findings,
-    "route": ROUTE,
     "app": case((_C.workspace == "", _C.project), else_=_C.workspace + "/" + _C.project),
 }
 _TIMES: Final = ("hour", "day", "month")
@@ -52,11 +52,12 @@ class Reading(Struct, frozen=True):
     zone: ZoneInfo
     labels: Mapping[str, Sequence[str]]
     """Of keys by id."""
+    homes: Homes
 
     @property
     def columns(self) -> list[ColumnElement[Any]]:
         """One for each name, labelled `of_NAME`."""
-        return [column_of(name).label(f"of_{name}") for name in self.names]
+        return [column_of(name, self.homes).label(f"of_{name}") for name in self.names]
 
     def values(self, row: Sequence[Any]) -> dict[str, str]:
         """The values of a row that begins with these columns, by dimension."""
@@ -104,10 +105,12 @@ def time_of(name: str, moment: datetime) -> str:
     return moment.strftime("%Y-%m-%d" if name == "day" else "%Y-%m")
 
 
-def column_of(name: str) -> ColumnElement[Any]:
+def column_of(name: str, homes: Homes) -> ColumnElement[Any]:
     """What the database groups by for a dimension."""
     if name in _TIMES:
         return _C.utc_us // QUARTER_US
+    if name == "route":
+        return route_in(homes)
     return _COLUMNS[name] if name in _COLUMNS else _C[name]
 
 

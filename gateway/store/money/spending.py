@@ -20,6 +20,7 @@ from gateway.money.budgets import (
     template_of,
 )
 from gateway.money.costs import CostRow
+from gateway.oversight.homes import Homes
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import budget_of
 from gateway.store.money.dimensions import (
@@ -75,8 +76,9 @@ class Difference(Struct, frozen=True):
 class SpendingReader:
     """Sums over the outcomes of one database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, homes: Homes) -> None:
         self._database = database
+        self._homes = homes
 
     async def zone_of(self, organisation: str | None) -> str:
         """The organisation's time zone; UTC for all of them together."""
@@ -102,7 +104,7 @@ class SpendingReader:
         names = tuple(dict.fromkeys((*by, *only)))
         labels = await self._labels(period.organisation) if "label" in names else {}
         zone = ZoneInfo(await self.zone_of(period.organisation))
-        reading = Reading(names, zone, labels)
+        reading = Reading(names, zone, labels, self._homes)
         columns = audit_records.c
         sums = (
             func.count(),
@@ -111,7 +113,9 @@ class SpendingReader:
             func.sum(columns.cost_microusd),
         )
         keys = reading.columns
-        query = select(*keys, *sums).where(*_within(period), *_asked(only)).group_by(*keys)
+        query = (
+            select(*keys, *sums).where(*_within(period), *_asked(only, self._homes)).group_by(*keys)
+        )
         if groups_max is not None:
             query = query.limit(groups_max + 1)
         async with self._database.reading() as connection:
@@ -248,6 +252,6 @@ def _of_account(account: str) -> list[ColumnElement[bool]]:
     return [columns[name] == part for name, part in zip(names, path.split("/"), strict=False)]
 
 
-def _asked(only: Only) -> list[ColumnElement[bool]]:
+def _asked(only: Only, homes: Homes) -> list[ColumnElement[bool]]:
     """What of a filter the database can see to itself; all of it is looked at again."""
-    return [column_of(name).in_(sorted(only[name])) for name in _PLAIN & only.keys()]
+    return [column_of(name, homes).in_(sorted(only[name])) for name in _PLAIN & only.keys()]

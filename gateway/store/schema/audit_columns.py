@@ -1,25 +1,37 @@
 """What columns of recorded requests say beyond their text: the route, and what was found."""
 
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, case, literal_column
+from sqlalchemy import ColumnElement, and_, case, literal_column, or_
 
+from gateway.oversight.homes import IN_HOUSE, MANAGED, REFUSED, Homes
 from gateway.store.schema.audit import audit_records
 
 
-IN_HOUSE: Final = "in-house"
-"""The jurisdiction of what runs here."""
 _C = audit_records.c
-ROUTE: Final = case(
-    (_C.status == "refused", "refused"),
-    (_C.jurisdiction == IN_HOUSE, IN_HOUSE),
-    (_C.target != "", "managed"),
-    else_="",
-)
 IS_UNRULED: Final[ColumnElement[bool]] = literal_column("(rules IS NULL AND stage = 'outcome')")
 """Nobody has looked which rules held. Written out: its index is taken only for what is seen so."""
 UNKNOWABLE: Final = -1
 """In place of the number of a set of rules: what decided is not kept here any more."""
+
+
+def is_home(homes: Homes, columns: Any) -> ColumnElement[bool]:
+    """`Homes.has` of rows with columns `jurisdiction` and `provider`."""
+    found: ColumnElement[bool] = columns.jurisdiction.in_(sorted(homes.labels))
+    if homes.shared:
+        is_shared = columns.jurisdiction.in_(sorted(homes.shared))
+        found = or_(found, and_(is_shared, columns.provider.in_(sorted(homes.providers))))
+    return found
+
+
+def route_in(homes: Homes) -> ColumnElement[str]:
+    """`Homes.route_of` of recorded requests."""
+    return case(
+        (_C.status == REFUSED, REFUSED),
+        (is_home(homes, _C), IN_HOUSE),
+        (_C.jurisdiction != "", MANAGED),
+        else_="",
+    )
 
 
 def labels_of(said: str) -> list[tuple[str, int]]:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 from sqlalchemy import ColumnElement, Select, and_, literal_column, not_, or_, select
 
+from gateway.oversight.homes import IN_HOUSE, MANAGED, REFUSED, Homes
 from gateway.oversight.searching import (
     DEED,
     ERROR,
@@ -21,7 +22,7 @@ from gateway.oversight.searching import (
     number_of,
 )
 from gateway.store.schema.audit import audit_records, audit_rule_sets
-from gateway.store.schema.audit_columns import IN_HOUSE
+from gateway.store.schema.audit_columns import is_home
 from gateway.store.schema.tables import virtual_keys
 from gateway.store.speech import DatabaseKind
 
@@ -96,7 +97,7 @@ class Conditions(NamedTuple):
     """Whether the index holds only few of all rows."""
 
 
-def conditions_of(search: Search, kind: DatabaseKind) -> Conditions:
+def conditions_of(search: Search, homes: Homes, kind: DatabaseKind) -> Conditions:
     """What a search asks of the projection."""
     source = search.source
     led: list[Condition] = [_C.organisation == source.organisation]
@@ -111,7 +112,7 @@ def conditions_of(search: Search, kind: DatabaseKind) -> Conditions:
     others: list[Condition] = []
     is_sparse = source.about is not None
     for term in search.filter.terms:
-        found = or_(*(_one(term, value, search, kind) for value in term.values))
+        found = or_(*(_one(term, value, search, homes, kind) for value in term.values))
         if term.field == "rule":
             # Nothing is said of requests whose rules nobody knows.
             others.append(_C.rules >= 0)
@@ -123,7 +124,7 @@ def conditions_of(search: Search, kind: DatabaseKind) -> Conditions:
     return Conditions(led, others, is_sparse)
 
 
-def _one(term: Term, value: str, search: Search, kind: DatabaseKind) -> Condition:
+def _one(term: Term, value: str, search: Search, homes: Homes, kind: DatabaseKind) -> Condition:
     if term.field in _TEXTS:
         return _like(_TEXTS[term.field], value, kind)
     if term.field in _NUMBERS:
@@ -137,11 +138,12 @@ def _one(term: Term, value: str, search: Search, kind: DatabaseKind) -> Conditio
             return _C.utc_us >= at_us if term.field == "since" else _C.utc_us < at_us
         case "status":
             return _C.status.not_in(("ok", "")) if value == ERROR else _C.status == value
-        case "class":
-            return _C.data_class == value.upper()
-        case "kind":
-            return _C.stage == (STAGE_OF_DEEDS if value == DEED else value)
-    return {"id": _id, "route": _route, "pii": _label}[term.field](value)
+        case "class" | "kind":
+            is_class, stage = term.field == "class", STAGE_OF_DEEDS if value == DEED else value
+            return _C.data_class == value.upper() if is_class else _C.stage == stage
+    if term.field == "route":
+        return _route(value, homes)
+    return _id(value) if term.field == "id" else _label(value)
 
 
 def _key(value: str, source: Source, kind: DatabaseKind) -> Condition:
@@ -182,7 +184,7 @@ def _leader(term: Term, source: Source) -> tuple[bool, Condition | None]:
         "actor": True,
         "error": is_outcome,
         "status": is_outcome and "ok" not in values,
-        "route": is_outcome and not {IN_HOUSE, "managed"} & values,
+        "route": is_outcome and not {IN_HOUSE, MANAGED} & values,
         "pii": is_outcome and NONE not in values,
         "sent": is_outcome,
     }
@@ -241,13 +243,13 @@ def _milliseconds(value: str) -> tuple[int, int] | None:
         return None
 
 
-def _route(value: str) -> Condition:
-    if value == "refused":
-        return _C.status == "refused"
-    is_home = _C.jurisdiction == IN_HOUSE
-    if value == IN_HOUSE:
-        return and_(_C.status != "refused", is_home)
-    return and_(_C.status != "refused", not_(is_home), _C.target != "")
+def _route(value: str, homes: Homes) -> Condition:
+    if value == REFUSED:
+        return _C.status == REFUSED
+    found = is_home(homes, _C)
+    if value == MANAGED:
+        found = and_(not_(found), _C.jurisdiction != "")
+    return and_(_C.status != REFUSED, found)
 
 
 def _label(value: str) -> Condition:

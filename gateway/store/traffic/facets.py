@@ -23,8 +23,9 @@ from sqlalchemy import (
     union_all,
 )
 
+from gateway.oversight.homes import Homes
 from gateway.store.schema.audit import audit_records
-from gateway.store.schema.audit_columns import ROUTE, labels_of
+from gateway.store.schema.audit_columns import labels_of, route_in
 from gateway.store.speech import DatabaseKind
 
 
@@ -43,7 +44,6 @@ _TIME: Final = " time"
 """What rows of an answer are about that is no field."""
 _C = audit_records.c
 _COLUMNS: Final[dict[str, ColumnElement[str]]] = {
-    "route": ROUTE,
     "status": _C.status,
     "error": _C.error,
     "model": _C.model_requested,
@@ -77,9 +77,10 @@ class Counts(Struct, frozen=True):
     width_us: int
 
 
-def columns_of(fields: Sequence[str]) -> list[ColumnElement[Any]]:
+def columns_of(fields: Sequence[str], homes: Homes) -> list[ColumnElement[Any]]:
     """What `counting` needs of each row."""
-    named = [_COLUMNS[name].label(f"of_{name}") for name in fields]
+    columns = _COLUMNS | {"route": route_in(homes)}
+    named = [columns[name].label(f"of_{name}") for name in fields]
     return [_C.utc_us.label("at_us"), _C.status.label("ended"), *named]
 
 

@@ -23,11 +23,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.oversight.homes import Homes
 from gateway.oversight.searching import Filter
 from gateway.routing.decided_rules import NO_RULE
 from gateway.store.engine import Database
 from gateway.store.schema.audit import audit_records
-from gateway.store.schema.audit_columns import IN_HOUSE, IS_UNRULED, labels_of
+from gateway.store.schema.audit_columns import IS_UNRULED, labels_of
 from gateway.store.traffic.conditions import Search, conditions_of, sets_with
 from gateway.store.traffic.facets import (
     COUNTED,
@@ -101,10 +102,8 @@ class Row(Struct, frozen=True):
     output_tokens: int
     duration_us: int
     first_byte_us: int
-
-    @property
-    def route(self) -> str:
-        return route_of(self.status, self.jurisdiction, self.target)
+    route: str
+    """`in-house`, `managed` or `refused`; empty where nothing was reached."""
 
 
 class Place(Struct, frozen=True):
@@ -131,20 +130,14 @@ class Page(Struct, frozen=True):
         return None if self.looked_back_us is None else Place(self.looked_back_us, 0)
 
 
-def route_of(status: str, jurisdiction: str, target: str) -> str:
-    """`in-house`, `managed` or `refused`; empty where nothing was reached."""
-    if status == "refused":
-        return "refused"
-    if jurisdiction == IN_HOUSE:
-        return IN_HOUSE
-    return "managed" if target else ""
-
-
 class TrafficReader:
     """Searches one database."""
 
-    def __init__(self, database: Database, looked_at: int = LOOKED_AT_RECORDS) -> None:
+    def __init__(
+        self, database: Database, homes: Homes, looked_at: int = LOOKED_AT_RECORDS
+    ) -> None:
         self._database = database
+        self._homes = homes
         self._looked_at = looked_at
 
     async def page(
@@ -166,7 +159,7 @@ class TrafficReader:
                 .order_by(places.c.utc_us.desc(), places.c.sequence.desc())
             )
             found = (await connection.execute(query)).all()
-        rows = tuple(_row(each) for each in found[:limit])
+        rows = tuple(_row(each, self._homes) for each in found[:limit])
         is_more = len(found) > limit
         return Page(rows, is_more, None if is_more else looked_back_us)
 
@@ -196,7 +189,7 @@ class TrafficReader:
             return counted([_values(row, fields) for row in page.rows], fields, page.looked_back_us)
         async with self._reading() as connection:
             newest, looked_back_us = await self._newest(connection, search, None, COUNTED_ROWS)
-            found = newest.with_only_columns(*columns_of(fields))
+            found = newest.with_only_columns(*columns_of(fields, self._homes))
             rows = (await connection.execute(counting(found, fields, self._database.kind))).all()
         return counts_of(rows, fields, COUNTED_ROWS, looked_back_us)
 
@@ -243,7 +236,7 @@ class TrafficReader:
     ) -> tuple[Select[Any], int | None]:
         """At most `limit` rows, and where the looking ends if that is not at the end."""
         sets, search = await self._sets_of(connection, search)
-        led, others, is_sparse = conditions_of(search, self._database.kind)
+        led, others, is_sparse = conditions_of(search, self._homes, self._database.kind)
         if before is not None:
             led.append(
                 or_(
@@ -292,14 +285,15 @@ def _newest_of(
     return found.order_by(few.c.utc_us.desc(), few.c.sequence.desc())
 
 
-def _row(found: Any) -> Row:
+def _row(found: Any, homes: Homes) -> Row:
     values = dict(zip(_SHOWN, found, strict=True))
-    return Row(**values | {"findings": tuple(labels_of(values["findings"]))})
+    route = homes.route_of(values["status"], values["jurisdiction"], values["provider"])
+    return Row(**values | {"findings": tuple(labels_of(values["findings"])), "route": route})
 
 
 def _values(row: Row, fields: Sequence[str]) -> tuple[Any, ...]:
     """A row of a page as the query of counts gives it."""
-    own = {"route": row.route, "findings": "".join(f" {name}:{n}" for name, n in row.findings)}
+    own = {"findings": "".join(f" {name}:{n}" for name, n in row.findings)}
     names = (_NAMES.get(field, field) for field in fields)
     return (
         row.utc_us,

@@ -1,14 +1,15 @@
 """Spans of recorded traffic at one level of policy, added up: to compare what was with what is."""
 
-from collections.abc import Collection
 from math import ceil
 from typing import Any, Final
 
 from msgspec import Struct
 from sqlalchemy import case, func, select
 
+from gateway.oversight.homes import Homes
 from gateway.store.engine import Database
 from gateway.store.schema.audit import audit_records
+from gateway.store.schema.audit_columns import is_home
 from gateway.store.schema.rollup import traffic_hours
 from gateway.store.schema.tables import virtual_keys
 
@@ -42,10 +43,9 @@ class SpanSums(Struct, frozen=True):
 class TrafficSpans:
     """Reads sums and a bounded sample of one database."""
 
-    def __init__(self, database: Database, in_house: Collection[str]) -> None:
-        """`in_house` are the jurisdictions that are home."""
+    def __init__(self, database: Database, homes: Homes) -> None:
         self._database = database
-        self._in_house = sorted(in_house)
+        self._homes = homes
 
     async def span(
         self,
@@ -65,7 +65,6 @@ class TrafficSpans:
             until_us: not included.
             with_times: whether to look into records for p95 as well.
         """
-        is_home = _H.jurisdiction.in_(self._in_house)
         sums = [
             func.coalesce(func.sum(column), 0)
             for column in (
@@ -73,7 +72,7 @@ class TrafficSpans:
                 _H.refused,
                 _H.failed,
                 _H.cost_microusd,
-                case((is_home, _H.requests), else_=0),
+                case((is_home(self._homes, _H), _H.requests), else_=0),
                 case((_H.jurisdiction != "", _H.requests), else_=0),
                 case((_H.jurisdiction != "", _H.requests - _H.failed), else_=0),
             )

@@ -23,6 +23,7 @@ import pytest
 from admin.costs.reader import GROUPS
 from gateway.identity import Peppers
 from gateway.money.costs import Days, chargeback, dearest, savings
+from gateway.oversight.homes import BY_LABEL
 from gateway.price import Price
 from gateway.secrets.credentials import pepper
 from gateway.store.engine import Database
@@ -136,7 +137,7 @@ async def reports_are_right(
     labels = {each.key_id: "" for each in house.askers}
     for number, each in enumerate(house.askers):
         labels[each.key_id] = f"cost:{number // 3 % 2}" if number >= 3 else ""
-    reader = SpendingReader(database)
+    reader = SpendingReader(database, BY_LABEL)
     days = {"since": str(EVER[0]), "until": str(EVER[1])}
     pairs = [list(draw.sample(DIMENSIONS, 2)) for _ in range(8)]
     for organisation, zone in zones.items():
@@ -239,7 +240,7 @@ async def budgets_are_right(house: House, database: Database, idle: Idle) -> Non
     }
     assert sum(spent.values()) > 0
     starts = {each.limit.key: each.window_start_us for each in await house.table.last_windows()}
-    for each in await SpendingReader(database).differences():
+    for each in await SpendingReader(database, BY_LABEL).differences():
         taken = idle.get((each.account, each.window, starts[each.account, each.window]), 0)  # type: ignore[index]
         assert each.ledger_microusd - each.audit_microusd == taken, each
 
@@ -310,7 +311,9 @@ async def test_savings_and_a_forecast_are_what_the_records_add_up_to(
         await house.store()
         own = [each for each in house.outcomes if each.organisation == "acme"]
         known = targets()
-        rows = await SpendingReader(database).totals(Period(0, 1 << 62, "acme"), ["target"])
+        rows = await SpendingReader(database, BY_LABEL).totals(
+            Period(0, 1 << 62, "acme"), ["target"]
+        )
         chats = [each for each in own if each.target != "vectors"]
         assert len(chats) < len(own)
         found = savings(rows, known.values(), dearest(known.values()))

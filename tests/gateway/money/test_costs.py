@@ -20,6 +20,7 @@ from gateway.money.costs import (
     shown,
     total_of,
 )
+from gateway.oversight.homes import BY_LABEL
 from gateway.price import Price
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
@@ -90,7 +91,7 @@ async def test_every_dimension_splits_the_same_total(database: Database, tmp_pat
     ]
     intent = outcome(1, stage="intent", cost_microusd=10**9)
     await record(database, tmp_path, *records, intent)
-    reader = SpendingReader(database)
+    reader = SpendingReader(database, BY_LABEL)
 
     for dimension in DIMENSIONS:
         rows = await reader.totals(EVER, [dimension])
@@ -120,7 +121,7 @@ async def test_days_are_those_of_the_organisations_time_zone(
         )
     late = START_US + 18 * 3_600_000_000 + 29 * 60_000_000  # 23:59 in India
     await record(database, tmp_path, outcome(1, utc_us=late), outcome(2, utc_us=late + 60_000_000))
-    reader = SpendingReader(database)
+    reader = SpendingReader(database, BY_LABEL)
     own = Period(0, 1 << 62, "acme")
 
     assert [row.group for row in await reader.totals(own, ["day"])] == [
@@ -151,7 +152,7 @@ async def test_a_ledger_that_says_something_else_than_its_outcomes_is_found(
 
     found = {
         each.account: (each.ledger_microusd, each.audit_microusd, each.leased_microusd)
-        for each in await SpendingReader(database).differences()
+        for each in await SpendingReader(database, BY_LABEL).differences()
     }
     assert found == {
         "org:acme": (3000, 3000, 0),
@@ -186,7 +187,7 @@ async def test_a_request_that_lasts_over_midnight_is_one_of_the_day_that_let_it_
         outcome(2, cost_microusd=200, **long),
     )
 
-    (found,) = await SpendingReader(database).differences()
+    (found,) = await SpendingReader(database, BY_LABEL).differences()
     assert (found.ledger_microusd, found.audit_microusd) == (200, 200)
 
 
@@ -204,7 +205,7 @@ async def test_what_a_crash_cut_off_is_of_the_day_that_let_it_through(
         *(database, tmp_path), begun, closing(OpenIntent(begun, "00"), START_US + 5_000_000)
     )
 
-    (found,) = await SpendingReader(database).differences()
+    (found,) = await SpendingReader(database, BY_LABEL).differences()
     assert (found.ledger_microusd, found.audit_microusd) == (0, 0)
 
 
@@ -226,7 +227,7 @@ async def test_what_was_let_through_before_a_limit_was_heard_of_explains_a_diffe
         told.append(outcome(number, utc_us=at_us + 9, duration_us=9, cost_microusd=100))
     await record(database, tmp_path, *told)
 
-    (found,) = await SpendingReader(database).differences()
+    (found,) = await SpendingReader(database, BY_LABEL).differences()
     assert (found.audit_microusd, found.unheard_microusd) == (200, 100)
     assert found.is_explained == is_explained
 
@@ -253,8 +254,8 @@ async def test_what_single_end_users_spent_is_compared_where_that_is_asked(
     ]
     await record(database, tmp_path, *told)
 
-    assert await SpendingReader(database).differences() == []
-    (found,) = await SpendingReader(database).differences(end_users=True)
+    assert await SpendingReader(database, BY_LABEL).differences() == []
+    (found,) = await SpendingReader(database, BY_LABEL).differences(end_users=True)
     assert (found.account, found.ledger_microusd) == ("user:acme/ann", 1000)
     assert (found.audit_microusd, found.unheard_microusd) == (1000, 0)
 

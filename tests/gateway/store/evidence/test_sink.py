@@ -20,6 +20,7 @@ from gateway.audit.projecting.projector import Projector
 from gateway.audit.reckoning import OpenIntent, closing, refused
 from gateway.audit.segments import segment_path
 from gateway.oversight.exporting import as_spans
+from gateway.oversight.homes import BY_LABEL
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.money.spending import Period, SpendingReader
@@ -123,7 +124,9 @@ async def test_a_second_outcome_of_a_line_is_numbered_and_counts_nowhere(
     assert await all_of(sink, AuditQuery(stage="again")) == [(3, "r1"), (4, "r1")]
     assert await all_of(sink, AuditQuery(stage="outcome")) == [(2, "r1"), (5, "r2")]
     assert await sink.outcome("acme", "r1") == first
-    (total,) = await SpendingReader(database).totals(Period(0, 2 * NOW_US), ["organisation"])
+    (total,) = await SpendingReader(database, BY_LABEL).totals(
+        Period(0, 2 * NOW_US), ["organisation"]
+    )
     assert (total.requests, total.cost_microusd) == (2, 14)
 
 
@@ -163,7 +166,9 @@ async def test_a_second_end_of_what_was_left_open_counts_nowhere_either(
         assert await sink.store(stored, "w1", position, (number, 300))
         position = (number, 300)
     assert await all_of(sink, AuditQuery(stage="again")) == [(4, "r1")]
-    (total,) = await SpendingReader(database).totals(Period(0, 2 * NOW_US), ["organisation"])
+    (total,) = await SpendingReader(database, BY_LABEL).totals(
+        Period(0, 2 * NOW_US), ["organisation"]
+    )
     assert total.cost_microusd == outcome(2).cost_microusd + late.cost_microusd
 
 

@@ -11,6 +11,7 @@ from gateway.clock import StoppedClock
 from gateway.errors import RequestInvalid
 from gateway.identity import Peppers
 from gateway.money.costs import CostRow, total_of
+from gateway.oversight.homes import BY_LABEL
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.keys import KeyStore, NewKey, Place
@@ -53,7 +54,7 @@ def outcome(number: int, **changes: object) -> AuditRecord:
 
 async def costs(database: Database, *by: str, **only: str) -> dict[str, int]:
     asked: Mapping[str, set[str]] = {name: {value} for name, value in only.items()}
-    rows = await SpendingReader(database).totals(OWN, by, asked)
+    rows = await SpendingReader(database, BY_LABEL).totals(OWN, by, asked)
     return {" ".join(row.group): row.cost_microusd for row in rows}
 
 
@@ -136,7 +137,7 @@ async def test_groups_and_filters_of_any_dimensions_add_up_to_all_of_it(
         for n in range(120)
     ]
     await store(database, *records)
-    reader = SpendingReader(database)
+    reader = SpendingReader(database, BY_LABEL)
     whole = CostRow((), 120, 1200, 120, sum(each.cost_microusd for each in records))
 
     for name in DIMENSIONS:

@@ -6,6 +6,7 @@ import pytest
 
 from gateway.audit.entries import encode_record, entry_bytes
 from gateway.audit.projecting.projection import START, ProjectedRecord
+from gateway.oversight.homes import BY_LABEL
 from gateway.oversight.searching import parse
 from gateway.store.engine import open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
@@ -46,7 +47,7 @@ async def explorer(database_url: str) -> AsyncIterator[Explorer]:
         for place, record in enumerate(records)
     ]
     await DatabaseAuditSink(database).store(batch, "w1", START, (1, 10**6))
-    yield Explorer(TrafficReader(database))
+    yield Explorer(TrafficReader(database, BY_LABEL))
     await database.close()
 
 

@@ -8,6 +8,7 @@ from sqlalchemy import text
 
 from gateway.audit.entries import encode_record, entry_bytes
 from gateway.audit.projecting.projection import START, ProjectedRecord
+from gateway.oversight.homes import BY_LABEL
 from gateway.oversight.searching import parse
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
@@ -110,7 +111,7 @@ async def test_counts_equal_those_of_every_row_looked_at(
     database: Database, monkeypatch: pytest.MonkeyPatch, seed: int, over_us: int
 ) -> None:
     await stored(database, drawn(seed, 400, over_us))
-    reader = TrafficReader(database)
+    reader = TrafficReader(database, BY_LABEL)
     for words in WORDS:
         rows = [row async for row in reader.rows(asking(words))]
         for limit in (10_000, 37):
@@ -119,7 +120,7 @@ async def test_counts_equal_those_of_every_row_looked_at(
 
 
 async def test_nothing_found_is_counted_as_nothing(database: Database) -> None:
-    counts = await TrafficReader(database).counts(asking(""), FIELDS)
+    counts = await TrafficReader(database, BY_LABEL).counts(asking(""), FIELDS)
     assert (counts.rows, counts.is_all, counts.buckets) == (0, True, ())
     assert not any(counts.of.values())
 
@@ -148,7 +149,7 @@ async def test_a_record_of_any_length_is_projected_and_found_by_its_beginning(
     await stored(database, [record, *drawn(5, 3, SECOND_US)])
     rows = [
         row
-        async for row in TrafficReader(database).rows(
+        async for row in TrafficReader(database, BY_LABEL).rows(
             asking(f"model:{wild['model_requested'][:9]}*")
         )
     ]

@@ -8,6 +8,7 @@ from sqlalchemy import text
 
 from gateway.audit.entries import encode_record, entry_bytes
 from gateway.audit.projecting.projection import START, ProjectedRecord
+from gateway.oversight.homes import BY_LABEL
 from gateway.oversight.searching import parse
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
@@ -86,7 +87,7 @@ async def world(database_url: str) -> AsyncIterator[World]:
         for i, record in enumerate(records)
     ]
     await DatabaseAuditSink(database).store(batch, "w1", START, (1, 10**6))
-    yield World(database, TrafficReader(database))
+    yield World(database, TrafficReader(database, BY_LABEL))
     await database.close()
 
 
@@ -173,7 +174,7 @@ async def test_pages_follow_each_other_without_a_gap_or_a_repetition(world: Worl
 
 
 async def test_looking_is_bounded_says_so_and_goes_on_from_there(world: World) -> None:
-    reader = TrafficReader(world.database, looked_at=20)
+    reader = TrafficReader(world.database, BY_LABEL, looked_at=20)
     wanted = await found(world, "key:key2")
     page = await reader.page(asking("key:key2"))
     assert page.looked_back_us is not None

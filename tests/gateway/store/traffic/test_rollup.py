@@ -15,6 +15,7 @@ from gateway.audit.projecting.projection import ProjectedRecord
 from gateway.clock import StoppedClock
 from gateway.errors import RequestInvalid
 from gateway.identity import Peppers
+from gateway.oversight.homes import BY_LABEL
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.keys import KeyStore, Place
@@ -85,7 +86,7 @@ async def log(database_url: str) -> AsyncIterator[Log]:
 
 async def sums_are_right(log: Log) -> None:
     """By day and by hour as the plain sums over all records are."""
-    figures, spending = TrafficFigures(log.database), SpendingReader(log.database)
+    figures, spending = TrafficFigures(log.database), SpendingReader(log.database, BY_LABEL)
     for organisation in ("acme", "globex"):
         own = [r for r in log.records if r.organisation == organisation and r.stage == "outcome"]
         zone = await spending.zone_of(organisation)

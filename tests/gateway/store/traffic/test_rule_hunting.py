@@ -9,6 +9,7 @@ from sqlalchemy import select, update
 from gateway.audit.entries import encode_record, entry_bytes
 from gateway.audit.projecting.projection import START, ProjectedRecord
 from gateway.clock import SystemClock
+from gateway.oversight.homes import BY_LABEL
 from gateway.oversight.searching import parse
 from gateway.recording.recall import record_facts
 from gateway.routing.decided_rules import DecidedRules, numbered
@@ -90,7 +91,7 @@ class World:
 
     async def ids(self, query: str, organisation: str = "acme") -> list[str]:
         search = Search(Source(organisation, "outcome"), parse(query), NOW_US + 10**12)
-        reader = TrafficReader(self.database)
+        reader = TrafficReader(self.database, BY_LABEL)
         return [row.request_id async for row in reader.rows(search)]
 
     @property
@@ -144,7 +145,7 @@ async def test_what_a_row_does_not_say_is_looked_up_newest_first(world: World) -
     old = await world.write(1, is_told=False, data_class="S3", complexity_tier="frontier")
     later = await world.write(2, is_told=False, data_class="S4", complexity_tier="frontier")
     told = await world.write(3, data_class="S3", complexity_tier="frontier")
-    reader = TrafficReader(world.database)
+    reader = TrafficReader(world.database, BY_LABEL)
     assert await world.ids(f"rule:{HOME}") == [told]
     assert await world.ids(f"-rule:{REST}") == [], "of those nothing is said"
     assert await reader.unruled_us("acme") == NOW_US + 2_000_000
@@ -161,7 +162,7 @@ async def test_what_a_row_does_not_say_is_looked_up_newest_first(world: World) -
 async def test_each_organisation_has_its_turn(world: World) -> None:
     for name in ("acme", "umbrella"):
         await world.write(1, name, is_told=False)
-    hunt, reader = world.hunt, TrafficReader(world.database)
+    hunt, reader = world.hunt, TrafficReader(world.database, BY_LABEL)
     await hunt.tend()
     assert [await reader.unruled_us(name) is None for name in ("acme", "umbrella")] == [True, False]
     await hunt.tend()
@@ -189,7 +190,9 @@ async def test_a_decision_that_comes_out_otherwise_is_not_told_of(
     assert await world.hunt.look("acme") == 1
     assert await world.ids(f"rule:{HOME}") == []
     assert await world.ids(f"-rule:{REST}") == []
-    assert await TrafficReader(world.database).unruled_us("acme") is None, "it is not asked again"
+    assert await TrafficReader(world.database, BY_LABEL).unruled_us("acme") is None, (
+        "it is not asked again"
+    )
 
 
 async def test_a_pattern_that_fits_very_many_sets_is_looked_for_among_the_newest(
