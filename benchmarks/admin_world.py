@@ -25,7 +25,7 @@ from gateway.routing.board import TargetBoard
 from gateway.secrets.credentials import master_key
 from gateway.store.batching.batches import BatchStore
 from gateway.store.engine import Database
-from gateway.store.evidence.rows import COLUMNS, rows_of
+from gateway.store.evidence.rows import COLUMNS, NOTHING_KNOWN, rows_of
 from gateway.store.money.leases import LeaseTable
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.schema.audit import audit_records, audit_sequences
@@ -220,7 +220,10 @@ async def _records(database: Database, source: Iterator[AuditRecord], about: int
             ProjectedRecord("w0", 1, at, entry_bytes(encode_record(each)[1]), known_record=each)
             for at, each in enumerate(batch, done)
         ]
-        rows = [row if keeps else (*row[:-1], None) for row in rows_of(projected, following)]
+        rows = [
+            row if keeps else (*row[:-1], None)
+            for row in rows_of(projected, following, NOTHING_KNOWN)
+        ]
         done += len(batch)
         async with database.writing() as connection:
             driver: Any = (await connection.get_raw_connection()).driver_connection

@@ -9,14 +9,23 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from gateway.audit.projecting.projection import ProjectedRecord
-from gateway.routing.decided_rules import NOTHING, RuleSet
 from gateway.types import AuditRecord
 
 
+RulesOf = Mapping[tuple[str, str], int | None]
+"""By organisation and a decision's digest the number of the set of rules; None: not known here."""
+
+
+class _Unknown(dict[tuple[str, str], int | None]):
+    def __missing__(self, _: tuple[str, str]) -> None:
+        return None
+
+
+NOTHING_KNOWN: RulesOf = _Unknown()
+"""For rows of which somebody else looks later which rules held."""
 AGAIN = "again"
 """The stage of a row whose record is an outcome of a request that had one: it counts nowhere."""
 _NO_NUMBERS: Mapping[int, int] = {}
-_NO_RULES: Mapping[str, RuleSet] = {"": NOTHING}
 _INT64_MAX = 2**63 - 1
 _INT32_MAX = 2**31 - 1
 _Row = tuple[Any, ...]
@@ -81,25 +90,25 @@ class Insertion(NamedTuple):
 def rows_of(
     batch: list[ProjectedRecord],
     following: dict[str, int],
+    rules: RulesOf,
     again: Collection[int] = (),
     numbers: Mapping[int, int] = _NO_NUMBERS,
-    rules: Mapping[str, RuleSet] = _NO_RULES,
 ) -> Iterator[_Row]:
     """Whole rows in the order of COLUMNS, each with its organisation's next number.
 
     `again` are the places in the batch of outcomes that are not their requests' first, `numbers`
-    those of records that had a number before, `rules` by digest what is known of decisions.
+    those of records that had a number before.
     """
-    for usual, seldom, projected in _columns_of(batch, following, again, numbers, rules):
+    for usual, seldom, projected in _columns_of(batch, following, rules, again, numbers):
         yield (*usual, *seldom, projected.worker, projected.segment, projected.raw_json)
 
 
 def insertions_of(
     batch: list[ProjectedRecord],
     following: dict[str, int],
+    rules: RulesOf,
     again: Collection[int] = (),
     numbers: Mapping[int, int] = _NO_NUMBERS,
-    rules: Mapping[str, RuleSet] = _NO_RULES,
     *,
     with_bytes: bool,
 ) -> list[Insertion]:
@@ -111,7 +120,7 @@ def insertions_of(
     usual_rows: list[_Row] = []
     others: list[_Row] = []
     worker, segment = (batch[0].worker, batch[0].segment) if batch else ("", 0)
-    for usual, seldom, projected in _columns_of(batch, following, again, numbers, rules):
+    for usual, seldom, projected in _columns_of(batch, following, rules, again, numbers):
         if with_bytes:
             place = (projected.worker, projected.segment, projected.raw_json)
             others.append((*usual, *seldom, *place))
@@ -162,9 +171,9 @@ _INSERTS_OF_USUAL = _statements(
 def _columns_of(
     batch: list[ProjectedRecord],
     following: dict[str, int],
+    rules: RulesOf,
     again: Collection[int],
     numbers: Mapping[int, int],
-    rules: Mapping[str, RuleSet],
 ) -> Iterator[tuple[_Row, _Row, ProjectedRecord]]:
     """Each record with the values of its usual and of its seldom columns.
 
@@ -193,10 +202,8 @@ def _columns_of(
         else:
             number = following[texts[0]]
             following[texts[0]] = number + 1
-        ruled: int | None = None
-        if texts[1] == "outcome":  # Of an intent nobody asks: lists are of what ended.
-            known = rules.get(record.decision)
-            ruled = known.number if known is not None else None
+        # Of an intent nobody asks: lists are of what ended.
+        ruled = rules[texts[0], record.decision] if texts[1] == "outcome" else None
         yield (*texts, *counts, digest, projected.offset_bytes, number, ruled), seldom, projected
 
 

@@ -3,24 +3,43 @@
 A row of the projection has its set's number; the names stand here once for each organisation.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from operator import attrgetter
+from collections.abc import Callable, Iterable
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.audit.projecting.projection import ProjectedRecord
-from gateway.routing.decided_rules import DECIDED_RULES, NO_RULE, NOTHING, RuleSet
+from gateway.routing.decided_rules import DECIDED_RULES, NO_RULE, RuleSet
 from gateway.store.evidence.rows import clean
 from gateway.store.schema.audit import audit_rule_sets
 from gateway.store.speech import DatabaseKind, insert_into
-from gateway.types import AuditRecord
 
 
 _KEPT_MAX = 100_000
-_KNOWN = attrgetter("known_record")
-_MADE_FOR: Callable[[AuditRecord | None], tuple[str, str]] = attrgetter("organisation", "decision")
 Owned = tuple[str, RuleSet]
 """An organisation's."""
+_IsKept = Callable[[Owned], bool]
+
+
+class BatchRules(dict[tuple[str, str], int | None]):
+    """By organisation and a decision's digest: the set's number, None where it is not known here.
+
+    Each is asked for once, by whoever makes the rows: what is noted meanwhile might otherwise be
+    numbered and not be written. A key that is there costs a row nothing but the look.
+    """
+
+    def __init__(self, is_kept: _IsKept) -> None:
+        super().__init__()
+        self.new: list[Owned] = []
+        """What of it nobody is known to have written."""
+        self._is_kept = is_kept
+
+    def __missing__(self, key: tuple[str, str]) -> int | None:
+        whose, digest = key
+        known = DECIDED_RULES.of(digest) if digest else None
+        number = known.number if known is not None else None if digest else NO_RULE
+        if known is not None and not self._is_kept((whose, known)):
+            self.new.append((whose, known))
+        self[key] = number
+        return number
 
 
 class RuleSets:
@@ -30,29 +49,13 @@ class RuleSets:
         self._kind = kind
         self._kept: set[tuple[str, int]] = set()
 
-    def known_of(
-        self, batch: Iterable[ProjectedRecord]
-    ) -> tuple[Mapping[str, RuleSet], list[Owned]]:
-        """By digest what this process knows of the decisions of known records; the new sets.
-
-        Asked for once: what is noted meanwhile might otherwise be numbered and not be written.
-        """
-        found = {"": NOTHING}
-        new: list[Owned] = []
-        for whose, decision in set(map(_MADE_FOR, map(_KNOWN, batch))):
-            known = found.get(decision) or DECIDED_RULES.of(decision)
-            if known is not None:
-                found[decision] = known
-                new.append((clean(whose), known))
-        return found, self.new_of(new)
+    def of_batch(self) -> BatchRules:
+        """Nothing yet: filled while rows are made."""
+        return BatchRules(self._is_kept)
 
     def new_of(self, sets: Iterable[Owned]) -> list[Owned]:
         """Those of them that nobody is known to have written, in one order for all writers."""
-        return sorted(
-            each
-            for each in set(sets)
-            if each[1].number != NO_RULE and (each[0], each[1].number) not in self._kept
-        )
+        return sorted(each for each in set(sets) if not self._is_kept(each))
 
     async def write(self, connection: AsyncConnection, new: Iterable[Owned]) -> None:
         """In the transaction of the rows; call `keep` when it is over."""
@@ -70,3 +73,7 @@ class RuleSets:
         if len(self._kept) > _KEPT_MAX:
             self._kept.clear()
         self._kept.update((whose, found.number) for whose, found in new)
+
+    def _is_kept(self, each: Owned) -> bool:
+        whose, found = each
+        return found.number == NO_RULE or (whose, found.number) in self._kept

@@ -14,7 +14,7 @@ from sqlalchemy import BigInteger, Integer, LargeBinary, Table
 from gateway.audit.content_keys.keys import WrappedKey
 from gateway.audit.projecting.projection import Position, ProjectedRecord
 from gateway.store.engine import Database, Held
-from gateway.store.evidence.rows import COLUMNS, organisations_of, rows_of
+from gateway.store.evidence.rows import COLUMNS, NOTHING_KNOWN, organisations_of, rows_of
 from gateway.store.evidence.second_rows import SecondRecord, line_of
 from gateway.store.evidence.tree import Growth, grow
 from gateway.store.schema.audit import (
@@ -131,7 +131,7 @@ class SecondWriter:
                 }
                 growths = await _grown(batch, names, before)
                 following = {name: size + 1 for name, (size, _) in before.items()}
-                rows = list(rows_of(batch, following))
+                rows = list(rows_of(batch, following, NOTHING_KNOWN))
                 await driver.execute(_END, *_arrays(growths, rows, *beside))
         except _TakenError:
             return False

@@ -29,7 +29,6 @@ from gateway.audit.reckoning import OpenIntent
 from gateway.audit.second import SECOND_SUFFIX
 from gateway.audit.segments import Place, read_entries
 from gateway.passage import NATIVE
-from gateway.routing.decided_rules import RuleSet
 from gateway.store.engine import Database, asked, driver_of, in_one_turn, together
 from gateway.store.evidence.awaited import ANYTHING, recalled
 from gateway.store.evidence.numbering import Before, TakenError, move, take_numbers
@@ -37,6 +36,7 @@ from gateway.store.evidence.repeats import repeats
 from gateway.store.evidence.rows import (
     AGAIN,
     COLUMNS,
+    RulesOf,
     insertions_of,
     organisations_of,
     rows_of,
@@ -133,7 +133,7 @@ class DatabaseAuditSink:
         if None in map(_KNOWN, batch):
             # Before the transaction: nobody else's writes wait for the decoding.
             batch = await asyncio.to_thread(_decoded, batch)
-        rules, new_sets = self._sets.known_of(batch)
+        rules = self._sets.of_batch()
         try:
             async with self._database.writing() as connection:
                 kind, step = self._database.kind, (worker, from_position, to_position)
@@ -152,8 +152,8 @@ class DatabaseAuditSink:
                     raise CopiesError(copies)
                 if also is not None:
                     await also(connection)
-                await self._sets.write(connection, new_sets)
                 await self._insert(connection, batch, before, numbers, rules)
+                await self._sets.write(connection, self._sets.new_of(rules.new))
         except TakenError:
             return False
         except CopiesError as error:
@@ -161,7 +161,7 @@ class DatabaseAuditSink:
                 raise
             left = _without(batch, error.places)
             return await self.store(left, worker, from_position, to_position)
-        self._sets.keep(new_sets)
+        self._sets.keep(rules.new)
         return True
 
     async def records(
@@ -206,15 +206,20 @@ class DatabaseAuditSink:
             row = (await connection.execute(query)).first()
         return (row.organisation, int(row.sequence), row.request_id) if row else None
 
-    async def numbered(self, organisation: str, sequences: Sequence[int]) -> list[SequencedRecord]:
-        """Records of one organisation by their numbers, in any order; those that are there."""
+    async def numbered(
+        self, organisation: str, sequences: Sequence[int], *, strict: bool = False
+    ) -> list[SequencedRecord]:
+        """Records of one organisation by their numbers, in any order; those that are there.
+
+        `strict` as for `records`.
+        """
         columns = audit_records.c
         query = select(*_STORED).where(
             columns.organisation == organisation, columns.sequence.in_(sequences)
         )
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
-        return await self._records_of(rows)
+        return await self._records_of(rows, strict=strict)
 
     async def span(self, organisation: str, since_us: int, until_us: int) -> tuple[int, int] | None:
         """First and last number of an organisation's records of a time; None if there are none."""
@@ -299,7 +304,7 @@ class DatabaseAuditSink:
         batch: list[ProjectedRecord],
         before: Before,
         numbers: Mapping[int, int],
-        rules: Mapping[str, RuleSet],
+        rules: RulesOf,
     ) -> None:
         if not batch:
             return
@@ -314,11 +319,11 @@ class DatabaseAuditSink:
         # Past SQLAlchemy, whose inserts cost twice (SQLite) and four times (COPY) the time.
         if self._database.kind == "postgresql":
             await together(connection, grown)
-            rows = rows_of(batch, following, again, numbers, rules)
+            rows = rows_of(batch, following, rules, again, numbers)
             await driver.copy_records_to_table(audit_records.name, columns=COLUMNS, records=rows)
             return
         insertions = await apart(
-            insertions_of, batch, following, again, numbers, rules, with_bytes=self._keeps_bytes
+            insertions_of, batch, following, rules, again, numbers, with_bytes=self._keeps_bytes
         )
         grows = [asked(*each) for each in grown]
         inserted = [Asked(*each, is_many=True) for each in insertions]

@@ -20,10 +20,14 @@ from gateway.store.schema.audit import audit_records
 from gateway.store.schema.audit_columns import IS_UNRULED, UNKNOWABLE
 from gateway.store.traffic.archive import DecisionArchive
 from gateway.types import AuditRecord
+from policies.explain import Explanation
+from policies.problems import PolicyError
 
 
 AT_ONCE: Final = 200
 """Some 50 ms of work, most of it on threads."""
+REST_TURNS: Final = 30
+"""So many turns nobody looks after all was known."""
 _C = audit_records.c
 
 
@@ -42,20 +46,27 @@ class RuleHunt:
         self._sets = RuleSets(database.kind)
         self._last = ""
         """The organisation that was looked at; each has its turn."""
+        self._rest = 0
 
     async def tend(self) -> None:
         """One go: the newest rows of one organisation; nothing where all is known.
 
         Raises:
             NotReady: the database does not answer.
+            OSError: a segment cannot be read at this moment; what it holds is asked for again.
         """
+        if self._rest:
+            self._rest -= 1
+            return
         organisation = await self._next()
-        if organisation is not None:
-            self._last = organisation
-            await self.look(organisation)
+        if organisation is None:
+            self._rest = REST_TURNS
+            return
+        self._last = organisation
+        await self.look(organisation)
 
     async def look(self, organisation: str, count_max: int = AT_ONCE) -> int:
-        """At the newest rows of an organisation; how many were looked at."""
+        """At the newest rows of an organisation; how many were looked at. Raises like `tend`."""
         query = (
             select(_C.sequence)
             .where(_C.organisation == organisation, IS_UNRULED)
@@ -64,7 +75,9 @@ class RuleHunt:
         )
         async with self._database.reading() as connection:
             wanted = list((await connection.execute(query)).scalars())
-        rows = {row.sequence: row for row in await self._sink.numbered(organisation, wanted)}
+        # Strict: what cannot be read for a while must not pass for what nobody can tell any more.
+        read = await self._sink.numbered(organisation, wanted, strict=True)
+        rows = {row.sequence: row for row in read}
         found: list[_Found] = []
         sets: set[RuleSet] = set()
         for sequence in wanted:
@@ -96,11 +109,18 @@ class RuleHunt:
         if known is not None:
             return known
         for record in [outcome, *await self._intents(outcome)]:
-            explanation = await self._archive.explained(record)
+            explanation = await self._explained(record)
             # What comes out otherwise was decided by something else than is kept.
             if explanation and decision_digest(explanation.decision) == outcome.decision:
                 return rule_set_of(explanation.decision)
         return None
+
+    async def _explained(self, record: AuditRecord) -> Explanation | None:
+        """None also where a document is kept that this version does not read any more."""
+        try:
+            return await self._archive.explained(record)
+        except PolicyError:
+            return None
 
     async def _intents(self, outcome: AuditRecord) -> list[AuditRecord]:
         if outcome.facts is not None:

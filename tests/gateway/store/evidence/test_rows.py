@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.audit.projecting.projection import ProjectedRecord
-from gateway.store.evidence.rows import COLUMNS, insertions_of, rows_of
+from gateway.store.evidence.rows import COLUMNS, NOTHING_KNOWN, insertions_of, rows_of
 from gateway.types import Attempt, AuditRecord, Stage, Usage
 
 
@@ -73,12 +73,14 @@ def test_what_sqlite_is_given_is_what_the_rows_say(
     again = data.draw(st.sets(st.integers(0, len(batch) - 1)))
     numbers = {place: 1000 + place for place in data.draw(st.sets(st.integers(0, len(batch) - 1)))}
     connection = _table()
-    insertions = insertions_of(batch, _following(), again, numbers, with_bytes=with_bytes)
+    insertions = insertions_of(
+        batch, _following(), NOTHING_KNOWN, again, numbers, with_bytes=with_bytes
+    )
     for statement, values in insertions:
         connection.executemany(statement, values)
     wanted = f"SELECT {', '.join(COLUMNS)} FROM audit_records"  # noqa: S608 - our own names
     found = connection.execute(wanted).fetchall()
-    expected = list(rows_of(batch, _following(), again, numbers))
+    expected = list(rows_of(batch, _following(), NOTHING_KNOWN, again, numbers))
     if not with_bytes:
         expected = [(*row[:-1], None) for row in expected]
     assert sorted(found, key=repr) == sorted(expected, key=repr)
@@ -92,7 +94,7 @@ def test_most_rows_name_neither_their_worker_nor_what_is_seldom_there(stage: Sta
     spoken = AuditRecord(stage, "req_2", "acme", 1, findings={"card": 1})
     batch = [ProjectedRecord("w0", 1, n, b"{}", plain, "00" * 32) for n in range(300)]
     batch.insert(7, ProjectedRecord("w0", 1, 999, b"{}", spoken, "00" * 32))
-    insertions = insertions_of(batch, _following(), with_bytes=False)
+    insertions = insertions_of(batch, _following(), NOTHING_KNOWN, with_bytes=False)
     assert [len(each.values) for each in insertions] == [1, 2, 3, 1]
     assert [len(each.values[0]) for each in insertions[:3]] == [2 + 23 * n for n in (256, 16, 4)]
     assert len(insertions[3].values[0]) == len(COLUMNS) - 1
@@ -101,6 +103,8 @@ def test_most_rows_name_neither_their_worker_nor_what_is_seldom_there(stage: Sta
 @pytest.mark.parametrize("name", ["actor", "action", "error", "model_requested"])
 def test_one_text_that_is_too_long_for_an_index_is_cut_alone(name: str) -> None:
     long = AuditRecord("outcome", "req_1", "acme", 1, **{name: "é" * 600})  # type: ignore[arg-type]
-    (row,) = rows_of([ProjectedRecord("w0", 1, 9, b"{}", long, "00" * 32)], _following())
+    (row,) = rows_of(
+        [ProjectedRecord("w0", 1, 9, b"{}", long, "00" * 32)], _following(), NOTHING_KNOWN
+    )
     assert row[COLUMNS.index(name)] == "é" * 50
     assert row[COLUMNS.index("request_id")] == "req_1"

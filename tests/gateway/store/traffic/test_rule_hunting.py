@@ -1,13 +1,15 @@
 """Which rules held: written beside each outcome, looked up where it was not, and found again."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 from sqlalchemy import select, update
 
 from gateway.audit.entries import encode_record, entry_bytes
 from gateway.audit.projecting.projection import START, ProjectedRecord
+from gateway.audit.segments import segment_path
 from gateway.clock import SystemClock
 from gateway.oversight.homes import BY_LABEL
 from gateway.oversight.searching import parse
@@ -18,9 +20,10 @@ from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.policies.documents import PolicyStore
 from gateway.store.schema.audit import audit_records, audit_rule_sets
+from gateway.store.schema.policies import policy_documents
 from gateway.store.traffic.conditions import Search, Source
 from gateway.store.traffic.lists import TrafficReader
-from gateway.store.traffic.rule_hunting import RuleHunt
+from gateway.store.traffic.rule_hunting import REST_TURNS, RuleHunt
 from gateway.types import AuditRecord
 from policies.decide import decide
 from policies.examples import EXAMPLE_TARGETS, facts_from_example
@@ -217,3 +220,57 @@ def test_what_is_asked_for_stays_known_and_what_is_not_is_forgotten() -> None:
     assert kept.of("digest-1") is None
     assert kept.of("digest-8") == numbered((HOME, SIMPLE))
     assert kept.of("digest-8").number == numbered((HOME, SIMPLE)).number  # type: ignore[union-attr]
+
+
+async def test_a_document_that_is_not_read_any_more_stops_nobody(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.store.traffic.rule_hunting.DECIDED_RULES", world.noted)
+    await world.write(1, is_told=False, data_class="S3")
+    async with world.database.writing() as connection:
+        await connection.execute(
+            update(policy_documents).values(body='name = "old"\nversion = "x"')
+        )
+    policies = PolicyStore(world.database, SystemClock())
+    await RuleHunt(world.database, world.sink, policies).tend()
+    assert await TrafficReader(world.database, BY_LABEL).unruled_us("acme") is None
+
+
+async def test_what_cannot_be_read_for_a_moment_is_asked_for_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It must not pass for what nobody can tell any more."""
+    monkeypatch.setattr("gateway.store.traffic.rule_hunting.DECIDED_RULES", world.noted)
+    sink = DatabaseAuditSink(world.database, tmp_path)
+    await replace(world, sink=sink).write(1, is_told=False, data_class="S3")
+    async with world.database.writing() as connection:
+        await connection.execute(update(audit_records).values(raw=None))
+    place = segment_path(tmp_path / "w1", 1)
+    place.mkdir(parents=True)  # Read, it is an error that no missing file is.
+    with pytest.raises(IsADirectoryError):
+        await RuleHunt(world.database, sink, world.policies).tend()
+    assert await TrafficReader(world.database, BY_LABEL).unruled_us("acme") is not None
+    place.rmdir()
+    await RuleHunt(world.database, sink, world.policies).tend()
+    assert await TrafficReader(world.database, BY_LABEL).unruled_us("acme") is None
+
+
+async def test_after_all_was_known_it_is_not_asked_at_every_turn(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hunt, asked = world.hunt, 0
+    look = hunt._next
+
+    async def counted() -> str | None:
+        nonlocal asked
+        asked += 1
+        return await look()
+
+    monkeypatch.setattr(hunt, "_next", counted)
+    for _ in range(REST_TURNS + 1):
+        await hunt.tend()
+    assert asked == 1
+    await world.write(1, is_told=False)
+    await hunt.tend()
+    assert asked == 2
+    assert await TrafficReader(world.database, BY_LABEL).unruled_us("acme") is None
