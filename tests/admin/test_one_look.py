@@ -112,7 +112,7 @@ async def test_the_same_part_looks_the_same_on_every_page(listener: Listener) ->
             found = await seen.page.evaluate(TABS)
             tabs |= {each for each in found if len(each.split()) == 3}
         assert len(tabs) == 1, tabs
-        for path in ("/models/engine", "/o/acme/costs", "/o/acme/keys/new"):
+        for path in ("/models/engine", "/o/acme/costs", "/o/acme/keys/new", "/system"):
             await seen.open(path)
             gaps = await seen.page.evaluate(GAPS)
             assert gaps, path

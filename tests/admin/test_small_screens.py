@@ -2,6 +2,9 @@
 
 import pytest
 
+from gateway.oversight.access import Grant
+from gateway.secrets.secret import Secret
+from gateway.store.identity.people import PeopleStore
 from tests.admin.chromium import window
 from tests.admin.listener import Listener
 from tests.admin.seeding import PASSWORD, issue, person
@@ -13,6 +16,21 @@ LINES = (
     """(links) => new Set(links.map((each) => Math.round(each.getBoundingClientRect().top))).size"""
 )
 
+WORDS = """() => {
+  const walk = document.createTreeWalker(document.querySelector('tbody'), NodeFilter.SHOW_TEXT);
+  const found = [];
+  while (walk.nextNode()) {
+    for (const word of walk.currentNode.textContent.matchAll(/\\S+/g)) {
+      const range = document.createRange();
+      range.setStart(walk.currentNode, word.index);
+      range.setEnd(walk.currentNode, word.index + word[0].length);
+      const lines = new Set([...range.getClientRects()].map((each) => Math.round(each.top)));
+      if (lines.size) found.push([word[0], lines.size]);
+    }
+  }
+  return found;
+}"""
+"""Each word that is seen in a list, and on how many lines it stands."""
 MARKS = """[...document.querySelectorAll('.field > label')].map(
   (each) => [each.htmlFor, getComputedStyle(each, '::after').content])"""
 
@@ -73,3 +91,22 @@ async def test_what_people_may_do_is_in_sight_on_a_phone(listener: Listener) -> 
             assert box is not None
             assert box["x"] + box["width"] <= people["x"] + people["width"]
         assert await seen.faults() == []
+
+
+async def test_what_somebody_is_called_breaks_between_words_on_a_phone(listener: Listener) -> None:
+    """Beside name, state and roles it had eight letters' room, and broke anywhere."""
+    await issue(listener, "an assistant")
+    await person(listener, "mira", "platform_admin")
+    called = "Maximiliane Featherstonehaugh"
+    async with listener.database() as database:
+        people = PeopleStore(database, listener.clock)
+        await people.add("maxi", title=called, password=Secret(PASSWORD))
+        await people.grant("maxi", Grant("compliance", "*"))
+    async with window(listener, width=390) as seen:
+        await seen.sign_in("mira", PASSWORD)
+        await seen.open("/people")
+        shown = [w for w in await seen.page.evaluate(WORDS) if w[0] in called.split()]
+        assert shown == [[word, 1] for word in called.split()]
+        assert await seen.faults() == []
+        await seen.page.set_viewport_size({"width": 1280, "height": 800})
+        assert [w[0] for w in await seen.page.evaluate(WORDS)].count("Maximiliane") == 1

@@ -21,6 +21,20 @@ from tests.gateway.audit.samples import running
 
 
 pytestmark = pytest.mark.anyio
+APART = """() => {
+  const lineOf = (within) => {
+    const mark = document.createElement('span');
+    mark.style.cssText = 'display: inline-block; width: 0; height: 0';
+    within.append(mark);
+    const bottom = mark.getBoundingClientRect().bottom;
+    mark.remove();
+    return bottom;
+  };
+  return [...document.querySelectorAll('#ways li a')]
+    .filter((each) => each.children.length === 2)
+    .map((each) => Math.abs(lineOf(each.children[0]) - lineOf(each.children[1])));
+}"""
+"""How far the lines of a way's name and of its kind are from each other, in pixels."""
 
 POOL = """
 [providers.left]
@@ -233,6 +247,21 @@ async def test_without_scripts_the_finder_is_a_page(
     assert "&lt;script&gt;alert(1)" in page
     _, page = await browser.send("GET", f"/o/acme/find?find={'x' * 5000}")
     assert "Nothing of that name here." in page
+
+
+async def test_what_is_found_and_its_kind_stand_on_one_line(
+    listener: Listener, key_id: str
+) -> None:
+    """The kind, in smaller letters, stood up to three pixels above the name."""
+    async with window(listener) as seen:
+        await seen.sign_in_with_token(listener.token)
+        await seen.open("/o/acme/keys")
+        await seen.page.keyboard.press("Control+k")
+        await seen.page.keyboard.type("nightly re")
+        await seen.page.wait_for_selector("#ways li a")
+        apart = await seen.page.evaluate(APART)
+        assert apart
+        assert max(apart) < 1
 
 
 async def test_by_keyboard_alone_a_key_is_found_and_opened(listener: Listener, key_id: str) -> None:
