@@ -18,11 +18,13 @@ from gateway.cli.custody import folder_erasures as erasures_here
 from gateway.cli.custody import opened_custody
 from gateway.cli.deeds import opened_log
 from gateway.cli.erasing import opened_erasures
+from gateway.clock import SystemClock
 from gateway.errors import StartupRefused
 from gateway.secrets.credentials import master_key
 from gateway.store.custody import folder_erasures
 from gateway.store.custody.certificates import certified
-from gateway.store.custody.erasure_cases import ErasureCase
+from gateway.store.custody.erasure_cases import ErasureCase, ErasureCaseReader
+from gateway.store.custody.erasure_reach import ErasureReach
 from gateway.store.custody.folder_reports import FolderReports
 from gateway.store.custody.reaching import Reach
 from gateway.store.engine import open_database
@@ -98,9 +100,12 @@ async def agreed(gateway: RunningGateway, *arguments: str) -> str:
 
 
 async def stands(gateway: RunningGateway, case_id: str) -> tuple[ErasureCase, Reach]:
-    async with opened_erasures(gateway.settings) as erasures:
-        case = await erasures.cases.found(case_id)
-        return case, (await erasures.reach.of([case]))[case_id]
+    database, clock = open_database(gateway.settings.database_url, pooled=False), SystemClock()
+    try:
+        case = await ErasureCaseReader(database, clock).found(case_id)
+        return case, (await ErasureReach(database, clock).of([case]))[case_id]
+    finally:
+        await database.close()
 
 
 async def completed(gateway: RunningGateway, case_id: str) -> dict[str, Any]:
@@ -110,7 +115,7 @@ async def completed(gateway: RunningGateway, case_id: str) -> dict[str, Any]:
         if reach.is_complete and case.reached_us:
             said: dict[str, Any] = json.loads(certified(case, reach))
             return said
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.1)
 
 
 async def test_agreed_to_beside_one_machine_it_is_gone_from_both_and_certified_of_both(
