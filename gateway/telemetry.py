@@ -101,6 +101,7 @@ class Event(StrEnum):
     BATCH_TAKEN_OVER = "batch:taken_over"
     AUDIT_DATABASE_OLDER = "audit:database_older"
     AUDIT_DATABASE_WAITS = "audit:database_waits"
+    AUDIT_FOLDER_COPIED = "audit:folder_copied"
     AUDIT_ERASED_AGAIN = "audit:erased_again"
     AUDIT_KEY_DAMAGED = "audit:key_damaged"
     AUDIT_CHECKPOINT_FAILED = "audit:checkpoint_failed"

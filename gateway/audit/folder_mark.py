@@ -16,19 +16,21 @@ MARK_NAME: Final = "folder-mark"
 _MARK: Final = re.compile(r"[0-9a-f]{16}")
 
 
-def folder_mark(directory: Path, disk: Disk) -> str:
+def folder_mark(directory: Path, disk: Disk, *, other_than: str = "") -> str:
     """The mark of a folder, which gets one the first time.
+
+    Where it has `other_than`, which another folder has as well, it gets one of its own.
 
     Raises:
         OSError: it cannot be read, or made so that it is not lost.
     """
     path = directory / MARK_NAME
-    if found := _read(path):
+    if (found := _read(path)) not in ("", other_than):
         return found
     disk.make_folder(directory)
     lock = disk.lock(path.with_suffix(".lock"), wait=True)
     try:
-        if found := _read(path):
+        if (found := _read(path)) not in ("", other_than):
             return found
         draft, made = path.with_suffix(".draft"), secrets.token_hex(8)
         disk.remove(draft)
@@ -43,7 +45,7 @@ def folder_mark(directory: Path, disk: Disk) -> str:
 def _read(path: Path) -> str:
     """Empty where there is none, or what is there is none."""
     try:
-        said = path.read_text("ascii", "replace")
+        said = path.read_text("ascii", "replace").strip()
     except FileNotFoundError:
         return ""
     return said if _MARK.fullmatch(said) else ""

@@ -5,7 +5,9 @@ the audit folder; a start applies it again, because a restored backup brings the
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -56,21 +58,40 @@ class OlderKeys(Struct, frozen=True):
     """How many were made later; they stay."""
 
 
-def older_keys(
-    lines: Iterable[Sequence[WrappedKey]], organisation: str, subject: str | None, until_us: int
-) -> OlderKeys:
-    """Those of several key files that were made until then.
+class KeysByAge:
+    """The keys of several key files, read once and asked for many subjects.
 
-    A key file only grows: what stands before a key of that time is no younger, whatever its date.
+    A key file only grows: what stands before a key of some time is no younger, whatever its date.
     """
-    found, younger = list[WrappedKey](), 0
-    for each in lines:
-        old = max((at for at, key in enumerate(each, 1) if key.created_us <= until_us), default=0)
-        for at, key in enumerate(each):
-            if key.organisation == organisation and subject in (None, key.subject):
-                found += [key] if at < old else []
-                younger += at >= old
-    return OlderKeys(tuple(found), younger)
+
+    def __init__(self, files: Iterable[Sequence[WrappedKey]]) -> None:
+        self._youngest_us: list[list[int]] = []
+        """Of each file the least date from each line on: it never falls from line to line."""
+        self._lines: dict[str, list[_Placed]] = {}
+        self._of_subject: dict[tuple[str, str], list[_Placed]] = {}
+        for file, lines in enumerate(files):
+            dates = [line.created_us for line in reversed(lines)]
+            self._youngest_us.append([*accumulate(dates, min)][::-1])
+            for at, line in enumerate(lines):
+                placed = _Placed(line, file, at)
+                self._lines.setdefault(line.organisation, []).append(placed)
+                subject = (line.organisation, line.subject)
+                self._of_subject.setdefault(subject, []).append(placed)
+
+    def older(self, organisation: str, subject: str | None, until_us: int) -> OlderKeys:
+        """Those that were made until then; `subject` None is the whole organisation."""
+        if subject is None:
+            lines = self._lines.get(organisation, [])
+        else:
+            lines = self._of_subject.get((organisation, subject), [])
+        old = [each.line for each in lines if self._youngest_us[each.file][each.at] <= until_us]
+        return OlderKeys(tuple(old), len(lines) - len(old))
+
+
+class _Placed(NamedTuple):
+    line: WrappedKey
+    file: int
+    at: int
 
 
 def damaged_keys(directory: Path, wrapper: KeyWrapper | None = None) -> list[DamagedLine]:

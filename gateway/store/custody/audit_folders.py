@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import RowMapping, select
+from sqlalchemy import RowMapping, delete, select
 
 from gateway.audit.content_keys.keys import WrappedKey, read_keys
 from gateway.audit.disk import Disk
@@ -14,9 +14,10 @@ from gateway.audit.folder_mark import folder_mark
 from gateway.audit.segments import list_workers
 from gateway.clock import Clock
 from gateway.store.engine import Database
-from gateway.store.revisions import revision_in
+from gateway.store.revisions import current
 from gateway.store.schema.custody import audit_folders
 from gateway.store.speech import insert_into
+from gateway.telemetry import Event, logger
 
 
 HAD_KEYS = -1
@@ -57,38 +58,74 @@ class FolderHere:
             NotReady: the database does not answer.
         """
         mark, workers = await asyncio.to_thread(self._look)
-        told = self._told
-        if told is not None and (told.folder, told.workers) == (mark, workers):
-            return told
-        has_keys = bool(await asyncio.to_thread(self.keys))
-        self._told = await self._put(mark, workers, has_keys=has_keys)
-        return self._told
+        told, known = self._told, await self._known(mark)
+        if known is not None and await asyncio.to_thread(self._is_anothers, known, workers):
+            # A folder was copied with its mark: each has keys of its own from here on.
+            mark = await asyncio.to_thread(
+                folder_mark, self._directory, Disk(), other_than=known.folder
+            )
+            known = await self._known(mark)
+            logger().warning(Event.AUDIT_FOLDER_COPIED, reason=f"its mark is {mark} now")
+        if told is not None and told.folder != mark:
+            await self._forget(told.folder)
+        if known is None or told is None or (told.folder, told.workers) != (mark, workers):
+            known = self._told = await self._put(mark, workers)
+        return known
 
-    def keys(self) -> list[list[WrappedKey]]:
-        """The whole lines of each key file in their order, without those of empty ones.
+    def keys(self) -> dict[str, list[WrappedKey]]:
+        """By worker the whole lines of each key file in their order, without those of empty ones.
 
         Blocks; raises OSError.
         """
-        read = [read_keys(self._directory / each) for each in list_workers(self._directory)]
-        return [lines for lines in read if lines]
+        read = {each: read_keys(self._directory / each) for each in list_workers(self._directory)}
+        return {worker: lines for worker, lines in read.items() if lines}
 
     def _look(self) -> tuple[str, tuple[str, ...]]:
         mark = folder_mark(self._directory, Disk())
         return mark, tuple(list_workers(self._directory))
 
-    async def _put(self, mark: str, workers: tuple[str, ...], *, has_keys: bool) -> AuditFolder:
+    def _is_anothers(self, known: AuditFolder, workers: tuple[str, ...]) -> bool:
+        """Whether somebody said of a folder of this mark what cannot be of this one."""
+        if self._told is None:  # Who starts cannot tell; whoever else has the mark hears of it.
+            return False
+        if self._worker in workers and self._worker not in known.workers:
+            return True
+        foreign = set(known.workers).difference(workers, self._told.workers)
+        return not all((self._directory / each).is_dir() for each in foreign)
+
+    async def _known(self, mark: str) -> AuditFolder | None:
+        query = select(audit_folders).where(audit_folders.c.folder == mark)
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).mappings().one_or_none()
+        return _folder_of(row) if row else None
+
+    async def _forget(self, mark: str) -> None:
+        """This folder has another mark now; unless another has the former, too, nobody has it."""
         columns = audit_folders.c
-        said = {
+        ours = (columns.folder == mark) & (columns.told_by == self._worker)
+        async with self._database.writing() as connection:
+            await connection.execute(delete(audit_folders).where(ours))
+
+    async def _put(self, mark: str, workers: tuple[str, ...]) -> AuditFolder:
+        columns = audit_folders.c
+        # In this order: a key that is made meanwhile is younger than what is said of it here.
+        revision = await current(self._database)
+        with_keys = set(await asyncio.to_thread(self.keys))
+        said: dict[str, object] = {
             "workers": msgspec.json.encode(workers).decode(),
             "told_by": self._worker,
             "told_us": self._clock.utc_us(),
         }
+        known = await self._known(mark)
+        is_new = {"since_revision": HAD_KEYS if with_keys else revision}
+        # Keys that came with segments of another folder may be of any case.
+        came = with_keys.difference(known.workers) if known else set()
+        renewed = said | ({"since_revision": HAD_KEYS} if came else {})
+        first = insert_into(self._database.kind, audit_folders)
+        first = first.values(said | is_new | {"folder": mark})
         async with self._database.writing() as connection:
-            since = HAD_KEYS if has_keys else await revision_in(connection)
-            made = said | {"folder": mark, "since_revision": since}
-            first = insert_into(self._database.kind, audit_folders).values(made)
-            renewed = first.on_conflict_do_update(index_elements=["folder"], set_=said)
-            await connection.execute(renewed)
+            put = first.on_conflict_do_update(index_elements=["folder"], set_=renewed)
+            await connection.execute(put)
             query = select(audit_folders).where(columns.folder == mark)
             row = (await connection.execute(query)).mappings().one()
         return _folder_of(row)

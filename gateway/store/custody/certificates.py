@@ -54,6 +54,10 @@ def _amended(said: dict[str, Any], report: FolderReport) -> dict[str, Any]:
     if not report.checked:
         return said
     seen = msgspec.json.decode(report.checked, type=dict[str, Any])
+    damaged = said.get("key_lines_damaged", 0) + seen.get("key_lines_damaged", 0)
+    said |= {"key_lines_damaged": damaged}
+    if "records" not in seen:
+        return said
     said |= {name: said.get(name, 0) + seen[name] for name in _SUMS}
     said |= {name: max(said.get(name, 0), seen[name]) for name in _MOST}
     return said | {

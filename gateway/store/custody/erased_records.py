@@ -85,8 +85,7 @@ class ErasedRecords:
         Content that only cannot be found now counts as one that can be read.
         """
         keys = verifier_keys(self._parts.directory)
-        said: dict[str, Any] = {"records": len(rows), "checked": 0, "contents_unreadable": 0}
-        said |= {"proofs_hold": 0, "checkpoint": "", "keys": keys, "proofs": []}
+        said = unchecked(rows) | {"keys": keys}
         checked = rows[:CHECKED_MAX]
         if not checked:
             return said
@@ -128,6 +127,12 @@ class ErasedRecords:
             "checkpoint": covering.note,
             "keys": keys,
         }
+
+
+def unchecked(rows: Sequence[SequencedRecord]) -> dict[str, Any]:
+    """What is said of records at which nobody has looked afterwards."""
+    said: dict[str, Any] = {"records": len(rows), "checked": 0, "contents_unreadable": 0}
+    return said | {"proofs_hold": 0, "checkpoint": "", "keys": [], "proofs": []}
 
 
 async def _each(rows: Sequence[SequencedRecord]) -> AsyncIterator[SequencedRecord]:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import msgspec
-from msgspec import structs
-from sqlalchemy import select, update
+from msgspec import Struct
+from sqlalchemy import bindparam, select, update
 
 from gateway.clock import Clock
 from gateway.store.custody.audit_folders import all_folders
@@ -19,6 +19,16 @@ from gateway.store.schema.custody import erasure_cases
 _C = erasure_cases.c
 
 
+class Unreached(Struct, frozen=True):
+    """Of a case that was carried out, what tells whom it waits for."""
+
+    id: str
+    organisation: str
+    closed_us: int
+    closed_revision: int
+    awaited: str
+
+
 class ErasureReach:
     """Of all cases of one database."""
 
@@ -29,56 +39,68 @@ class ErasureReach:
 
     async def of(self, cases: Sequence[ErasureCase]) -> dict[str, Reach]:
         """By id, of those that were carried out."""
-        done = [each for each in cases if each.state == "done"]
-        if not done:
-            return {}
-        folders, retired = await all_folders(self._database), await retired_workers(self._database)
-        reports = await self._reports.of([each.id for each in done])
-        return {
-            each.id: reach_of(
-                await self._awaited(each),
-                each.closed_revision,
-                folders,
-                reports.get(each.id, ()),
-                retired,
-            )
-            for each in done
-        }
+        return await self._of([each for each in cases if each.state == "done"])
 
     async def note_reached(self) -> int:
         """Note the cases for which nobody is waited for any more; when the oldest other was closed.
 
         0 where there is no other.
         """
-        query = (
-            select(erasure_cases)
-            .where(_C.state == "done", _C.reached_us == 0)
-            .order_by(_C.closed_us)
-        )
+        columns = [_C[name] for name in Unreached.__struct_fields__]
+        unreached = (_C.state == "done", _C.reached_us == 0)
         async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).mappings().all()
-        cases = [await self._with_awaited(ErasureCase(**row)) for row in rows]
-        reached = {case: each.is_complete for case, each in (await self.of(cases)).items()}
-        over = [case for case, is_over in reached.items() if is_over]
+            query = select(*columns).where(*unreached).order_by(_C.closed_us)
+            rows = (await connection.execute(query)).all()
+        cases = [Unreached(*row) for row in rows]
+        await self._note_awaited([each for each in cases if not each.awaited])
+        reached = await self._of(cases, only_state=True)
+        over = [{"case": each} for each, reach in reached.items() if reach.is_complete]
         if over:
-            unnoted = _C.id.in_(over) & (_C.reached_us == 0)
-            noted = update(erasure_cases).where(unnoted).values(reached_us=self._clock.utc_us())
+            noted = update(erasure_cases).where(_C.id == bindparam("case"), _C.reached_us == 0)
             async with self._database.writing() as connection:
-                await connection.execute(noted)
-        return min((each.closed_us for each in cases if not reached[each.id]), default=0)
+                await connection.execute(noted.values(reached_us=self._clock.utc_us()), over)
+        return min(
+            (each.closed_us for each in cases if not reached[each.id].is_complete), default=0
+        )
 
-    async def _awaited(self, case: ErasureCase) -> Sequence[str]:
-        """Whose folders a case waits for; of one that an older program closed, as it is now."""
-        if case.awaited:
-            return msgspec.json.decode(case.awaited, type=list[str])
-        return await awaited_workers(self._database, case.organisation)
+    async def _of(
+        self, cases: Sequence[ErasureCase | Unreached], *, only_state: bool = False
+    ) -> dict[str, Reach]:
+        if not cases:
+            return {}
+        folders, retired = await all_folders(self._database), await retired_workers(self._database)
+        reports = await self._reports.of([each.id for each in cases], only_state=only_state)
+        awaited = await self._awaited(cases)
+        return {
+            each.id: reach_of(
+                awaited[each.id],
+                each.closed_revision,
+                folders,
+                reports.get(each.id, ()),
+                retired,
+            )
+            for each in cases
+        }
 
-    async def _with_awaited(self, case: ErasureCase) -> ErasureCase:
-        """One that an older program closed gets its list, once and for all."""
-        if case.awaited:
-            return case
-        said = msgspec.json.encode(await self._awaited(case)).decode()
-        unsaid = (_C.id == case.id) & (_C.awaited == "")
+    async def _awaited(self, cases: Sequence[ErasureCase | Unreached]) -> dict[str, Sequence[str]]:
+        """Whose folders each case waits for; of one that an older program closed, as it is now."""
+        unsaid = sorted({each.organisation for each in cases if not each.awaited})
+        now = {each: await awaited_workers(self._database, each) for each in unsaid}
+        return {
+            each.id: msgspec.json.decode(each.awaited, type=list[str])
+            if each.awaited
+            else now[each.organisation]
+            for each in cases
+        }
+
+    async def _note_awaited(self, cases: Sequence[Unreached]) -> None:
+        """Those that an older program closed get their lists, once and for all."""
+        if not cases:
+            return
+        said = [
+            {"case": case, "names": msgspec.json.encode(names).decode()}
+            for case, names in (await self._awaited(cases)).items()
+        ]
+        noted = update(erasure_cases).where(_C.id == bindparam("case"), _C.awaited == "")
         async with self._database.writing() as connection:
-            await connection.execute(update(erasure_cases).where(unsaid).values(awaited=said))
-        return structs.replace(case, awaited=said)
+            await connection.execute(noted.values(awaited=bindparam("names")), said)

@@ -7,32 +7,33 @@ without harm.
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
-from gateway.audit.content_keys.erasure import OlderKeys, destroy_ids, older_keys
+from gateway.audit.content_keys.erasure import KeysByAge, damaged_keys, destroy_ids
 from gateway.audit.content_keys.keys import KeyWrapper, WrappedKey
 from gateway.audit.disk import Disk
-from gateway.audit.projecting.projector import ProjectionBroken
 from gateway.audit.segments import failure_at
-from gateway.clock import HOUR_US, Clock
+from gateway.clock import HOUR_US, SECOND_US, Clock
 from gateway.configuration.settings import Settings
-from gateway.errors import StartupRefused
+from gateway.errors import StartupRefused, ToldToOperators
 from gateway.oversight.deeds import Deeds
 from gateway.pacing import rhythm
 from gateway.pacing.upkeep import Duty
 from gateway.ports import AuditLog
 from gateway.store.custody.audit_folders import AuditFolder, FolderHere
-from gateway.store.custody.erased_records import ErasedRecords, FoundRecords
+from gateway.store.custody.erased_records import ErasedRecords, FoundRecords, unchecked
 from gateway.store.custody.erasure_attempts import DatedKey, ErasureAttempts, keys_of
 from gateway.store.custody.erasure_reach import ErasureReach
 from gateway.store.custody.folder_reports import FolderReport, FolderReports, PendingCase
 from gateway.store.custody.orders import CustodyRefused
 from gateway.store.engine import Database
 from gateway.store.evidence.integration import Integration
-from gateway.telemetry import Event
+from gateway.telemetry import Event, logger
 
 
 ACTOR: Final = "gateway"
@@ -41,8 +42,27 @@ LATER_US: Final = HOUR_US
 """Keys that were made so long after a case was closed are younger than it.
 
 Clocks of machines differ: of a person who is erased rather an hour too much goes than a key that a
-clock ahead dated too late.
+clock ahead dated too late. A process that had asked within that time before it heard of a case
+knows it of all keys that lie there, however they are dated.
 """
+FOR_EVER_US: Final = sys.maxsize
+START_S: Final = 20.0
+"""So long a start carries out cases; what is left then is done beside requests."""
+Files = Mapping[str, Sequence[WrappedKey]]
+"""By worker."""
+
+
+class _Pending(NamedTuple):
+    """A case, and whether it was closed so lately that no key is younger."""
+
+    case: PendingCase
+    is_recent: bool
+
+    @property
+    def scope(self) -> tuple[str, str | None, int]:
+        case = self.case
+        until_us = FOR_EVER_US if self.is_recent else case.closed_us + LATER_US
+        return case.organisation, case.subject or None, until_us
 
 
 class FolderErasures:
@@ -60,7 +80,7 @@ class FolderErasures:
     ) -> None:
         """`worker` is the name under which `log` is written: one process has it at a time."""
         database: Database = parts.database
-        self._directory = parts.directory
+        self._directory, self._wrapper = parts.directory, wrapper
         self._list_folder = settings.path(settings.audit.checkpoint_directory)
         self._here = FolderHere(database, parts.directory, worker, clock)
         self._reports = FolderReports(database, clock)
@@ -73,6 +93,11 @@ class FolderErasures:
         self.wake = asyncio.Event()
         """Somebody changed what workers follow: perhaps a case was closed."""
         self._oldest_us = 0
+        self._asked_s: float | None = None
+        """When the cases were asked for last, by the monotonic clock."""
+        self._known: frozenset[str] = frozenset()
+        """Those that were not done here then."""
+        self._log = logger()
 
     def outstanding_s(self) -> float:
         """Since the oldest case was agreed to that some folder has not done; 0 for none."""
@@ -93,25 +118,35 @@ class FolderErasures:
             StartupRefused: the folder cannot be read, or its keys cannot be destroyed.
         """
         try:
-            await self.tend()
+            await self.tend(for_s=START_S)
         except OSError as error:
             said = failure_at(self._directory, error)
             raise StartupRefused(f"audit: an erasure cannot be carried out: {said}") from error
 
-    async def tend(self) -> None:
+    async def tend(self, for_s: float = math.inf) -> None:
         """Do this folder's part of every case, and note which cases that completes.
+
+        After `for_s` no further case is begun; the next time goes on.
 
         Raises:
             OSError: not all could be destroyed; the next time goes on.
             AuditUnavailable: it cannot be recorded, so nothing of that case was destroyed.
             NotReady: the database does not answer.
         """
+        until_s = self._clock.monotonic_s() + for_s
         async with self._one_at_a_time:
-            folder = await self._here.tell()
-            pending = await self._reports.pending(folder)
-            if pending:
-                await self._report(folder, pending)
-            self._oldest_us = await self._reach.note_reached()
+            try:
+                folder = await self._here.tell()
+                is_first = self._asked_s is None
+                pending = await self._pending(folder)
+                if pending or is_first:
+                    files = await asyncio.to_thread(self._here.keys)
+                    if is_first:
+                        await self._destroy_again(folder, files)
+                    await self._report(folder, pending, files, until_s)
+            finally:
+                # Also where this folder is the one that fails: its own metric has to say so.
+                self._oldest_us = await self._reach.note_reached()
 
     async def require_done(self, organisation: str) -> None:
         """Before content of an organisation is shown that lies here.
@@ -139,74 +174,117 @@ class FolderErasures:
                     f"erasure {case.id} is being carried out in this audit folder: try again later"
                 )
 
-    async def _report(self, folder: AuditFolder, pending: Sequence[PendingCase]) -> None:
-        lines = await asyncio.to_thread(self._here.keys)
-        ids = [each.id for each in pending]
-        known = await self._reports.of(ids)
+    async def _pending(self, folder: AuditFolder) -> Sequence[_Pending]:
+        asked_s, known = self._asked_s, self._known
+        now_s = self._clock.monotonic_s()
+        cases = await self._reports.pending(folder)
+        self._asked_s, self._known = now_s, frozenset([each.id for each in cases])
+        is_recent = asked_s is not None and (now_s - asked_s) * SECOND_US < LATER_US
+        return [_Pending(each, is_recent and each.id not in known) for each in cases]
+
+    async def _destroy_again(self, folder: AuditFolder, files: Files) -> None:
+        """What a restored backup, or a copy of the folder, brought back of what is said to be gone.
+
+        The list of erased keys says it, too, where that was not put back as well.
+        """
+        gone = await self._reports.done_here(folder)
+        back = gone.intersection(key.key for lines in files.values() for key in lines)
+        if back:
+            await self._destroy(sorted(back))
+            self._log.warning(Event.AUDIT_ERASED_AGAIN, count=len(back))
+
+    async def _report(
+        self, folder: AuditFolder, pending: Sequence[_Pending], files: Files, until_s: float
+    ) -> None:
+        ids = [each.case.id for each in pending]
+        known = await self._reports.of(ids, only_state=True)
         attempts = await self._attempts.in_folder(ids, folder.folder)
+        keys = {name: KeysByAge([lines]) for name, lines in files.items()} if pending else {}
+        damaged = await self._damaged() if pending else 0
         empty: list[FolderReport] = []
-        for case in pending:
-            keys = _of_case(lines, case)
+        for each in pending:
+            case = each.case
+            parted = [
+                of.older(*each.scope) for name, of in keys.items() if name not in case.covered
+            ]
             earlier = keys_of(attempts.get(case.id, ()))
-            found = {key.key: key for key in (*earlier, *map(_dated, keys.found))}
+            found = [*earlier, *(_dated(key) for part in parted for key in part.found)]
             report = FolderReport(
                 case.id,
                 folder.folder,
                 folder.workers,
                 self._worker,
-                tuple(found.values()),
-                keys.younger,
+                tuple({key.key: key for key in found}.values()),
+                sum(part.younger for part in parted),
                 self._clock.utc_us(),
+                checked=msgspec.json.encode(_damage(damaged)).decode(),
             )
-            is_known = any(each.folder == folder.folder for each in known.get(case.id, ()))
-            if found or is_known:
-                await self._carry_out(case, report)
-            else:
-                now_us = self._clock.utc_us()
-                empty.append(msgspec.structs.replace(report, done_us=now_us))
+            is_begun = any(
+                one.folder == folder.folder and not one.done_us for one in known.get(case.id, ())
+            )
+            if not (found or is_begun):
+                empty.append(msgspec.structs.replace(report, done_us=report.seen_us))
+            elif self._clock.monotonic_s() < until_s:
+                await self._carry_out(case, report, damaged)
         await self._reports.had_none(empty)
 
-    async def _carry_out(self, case: PendingCase, report: FolderReport) -> None:
+    async def _damaged(self) -> int:
+        """Lines of key files of which nobody can tell whose they are: these stay."""
+        return len(await asyncio.to_thread(damaged_keys, self._directory, self._wrapper))
+
+    async def _carry_out(self, case: PendingCase, report: FolderReport, damaged: int) -> None:
         claimed = await self._reports.claim(report)
         if claimed is None or claimed.held_by:
             return
         is_done = False
         try:
-            checked = await self._destroyed(case, claimed)
-            is_done = await self._reports.done(msgspec.structs.replace(claimed, checked=checked))
+            found = await self._looked_at(case, claimed)
+            # Reading took its time.
+            if await self._reports.may_go(claimed):
+                checked = await self._destroyed(case, claimed, found) | _damage(damaged)
+                said = msgspec.json.encode(checked).decode()
+                is_done = await self._reports.done(msgspec.structs.replace(claimed, checked=said))
         finally:
             if not is_done:
                 await self._reports.release(claimed)
 
-    async def _destroyed(self, case: PendingCase, report: FolderReport) -> str:
-        """What was seen of the keys' records afterwards, as JSON."""
-        found = await self._looked_at(case, report)
+    async def _destroyed(
+        self, case: PendingCase, report: FolderReport, found: FoundRecords
+    ) -> dict[str, object]:
+        """What was seen of the keys' records afterwards."""
         detail = {"case": case.id, "ticket": case.ticket, "subject": case.subject}
         detail |= {"asked_by": case.asked_by, "agreed_by": case.closed_by}
         detail |= {"folder": report.folder, "keys": str(len(report.found))}
         async with self._deeds.doing(ACTOR, ACTION, case.organisation, **detail):
-            ids = [key.key for key in report.found]
-            await asyncio.to_thread(
-                destroy_ids, self._directory, self._list_folder, ids, self._clock.utc_us(), Disk()
-            )
-        said: dict[str, object] = {
+            await self._destroy([key.key for key in report.found])
+        is_whole = found.is_whole
+        try:
+            checked = await self._records.checked(case.organisation, found.rows)
+        except (OSError, ToldToOperators, StartupRefused):
+            # The keys are gone, whatever the log is like; that it is not sound others say.
+            checked, is_whole = unchecked(found.rows), False
+        return checked | {
             "records_looked_at": found.looked_at,
             "records_unreadable": found.unreadable,
-            "all_looked_at": found.is_whole,
+            "all_looked_at": is_whole,
         }
-        said |= await self._records.checked(case.organisation, found.rows)
-        return msgspec.json.encode(said).decode()
+
+    async def _destroy(self, keys: Sequence[str]) -> None:
+        now_us = self._clock.utc_us()
+        await asyncio.to_thread(
+            destroy_ids, self._directory, self._list_folder, keys, now_us, Disk()
+        )
 
     async def _looked_at(self, case: PendingCase, report: FolderReport) -> FoundRecords:
         """Records of the keys, before these go; a log that cannot be read holds nothing up."""
         try:
             return await self._records.rows(case.organisation, report.found)
-        except (OSError, ProjectionBroken):
+        except (OSError, ToldToOperators):
             return FoundRecords([], 0, is_cut=True)
 
 
-def _of_case(lines: Sequence[Sequence[WrappedKey]], case: PendingCase) -> OlderKeys:
-    return older_keys(lines, case.organisation, case.subject or None, case.closed_us + LATER_US)
+def _damage(lines: int) -> dict[str, object]:
+    return {"key_lines_damaged": lines}
 
 
 def _dated(key: WrappedKey) -> DatedKey:

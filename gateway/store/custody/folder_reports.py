@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import RowMapping, and_, exists, or_, select, update
+from sqlalchemy import RowMapping, and_, bindparam, or_, outerjoin, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
@@ -27,7 +27,10 @@ AT_ONCE = 500
 
 
 class PendingCase(Struct, frozen=True):
-    """A case that was carried out, and of which a folder has not said that it did its part."""
+    """A case that was carried out, and of which a folder has not said that it did its part.
+
+    `covered` are the workers whose keys it said that of; others came into the folder since.
+    """
 
     id: str
     organisation: str
@@ -36,6 +39,7 @@ class PendingCase(Struct, frozen=True):
     asked_by: str
     closed_by: str
     closed_us: int
+    covered: tuple[str, ...] = ()
 
 
 class FolderReport(Struct, frozen=True):
@@ -68,20 +72,41 @@ class FolderReports:
         self._clock = clock
 
     async def pending(self, folder: AuditFolder) -> Sequence[PendingCase]:
-        """What a folder has not done yet, the longest waiting first."""
-        is_done = exists().where(_R.case_id == _C.id, _R.folder == folder.folder, _R.done_us > 0)
+        """What a folder has not done yet of all that lies there, the longest waiting first."""
+        here = _json(folder.workers)
+        mine = and_(_R.case_id == _C.id, _R.folder == folder.folder, _R.done_us > 0)
         concerns = or_(_C.closed_revision == 0, _C.closed_revision > folder.since_revision)
-        columns = [_C[name] for name in PendingCase.__struct_fields__]
-        query = select(*columns).where(_C.state == "done", concerns, ~is_done)
+        columns = [_C[name] for name in PendingCase.__struct_fields__[:-1]]
+        query = (
+            select(*columns, _R.workers)
+            .select_from(outerjoin(erasure_cases, erasure_reports, mine))
+            .where(_C.state == "done", concerns, or_(_R.workers.is_(None), _R.workers != here))
+        )
         async with self._database.reading() as connection:
             rows = (await connection.execute(query.order_by(_C.closed_us, _C.id))).mappings().all()
-        return [PendingCase(**row) for row in rows]
+        found = [_pending_of(row) for row in rows]
+        return [each for each in found if not set(folder.workers).issubset(each.covered)]
 
-    async def of(self, case_ids: Sequence[str]) -> dict[str, list[FolderReport]]:
-        """By case, in the order in which they were done; what is not done comes last."""
+    async def done_here(self, folder: AuditFolder) -> set[str]:
+        """The ids of all keys of which a folder said that they are gone."""
+        gone = (_R.folder == folder.folder) & (_R.done_us > 0) & (_R.found != "[]")
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(select(_R.found).where(gone))).scalars().all()
+        return {key.key for row in rows for key in _keys(row)}
+
+    async def of(
+        self, case_ids: Sequence[str], *, only_state: bool = False
+    ) -> dict[str, list[FolderReport]]:
+        """By case, in the order in which they were done; what is not done comes last.
+
+        `only_state` leaves out what was found and what was seen of it, which may be much.
+        """
         found: dict[str, list[FolderReport]] = {}
+        columns = [_R[name] for name in FolderReport.__struct_fields__]
+        if only_state:
+            columns = [each for each in columns if each.name not in ("found", "checked")]
         for at in range(0, len(case_ids), AT_ONCE):
-            some = select(erasure_reports).where(_R.case_id.in_(case_ids[at : at + AT_ONCE]))
+            some = select(*columns).where(_R.case_id.in_(case_ids[at : at + AT_ONCE]))
             async with self._database.reading() as connection:
                 rows = (await connection.execute(some)).mappings().all()
             for report in map(_report_of, rows):
@@ -101,20 +126,40 @@ class FolderReports:
         # Who claimed it by this name before is gone: a name has one process at a time.
         is_free = or_(is_unclaimed(_R.claimed_us, now_us, CLAIM_US), _R.told_by == report.told_by)
         async with self._database.writing() as connection:
-            await self._begin(connection, report)
+            await self._begin(connection, [report])
             query = select(erasure_reports).where(mine).with_for_update()
-            row = (await connection.execute(query)).mappings().one()
-            report = _joined(_report_of(row), report)
+            known = _report_of((await connection.execute(query)).mappings().one())
+            if known.done_us and set(known.workers).issuperset(report.workers):
+                return None
+            report = _joined(known, report)
             held = (await connection.execute(holds_on(report.case_id))).first()
             values = _found_of(report) | {
                 "held_by": held.id if held else "",
                 "claimed_us": 0 if held else now_us,
+                "done_us": 0,
             }
-            taken = update(erasure_reports).where(mine, _R.done_us == 0, is_free)
+            taken = update(erasure_reports).where(mine, _R.done_us == known.done_us, is_free)
             if not (await connection.execute(taken.values(values))).rowcount:
                 return None
+            if known.done_us:
+                # It was counted, and is again when all is done.
+                await self._count(connection, report.case_id, -len(known.found))
             row = (await connection.execute(select(erasure_reports).where(mine))).mappings().one()
         return _report_of(row)
+
+    async def may_go(self, report: FolderReport) -> bool:
+        """Right before its keys go: the work is still this one's, and no hold was set meanwhile."""
+        mine = and_(
+            _R.case_id == report.case_id,
+            _R.folder == report.folder,
+            _R.claimed_us == report.claimed_us,
+            _R.done_us == 0,
+        )
+        async with self._database.writing() as connection:
+            held = (await connection.execute(holds_on(report.case_id))).first()
+            values = {"held_by": held.id, "claimed_us": 0} if held else {"held_by": ""}
+            changed = await connection.execute(update(erasure_reports).where(mine).values(values))
+        return held is None and bool(changed.rowcount)
 
     async def done(self, report: FolderReport) -> bool:
         """After all of it was destroyed; whether nobody had said so."""
@@ -125,8 +170,7 @@ class FolderReports:
             values = {"done_us": now_us, "claimed_us": 0, "checked": report.checked}
             if not (await connection.execute(ended.values(values))).rowcount:
                 return False
-            more = update(erasure_cases).where(_C.id == report.case_id)
-            await connection.execute(more.values(keys=_C["keys"] + len(report.found)))
+            await self._count(connection, report.case_id, len(report.found))
         return True
 
     async def release(self, report: FolderReport) -> None:
@@ -140,17 +184,33 @@ class FolderReports:
             await connection.execute(update(erasure_reports).where(mine).values(claimed_us=0))
 
     async def had_none(self, reports: Sequence[FolderReport]) -> None:
-        """Of a folder that has no such keys; what an attempt before left is not touched."""
+        """Of a folder that has no such keys; what an attempt before left is not touched.
+
+        What was done there of fewer workers' keys is done of these, too.
+        """
+        more = update(erasure_reports).where(
+            _R.case_id == bindparam("case"), _R.folder == bindparam("mark"), _R.done_us > 0
+        )
+        more = more.values(workers=bindparam("names"))
         for at in range(0, len(reports), AT_ONCE):
             some = reports[at : at + AT_ONCE]
+            said = [
+                {"case": each.case_id, "mark": each.folder, "names": _json(each.workers)}
+                for each in some
+            ]
             async with self._database.writing() as connection:
-                for each in some:
-                    await self._begin(connection, each)
+                await self._begin(connection, some)
+                await connection.execute(more, said)
 
-    async def _begin(self, connection: AsyncConnection, report: FolderReport) -> None:
-        """The first row of a case and a folder, unless somebody was faster."""
-        begun = insert_into(self._database.kind, erasure_reports).values(row_of(report))
-        await connection.execute(begun.on_conflict_do_nothing())
+    async def _begin(self, connection: AsyncConnection, reports: Sequence[FolderReport]) -> None:
+        """The first row of each case and folder, unless somebody was faster."""
+        begun = insert_into(self._database.kind, erasure_reports).on_conflict_do_nothing()
+        await connection.execute(begun, [row_of(each) for each in reports])
+
+    @staticmethod
+    async def _count(connection: AsyncConnection, case_id: str, keys: int) -> None:
+        more = update(erasure_cases).where(_C.id == case_id)
+        await connection.execute(more.values(keys=_C["keys"] + keys))
 
 
 def row_of(report: FolderReport) -> dict[str, Any]:
@@ -160,8 +220,8 @@ def row_of(report: FolderReport) -> dict[str, Any]:
 
 def _found_of(report: FolderReport) -> dict[str, Any]:
     return {
-        "workers": msgspec.json.encode(report.workers).decode(),
-        "found": msgspec.json.encode(report.found).decode(),
+        "workers": _json(report.workers),
+        "found": _json(report.found),
         "told_by": report.told_by,
         "younger": report.younger,
     }
@@ -180,8 +240,25 @@ def _joined(known: FolderReport, now: FolderReport) -> FolderReport:
     )
 
 
+def _pending_of(row: RowMapping) -> PendingCase:
+    values = dict(row)
+    covered = values.pop("workers") or "[]"
+    return PendingCase(**values, covered=_names(covered))
+
+
 def _report_of(row: RowMapping) -> FolderReport:
     values = dict(row)
-    workers = msgspec.json.decode(values["workers"], type=tuple[str, ...])
-    found = msgspec.json.decode(values["found"], type=tuple[DatedKey, ...])
-    return FolderReport(**values | {"workers": workers, "found": found})
+    values |= {"workers": _names(values["workers"]), "found": _keys(values.get("found", "[]"))}
+    return FolderReport(**values)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _names(said: str) -> tuple[str, ...]:
+    return msgspec.json.decode(said, type=tuple[str, ...])
+
+
+def _keys(said: str) -> tuple[DatedKey, ...]:
+    return msgspec.json.decode(said, type=tuple[DatedKey, ...])

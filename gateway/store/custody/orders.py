@@ -18,6 +18,7 @@ from gateway.clock import MINUTE_US, Clock, SteadyClock
 from gateway.oversight.deeds import Deeds
 from gateway.ports import AuditLog
 from gateway.store.engine import Database
+from gateway.store.revisions import ring
 from gateway.store.schema.audit import audit_checkpoints, audit_sequences
 from gateway.store.schema.custody import audit_holds, audit_reveals
 from gateway.store.schema.tables import organisations
@@ -165,6 +166,8 @@ class Custody(CustodyReader):
             return False
         async with self._deeds.doing(actor, "hold.released", hold.organisation, hold=hold_id):
             await self._change(audit_holds, _as_was(hold), released_by=actor)
+        # An erasure that it kept back in some audit folder goes on.
+        await ring(self._database)
         return True
 
     async def keep_hold(self, actor: str, hold_id: str, comment: str = "") -> None:

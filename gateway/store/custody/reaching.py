@@ -83,7 +83,8 @@ def reach_of(
     left: list[Outstanding] = []
     for folder in folders:
         theirs = tuple(sorted(wanted.intersection(folder.workers)))
-        if theirs and folder.concerns(closed_revision) and folder.folder not in done:
+        is_done = folder.folder in done and set(theirs) <= set(done[folder.folder].workers)
+        if theirs and folder.concerns(closed_revision) and not is_done:
             left.append(_left(folder.folder, theirs, begun.get(folder.folder), retired))
     known = _names([each.workers for each in folders])
     known |= _names([each.workers for each in done.values()])

@@ -1,0 +1,317 @@
+"""What one audit folder does of erasures that were agreed to elsewhere, without a worker."""
+
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from sqlalchemy import insert
+
+from gateway.audit.content_keys.erasure import matching_keys
+from gateway.audit.content_keys.keys import KEYS_NAME, WrappedKey
+from gateway.audit.disk import Disk
+from gateway.audit.folder_mark import folder_mark
+from gateway.audit.memory import MemoryAuditLog
+from gateway.audit.proving.integrator import TreeDamaged
+from gateway.cli.init import prepare
+from gateway.clock import DAY_US, HOUR_US, StoppedClock
+from gateway.configuration.reading import load_settings
+from gateway.secrets.credentials import master_key
+from gateway.store.custody import folder_erasures
+from gateway.store.custody.certificates import told_of
+from gateway.store.custody.erased_records import ErasedRecords, FoundRecords
+from gateway.store.custody.erasure_cases import ErasureCase, ErasureCases
+from gateway.store.custody.erasure_reach import ErasureReach
+from gateway.store.custody.folder_erasures import FolderErasures
+from gateway.store.custody.folder_reports import FolderReport, row_of
+from gateway.store.custody.orders import Custody
+from gateway.store.custody.reaching import Reach
+from gateway.store.engine import Database, open_database
+from gateway.store.evidence.integration import Integration
+from gateway.store.schema.custody import erasure_cases
+
+
+pytestmark = pytest.mark.anyio
+
+
+class House:
+    """One database, and audit folders by the names of their workers."""
+
+    def __init__(self, database: Database, folder: Path, clock: StoppedClock) -> None:
+        self.database, self.folder, self.clock = database, folder, clock
+        self.log = MemoryAuditLog()
+        self.custody = Custody(database, self.log, clock)
+        self.cases = ErasureCases(database, self.custody, clock)
+        self.settings = load_settings(folder / "gatewright.toml")
+        self.master = master_key(self.settings)
+
+    def erasures(self, worker: str, where: str = "") -> FolderErasures:
+        audit = msgspec.structs.replace(
+            self.settings.audit, worker=worker, directory=str(self.at(where or worker))
+        )
+        audit = msgspec.structs.replace(
+            audit, checkpoint_directory=str(self.folder / f"{where or worker}-checkpoints")
+        )
+        settings = msgspec.structs.replace(self.settings, audit=audit)
+        self.at(where or worker, worker).mkdir(parents=True, exist_ok=True)
+        parts = Integration(settings, self.database, self.clock, self.master)
+        return FolderErasures(settings, parts, self.master, self.log, self.clock, worker=worker)
+
+    def at(self, *names: str) -> Path:
+        return self.folder.joinpath(*names)
+
+    def key(self, subject: str, *names: str, late_us: int = 0) -> str:
+        """A key of somebody's content in a folder, dated by a clock that is ahead by so much."""
+        line = WrappedKey(
+            key=secrets.token_hex(8),
+            organisation="acme",
+            day=20_000,
+            master=self.master.key_id,
+            wrapped=b"",
+            created_us=self.clock.utc_us() + late_us,
+            subject=subject,
+        )
+        wrapped = self.master.wrap(secrets.token_bytes(32), line.aad())
+        raw = msgspec.json.encode(msgspec.structs.replace(line, wrapped=wrapped))
+        self.at(*names).mkdir(parents=True, exist_ok=True)
+        with (self.at(*names) / KEYS_NAME).open("ab") as file:
+            file.write(b"\n" + raw + b"\n")
+        return line.key
+
+    def subjects(self, name: str) -> list[str]:
+        return sorted(key.subject for key in matching_keys(self.at(name), "acme", None))
+
+    async def agreed(self, *awaited: str, subject: str = "ann") -> ErasureCase:
+        """A case that was carried out in another folder, and waits for these workers."""
+        case = await self.cases.open("cora", "acme", subject, "gdpr", "T-1")
+        await self.cases.ask("cora", case, {})
+        case = await self.cases.found(case.id)
+        claimed_us = await self.cases.claim(case)
+        report = FolderReport(case.id, "0" * 16, ("zero",), "zero", (), done_us=1)
+        said: dict[str, Any] = {"keys_destroyed": [], "all_looked_at": True, "proofs": []}
+        said |= {"keys": [], "checkpoint": ""}
+        return await self.cases.close(
+            case,
+            claimed_us,
+            row_of(report),
+            closed_by="dan",
+            keys=0,
+            certificate=msgspec.json.encode(said).decode(),
+            awaited=msgspec.json.encode(awaited).decode(),
+        )
+
+    async def reach(self, case: ErasureCase) -> Reach:
+        found = await self.cases.found(case.id)
+        return (await ErasureReach(self.database, self.clock).of([found]))[case.id]
+
+    async def told(self, case: ErasureCase) -> dict[str, Any]:
+        return told_of(await self.cases.found(case.id), await self.reach(case))
+
+
+@pytest.fixture
+async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
+    await prepare(tmp_path)
+    database, clock = open_database(database_url), StoppedClock()
+    clock.jump(20_000 * DAY_US / 1e6 - clock.utc_us() / 1e6)
+    made = House(database, tmp_path, clock)
+    await made.log.start()
+    yield made
+    await database.close()
+
+
+async def test_many_old_cases_take_few_transactions_at_the_first_start(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.key("ann", "one", "one")
+    old = await house.agreed("one", subject="nobody")
+    values = {
+        name: getattr(old, name) for name in ErasureCase.__struct_fields__ if name != "copies"
+    }
+    values |= {"closed_revision": 0, "awaited": ""}
+    many = [values | {"id": f"{number:012x}"} for number in range(300)]
+    async with house.database.writing() as connection:
+        await connection.execute(insert(erasure_cases), many)
+    counts = {"reading": 0, "writing": 0}
+
+    def counted(name: str) -> Callable[..., Any]:
+        usual = getattr(Database, name)
+
+        @asynccontextmanager
+        async def opened(self: Database, *given: Any, **more: Any) -> AsyncIterator[Any]:
+            counts[name] += 1
+            async with usual(self, *given, **more) as connection:
+                yield connection
+
+        return opened
+
+    for name in counts:
+        monkeypatch.setattr(Database, name, counted(name))
+    await house.erasures("one").catch_up()
+    assert sum(counts.values()) < 40, counts
+    assert (await house.reach(await house.cases.found(many[7]["id"]))).is_complete
+
+
+async def test_a_hold_that_is_set_while_records_are_looked_at_binds(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.key("ann", "one", "one")
+    case = await house.agreed("one")
+
+    async def rows(*_: object) -> FoundRecords:
+        await house.custody.set_hold("eve", "acme", "ann", "a court order")
+        return FoundRecords([], 0)
+
+    monkeypatch.setattr(ErasedRecords, "rows", rows)
+    await house.erasures("one").tend()
+    assert house.subjects("one") == ["ann"]
+    assert [each.why for each in (await house.reach(case)).outstanding] == ["held"]
+
+
+async def test_a_log_that_is_not_sound_holds_up_no_report_and_no_other_case(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for subject in ("ann", "bob"):
+        house.key(subject, "one", "one")
+    cases = [await house.agreed("one", subject=each) for each in ("ann", "bob")]
+
+    async def checked(*_: object) -> dict[str, Any]:
+        raise TreeDamaged("on purpose")
+
+    monkeypatch.setattr(ErasedRecords, "checked", checked)
+    await house.erasures("one").catch_up()
+    assert house.subjects("one") == []
+    for case in cases:
+        said = await house.told(case)
+        assert (said["complete"], said["all_looked_at"]) == (True, False)
+
+
+async def test_keys_that_come_into_a_folder_after_its_report_go_too(house: House) -> None:
+    house.key("ann", "one", "one")
+    erasures = house.erasures("one")
+    case = await house.agreed("one", "two")
+    await erasures.tend()
+    assert (await house.reach(case)).workers_outstanding == ("two",)
+    # What lay on another disk is copied here, as somebody does who takes a machine away.
+    house.key("ann", "one", "two")
+    house.key("bob", "one", "two")
+    assert not (await house.reach(case)).is_complete
+    house.clock.advance(5 * 3600)
+    house.key("ann", "one", "one")
+    await erasures.tend()
+    assert house.subjects("one") == ["ann", "bob"], "hers of after the case, and bob's"
+    assert (await house.reach(case)).is_complete
+    assert (await house.cases.found(case.id)).keys == 2
+    assert len((await house.told(case))["keys_destroyed"]) == 2
+
+
+async def test_segments_that_come_into_an_empty_folder_are_asked_about_older_cases(
+    house: House,
+) -> None:
+    case = await house.agreed("two")
+    erasures = house.erasures("one")
+    await erasures.tend()
+    house.key("ann", "one", "two")
+    await erasures.tend()
+    assert house.subjects("one") == []
+    assert (await house.reach(case)).is_complete
+
+
+async def test_what_a_backup_brings_back_goes_again_also_without_the_list(house: House) -> None:
+    house.key("ann", "one", "one")
+    house.key("bob", "one", "one")
+    folder_mark(house.at("one"), Disk())
+    shutil.copytree(house.at("one"), house.at("backup"))
+    await house.agreed("one")
+    await house.erasures("one").tend()
+    house.clock.advance(5 * 3600)
+    shutil.rmtree(house.at("one"))
+    shutil.rmtree(house.at("one-checkpoints"))
+    shutil.copytree(house.at("backup"), house.at("one"))
+    house.key("ann", "one", "one")
+    assert house.subjects("one") == ["ann", "ann", "bob"]
+    await house.erasures("one").catch_up()
+    assert house.subjects("one") == ["ann", "bob"], "what was made since stays"
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_two_folders_with_one_mark_get_two(house: House, is_away: bool) -> None:
+    house.key("ann", "one", "one")
+    one = house.erasures("one")
+    await one.tend()
+    shutil.copytree(house.at("one"), house.at("copy"))
+    copy = house.erasures("two", "copy")
+    await copy.tend()
+    if is_away:
+        one = house.erasures("one")
+    for _ in range(2):
+        await one.tend()
+        await copy.tend()
+    marks = {folder_mark(house.at(each), Disk()) for each in ("one", "copy")}
+    assert len(marks) == 2
+    house.key("ann", "copy", "two")
+    case = await house.agreed("one", "two")
+    await copy.tend()
+    assert house.subjects("copy") == []
+    assert not (await house.reach(case)).is_complete
+    await one.tend()
+    assert house.subjects("one") == []
+    assert (await house.reach(case)).is_complete
+
+
+async def test_workers_who_join_a_folder_leave_its_mark(house: House) -> None:
+    one, two = house.erasures("one", "both"), house.erasures("two", "both")
+    await one.tend()
+    mark = folder_mark(house.at("both"), Disk())
+    for each in (two, one, two, house.erasures("three", "both"), one, two):
+        await each.tend()
+    assert folder_mark(house.at("both"), Disk()) == mark
+
+
+async def test_a_clock_that_is_ahead_keeps_no_key_of_a_worker_that_lives(house: House) -> None:
+    house.key("ann", "one", "one", late_us=2 * DAY_US)
+    erasures = house.erasures("one")
+    await erasures.tend()
+    case = await house.agreed("one")
+    await erasures.tend()
+    assert house.subjects("one") == []
+    assert (await house.reach(case)).reports[-1].younger == 0
+
+
+async def test_keys_of_after_the_case_stay_in_a_folder_that_was_away(house: House) -> None:
+    house.key("ann", "one", "one")
+    case = await house.agreed("one")
+    house.key("ann", "one", "one", late_us=2 * HOUR_US)
+    await house.erasures("one").tend()
+    assert house.subjects("one") == ["ann"]
+    assert (await house.reach(case)).reports[-1].younger == 1
+
+
+async def test_the_folder_that_fails_says_so_itself(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.key("ann", "one", "one")
+    erasures = house.erasures("one")
+    await erasures.tend()
+    await house.agreed("one")
+    house.clock.advance(60)
+
+    def fails(*_: object) -> None:
+        raise OSError("broken on purpose")
+
+    monkeypatch.setattr(folder_erasures, "destroy_ids", fails)
+    with pytest.raises(OSError, match="on purpose"):
+        await erasures.tend()
+    assert erasures.outstanding_s() == 60
+
+
+async def test_damaged_lines_of_every_folder_stand_in_the_certificate(house: House) -> None:
+    house.key("ann", "one", "one")
+    with (house.at("one", "one") / KEYS_NAME).open("ab") as file:
+        file.write(b'\n{"key":"damaged"}\n')
+    case = await house.agreed("one")
+    await house.erasures("one").tend()
+    assert (await house.told(case))["key_lines_damaged"] == 1
