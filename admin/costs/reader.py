@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from admin.costs.accounts import is_of, told_of
+from admin.costs.burning import BurnDay, burn, exhausted_on
 from admin.costs.comparing import days_before, traffic_of
 from admin.costs.dear_hours import DearHour, DearHourReader
 from admin.costs.prices import priced_targets
@@ -85,15 +86,6 @@ class Group(Struct, frozen=True):
     """What it cost on as many days just before; None where that is not compared."""
     traffic: str = ""
     """The filter that finds its requests; empty where none does."""
-
-
-class BurnDay(Struct, frozen=True):
-    """One day of the month: spent until its end, or expected to be; None where not known."""
-
-    day: str
-    start_s: int
-    spent_microusd: int | None
-    expected_microusd: int | None
 
 
 class Unpriced(Struct, frozen=True):
@@ -255,8 +247,8 @@ class CostReader:
             count=count,
             forecast=arithmetic.forecast(days, today),
             limit=limit,
-            exhausted_on=_exhausted_on(days, today, left),
-            burn=tuple(_burn(days, today, zone)),
+            exhausted_on=exhausted_on(days, today, left),
+            burn=tuple(burn(days, today, zone)),
             savings=_savings(by_target, targets),
             unpriced=tuple(_unpriced(by_target, {t.name: t for t in targets})),
             tight=tight,
@@ -383,30 +375,3 @@ def _unpriced(rows: Sequence[Sums], targets: dict[str, Target]) -> list[Unpriced
 
 def _words(days: tuple[date, date]) -> tuple[str, str]:
     return str(days[0]), str(days[1])
-
-
-def _exhausted_on(days: dict[date, int], today: date, left: int | None) -> str:
-    if left is None:
-        return ""
-    found = arithmetic.exhausted_on(days, today, left, arithmetic.end_of_month(today))
-    return str(found) if found else ""
-
-
-def _burn(days: dict[date, int], today: date, zone: ZoneInfo) -> list[BurnDay]:
-    """Every day of this month: what was spent until its end, and what is expected to be."""
-    expected = arithmetic.expected(days, today, arithmetic.end_of_month(today))
-    day, spent, found = today.replace(day=1), 0, []
-    while day <= arithmetic.end_of_month(today):
-        spent += days.get(day, 0) if day <= today else 0
-        ahead = sum(cost for each, cost in expected.items() if each <= day)
-        start = datetime(day.year, day.month, day.day, tzinfo=zone)
-        found.append(
-            BurnDay(
-                str(day),
-                int(start.timestamp()),
-                spent if day <= today else None,
-                spent + ahead if day >= today else None,
-            )
-        )
-        day += timedelta(days=1)
-    return found

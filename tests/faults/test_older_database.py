@@ -97,7 +97,7 @@ async def test_what_end_users_spent_since_a_backup_stays_spent(
             assert await asks(running, http, key, user=name) == 429, name
         assert await asks(running, http, key, user="carl") == 200
     database = open_database(store.url)
-    found = await SpendingReader(database).differences(end_users=True)
+    found = await SpendingReader(database, BY_LABEL).differences(end_users=True)
     await database.close()
     assert len(found) == 4
     assert all(each.is_explained for each in found), found

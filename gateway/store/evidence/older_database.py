@@ -154,7 +154,7 @@ class OlderDatabase:
         """By the budget that pays: those beyond the number that there may be share one."""
         account, window = template.limit.key
         since_us = max(template.window_start_us, template.begun_us)
-        found = await SpendingReader(self._database).by_end_user(
+        found = await SpendingReader(self._database, BY_LABEL).by_end_user(
             account.removeprefix(USER_PREFIX).removesuffix("/*"), since_us
         )
         rows = EndUserRows(self._database, self._clock, END_USERS_MAX)

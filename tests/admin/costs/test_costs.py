@@ -135,6 +135,7 @@ async def test_each_group_stands_beside_as_many_days_before_and_leads_to_its_req
             assert len(found["rows"]) == group["requests"], group
     assert {day["before_microusd"] for day in by_day["groups"]} == {None}  # type: ignore[attr-defined]
     assert ">its requests</a>" in await see(admin, f"{ROOM}?by=team")
+    before = (await summary(admin, f"?by=team&since={since}&until={until}"))["before"]  # type: ignore[assignment]
     first, last = (date.fromisoformat(day) for day in before)
     told = " to ".join(f"{day:%b} {day.day}, {day.year}" for day in (first, last))
     page = await see(admin, f"{ROOM}?by=team&since={since}&until={until}")

@@ -9,6 +9,7 @@ import pytest
 from admin.traffic.exports import lines_of
 from gateway.audit.entries import encode_record, entry_bytes
 from gateway.audit.projecting.projection import START, ProjectedRecord
+from gateway.oversight.homes import BY_LABEL
 from gateway.oversight.searching import parse
 from gateway.store.engine import open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
@@ -56,7 +57,7 @@ async def test_an_export_holds_no_more_than_a_page_and_a_piece_of_it(
         raw = entry_bytes(encode_record(record)[1])
         batch.append(ProjectedRecord("w1", 1, number, raw))
     await DatabaseAuditSink(database).store(batch, "w1", START, (1, COUNT))
-    reader = Counted(database)
+    reader = Counted(database, BY_LABEL)
     search = Search(Source("acme", "outcome"), parse(""), NOW_US + 1)
     rows: AsyncIterator[Row] = reader.rows(search)
     written, held_most = b"", 0
