@@ -163,9 +163,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         settings=settings,
         clock=clock,
         database=database,
-        keys=KeyStore(
-            database, Peppers(all_peppers(settings), settings.secrets.pepper_version), clock
-        ),
+        keys=_keys(settings, database, clock),
         key_names=KeyNames(database),
         budgets=LeaseTable(database, clock),
         people=people,
@@ -191,6 +189,11 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         shown_once=shown_once,
         shell=Shell(screens, people.organisations, settings.currencies, clock, [badge, waiting]),
     )
+
+
+def _keys(settings: Settings, database: Database, clock: Clock) -> KeyStore:
+    peppers = Peppers(all_peppers(settings), settings.secrets.pepper_version)
+    return KeyStore(database, peppers, clock)
 
 
 def _erasures(
