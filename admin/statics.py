@@ -24,8 +24,8 @@ from admin.access import PUBLIC
 KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 READING: Final = (HttpMethod.GET, HttpMethod.HEAD)
 FOR_GOOD: Final = "public, max-age=31536000, immutable"
-_FOR_WRITERS: Final = re.compile(rb"/\*.*?\*/\s*|(?<=\n)\s+", re.DOTALL)
-"""In a style sheet, comments and indentation: a sixth of what would travel to readers."""
+_FOR_WRITERS: Final = re.compile(rb"/\*.*?\*/\s*|(?<=\n)\s+|;? (?=\})|(?<=\{) | (?=\{)", re.DOTALL)
+"""In a style sheet, comments, indentation and blanks at braces: a seventh of what would travel."""
 
 
 class File(Struct, frozen=True):
