@@ -209,7 +209,7 @@ def test_an_answer_from_the_response_cache_is_told_as_one() -> None:
         duration_us=900,
         detail=detail,
     )
-    story = Story("r", "o", intent, outcome, "", None, False, (), 0, None, (), "")
+    story = Story("r", "o", intent, outcome, "", None, False, (), 0, None, (), "managed")
 
     said = verdict_of(story, Preferences())
 
