@@ -92,7 +92,7 @@ async def test_each_rule_leads_to_where_it_stands_now(listener: Listener, browse
 def way_to_requests(page: str, rule: str) -> str:
     """Where "requests for which the rule held" leads."""
     words = (
-        rf'<a class="small[a-z -]*" href="([^"]+)">[A-Za-z ]+<span[^>]*> for which {rule} held</span></a>'
+        rf'<a class="small[^"]*" href="([^"]+)">[A-Za-z ]+<span[^>]*> for which {rule} held</span>'
     )
     found = re.search(words, page)
     return html.unescape(found[1]) if found else ""
