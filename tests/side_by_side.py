@@ -4,8 +4,8 @@ What drives browsers waits for pages, what tries faults waits for outages, what 
 waits for them, and the rest computes: together they fill two cores, which three did to two thirds.
 Each part makes its own servers and folders, and at its end takes files that all parts share:
 without them the last one stood alone for minutes. The part that is named last speaks as it goes,
-the others when they are done. What failed is asked once more, alone, where it was little:
-docs/decisions/0032.
+the others when they are done, those that failed last; the very last lines say how each part ended.
+What failed is asked once more, alone, where it was little: docs/decisions/0032.
 """
 
 import json
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -47,6 +48,8 @@ FAILED: Final = 1
 """pytest's exit status where tests failed and nothing else went wrong."""
 BROKEN_OFF: Final = 3
 """The status of a part that says that tests failed, and does not say which."""
+NAMED_MAX: Final = 20
+"""Failed tests that a part's account names."""
 STUCK_S: Final = 420
 """More than any test may take with its clearing up: then its part ends, and says where it stood."""
 PART_S: Final = 45 * 60
@@ -62,42 +65,95 @@ STUCK: Final = (
 )
 
 
+@dataclass(frozen=True)
+class Part:
+    """One of the processes, with its own folder for what it remembers and makes."""
+
+    places: tuple[str, ...]
+    folder: Path
+    process: "subprocess.Popen[bytes]"
+
+    @property
+    def named(self) -> str:
+        """How the account at the end calls it."""
+        return (
+            f"{self.places[0]} and {len(self.places) - 1} more"
+            if self.places[1:]
+            else self.places[0]
+        )
+
+    @property
+    def said(self) -> Path:
+        """What it printed; of the last part only what it printed as an error."""
+        return self.folder / "said"
+
+    def failures(self) -> list[str]:
+        """The tests that failed, as pytest names them, from the cache of that run."""
+        remembered = self.folder / "cache" / "v" / "cache" / "lastfailed"
+        return list(json.loads(remembered.read_text())) if remembered.exists() else []
+
+
 def main(more: list[str]) -> int:
     """Run all parts; the exit status is the worst of them. `more` is handed to each pytest."""
     pytest = [sys.executable, "-m", "pytest", *STUCK, *more]
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        caches = [folder / str(number) for number in range(len(BESIDE) + 1)]
-        claims = folder / "claims"
-        claims.mkdir()
-        sharing = [f"--claims={claims}", *(f"--shared={each}" for each in SHARED)]
-        remembering = [[f"--override-ini=cache_dir={cache}", *sharing] for cache in caches]
-        running = []
-        for part, cache in zip(BESIDE, remembering, strict=False):
-            said = stack.enter_context(tempfile.TemporaryFile())
-            command = [*pytest, *cache, *part, *SHARED]
-            process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=SETTING)
-            stack.callback(process.kill)
-            running.append((process, said))
+        # What a program that was killed still writes there is no failure of a test.
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+        (folder / "claims").mkdir()
+        parts = [begun(pytest, places, folder, stack) for places in (*BESIDE, REST)]
         begun_s = time.monotonic()
-        last = subprocess.Popen([*pytest, *remembering[-1], *REST], env=SETTING)
-        stack.callback(last.kill)
-        statuses = [ended(last, begun_s)]
-        for process, said in running:
-            statuses.append(ended(process, begun_s))
-            said.seek(0)
-            sys.stdout.flush()
-            sys.stdout.buffer.write(said.read())
-        # In the order of the caches: the last part was the first to be waited for.
-        statuses = [*statuses[1:], statuses[0]]
-        for at, where in enumerate(caches):
-            if statuses[at] == FAILED and not failures(where):
-                statuses[at] = BROKEN_OFF
-        failed = sorted(test for cache in caches for test in failures(cache))
-    worst = max(abs(status) for status in statuses)  # negative where a signal ended it
-    if worst != FAILED or not 1 <= len(failed) <= ASKED_AGAIN_MAX:
-        return worst
-    return asked_again(pytest, failed)
+        # The part that is named last is waited for first: it speaks as it goes.
+        statuses = {part: ended(part.process, begun_s) for part in reversed(parts)}
+        for part, status in statuses.items():
+            if status == FAILED and not part.failures():
+                statuses[part] = BROKEN_OFF
+        give_account(statuses)
+        worst = max(abs(status) for status in statuses.values())  # negative: ended by a signal
+        failed = sorted(test for part in parts for test in part.failures())
+        if worst != FAILED or not 1 <= len(failed) <= ASKED_AGAIN_MAX:
+            return worst
+        return asked_again([*pytest, *kept_in(folder / "again")], failed)
+
+
+def begun(pytest: list[str], places: tuple[str, ...], folder: Path, stack: ExitStack) -> Part:
+    """A part that runs until `stack` is left."""
+    own = folder / str(len(list(folder.iterdir())))
+    part_of = [f"--claims={folder / 'claims'}", *(f"--shared={each}" for each in SHARED)]
+    command = [*pytest, *kept_in(own), *part_of, *places]
+    with (own / "said").open("wb") as said:
+        if places is REST:
+            process = subprocess.Popen(command, stderr=said, env=SETTING)
+        else:
+            process = subprocess.Popen([*command, *SHARED], stdout=said, stderr=said, env=SETTING)
+    stack.callback(process.kill)
+    return Part(places, own, process)
+
+
+def kept_in(folder: Path) -> list[str]:
+    """The options of a pytest that shares no folder with another.
+
+    Of its own accord it numbers the folders of a user's runs, and each run that ends removes old
+    ones: two that end at once remove the same one, and the slower of them breaks off.
+    """
+    folder.mkdir()
+    return [f"--override-ini=cache_dir={folder / 'cache'}", f"--basetemp={folder / 'files'}"]
+
+
+def give_account(statuses: dict[Part, int]) -> None:
+    """Print what has not been printed yet, what passed first, and at the end how each part ended.
+
+    Where a run is read from its last lines, these are what it failed for.
+    """
+    by_status = sorted(statuses.items(), key=lambda each: abs(each[1]))
+    for part, _ in by_status:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(part.said.read_bytes())
+    for part, status in by_status:
+        sys.stdout.write(f"status {status}: {part.named}\n")
+        sys.stdout.writelines(f"  failed: {test}\n" for test in part.failures()[:NAMED_MAX])
+        if status == BROKEN_OFF:
+            sys.stdout.write("  it broke off, or failed in clearing up: no test is named\n")
+    sys.stdout.flush()
 
 
 def ended(process: subprocess.Popen[bytes], begun_s: float) -> int:
@@ -107,12 +163,6 @@ def ended(process: subprocess.Popen[bytes], begun_s: float) -> int:
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGABRT)  # pytest's handler prints all stacks
         return process.wait()
-
-
-def failures(cache: Path) -> list[str]:
-    """The tests that failed, as pytest names them, from the cache of that run."""
-    remembered = cache / "v" / "cache" / "lastfailed"
-    return list(json.loads(remembered.read_text())) if remembered.exists() else []
 
 
 def asked_again(pytest: list[str], failed: list[str]) -> int:

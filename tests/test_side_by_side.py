@@ -143,6 +143,45 @@ def test_a_part_that_is_stuck_fails_whatever_the_others_do(
     assert status_of(monkeypatch, tmp_path, stuck_part, other) == side_by_side.BROKEN_OFF
 
 
+def test_parts_share_no_folder_that_one_of_them_removes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two that ended at once removed the same old folder, and the slower one broke off."""
+    common = tmp_path / "common"
+    common.mkdir()
+    monkeypatch.setitem(side_by_side.SETTING, "PYTEST_DEBUG_TEMPROOT", str(common))
+    keeps = "def test_it_keeps_a_file(tmp_path): (tmp_path / 'kept').touch()\n"
+
+    assert status_of(monkeypatch, tmp_path, keeps, keeps) == 0
+    assert not list(common.iterdir())
+
+
+def test_the_last_lines_say_how_each_part_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    breaks_off = "import atexit, os\ndef test_it_passes(): atexit.register(os._exit, 1)\n"
+
+    status = status_of(monkeypatch, tmp_path, PASSES, breaks_off)
+
+    beside, last = (str(tmp_path / name) for name in ("beside", "last"))
+    said = capfdbinary.readouterr().out.decode().splitlines()[-3:]
+    assert status == side_by_side.BROKEN_OFF
+    assert said[:2] == [f"status 0: {beside}", f"status {side_by_side.BROKEN_OFF}: {last}"]
+    assert "no test is named" in said[2]
+
+
+def test_a_failure_is_named_in_the_last_lines(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    many = "".join(f"def test_{number}(): assert False\n" for number in range(4))
+
+    assert status_of(monkeypatch, tmp_path, many, PASSES) == side_by_side.FAILED
+
+    said = capfdbinary.readouterr().out.decode().splitlines()[-5:]
+    assert said[0] == f"status {side_by_side.FAILED}: {tmp_path / 'beside'}"
+    assert [line[-6:] for line in said[1:]] == [f"test_{number}" for number in range(4)]
+
+
 def test_a_part_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_by_side, "PART_S", 0.0)
     sleeping = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
