@@ -4,10 +4,10 @@ Order: penalties, logit bias, forbidden and not yet allowed tokens, grammar, tem
 top-p, min-p. Reported log-probabilities are those of the model itself, before any of it.
 """
 
-from collections import Counter
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from local_engine.kernels.sampling_noise import gumbel, row_key
@@ -116,13 +116,16 @@ def _candidates(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Tokens in falling order, as many as the truncations can possibly keep."""
     size = probabilities.shape[-1]
-    if params.min_p <= 0.0 and size > 4 * _FIRST_CANDIDATES:
-        count = max(_FIRST_CANDIDATES, params.top_k)
-        if count < size:
-            found = probabilities.topk(count)
-            is_enough = 0 < params.top_k <= count or float(found.values.sum()) > params.top_p
-            if is_enough:
-                return found.values, found.indices
+    count = max(_FIRST_CANDIDATES, params.top_k)
+    if count < size and size > 4 * _FIRST_CANDIDATES:
+        found = probabilities.topk(count)
+        is_enough = (
+            0 < params.top_k <= count
+            or bool(found.values[-1] < params.min_p * found.values[0])
+            or (params.top_p < 1.0 and float(found.values.sum()) > params.top_p)
+        )
+        if is_enough:
+            return found.values, found.indices
     ordered, order = probabilities.sort(descending=True, stable=True)
     return ordered, order
 
@@ -134,8 +137,8 @@ def adjusted(logits: torch.Tensor, params: SamplingParams, history: History) -> 
         scores = _penalised(scores.clone(), params, history)
     if params.logit_bias:
         scores = scores.clone()
-        for token_id, bias in params.logit_bias.items():
-            scores[token_id] += bias
+        where = torch.tensor(list(params.logit_bias), device=scores.device)
+        scores[where] += torch.tensor(list(params.logit_bias.values()), device=scores.device)
     forbidden = _forbidden(params, history)
     if history.allowed is not None:
         return scores.masked_fill(~_within(history.allowed, forbidden), -torch.inf)
@@ -158,13 +161,18 @@ def _within(allowed: torch.Tensor, forbidden: list[int]) -> torch.Tensor:
 
 
 def _penalised(scores: torch.Tensor, params: SamplingParams, history: History) -> torch.Tensor:
+    """In as many operations for a long text as for a short one: it is done for every token."""
     if params.repetition_penalty != 1.0:
-        seen = torch.tensor(sorted({*history.prompt, *history.written}), device=scores.device)
+        texts = [*history.prompt, *history.written]
+        seen = torch.tensor(texts, dtype=torch.long, device=scores.device)
         found = scores[seen]
         factor = params.repetition_penalty
         scores[seen] = torch.where(found > 0, found / factor, found * factor)
-    for token_id, count in Counter(history.written).items():
-        scores[token_id] -= params.presence_penalty + count * params.frequency_penalty
+    if history.written and (params.presence_penalty or params.frequency_penalty):
+        token_ids, counts = np.unique(history.written, return_counts=True)
+        amounts = params.presence_penalty + counts * params.frequency_penalty
+        where, amount = torch.from_numpy(token_ids), torch.from_numpy(amounts)
+        scores[where.to(scores.device)] -= amount.to(scores.device, torch.float32)
     return scores
 
 

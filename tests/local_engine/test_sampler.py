@@ -1,10 +1,16 @@
 """Sampling: what greedy means, what truncation keeps, what a seed repeats."""
 
+from collections import Counter
+from typing import Any
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from local_engine.runner.sampler import History, sample, truncated_probabilities
+from local_engine.runner import sampler
+from local_engine.runner.sampler import History, adjusted, sample, truncated_probabilities
 from local_engine.sampling_params import SamplingParams
 
 
@@ -109,3 +115,96 @@ def test_of_a_bad_word_only_the_last_token_is_forbidden_and_only_after_the_other
         assert sample(logits, params, History(written=before), 0).token_id == chosen
     single = SamplingParams(temperature=0.0, bad_token_ids=((0,), (1,)))
     assert sample(logits, single, History(), 0).token_id == 2
+
+
+class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts what torch is asked to do."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.counts[func.__name__.partition(".")[0]] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def operations(params: SamplingParams, history: History, size: int = 512) -> Counter[str]:
+    logits = torch.arange(size) / 8
+    seen = Operations()
+    with seen:
+        sample(logits, params, history, 7)
+    return seen.counts
+
+
+def test_a_long_text_is_penalised_in_as_many_operations_as_a_short_one() -> None:
+    params = SamplingParams(presence_penalty=0.5, frequency_penalty=0.5, repetition_penalty=1.1)
+    short, long = (History([1, 2], list(range(count))) for count in (3, 300))
+    assert operations(params, short) == operations(params, long)
+
+
+def test_many_biases_are_added_in_as_many_operations_as_one() -> None:
+    few, many = (SamplingParams(logit_bias=dict.fromkeys(range(count), 2.0)) for count in (2, 300))
+    assert operations(few, History()) == operations(many, History())
+
+
+texts = st.lists(st.integers(0, 9), max_size=30)
+penalties = st.floats(-2.0, 2.0)
+
+
+@given(texts, texts, penalties, penalties, st.floats(0.01, 10.0), st.floats(-100.0, 100.0))
+def test_penalties_and_biases_are_what_they_are_said_to_be_token_by_token(
+    prompt: list[int],
+    written: list[int],
+    presence: float,
+    frequency: float,
+    factor: float,
+    b: float,
+) -> None:
+    params = SamplingParams(
+        presence_penalty=presence,
+        frequency_penalty=frequency,
+        repetition_penalty=factor,
+        logit_bias={3: b, 7: -b},
+    )
+    logits = torch.linspace(-3.0, 3.0, 10)
+    expected = logits.tolist()
+    for token_id in range(10):
+        count = written.count(token_id)
+        if token_id in prompt or count:
+            expected[token_id] *= factor if expected[token_id] <= 0 else 1 / factor
+        expected[token_id] -= presence * (count > 0) + frequency * count
+        expected[token_id] += params.logit_bias.get(token_id, 0.0)
+    found = adjusted(logits, params, History(prompt, written))
+    assert torch.allclose(found, torch.tensor(expected), rtol=1e-4, atol=1e-4)
+    assert torch.equal(logits, torch.linspace(-3.0, 3.0, 10)), "the model's own scores were changed"
+
+
+@given(
+    st.integers(0, 99),
+    st.floats(0.1, 2.0),
+    st.sampled_from([1.0, 0.999999, 0.95, 0.3]),
+    st.sampled_from([0, 1, 7, 1500]),
+    st.sampled_from([0.0, 1e-6, 0.02, 0.5, 1.0]),
+)
+def test_of_a_large_vocabulary_the_same_tokens_are_kept_as_if_all_were_sorted(
+    seed: int, spread: float, top_p: float, top_k: int, min_p: float
+) -> None:
+    logits = torch.randn(5000, generator=torch.Generator().manual_seed(seed)) * 4 * spread
+    params = SamplingParams(top_p=top_p, top_k=top_k, min_p=min_p)
+    found = truncated_probabilities(logits, params)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampler, "_FIRST_CANDIDATES", 5000)
+        expected = truncated_probabilities(logits, params)
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "params", [SamplingParams(min_p=0.05), SamplingParams(min_p=0.9, top_p=0.9)]
+)
+def test_a_large_vocabulary_is_not_sorted_for_a_floor_that_few_reach(
+    params: SamplingParams,
+) -> None:
+    assert operations(params, History(), size=32_000)["sort"] == 0
