@@ -19,7 +19,7 @@ from local_engine.kernels.fast import FastKernels
 from local_engine.model.spec import ModelSpec
 from local_engine.runner.batch import FlatBatch
 from local_engine.runner.drawing import Row, choose_drawing
-from local_engine.runner.retouching import described, is_asked_about, retouched, sending
+from local_engine.runner.retouching import described, is_asked_about, ranked, retouched, sending
 from local_engine.runner.sampler import History, SampledToken, describe_token, sample
 from local_engine.runner.timeline import Timeline
 from local_engine.text.grammar import Grammar, GrammarRefused
@@ -248,10 +248,10 @@ class Chooser:
         if num_top is None or item.start >= sequence.num_prompt_tokens:
             return 0
         kept, end = self._state_of(sequence), min(item.end, sequence.num_prompt_tokens - 1)
-        for at in range(max(item.start, kept.num_described), end):
-            row = logits[first + at - item.start].cpu()
-            described = describe_token(row, sequence.token_ids[at + 1], num_top, is_ranked=True)
-            result.prompt_logprobs.append(described)
+        start = max(item.start, kept.num_described)
+        if start < end:
+            rows = logits[first + start - item.start : first + end - item.start]
+            result.prompt_logprobs += ranked(rows, sequence.token_ids[start + 1 : end + 1], num_top)
         kept.num_described = max(kept.num_described, end)
         return item.end - item.start
 

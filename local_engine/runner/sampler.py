@@ -69,9 +69,7 @@ def sample(
     return describe_token(logits, token_id, params.top_logprobs if params.logprobs else None)
 
 
-def describe_token(
-    logits: torch.Tensor, token_id: int, num_top: int | None, *, is_ranked: bool = False
-) -> SampledToken:
+def describe_token(logits: torch.Tensor, token_id: int, num_top: int | None) -> SampledToken:
     """The token with its log-probability and `num_top` alternatives; bare if that is `None`."""
     if num_top is None:
         return SampledToken(token_id)
@@ -81,8 +79,7 @@ def describe_token(
         TokenLogprob(int(index), float(value))
         for value, index in zip(best.values, best.indices, strict=True)
     )
-    rank = 1 + int((logprobs > logprobs[token_id]).sum()) if is_ranked else None
-    return SampledToken(token_id, float(logprobs[token_id]), top, rank)
+    return SampledToken(token_id, float(logprobs[token_id]), top)
 
 
 def truncated_probabilities(scores: torch.Tensor, params: SamplingParams) -> torch.Tensor:

@@ -8,10 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local_engine.runner.drawing import ReferenceDrawing, Row
-from local_engine.runner.retouching import described, retouched, sending
-from local_engine.runner.sampler import History, SampledToken, sample
+from local_engine.runner.retouching import described, ranked, retouched, sending
+from local_engine.runner.sampler import History, SampledToken, describe_token, sample
 from local_engine.sampling_params import SamplingParams
+from tests.local_engine.engine_loop import EngineLoop, greedy
 from tests.local_engine.late_device import LateTimeline
+from tests.local_engine.models import random_decoder, tiny_spec
+from tests.local_engine.operations import operations_of
 
 
 VOCABULARY = 40
@@ -87,3 +90,43 @@ def test_what_is_told_is_the_models_own_opinion_before_any_bias() -> None:
     found = chosen_together(logits, [row(logit_bias={7: 50.0}, logprobs=True, top_logprobs=1)])[0]
     assert found.token_id == 7
     assert found.logprob == pytest.approx(-torch.log(torch.tensor(float(VOCABULARY))).item())
+
+
+@given(st.sampled_from([1, 2, 7, 8, 9, 16, 17]), st.integers(0, 50), st.integers(0, 9))
+def test_tokens_that_are_given_are_described_as_each_by_itself(
+    count: int, num_top: int, seed: int
+) -> None:
+    source = torch.Generator().manual_seed(seed)
+    logits = torch.randn((count, VOCABULARY), generator=source)
+    token_ids = torch.randint(VOCABULARY, (count,), generator=source).tolist()
+    found = ranked(logits, token_ids, num_top)
+    assert len(found) == count
+    for row, token_id, mine in zip(logits, token_ids, found, strict=True):
+        alone = describe_token(row, token_id, num_top)
+        assert mine.token_id == token_id
+        assert mine.logprob == pytest.approx(alone.logprob, abs=1e-5)
+        assert [each.token_id for each in mine.top] == [each.token_id for each in alone.top]
+        assert mine.rank == 1 + sorted(row.tolist(), reverse=True).index(float(row[token_id]))
+
+
+def test_a_prompts_scores_are_told_without_waiting_for_each_token() -> None:
+    def read(num_tokens: int) -> list[SampledToken]:
+        loop = EngineLoop(random_decoder(tiny_spec()))
+        loop.add(range(5, 5 + num_tokens), greedy(1, prompt_logprobs=2))
+        step = loop.scheduler.schedule()
+        assert step is not None
+        prepared = loop.runner.prepare(step)
+        found: list[SampledToken] = []
+
+        def work() -> None:
+            (result,) = loop.runner.compute(prepared).values()
+            found.extend(result.prompt_logprobs)
+
+        counts.append(operations_of(work))
+        return found
+
+    counts: list[Any] = []
+    assert (len(read(20)), len(read(60))) == (19, 59)
+    few, many = counts
+    assert few["item"] == many["item"], "a device is waited for token by token"
+    assert many["log_softmax"] == 8

@@ -1,17 +1,16 @@
 """Sampling: what greedy means, what truncation keeps, what a seed repeats."""
 
 from collections import Counter
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from local_engine.runner import sampler
 from local_engine.runner.sampler import History, adjusted, sample, truncated_probabilities
 from local_engine.sampling_params import SamplingParams
+from tests.local_engine.operations import operations_of
 
 
 scores = st.lists(st.floats(-30, 30, width=32), min_size=2, max_size=40).map(torch.tensor)
@@ -117,26 +116,9 @@ def test_of_a_bad_word_only_the_last_token_is_forbidden_and_only_after_the_other
     assert sample(logits, single, History(), 0).token_id == 2
 
 
-class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts what torch is asked to do."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.counts: Counter[str] = Counter()
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        self.counts[func.__name__.partition(".")[0]] += 1
-        return func(*args, **(kwargs or {}))
-
-
 def operations(params: SamplingParams, history: History, size: int = 512) -> Counter[str]:
     logits = torch.arange(size) / 8
-    seen = Operations()
-    with seen:
-        sample(logits, params, history, 7)
-    return seen.counts
+    return operations_of(lambda: sample(logits, params, history, 7))
 
 
 def test_a_long_text_is_penalised_in_as_many_operations_as_a_short_one() -> None:
