@@ -108,6 +108,10 @@ class BlockPool:
         self._found.clear()
         self._events.append(AllBlocksCleared())
 
+    def holders(self) -> dict[int, int]:
+        """By how many each block is held; those that are free are left out."""
+        return {block.block_id: block.ref_count for block in self._blocks if block.ref_count}
+
     def check(self) -> None:
         """Raise `AssertionError` unless every block is exactly once free or held."""
         seen = set()

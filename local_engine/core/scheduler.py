@@ -7,6 +7,7 @@ with. A sequence is admitted when its prompt fits above the watermark; when bloc
 lowest tier's least computed sequence starts over, usually from the prefix cache.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 
 from local_engine.core.allocation import BlockAllocation
@@ -126,12 +127,11 @@ class Scheduler:
         self.blocks.pool.check()
         everybody = [*self._running, *self._line]
         assert len(everybody) == len(set(everybody)), "a sequence is queued twice"
-        counts: dict[int, int] = {}
-        for block_id in (b for sequence in everybody for b in sequence.block_ids):
-            counts[block_id] = counts.get(block_id, 0) + 1
-        held = self.limits.num_blocks - self.blocks.pool.num_free
-        assert held == len(counts), "a block is held by nobody"
-        assert sum(self.blocks.held_by_tenant.values()) == held, "a block counts for no tenant"
+        holders = Counter(block_id for each in everybody for block_id in each.block_ids)
+        assert holders == self.blocks.pool.holders(), "a block is held by more or fewer than know"
+        held = self.blocks.held_by_tenant.values()
+        assert sum(held) == len(holders), "a block counts for no tenant"
+        assert max(held, default=0) <= self._tenant_blocks, "a tenant holds more than its share"
 
     def _accept(self, item: Item, tokens: list[int], eos_token_ids: tuple[int, ...]) -> bool:
         """Append new tokens; whether one of them ended the sequence."""

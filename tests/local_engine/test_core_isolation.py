@@ -84,3 +84,14 @@ def test_tokens_that_a_sequence_finds_of_its_own_are_not_told_as_cached() -> Non
         run_step(scheduler)
     assert sum(each.num_preemptions for each in pair) > 0
     assert [each.num_cached_tokens for each in pair] == [0, 0]
+
+
+def test_who_writes_on_never_outgrows_its_tenants_share() -> None:
+    scheduler = new_scheduler(num_blocks=16, tenant_share=0.5)
+    both = [sequence(3, max_tokens=25, tenant="a", salt=salt) for salt in (b"1", b"2")]
+    for each in both:
+        scheduler.add(each)
+    while scheduler.has_work:
+        run_step(scheduler)  # Which looks at the share.
+    assert scheduler.num_preemptions > 0
+    assert all(each.num_output_tokens == 25 for each in both)

@@ -95,6 +95,15 @@ class Engine(RuleBasedStateMachine):
         self.scheduler.complete(step, tokens, (EOS,))
         self.alive = [sequence for sequence in self.alive if not sequence.is_finished]
 
+    @rule(num_steps=st.integers(2, 20), token=st.integers(0, 3))
+    def go_on(self, num_steps: int, token: int) -> None:
+        """So that sequences grow out of their blocks, and what is cached has to make room."""
+        for _ in range(num_steps):
+            self.launch()
+            while self.in_flight:
+                self.land(token, 4)
+            self.every_block_is_free_or_held_by_somebody()
+
     @precondition(lambda self: self.alive)
     @rule(data=st.data())
     def leave(self, data: Any) -> None:
@@ -131,10 +140,9 @@ class Engine(RuleBasedStateMachine):
         for _ in range(2000):
             if not self.alive:
                 break
-            self.launch()
-            while self.in_flight:
-                self.land(1, 4)
+            self.go_on(1, 1)
         assert not self.alive, "somebody starves"
+        self.the_event_log_says_what_the_cache_holds()
         assert self.scheduler.blocks.pool.num_free == NUM_BLOCKS
         # What a gone sequence left to be zeroed is done by a step of its own.
         self.scheduler.schedule()
