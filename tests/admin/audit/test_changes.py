@@ -134,6 +134,7 @@ async def test_times_that_a_deed_ordered_are_said_as_times(world: World, browser
     _, rows = await browser.send("GET", "/o/acme/audit?q=action:review.signed")
     place = re.search(r'href="(/o/acme/audit/[^"/]+/\d+)"', rows)
     assert place is not None
+    assert '<ins><time datetime="2026-11-29T11:45:09.547Z"' in rows
     _, page = await browser.send("GET", place[1])
     assert '<ins><time datetime="2026-11-29T11:45:09.547Z"' in page
     assert "<ins>500</ins>" in page
