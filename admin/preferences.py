@@ -121,8 +121,11 @@ class Preferences(Struct, frozen=True):
         return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(iso, shown)
 
     def date(self, day: date | str) -> str:
-        """A day that is one already, in whatever zone it was counted."""
-        there = day if isinstance(day, date) else date.fromisoformat(day)
+        """A day that is one already, in whatever zone it was counted; other text as it stands."""
+        try:
+            there = day if isinstance(day, date) else date.fromisoformat(day)
+        except ValueError:
+            return str(day)
         return format_date(there, "medium", locale=_locale(self.locale))
 
     def moment_short(self, utc_us: int, now_us: int) -> Markup:

@@ -2,6 +2,7 @@
 
 import html
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,8 +18,9 @@ from gateway.configuration.sections import CurrencySettings
 from gateway.oversight.access import Grant
 from gateway.secrets.secret import Secret
 from gateway.store.identity.people import PeopleStore
+from tests.admin import seeding
 from tests.admin.chromium import ROOT, window
-from tests.admin.listener import Browser, Listener
+from tests.admin.listener import Browser, Listener, browsing
 
 
 pytestmark = pytest.mark.anyio
@@ -79,6 +81,28 @@ async def test_amounts_are_read_in_the_chosen_currency_and_language(
     assert "selected>Asia/Kolkata" in page
 
 
+async def test_days_of_rates_and_prices_are_said_as_other_days(
+    tmp_path: Path, listener_url: str
+) -> None:
+    rate = '[currencies.INR]\nper_usd = "83"\nas_of = "2026-11-01"\n'
+    way = {"locale": "en_US", "zone": "UTC", "currency": "INR", "theme": "system"}
+    async with Listener(tmp_path, listener_url, rate) as listener, browsing(listener) as browser:
+        await seeding.issue(listener, "assistant")
+        await browser.sign_in()
+        await browser.send("POST", "/viewing", way | {"to": "/"})
+        pages = {}
+        for path in ("/o/acme/costs", "/models", "/models/providers/managed", "/models/prices"):
+            answer, page = await browser.send("GET", path)
+            assert answer.status == 200
+            # A command line and an API have the method's words too, and its day as they have days.
+            pages[path] = re.sub("<summary>How savings are counted</summary>.*", "", page)
+            written = re.findall(r"[^=\"]\b20[0-9]{2}-[0-9]{2}-[0-9]{2}\b(?!T)", pages[path])
+            assert written == [], path
+
+    assert "at 83 a dollar, the rate of Nov 1, 2026" in pages["/o/acme/costs"]
+    assert "The newest was read on Nov" in pages["/models/prices"]
+
+
 async def test_single_letters_do_nothing_where_somebody_turned_them_off(
     listener: Listener,
 ) -> None:
@@ -137,6 +161,8 @@ def test_an_amount_has_the_digits_of_its_size_and_the_grouping_of_its_reader() -
     rupees = CurrencySettings(per_usd="100", as_of="2026-11-01")
     indian = Preferences(locale="en_IN", currency="INR", rate=rupees)
 
+    assert Preferences().date("2026-11-01") == "Nov 1, 2026"
+    assert Preferences().date("of old") == "of old", "what is no day breaks no page"
     assert Preferences().money(1_234_567_890_000) == "$1,234,567.89"
     assert Preferences().money(31_200) == "$0.0312"
     assert Preferences().money(42) == "$0.000042"

@@ -142,7 +142,7 @@ async def test_the_parts_of_a_cost_are_at_the_prices_in_force(
             await put_in_force(connection, PriceOrder(1, number, "anton", "agreed", NOW_US))
     _, page = await browser.send("GET", f"{LIST}/{ids[0]}")
     assert re.search(r"<td>Output</td><td[^>]*>240</td><td[^>]*>\$123.46</td>", page)
-    assert "at today's prices (of 2026-11-02)" in page
+    assert "at today's prices (of Nov 2, 2026)" in page
 
 
 @pytest.mark.parametrize(
