@@ -1,12 +1,11 @@
 // Streams the answer to "run it here" into the page. Without this script the form shows it whole.
+import { busy } from "./busy.js";
+
 const form = document.getElementById("run-here")?.form;
 const box = document.getElementById("answer");
 const text = document.getElementById("the-answer");
 
-async function run(event) {
-  event.preventDefault();
-  const button = event.submitter;
-  button.disabled = true;
+async function run() {
   box.hidden = false;
   text.textContent = "";
   try {
@@ -28,7 +27,9 @@ async function run(event) {
   } catch {
     text.textContent += "\nThe connection broke off.";
   }
-  button.disabled = false;
 }
 
-form?.addEventListener("submit", run);
+form?.addEventListener("submit", (event) => {
+  event.preventDefault();
+  busy(event.submitter, run);
+});

@@ -2,6 +2,8 @@
 // hash, path to the root, the checkpoint's signature. RFC 6962, RFC 8032 and C2SP's signed note, with
 // WebCrypto and nothing of the gateway's. Each step is shown; what cannot be checked says so.
 
+import { busy } from "./busy.js";
+
 const text = new TextEncoder();
 const hex = (bytes) => [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 const unhex = (said) => Uint8Array.from(said.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
@@ -127,13 +129,11 @@ async function verify(panel) {
 for (const panel of document.querySelectorAll("[data-proof]")) {
   const button = panel.querySelector("[data-verifies]");
   button.hidden = false;
-  button.addEventListener("click", async () => {
-    button.disabled = true;
+  button.addEventListener("click", () => busy(button, async () => {
     try {
       await verify(panel);
     } catch (error) {
       teller(panel.querySelector(".steps"))("bad", `The proof cannot be read: ${error.message}`);
     }
-    button.disabled = false;
-  });
+  }));
 }

@@ -126,8 +126,10 @@ async def test_a_newcomer_comes_from_the_link_to_the_page_of_a_streamed_request(
         await page.click("button:has-text('Issue a key')")
         await knows(gateway, await page.inner_text("#the-key"))
         assert await seen.violations() == []
-        await page.click("#run-here")
+        await page.press("#run-here", "Enter")
         await page.wait_for_selector("#explained:not([hidden])")
+        await page.wait_for_selector("#run-here:not([aria-disabled])")
+        assert await page.evaluate("document.activeElement.id") == "run-here"
         assert WORDS in await page.inner_text("#the-answer")
         href = await page.get_attribute("#explained a", "href")
         assert href is not None

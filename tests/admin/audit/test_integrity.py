@@ -311,9 +311,11 @@ async def test_a_browser_verifies_a_record_and_sees_when_it_is_another(world: Wo
         page = seen.page
 
         async def steps() -> list[str]:
-            await page.click("[data-verifies]")
-            await page.wait_for_selector("[data-verifies]:not([disabled])")
+            await page.press("[data-verifies]", "Enter")
+            await page.wait_for_selector("[data-verifies]:not([aria-disabled])")
             await page.wait_for_selector(".steps li:nth-child(4)")
+            held = "document.activeElement.hasAttribute('data-verifies')"
+            assert await page.evaluate(held), "whoever works with keys stays where they are"
             marks = await page.query_selector_all(".steps li span:first-child")
             return [await mark.inner_text() for mark in marks]
 
