@@ -240,7 +240,7 @@ function say(view, told) {
     list.append(line);
   }
   const state = document.createElement("p");
-  state.textContent = told.ok ? `Ready to submit; ${told.tests} test case${told.tests === 1 ? "" : "s"} passed.` : "Not ready yet.";
+  state.textContent = !told.ok ? "Not ready yet." : told.marks.length ? "Ready to submit, with warnings." : `Ready to submit; ${told.tests} test case${told.tests === 1 ? "" : "s"} passed.`;
   panel.replaceChildren(panel.querySelector("h2"), state, list);
 }
 

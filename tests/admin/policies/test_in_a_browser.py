@@ -88,6 +88,7 @@ async def test_the_editor_completes_marks_and_saves_by_keys(listener: Listener) 
         await page.keyboard.press("Control+a")
         await page.keyboard.insert_text(text)
         await page.wait_for_selector("#found:has-text('Ready to submit')")
+        assert "0 test cases passed" not in await page.inner_text("#found")
         await page.select_option("select[name='fact.data_class']", "S4")
         await page.wait_for_selector("#tried:has-text('stay-home')")
         assert await page.evaluate(CUT_OFF) == [], "no column of the pane is out of sight"
