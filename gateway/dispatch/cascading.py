@@ -154,9 +154,9 @@ class Cascade:
         try:
             cheap = await self._dispatcher.complete(request, cheap_leg, log, rewriting)
         except _FAILED as error:
-            rest = self._fallback(error, dear_leg, began_s, log)
+            rest, extra = self._fallback(error, dear_leg, began_s, log)
             log.cascade = {"cascade": "cheap_failed"}
-            return await self._dispatcher.complete(request, rest, log, rewriting, goes_on=True)
+            return await self._dispatcher.complete(request, rest, log, rewriting, beyond=extra)
         done, target = cheap.completion, cheap.candidate.target
         seen = _Cheap(done.text, bool(done.tool_calls))
         verdict = await self._verdict(request, plan, seen)
@@ -165,8 +165,8 @@ class Cascade:
             return cheap
         try:
             rest = self._rest(dear_leg, began_s)
-            log.extra += (verdict.beyond(target.name),)
-            dear = await self._dispatcher.complete(request, rest, log, rewriting, goes_on=True)
+            extra = verdict.beyond(target.name)
+            dear = await self._dispatcher.complete(request, rest, log, rewriting, beyond=extra)
         except _FAILED:
             log.cascade = verdict.note("escalation_failed", target.name)
             return cheap
@@ -197,10 +197,10 @@ class Cascade:
                 closing.push_async_callback(cheap.close)
                 seen = await _held(cheap)
             except _FAILED as error:
-                rest = self._fallback(error, dear_leg, began_s, log)
+                rest, extra = self._fallback(error, dear_leg, began_s, log)
                 log.cascade = {"cascade": "cheap_failed"}
                 return await self._dispatcher.open_stream(
-                    request, rest, log, rewriting, goes_on=True
+                    request, rest, log, rewriting, beyond=extra
                 )
             asked = _Asked(request, plan, dear_leg, log, rewriting, began_s)
             live = await self._kept_or_dearer(asked, cheap, seen)
@@ -219,9 +219,9 @@ class Cascade:
             await cheap.close(asyncio.CancelledError(CASCADE))
         try:
             rest = self._rest(asked.dear_leg, asked.began_s)
-            log.extra += (verdict.beyond(target.name, is_whole=seen.is_whole),)
+            extra = verdict.beyond(target.name, is_whole=seen.is_whole)
             dear = await self._dispatcher.open_stream(
-                asked.request, rest, log, asked.rewriting, goes_on=True
+                asked.request, rest, log, asked.rewriting, beyond=extra
             )
         except _FAILED:
             if not seen.is_whole:
@@ -251,7 +251,9 @@ class Cascade:
         )
         return _Verdict(score, not choice.cheap, choice.propensity, choice.explored)
 
-    def _fallback(self, error: GatewrightError, leg: Plan, began_s: float, log: AttemptLog) -> Plan:
+    def _fallback(
+        self, error: GatewrightError, leg: Plan, began_s: float, log: AttemptLog
+    ) -> tuple[Plan, Extra]:
         """The leg in place of one that failed: an attempt beyond the first, like any other.
 
         Raises the error where it may not be made, or is no use.
@@ -261,9 +263,10 @@ class Cascade:
             rest = self._rest(leg, began_s)
         except UpstreamTimeout:
             raise error from None
-        if not self._dispatcher.may_fall_back(log, error):
+        extra = self._dispatcher.fallback(log, error)
+        if extra is None:
             raise error
-        return rest
+        return rest, extra
 
     def _rest(self, leg: Plan, began_s: float) -> Plan:
         """The leg with the time that is left; raises UpstreamTimeout where that is too little."""

@@ -21,7 +21,7 @@ from gateway.dispatch.live_stream import LiveStream
 from gateway.dispatch.long_answers import LongAnswers
 from gateway.dispatch.refusals import BAD_GATEWAY, refusal_of, retold, status_said
 from gateway.dispatch.retrying import RetryBudget
-from gateway.dispatch.walking import Ground, Walk
+from gateway.dispatch.walking import Ground, Walk, paid_from
 from gateway.errors import (
     FeatureUnsupported,
     GatewrightError,
@@ -150,11 +150,9 @@ class Dispatcher:
             )
         return body
 
-    def may_fall_back(self, log: AttemptLog, error: GatewrightError) -> bool:
-        """Whether the retry budget lets one more call be made; it is then counted."""
-        may = self._ground.budget.spend()
-        log.extra += (Extra("fallback", log.last_target, error.code, may),)
-        return may
+    def fallback(self, log: AttemptLog, error: GatewrightError) -> Extra | None:
+        """One more call, in place of one that failed; None where the retry budget has none."""
+        return paid_from(self._ground.budget, log, Extra("fallback", log.last_target, error.code))
 
     async def _read(
         self,
@@ -174,11 +172,11 @@ class Dispatcher:
         log: AttemptLog,
         rewriting: AnswerRewriter | None = None,
         *,
-        goes_on: bool = False,
+        beyond: Extra | None = None,
     ) -> Answered:
         """A whole answer from the first candidate that gives one.
 
-        `goes_on` where others were asked for this request before.
+        `beyond` says why, where others were asked for this request before.
         """
 
         async def receive(
@@ -206,7 +204,7 @@ class Dispatcher:
         async def give_up(_: Answered) -> None:
             """It came too late, and nothing of it is held."""
 
-        walk = Walk(self._ground, request, plan, log, receive, give_up, goes_on=goes_on)
+        walk = Walk(self._ground, request, plan, log, receive, give_up, beyond=beyond)
         try:
             answer, dropped = await walk.first_answer()
         except UpstreamRefused as error:
@@ -221,11 +219,11 @@ class Dispatcher:
         log: AttemptLog,
         rewriting: AnswerRewriter | None = None,
         *,
-        goes_on: bool = False,
+        beyond: Extra | None = None,
     ) -> LiveStream:
         """A stream from the first candidate whose content began to arrive; close it.
 
-        `goes_on` as in `complete`.
+        `beyond` as in `complete`.
         """
 
         async def receive(
@@ -258,7 +256,7 @@ class Dispatcher:
         async def give_up(live: LiveStream) -> None:
             await live.close(asyncio.CancelledError(HEDGE))
 
-        walk = Walk(self._ground, request, plan, log, receive, give_up, goes_on=goes_on)
+        walk = Walk(self._ground, request, plan, log, receive, give_up, beyond=beyond)
         try:
             live, dropped = await walk.first_answer()
         except UpstreamRefused as error:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.admission.plausible_counts import believing
 from gateway.clock import Clock
@@ -84,11 +84,11 @@ class Walk(Generic[Answer]):
         receive: Receive[Answer],
         give_up: GiveUp[Answer],
         *,
-        goes_on: bool = False,
+        beyond: Extra | None = None,
     ) -> None:
-        """`goes_on` for a request of which another walk has earned what it may try again."""
+        """`beyond` says why others are asked for a request that another walk began."""
         self._ground = ground
-        self._goes_on = goes_on
+        self._beyond = beyond
         self._request = request
         self._plan = plan
         self._log = log
@@ -104,7 +104,8 @@ class Walk(Generic[Answer]):
             NoTargetAvailable: no permitted target can be reached, or all of them are full.
             UpstreamFailed, FeatureUnsupported: what the last attempt said.
         """
-        if not self._goes_on:
+        extra = self._beyond
+        if extra is None:
             self._ground.budget.earn(self._ground.clock.monotonic_s())
         failure: GatewrightError | None = None
         for tries in range(PASSES_MAX):
@@ -112,13 +113,14 @@ class Walk(Generic[Answer]):
             if not order:
                 raise self._busy()
             try:
-                return await self._pass(order)
+                return await self._pass(order, extra)
             except (UpstreamFailed, FeatureUnsupported) as error:
                 failure = error
             wait_s = self._wait_s(failure, tries)
             if wait_s is None or tries + 1 >= PASSES_MAX:
                 break
-            if not self._may_try("retry", self._log.last_target, failure.code):
+            extra = self._paid("retry", self._log.last_target, failure.code)
+            if extra is None:
                 break
             await self._ground.sleep(wait_s)
         raise self._exhausted(failure)
@@ -138,7 +140,9 @@ class Walk(Generic[Answer]):
             health.asks(candidates[0].target.name, now_s)
         return candidates
 
-    async def _pass(self, order: list[Candidate]) -> tuple[Answer, tuple[str, ...]]:
+    async def _pass(
+        self, order: list[Candidate], extra: Extra | None
+    ) -> tuple[Answer, tuple[str, ...]]:
         """One candidate after the other, the first two perhaps at once."""
         failure: UpstreamFailed | FeatureUnsupported | None = None
         why = ("", "")
@@ -146,18 +150,20 @@ class Walk(Generic[Answer]):
         if hedge_s is not None and len(order) > 1:
             hedges = self._hedges
             try:
-                return await self._hedged(order, hedge_s)
+                return await self._hedged(order, hedge_s, extra)
             except (UpstreamFailed, FeatureUnsupported) as error:
                 failure = _unless_callers(error)
                 asked = 2 if self._hedges > hedges else 1
                 why, order = (order[asked - 1].target.name, failure.code), order[asked:]
                 order = self._still_to_ask(order, failure)
         while order:
-            if failure is not None and (self._is_over() or not self._may_try("fallback", *why)):
-                break
+            if failure is not None:
+                extra = None if self._is_over() else self._paid("fallback", *why)
+                if extra is None:
+                    break
             candidate, *order = order
             try:
-                return await self._try(candidate)
+                return await self._try(candidate, extra)
             except (UpstreamFailed, FeatureUnsupported) as error:
                 last = _unless_callers(error)
                 why = (candidate.target.name, last.code)
@@ -176,39 +182,49 @@ class Walk(Generic[Answer]):
         return sorted(order, key=lambda each: accounts.is_paused(each.target.provider, now_s))
 
     async def _hedged(
-        self, order: list[Candidate], after_s: float
+        self, order: list[Candidate], after_s: float, extra: Extra | None
     ) -> tuple[Answer, tuple[str, ...]]:
         first, second = order[:2]
+        hedge: Extra | None = None
 
         def may_start() -> bool:
-            has_token = self._may_try("hedge", first.target.name, LATE)
-            self._hedges += has_token
-            return has_token
+            nonlocal hedge
+            hedge = self._paid("hedge", first.target.name, LATE)
+            self._hedges += hedge is not None
+            return hedge is not None
 
         async def give_up(answer: tuple[Answer, tuple[str, ...]]) -> None:
             await self._give_up(answer[0])
 
         return await race(
-            lambda: self._try(first), lambda: self._try(second), after_s, may_start, give_up
+            lambda: self._try(first, extra),
+            lambda: self._try(second, hedge),
+            *(after_s, may_start, give_up),
         )
 
-    async def _try(self, candidate: Candidate) -> tuple[Answer, tuple[str, ...]]:
+    async def _try(
+        self, candidate: Candidate, extra: Extra | None
+    ) -> tuple[Answer, tuple[str, ...]]:
         """An attempt, and a second one where the connection broke before any header.
 
         Such a connection may have been a stale one; where the upstream had begun to answer, it may
         have done, and billed, the work.
         """
         try:
-            return await self._attempt(candidate)
+            return await self._attempt(candidate, extra)
         except UpstreamUnreachable as error:
             name = candidate.target.name
-            has_begun = self._log.last_status_of(name)
-            if has_begun or self._is_over() or not self._may_try("retry", name, error.code):
+            if self._log.last_status_of(name) or self._is_over():
+                raise
+            again = self._paid("retry", name, error.code)
+            if again is None:
                 raise
         await self._ground.sleep(backoff_s(0, None, self._ground.budget.rules))
-        return await self._attempt(candidate)
+        return await self._attempt(candidate, again)
 
-    async def _attempt(self, candidate: Candidate) -> tuple[Answer, tuple[str, ...]]:
+    async def _attempt(
+        self, candidate: Candidate, extra: Extra | None
+    ) -> tuple[Answer, tuple[str, ...]]:
         """One candidate's answer; what it refused for a part that can go is sent without it."""
         ground, name = self._ground, candidate.target.name
         dialect = ground.dialect_of(self._request, candidate)
@@ -221,17 +237,18 @@ class Walk(Generic[Answer]):
         refused: dict[str, UpstreamRefused] = {}
         for _ in range(MENDS_MAX):
             try:
-                answer = await self._ask(candidate, dialect, upstream)
+                answer = await self._ask(candidate, dialect, upstream, extra)
                 break
             except UpstreamRefused as error:
-                mended = self._mended(name, dialect, upstream, error)
-                if mended is None:
+                mended = self._mended(dialect, upstream, error)
+                extra = None if mended is None else self._paid("mend", name, error.code)
+                if mended is None or extra is None:
                     raise
                 if mended.dropped == upstream.dropped:
                     refused[error.upstream_parameter] = _alone(error)
             upstream = mended
         else:
-            answer = await self._ask(candidate, dialect, upstream)
+            answer = await self._ask(candidate, dialect, upstream, extra)
         if refused:
             self._learn(name, refused)
         return answer, upstream.dropped
@@ -243,7 +260,9 @@ class Walk(Generic[Answer]):
             unread.pop(field, None)
             unread[field] = error
 
-    async def _ask(self, candidate: Candidate, dialect: Dialect, upstream: UpstreamBody) -> Answer:
+    async def _ask(
+        self, candidate: Candidate, dialect: Dialect, upstream: UpstreamBody, extra: Extra | None
+    ) -> Answer:
         """One upstream call, from bytes to an answer; whatever happens, it is logged."""
         ground, request, plan = self._ground, self._request, self._plan
         target = candidate.target
@@ -257,6 +276,8 @@ class Walk(Generic[Answer]):
             read_tokens=partial(read_tokens, request, target.vendor),
             believe=believing(request, candidate),
         )
+        if extra is not None:
+            self._log.extra += (extra,)
         call = UpstreamCall(
             target=target,
             body=upstream.body,
@@ -289,7 +310,7 @@ class Walk(Generic[Answer]):
             raise
 
     def _mended(
-        self, target: str, dialect: Dialect, upstream: UpstreamBody, error: UpstreamRefused
+        self, dialect: Dialect, upstream: UpstreamBody, error: UpstreamRefused
     ) -> UpstreamBody | None:
         """The request as it may be sent once more; None where it may not."""
         mended = dialect.mend_request(upstream.body, error)
@@ -297,15 +318,14 @@ class Walk(Generic[Answer]):
             return None
         if mended.dropped and self._plan.translation == "strict":
             return None
-        if not self._may_try("mend", target, error.code):
-            return None
         return UpstreamBody(mended.body, (*upstream.dropped, *mended.dropped))
 
-    def _may_try(self, kind: Beyond, target: str, reason: str) -> bool:
-        """Whether the retry budget has one more attempt, for what this target did; it is noted."""
-        may = self._ground.budget.spend()
-        self._log.extra += (Extra(kind, target, reason, may),)
-        return may
+    def _paid(self, kind: Beyond, target: str, reason: str) -> Extra | None:
+        """One more attempt, for what this target did, which is noted when it begins.
+
+        None where the retry budget has none left: that is noted at once.
+        """
+        return paid_from(self._ground.budget, self._log, Extra(kind, target, reason))
 
     def _is_over(self) -> bool:
         return self._ground.clock.monotonic_s() >= self._deadline_s
@@ -339,6 +359,14 @@ class Walk(Generic[Answer]):
         if isinstance(failure, UpstreamTimeout):
             return UpstreamTimeout("No permitted target answered in time.")
         return failure
+
+
+def paid_from(budget: RetryBudget, log: AttemptLog, extra: Extra) -> Extra | None:
+    """What may be tried; None, and noted as withheld, where nothing is left to pay it from."""
+    if budget.spend():
+        return extra
+    log.extra += (structs.replace(extra, was_made=False),)
+    return None
 
 
 def _unless_callers(

@@ -4,14 +4,19 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gateway.dispatch.attempts import Extra
-from gateway.errors import UpstreamRefused
-from gateway.providers.scripted import ScriptedReply
+from gateway.dispatch.dispatcher import Dispatcher
+from gateway.dispatch.health import RoomRules
+from gateway.errors import FeatureUnsupported, NoTargetAvailable, UpstreamRefused
+from gateway.ports import UpstreamBody, UpstreamCall
+from gateway.providers.scripted import ScriptedProvider, ScriptedReply, ScriptedUpstreamReply
 from tests.gateway.dispatch.test_cascading import World as CascadingWorld
 from tests.gateway.dispatch.test_cascading import whole
-from tests.gateway.dispatch.test_dispatcher import BAD, GONE
+from tests.gateway.dispatch.test_dispatcher import BAD, GONE, request
 from tests.gateway.dispatch.test_walking import Held, World
+from tests.gateway.providers.samples import HOME
 
 
 pytestmark = pytest.mark.anyio
@@ -49,6 +54,50 @@ async def test_what_the_budget_has_no_room_for_was_not_made() -> None:
     with pytest.raises(UpstreamRefused):
         await world.ask("ab")
     assert world.log.extra == (Extra("fallback", A, "upstream_refused", was_made=False),)
+
+
+class Filling(ScriptedProvider):
+    """Throttled, and by then somebody else's requests have filled all the room there is."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__("a", HOME)
+        self.add(THROTTLED)
+        self._world = world
+
+    async def open(self, call: UpstreamCall) -> ScriptedUpstreamReply:
+        reply = await super().open(call)
+        for _ in range(20):
+            self._world.health.began(A)
+        return reply
+
+
+async def test_another_pass_that_finds_all_of_them_busy_is_no_attempt() -> None:
+    world = World(room=RoomRules(start=10.0))
+    world.providers["a"] = Filling(world)
+
+    with pytest.raises(NoTargetAvailable, match="busy"):
+        await world.ask("a")
+
+    assert len(world.log.as_tuple()) == 1
+    assert world.log.extra == ()
+
+
+async def test_a_target_that_has_no_word_for_a_request_was_not_asked() -> None:
+    world = World()
+    world.providers["a"].add(BAD)
+
+    def encode(*asked: Any) -> UpstreamBody:
+        if asked[2].target.name == B:
+            raise FeatureUnsupported("It has no word for that.")
+        return Dispatcher._encode(*asked)
+
+    dispatcher = world.dispatcher
+    dispatcher._ground = structs.replace(dispatcher._ground, encode=encode)
+    answered = await dispatcher.complete(request(), world.plan("abc"), world.log)
+
+    assert answered.candidate.target.name == "scripted/c"
+    assert [attempt.target for attempt in world.log.as_tuple()] == [A, "scripted/c"]
+    assert world.log.extra == (Extra("fallback", B, FeatureUnsupported.code),)
 
 
 async def test_a_hedge_was_made_for_who_was_late_and_a_fallback_for_who_failed_last() -> None:
