@@ -162,6 +162,12 @@ class Metrics:
             "target",
         )
 
+        self._rejected = self._counter(
+            "gatewright_otlp_rejected",
+            "Spans and points that a collector of OpenTelemetry did not keep.",
+            "component",
+        )
+
     def _add_soundness(self) -> None:
         """Whether this worker may get requests, and what its audit log can do."""
         self.ready = self._gauge(
@@ -225,6 +231,10 @@ class Metrics:
     def count_disbelieved(self, target: str) -> None:
         """An answer whose upstream says that it counted what cannot be."""
         self._disbelieved.labels(target).inc()
+
+    def count_rejected(self, component: str, count: int) -> None:
+        """Spans or points; the component is the collector's section in the settings."""
+        self._rejected.labels(component).inc(count)
 
     def count_trial(self, rule: str, arm: str, result: str) -> None:
         """What became of a request that a canary among the targets could have got."""

@@ -112,6 +112,7 @@ class Event(StrEnum):
     SINK_FAILED = "sink:failed"
     METRICS_NOT_TAKEN = "metrics:not_taken"
     METRICS_RECOVERED = "metrics:recovered"
+    OTLP_REJECTED = "otlp:rejected"
     INSPECTION_FAILED = "inspection:failed"
     PROBE_FAILED = "probe:failed"
     PROBE_RECOVERED = "probe:recovered"
@@ -168,10 +169,7 @@ LOG_KEYS = frozenset(
         "url",
         "pid",
         "component",
-        "where",
-        "segment",
-        "offset_bytes",
-        "batch",
+        *("where", "segment", "offset_bytes", "batch"),
     }
 )
 

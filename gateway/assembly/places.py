@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from gateway.assembly.approaches import approach_of
 from gateway.assembly.wiring import as_setting, provider_config
 from gateway.caching.response_cache import AnswerPlace, ResponseCache
 from gateway.caching.sealed_replies import ReplySeal
@@ -246,6 +247,7 @@ def make_hook(settings: Settings, egress: Egress, clock: Clock) -> WebHook | Non
     credential, may_be_plain = alerts_credential(settings), settings.alerts.allow_plain_http
     keys = alerts_signing_key(settings)
     signer = Signer("alerts", keys, clock) if keys else None
+    approach = approach_of(settings, settings.alerts, "alerts")
     with as_setting(settings, "providers.", "alerts.url"):
         return WebHook(
             "alerts",
@@ -254,6 +256,7 @@ def make_hook(settings: Settings, egress: Egress, clock: Clock) -> WebHook | Non
             egress,
             allow_plain_http=may_be_plain,
             signer=signer,
+            approach=approach,
         )
 
 
@@ -295,7 +298,7 @@ def make_callers(
 
 
 def make_shipping(
-    settings: Settings, egress: Egress, database: Database, clock: Clock
+    settings: Settings, egress: Egress, database: Database, metrics: Metrics, clock: Clock
 ) -> Callable[[], Awaitable[object]] | None:
     """Delivers the audit log to the sinks of the settings; None where there are none.
 
@@ -306,7 +309,8 @@ def make_shipping(
         return None
     # Whoever has no sink does not wait for its parts at the start.
     make = import_module("gateway.assembly.outlets").make_shipper
-    perform: Callable[[], Awaitable[object]] = make(settings, egress, database, clock).perform
+    shipper = make(settings, egress, database, metrics, clock)
+    perform: Callable[[], Awaitable[object]] = shipper.perform
     return perform
 
 

@@ -1,7 +1,8 @@
-"""Ways out of providers, made of files: authorities, our certificates there, proxies' credentials.
+"""Ways out, made of files: authorities, our certificates there, proxies' credentials.
 
-Imported only where a provider has one of its own: reading certificates takes parts that most
-installations never need. What is renewed on disk is taken over while requests are served.
+Imported only where somebody has one of its own: reading certificates takes parts that most
+installations never need. What of a provider's is renewed on disk is taken over while requests are
+served; that of other places outside is read at the start.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from typing import Any
 from msgspec import structs
 
 from gateway.clock import Clock, SystemClock
+from gateway.configuration.sections import OutletSettings, SecretReference
 from gateway.configuration.settings import ProviderSettings, Settings
 from gateway.errors import ConfigurationInvalid
 from gateway.metrics import CertificateSeries
@@ -40,75 +42,89 @@ from gateway.secrets.validity import EndTeller, Term, next_end
 from gateway.telemetry import Event, logger
 
 
+Named = ProviderSettings | OutletSettings
+"""Sections that name a way out, in the same words."""
+
+
 def make_way_out(settings: Settings, name: str) -> WayOut:
     """A provider's way out, as its settings and their files are now.
 
     Raises:
         ConfigurationInvalid: a file cannot be used, or a setting means nothing without another.
     """
-    provider, section = settings.providers[name], f"providers.{name}"
-    _check_whole(provider, section)
-    files = states_of(settings, name)
+    return make_way_of(settings, settings.providers[name], f"providers.{name}")
+
+
+def make_way_of(settings: Settings, named: Named, section: str) -> WayOut:
+    """The way out that a section of the settings names, as its files are now; raises likewise."""
+    _check_whole(named, section)
+    files = _states(settings, named)
     proxy = None
-    if provider.proxy:
-        proxy = parse_proxy(name, provider.proxy, _authorization(settings, name))
-    tls, terms = _tls(settings, provider, section)
+    if named.proxy:
+        authorization = _authorization(settings, named.proxy_credential, section)
+        proxy = parse_proxy(section, named.proxy, authorization)
+    tls, terms = _tls(settings, named, section)
     return WayOut(proxy, tls, files, terms)
 
 
 def states_of(settings: Settings, name: str) -> tuple[FileState, ...]:
     """The files of a provider's way out, so that a changed one can be told."""
-    provider = settings.providers[name]
-    named = [provider.ca_file, provider.client_certificate, provider.client_key]
-    if provider.proxy_credential is not None:
-        named.append(provider.proxy_credential.file)
-    return tuple(state_of(settings.path(each)) for each in named if each)
+    return _states(settings, settings.providers[name])
 
 
-def _check_whole(provider: ProviderSettings, section: str) -> None:
+def _states(settings: Settings, named: Named) -> tuple[FileState, ...]:
+    files = [named.ca_file, named.client_certificate, named.client_key]
+    if named.proxy_credential is not None:
+        files.append(named.proxy_credential.file)
+    return tuple(state_of(settings.path(each)) for each in files if each)
+
+
+def _check_whole(named: Named, section: str) -> None:
     for key, other in (
         ("client_certificate", "client_key"),
         ("client_key", "client_certificate"),
         ("proxy_credential", "proxy"),
     ):
-        if getattr(provider, key) and not getattr(provider, other):
+        if getattr(named, key) and not getattr(named, other):
             raise ConfigurationInvalid(section, key, f"means nothing without `{other}`")
 
 
-def _authorization(settings: Settings, name: str) -> Secret[str] | None:
+def _authorization(
+    settings: Settings, reference: SecretReference | None, section: str
+) -> Secret[str] | None:
     """The value of `Proxy-Authorization` (RFC 7617), in UTF-8."""
-    credential = proxy_credential(settings, name)
+    credential = proxy_credential(settings, reference, section)
     if credential is None:
         return None
     text = credential.reveal()
     if ":" not in text or not text.isprintable():
-        raise ConfigurationInvalid(f"providers.{name}", "proxy_credential", "is no user:password")
+        raise ConfigurationInvalid(section, "proxy_credential", "is no user:password")
     return Secret(f"Basic {base64.b64encode(text.encode()).decode()}")
 
 
 def _tls(
-    settings: Settings, provider: ProviderSettings, section: str
+    settings: Settings, named: Named, section: str
 ) -> tuple[ssl.SSLContext | None, dict[str, tuple[Term, ...]]]:
     """None where neither authorities nor a certificate are named; and until when each is good."""
-    if not provider.ca_file and not provider.client_certificate:
+    if not named.ca_file and not named.client_certificate:
         return None, {}
     terms: dict[str, tuple[Term, ...]] = {}
-    if provider.ca_file:
-        tls, authorities = trusting(settings.path(provider.ca_file), f"{section}.ca_file")
+    if named.ca_file:
+        tls, authorities = trusting(settings.path(named.ca_file), f"{section}.ca_file")
         terms["ca_file"] = tuple(map(term_of, parsed(authorities)))
     else:
         tls = verifying()
-    if provider.client_certificate:
-        shown = _pair(settings, provider, section).show_by(tls, SystemClock().utc_us())
+    if named.client_certificate:
+        shown = _pair(settings, named, section).show_by(tls, SystemClock().utc_us())
         terms["client_certificate"] = (term_of(shown),)
     return tls, terms
 
 
-def _pair(settings: Settings, provider: ProviderSettings, section: str) -> Pair:
+def _pair(settings: Settings, named: Named, section: str) -> Pair:
     return Pair(
-        settings.path(provider.client_certificate),
+        settings.path(named.client_certificate),
         f"{section}.client_certificate",
-        settings.path(provider.client_key),
+        settings.path(named.client_key),
         f"{section}.client_key",
     )
 

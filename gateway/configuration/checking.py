@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from gateway.configuration.caller_issuers import check_issuers
 from gateway.configuration.database_urls import refused_password
+from gateway.configuration.outlets import check_outlets, outlet_references
 from gateway.configuration.sections import (
     EXPLORATION_MAX,
     OPAQUE_KINDS,
@@ -78,6 +79,7 @@ def check(settings: Settings) -> None:
     _check_targets(settings)
     _check_retention(settings)
     check_issuers(settings)
+    check_outlets(settings)
 
 
 def _check_ports(source: str, name: str, listener: Listener) -> None:
@@ -245,17 +247,10 @@ def _check_references(settings: Settings) -> None:
         ("rates.password", settings.rates.password),
         ("response_cache.password", settings.response_cache.password),
         ("oidc.client_secret", settings.oidc.client_secret),
-        ("alerts.credential", settings.alerts.credential),
-        ("alerts.signing_key", settings.alerts.signing_key),
-        ("metrics.credential", settings.metrics.credential),
     ):
         if optional:
             references[key] = optional
-    for name, sink in settings.sinks.items():
-        if sink.credential:
-            references[f"sinks.{name}.credential"] = sink.credential
-        if sink.signing_key:
-            references[f"sinks.{name}.signing_key"] = sink.signing_key
+    references |= outlet_references(settings)
     _check_stores(settings)
     references["vault.credential"] = settings.vault.credential
     for key, reference in references.items():

@@ -165,31 +165,48 @@ class CallerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     issuers: Mapping[str, IssuerSettings] = {}
 
 
-class AlertSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """A web hook that is told when so much of a budget is used up."""
+class OutletSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A place outside that is told something, and the way there."""
 
     url: str = ""
     credential: SecretReference | None = None
     """Sent as a bearer token."""
+    headers: Mapping[str, SecretReference] = {}
+    """Whole values of headers by their names, such as `api-key`; kept like any secret."""
+    allow_plain_http: bool = False
+    ca_file: str = ""
+    """PEM file of the authorities to trust for it, instead of the system's."""
+    client_certificate: str = ""
+    """PEM file of our certificate there, and its chain."""
+    client_key: str = ""
+    """PEM file of that certificate's key, which only its owner can read."""
+    proxy: str = ""
+    """`http://host:port` of a forward proxy that tunnels to it (CONNECT)."""
+    proxy_credential: SecretReference | None = None
+    """`user:password` for that proxy."""
+
+
+class AlertSettings(OutletSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A web hook that is told when so much of a budget is used up."""
+
     signing_key: SecretReference | None = None
     """What is sent is signed with it, by the Standard Webhooks specification."""
-    allow_plain_http: bool = False
     percents: tuple[int, ...] = (50, 80, 100)
     dear_hour_microusd: int = 5_000_000
     """So far beyond the usual an hour of a team or a key has to cost; 0 watches no hours."""
 
 
-class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """A collector of OpenTelemetry that metrics are pushed to; `/metrics` is there without it."""
+class MetricsSettings(OutletSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A collector of OpenTelemetry that metrics are pushed to; `/metrics` is there without it.
 
-    url: str = ""
-    """`https://…/v1/metrics`."""
-    credential: SecretReference | None = None
-    """Sent as a bearer token."""
-    allow_plain_http: bool = False
+    Its `url` is `https://…/v1/metrics`. Who the points are of is told of spans in the same words.
+    """
+
     period_s: float = 60.0
     installation: str = ""
     """Told as `service.namespace`: two installations may each have a worker `w0`."""
+    environment: str = ""
+    """Told as `deployment.environment.name`, such as `production`."""
 
 
 class DriftSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -211,19 +228,17 @@ class PriceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Entries in the form of `gateway/money/prices.toml`; each stands before the shipped one."""
 
 
-class SinkSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """A place outside that gets every record of the audit log, and its checkpoints."""
+class SinkSettings(OutletSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A place outside that gets every record of the audit log, and its checkpoints.
+
+    Its `url` is `https://…` (http, otlp), or `tls://HOST:PORT`, `tcp://HOST:PORT` (syslog).
+    """
 
     kind: Literal["jsonl", "syslog", "http", "otlp"]
-    url: str = ""
-    """`https://…` (http, otlp), `tls://HOST:PORT` or `tcp://HOST:PORT` (syslog)."""
     file: str = ""
     """Of `jsonl`."""
-    credential: SecretReference | None = None
-    """Sent as a bearer token (http, otlp)."""
     signing_key: SecretReference | None = None
     """What is sent is signed with it (http, otlp), by the Standard Webhooks specification."""
-    allow_plain_http: bool = False
 
 
 class RetentionSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -4,10 +4,13 @@ What is exported are records, which hold no content and no secret; nothing is ad
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
+
+from gateway.oversight.otlp_resource import Source, attributes_of, resource_of
 
 
 Line = Mapping[str, Any]
@@ -61,19 +64,27 @@ def as_syslog(lines: Iterable[Line], host: str) -> bytes:
     return b"".join(frames)
 
 
-def as_spans(lines: Iterable[Line], kinds: Mapping[str, str]) -> bytes:
+def as_spans(lines: Iterable[Line], kinds: Mapping[str, str], source: Source) -> bytes:
     """OTLP/HTTP JSON: a span for each request's outcome, by the GenAI semantic conventions (0.1.0).
 
     It lies in the trace that the caller named, else in one of its own. Empty where no line is one.
-    `kinds` are the settings' providers, each with its kind.
+    `kinds` are the settings' providers, each with its kind. Of `source` all but the worker is said:
+    that is each line's own.
     """
-    first = (line for line in lines if not line.get("ended_again"))
-    spans = [_span(line, kinds) for line in first if line.get("stage") == "outcome"]
-    if not spans:
+    by_worker: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for line in lines:
+        if line.get("stage") == "outcome" and not line.get("ended_again"):
+            by_worker[str(line.get("worker") or "")].append(_span(line, kinds))
+    if not by_worker:
         return b""
-    resource = {"attributes": attributes_of({"service.name": "gatewright"})}
-    scope = {"scope": {"name": "gatewright.audit"}, "spans": spans}
-    return compact_json({"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]})
+    told = [
+        {
+            "resource": resource_of(Source(worker, source.installation, source.environment)),
+            "scopeSpans": [{"scope": {"name": "gatewright.audit"}, "spans": spans}],
+        }
+        for worker, spans in by_worker.items()
+    ]
+    return compact_json({"resourceSpans": told})
 
 
 def operation_of(endpoint: str) -> str:
@@ -133,18 +144,6 @@ def _span(line: Line, kinds: Mapping[str, str]) -> dict[str, Any]:
 def _written(usage: Mapping[str, Any]) -> int | None:
     """Tokens that were written to an upstream's cache, for whatever time; None of no usage."""
     return usage["cache_write_tokens"] + usage["cache_write_1h_tokens"] if usage else None
-
-
-def attributes_of(said: Mapping[str, object]) -> list[dict[str, Any]]:
-    """Those that have a value, in OTLP's form; it writes 64-bit numbers as text."""
-    return [
-        {
-            "key": name,
-            "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value},
-        }
-        for name, value in said.items()
-        if value not in (None, "")
-    ]
 
 
 def _utc_us(line: Line) -> int:

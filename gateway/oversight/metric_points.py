@@ -13,13 +13,8 @@ from msgspec import Struct
 from prometheus_client.metrics_core import Metric
 
 from gateway.durations import Durations, together
-from gateway.oversight.exporting import (
-    COUNT,
-    attributes_of,
-    compact_json,
-    operation_of,
-    provider_of,
-)
+from gateway.oversight.exporting import COUNT, compact_json, operation_of, provider_of
+from gateway.oversight.otlp_resource import Source, attributes_of, resource_of
 from gateway.totals import CALL_BOUNDS_S, Kind, Sums, Totals
 
 
@@ -38,14 +33,6 @@ class Model(Struct, frozen=True):
     """The provider's, as the settings have it."""
     model: str
     """In the upstream's own words."""
-
-
-class Source(Struct, frozen=True):
-    """Whose points they are; no two that run at once are the same, or their sums are mixed."""
-
-    worker: str
-    installation: str = ""
-    """Its name in the settings, where several push to one collector."""
 
 
 class Span(Struct, frozen=True):
@@ -70,11 +57,6 @@ def as_metrics(families: Iterable[Metric], instruments: Iterable[Instrument], sp
         "startTimeUnixNano": str(span.start_us * 1000),
         "timeUnixNano": str(span.now_us * 1000),
     }
-    said = {
-        "service.namespace": span.source.installation,
-        "service.name": "gatewright",
-        "service.instance.id": span.source.worker,
-    }
     ours = [made for family in families for made in _of_family(family, moment)]
     theirs = [_of_instrument(each, moment) for each in instruments if each.rows]
     scopes = [
@@ -82,7 +64,7 @@ def as_metrics(families: Iterable[Metric], instruments: Iterable[Instrument], sp
         for name, metrics in (("gatewright", ours), ("gatewright.gen_ai", theirs))
         if metrics
     ]
-    resource = {"attributes": attributes_of(said)}
+    resource = resource_of(span.source)
     return compact_json({"resourceMetrics": [{"resource": resource, "scopeMetrics": scopes}]})
 
 

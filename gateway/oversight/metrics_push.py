@@ -9,7 +9,8 @@ from typing import Protocol
 
 from gateway.clock import Clock
 from gateway.metrics import Metrics
-from gateway.oversight.metric_points import Model, Source, Span, as_metrics, instruments_of
+from gateway.oversight.metric_points import Model, Span, as_metrics, instruments_of
+from gateway.oversight.otlp_resource import Source
 from gateway.telemetry import Event, logger
 
 

@@ -5,7 +5,7 @@ from importlib import import_module
 
 from gateway.clock import SystemClock
 from gateway.configuration.reading import read_environment
-from gateway.configuration.sections import SecretReference
+from gateway.configuration.sections import OutletSettings, SecretReference
 from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
 from gateway.secrets.envelope import KEY_BYTES, MasterKey, key_bytes
@@ -75,10 +75,23 @@ def _optional(
     return source_of(settings, reference, key).load() if reference else None
 
 
-def proxy_credential(settings: Settings, provider: str) -> Secret[str] | None:
-    """What a provider's proxy knows us by, as `user:password`; None when it wants nothing."""
-    reference = settings.providers[provider].proxy_credential
-    return _optional(settings, reference, f"providers.{provider}.proxy_credential")
+def proxy_credential(
+    settings: Settings, reference: SecretReference | None, section: str
+) -> Secret[str] | None:
+    """What a section's proxy knows us by, as `user:password`; None when it wants nothing."""
+    return _optional(settings, reference, f"{section}.proxy_credential")
+
+
+def headers_of(settings: Settings, outlet: OutletSettings, section: str) -> dict[str, Secret[str]]:
+    """Headers that a place outside wants with all that it is told, by their names.
+
+    Raises:
+        ConfigurationInvalid: one cannot be read.
+    """
+    return {
+        name: source_of(settings, reference, f"{section}.headers.{name}").load()
+        for name, reference in outlet.headers.items()
+    }
 
 
 def rates_password(settings: Settings) -> Secret[str] | None:
@@ -102,13 +115,8 @@ def alerts_credential(settings: Settings) -> Secret[str] | None:
 
 
 def metrics_credential(settings: Settings) -> Secret[str] | None:
-    """What the collector of metrics is sent as a bearer token; None when it takes none.
-
-    Raises:
-        ConfigurationInvalid: it cannot be read.
-    """
-    reference = settings.metrics.credential
-    return source_of(settings, reference, "metrics.credential").load() if reference else None
+    """What the collector of metrics is sent as a bearer token; None when it takes none."""
+    return _optional(settings, settings.metrics.credential, "metrics.credential")
 
 
 def alerts_signing_key(settings: Settings) -> Secret[str] | None:

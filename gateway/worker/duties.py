@@ -234,7 +234,9 @@ def _telling(parts: Tended) -> tuple[Duty, ...]:
         duties += (Duty("alerts", rhythm.ALERTS_S, perform, Event.ALERT_NOT_TAKEN),)
     if parts.settings.metrics.url:
         duties += (_pushing(parts),)
-    if ship := make_shipping(parts.settings, parts.egress, parts.database, parts.clock):
+    if ship := make_shipping(
+        parts.settings, parts.egress, parts.database, parts.metrics, parts.clock
+    ):
         duties += (Duty("sinks", rhythm.SINKS_S, ship, Event.SINK_FAILED),)
     return duties
 

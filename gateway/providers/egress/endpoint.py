@@ -153,11 +153,11 @@ def _check_proxy(endpoint: Endpoint, source: str, *, is_name: bool) -> None:
         raise ConfigurationInvalid(source, "proxy", reason)
 
 
-def parse_proxy(name: str, url: str, authorization: Secret[str] | None) -> Proxy:
-    """Check a provider's configured proxy; its address is checked with the provider's own.
+def parse_proxy(section: str, url: str, authorization: Secret[str] | None) -> Proxy:
+    """Check a section's configured proxy; its address is checked with the section's own.
 
     Raises:
-        ConfigurationInvalid: naming the provider, the key and the reason, never the URL.
+        ConfigurationInvalid: naming the section, the key and the reason, never the URL.
     """
     try:
         found = _PROXY_URL.fullmatch(url)
@@ -169,7 +169,7 @@ def parse_proxy(name: str, url: str, authorization: Secret[str] | None) -> Proxy
             raise ValueError("has no usable port")
         return Proxy(str(_parse_host(host) or host), port, authorization)
     except ValueError as error:
-        raise ConfigurationInvalid(f"providers.{name}", "proxy", str(error)) from None
+        raise ConfigurationInvalid(section, "proxy", str(error)) from None
 
 
 def may_reach(address: Address, reach: Reach) -> bool:

@@ -8,21 +8,19 @@ import asyncio
 import ipaddress
 import os
 import socket
-from collections.abc import Mapping, Sequence
-from functools import partial
+import ssl
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from gateway.audit.disk import Disk
 from gateway.errors import ConfigurationInvalid
-from gateway.oversight.exporting import Line, as_json_lines, as_spans, as_syslog
-from gateway.providers.egress.client import Egress
+from gateway.oversight.exporting import Line, as_json_lines, as_syslog
 from gateway.providers.egress.endpoint import Endpoint, parse_endpoint
 from gateway.providers.egress.resolver import GuardedResolver
-from gateway.providers.egress.way_out import verifying
-from gateway.providers.outlets.signing import Signer
+from gateway.providers.egress.way_out import require_verifying, verifying
+from gateway.providers.outlets.pause import Pause
 from gateway.providers.outlets.webhook import WebHook
-from gateway.secrets.secret import Secret
 
 
 DEADLINE_S = 10.0
@@ -66,37 +64,24 @@ def _is_cut(path: Path) -> bool:
 
 
 class HttpSink:
-    """JSON lines, or spans of OpenTelemetry, posted through the one egress; 2xx confirms."""
+    """JSON lines, posted through the one egress; 2xx confirms."""
 
-    def __init__(
-        self,
-        name: str,
-        url: str,
-        credential: Secret[str] | None,
-        egress: Egress,
-        *,
-        allow_plain_http: bool,
-        kinds: Mapping[str, str] | None = None,
-        signer: Signer | None = None,
-    ) -> None:
-        """With `kinds`, the settings' providers each with its kind, it takes spans.
+    takes_checkpoints = True
 
-        Raises:
-            ConfigurationInvalid: the URL is none that the egress may call.
-        """
-        self._hook = WebHook(
-            name, url, credential, egress, allow_plain_http=allow_plain_http, signer=signer
-        )
-        self._encode = as_json_lines if kinds is None else partial(as_spans, kinds=kinds)
-        self.takes_checkpoints = kinds is None
+    def __init__(self, hook: WebHook, pause: Pause) -> None:
+        self._hook = hook
+        self._pause = pause
 
     @property
     def problem(self) -> str:
         return self._hook.problem
 
     async def deliver(self, lines: Sequence[Line]) -> bool:
-        body = await asyncio.to_thread(self._encode, lines)
-        return not body or await self._hook.post(body)
+        if self._pause.is_on:
+            return False
+        is_taken = await self._hook.post(await asyncio.to_thread(as_json_lines, lines))
+        self._pause.begin(self._hook.retry_after_s)
+        return is_taken
 
 
 class SyslogSink:
@@ -109,7 +94,13 @@ class SyslogSink:
     takes_checkpoints = True
 
     def __init__(
-        self, name: str, url: str, *, allow_plain: bool, resolver: GuardedResolver | None = None
+        self,
+        name: str,
+        url: str,
+        *,
+        allow_plain: bool,
+        resolver: GuardedResolver | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Raises ConfigurationInvalid unless it is `tls://HOST:PORT`, or `tcp://` where allowed."""
         parts, port = urlsplit(""), None
@@ -127,7 +118,8 @@ class SyslogSink:
         self._endpoint = _checked(name, parts.netloc, is_near=is_near)
         self._resolver = resolver or GuardedResolver()
         self._resolver.admit(self._endpoint)
-        self._tls = verifying() if parts.scheme == "tls" else None
+        require_verifying(tls)
+        self._tls = (tls or verifying()) if parts.scheme == "tls" else None
         self._own_name = socket.gethostname() or "-"
         self.problem = ""
 

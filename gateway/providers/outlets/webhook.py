@@ -1,14 +1,29 @@
 """A web hook of the settings, called through the one egress: what operators want to be told."""
 
-from gateway.errors import GatewrightError
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from gateway.errors import ConfigurationInvalid, GatewrightError
 from gateway.providers.egress.client import Egress
 from gateway.providers.egress.endpoint import parse_endpoint
+from gateway.providers.egress.reply import EgressReply
+from gateway.providers.egress.way_out import WayOut
 from gateway.providers.outlets.signing import Signer
 from gateway.secrets.secret import Secret
 
 
 DEADLINE_S = 10.0
 _OK = 2
+_SECRET_CHARS_MIN = 6
+"""Shorter words are in other words, too."""
+
+
+class Approach(Struct, frozen=True):
+    """How a place outside is reached, and what it wants to see with all that it is told."""
+
+    headers: Mapping[str, Secret[str]] = {}
+    way_out: WayOut | None = None
 
 
 class WebHook:
@@ -23,21 +38,46 @@ class WebHook:
         *,
         allow_plain_http: bool = False,
         signer: Signer | None = None,
+        approach: Approach | None = None,
+        answer_bytes_max: int = 0,
     ) -> None:
-        """Raises ConfigurationInvalid unless the URL is one that the egress may call."""
-        endpoint = parse_endpoint(name, url, "operator", allow_plain_http=allow_plain_http)
-        headers = {"authorization": f"Bearer {credential.reveal()}"} if credential else {}
+        """Of the answer to what was taken so much is kept, in `answer`.
+
+        Raises:
+            ConfigurationInvalid: the URL is none that the egress may call, or the credential none
+                that can be sent.
+        """
+        approach = approach or Approach()
+        endpoint = parse_endpoint(
+            name, url, "operator", allow_plain_http=allow_plain_http, way_out=approach.way_out
+        )
+        secrets = dict(approach.headers)
+        if credential:
+            secrets["authorization"] = Secret(f"Bearer {credential.reveal()}")
         self.problem = ""
         """Why the last one was not taken, in words of ours; empty when it was."""
         self.retry_after_s: float | None = None
         """How long whoever did not take the last one wants to be left alone, if it said so."""
+        self.status = 0
+        """What the last one was answered with; 0 where nothing came."""
+        self.answer = b""
+        """To the last one that was taken; empty where it was too long, or broke off."""
+        self._answer_bytes_max = answer_bytes_max
         self._egress = egress
         self._signer = signer
-        self._route = egress.route(endpoint, "", headers)
+        self._secrets = tuple(each for each in (credential, *approach.headers.values()) if each)
+        try:
+            self._route = egress.route(
+                endpoint, "", {header: secret.reveal() for header, secret in secrets.items()}
+            )
+        except ValueError:
+            reason = "is sent a credential that no header can hold"
+            raise ConfigurationInvalid(f"providers.{name}", "base_url", reason) from None
 
     async def post(self, body: bytes, about: str = "") -> bool:
         """Whether it was taken; `about` names what is told, where it may be told again."""
         route, self.retry_after_s = self._route, None
+        self.status, self.answer = 0, b""
         if self._signer is not None:
             route = route.with_headers(self._signer.headers(body, about))
         try:
@@ -46,9 +86,31 @@ class WebHook:
             self.problem = error.message
             return False
         try:
+            self.status, self.retry_after_s = reply.status, reply.retry_after_s
             is_taken = reply.status // 100 == _OK
-            self.retry_after_s = reply.retry_after_s
+            if is_taken and self._answer_bytes_max:
+                self.answer = await _whole(reply, self._answer_bytes_max)
         finally:
             await reply.close()
         self.problem = "" if is_taken else f"it answered with HTTP {reply.status}"
         return is_taken
+
+    def without_secrets(self, text: str) -> str:
+        """What it said, without what we were known by."""
+        for secret in self._secrets:
+            for word in (secret.reveal(), *secret.reveal().split()):
+                text = text.replace(word, "[removed]") if len(word) >= _SECRET_CHARS_MIN else text
+        return text
+
+
+async def _whole(reply: EgressReply, bytes_max: int) -> bytes:
+    """An answer; what was taken stays so where it is too long or ends too soon."""
+    pieces = bytearray()
+    try:
+        async for piece in reply.chunks():
+            pieces += piece
+            if len(pieces) > bytes_max:
+                return b""
+    except GatewrightError:
+        return b""
+    return bytes(pieces)

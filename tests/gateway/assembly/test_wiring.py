@@ -10,6 +10,7 @@ from gateway.assembly.wiring import IDLE_S, make_egress, make_ledger, make_provi
 from gateway.clock import StoppedClock
 from gateway.configuration.reading import parse_settings
 from gateway.errors import ConfigurationInvalid
+from gateway.metrics import Metrics
 from gateway.money.budgets import Limit
 from gateway.store.engine import Database, open_database
 from gateway.store.money.leases import LeaseTable
@@ -70,7 +71,7 @@ async def test_what_an_adapter_refuses_is_named_with_its_file(text: str, tmp_pat
     def build() -> None:
         make_providers(settings, egress, clock.monotonic_s)
         make_hook(settings, egress, clock)
-        make_shipper(settings, egress, database, clock)
+        make_shipper(settings, egress, database, Metrics(), clock)
 
     with pytest.raises(ConfigurationInvalid) as refused:
         build()

@@ -12,8 +12,9 @@ from structlog.testing import capture_logs
 from gateway.clock import StoppedClock
 from gateway.durations import Durations, family
 from gateway.metrics import Metrics
-from gateway.oversight.metric_points import Model, Source, Span, as_metrics
+from gateway.oversight.metric_points import Model, Span, as_metrics
 from gateway.oversight.metrics_push import MetricsPush
+from gateway.oversight.otlp_resource import Source
 from gateway.telemetry import Event
 from gateway.totals import OVERHEAD_BOUNDS_S
 
@@ -49,7 +50,9 @@ class Taking:
 
 def pushing(collector: Taking, metrics: Metrics, clock: StoppedClock | None = None) -> MetricsPush:
     clock = clock or StoppedClock()
-    return MetricsPush(collector, metrics, lambda: MODELS, clock, Source("w7", "north"))
+    return MetricsPush(
+        collector, metrics, lambda: MODELS, clock, Source("w7", "north", "production")
+    )
 
 
 def said(point: dict[str, Any]) -> dict[str, str]:
@@ -122,6 +125,7 @@ async def test_workers_of_two_installations_are_told_apart() -> None:
         "service.namespace": "north",
         "service.name": "gatewright",
         "service.instance.id": "w7",
+        "deployment.environment.name": "production",
     }
 
 

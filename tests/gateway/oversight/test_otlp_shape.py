@@ -12,8 +12,9 @@ import pytest
 
 from gateway.clock import StoppedClock
 from gateway.metrics import Metrics
-from gateway.oversight.metric_points import Model, Source
+from gateway.oversight.metric_points import Model
 from gateway.oversight.metrics_push import MetricsPush
+from gateway.oversight.otlp_resource import Source
 
 
 Shape = dict[str, Any]

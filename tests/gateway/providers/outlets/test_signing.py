@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import openai
 import pytest
 
-from gateway.clock import SystemClock
+from gateway.clock import StoppedClock, SystemClock
 from gateway.errors import ConfigurationInvalid
 from gateway.providers.egress.client import Egress
+from gateway.providers.outlets.pause import Pause
 from gateway.providers.outlets.signing import KEY_BYTES_MAX, KEY_BYTES_MIN, Signer
 from gateway.providers.outlets.sinks import HttpSink
 from gateway.providers.outlets.webhook import WebHook
@@ -85,11 +86,8 @@ async def test_what_comes_again_has_the_id_that_it_had() -> None:
 async def test_a_sink_signs_what_it_delivers() -> None:
     key, egress = new_key(), Egress()
     async with RecordingUpstream() as upstream:
-        sink = HttpSink(
-            *("siem", upstream.url + PATH, None, egress),
-            allow_plain_http=False,
-            signer=signer(key),
-        )
+        hook = WebHook("siem", upstream.url + PATH, None, egress, signer=signer(key))
+        sink = HttpSink(hook, Pause(StoppedClock()))
         upstream.answer(Answer(body=b"{}"))
         assert await sink.deliver([{"organisation": "acme", "sequence": 1}])
         (request,) = upstream.requests

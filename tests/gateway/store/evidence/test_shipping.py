@@ -16,11 +16,15 @@ from gateway.audit.disk import Disk
 from gateway.audit.projecting.projector import Projector
 from gateway.audit.proving.checkpoints import open_signer
 from gateway.audit.proving.integrator import CheckpointFiles, Integrator, SignedCheckpoint
-from gateway.clock import SystemClock
+from gateway.clock import StoppedClock, SystemClock
 from gateway.errors import ConfigurationInvalid
 from gateway.oversight.exporting import as_spans, as_syslog
+from gateway.oversight.otlp_resource import Source
 from gateway.providers.egress.client import Egress
+from gateway.providers.outlets.otlp import OtlpCollector, SpanSink
+from gateway.providers.outlets.pause import Pause
 from gateway.providers.outlets.sinks import FileSink, HttpSink, SyslogSink
+from gateway.providers.outlets.webhook import WebHook
 from gateway.secrets.secret import Secret
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.shipping import LEASE_US, Shipper, Sink
@@ -358,16 +362,14 @@ async def test_an_http_collector_gets_lines_and_telemetry_gets_spans_of_outcomes
     await site.start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     egress = Egress()
-    make: dict[str, Any] = {
-        name: HttpSink(
-            name,
-            url + path,
-            Secret(CONTENT),
-            egress,
-            allow_plain_http=False,
-            kinds={} if name == "otel" else None,
-        )
+    hooks = {
+        name: WebHook(name, url + path, Secret(CONTENT), egress)
         for name, path in (("siem", "/in"), ("otel", "/v1/traces"))
+    }
+    pause, collector = Pause(StoppedClock()), OtlpCollector(hooks["otel"], "otel", lambda *_: None)
+    make: dict[str, Any] = {
+        "siem": HttpSink(hooks["siem"], pause),
+        "otel": SpanSink(collector, {}, Source("w0"), pause),
     }
     await log.add(0, 4)
     shipper = log.shipper(**make)
@@ -393,7 +395,7 @@ async def test_an_http_collector_gets_lines_and_telemetry_gets_spans_of_outcomes
 
 def test_telemetry_says_what_the_conventions_name_and_nothing_of_an_intent() -> None:
     intent = {"stage": "intent", "request_id": "r", "utc_us": 9}
-    assert as_spans([intent], {}) == b""
+    assert as_spans([intent], {}, Source("w0")) == b""
     outcome = {
         "stage": "outcome",
         "request_id": "r",
@@ -414,7 +416,7 @@ def test_telemetry_says_what_the_conventions_name_and_nothing_of_an_intent() -> 
         "error": "upstream_timeout",
         "http_status": 504,
     }
-    sent = as_spans([outcome], {"eu": "bedrock"})
+    sent = as_spans([outcome], {"eu": "bedrock"}, Source("w0"))
     span = json.loads(sent)["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
     said = {each["key"]: next(iter(each["value"].values())) for each in span["attributes"]}
     assert (span["name"], span["startTimeUnixNano"]) == ("embeddings m", "8000000000")
@@ -431,7 +433,8 @@ def test_telemetry_says_what_the_conventions_name_and_nothing_of_an_intent() -> 
 @pytest.mark.parametrize("endpoint", ["/v1/messages/count_tokens", "/v1/responses/input_tokens"])
 def test_a_count_of_tokens_is_no_chat_in_telemetry(endpoint: str) -> None:
     outcome = {"stage": "outcome", "request_id": "r", "utc_us": 9, "endpoint": endpoint}
-    span = json.loads(as_spans([outcome], {}))["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
+    (resource,) = json.loads(as_spans([outcome], {}, Source("w0")))["resourceSpans"]
+    span = resource["scopeSpans"][0]["spans"][0]
     said = {each["key"]: next(iter(each["value"].values())) for each in span["attributes"]}
     assert said["gen_ai.operation.name"] == "count_tokens"
     assert not [name for name in said if name.startswith("gen_ai.usage")]

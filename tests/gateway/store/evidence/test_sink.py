@@ -21,6 +21,7 @@ from gateway.audit.reckoning import OpenIntent, closing, refused
 from gateway.audit.segments import segment_path
 from gateway.oversight.exporting import as_spans
 from gateway.oversight.homes import BY_LABEL
+from gateway.oversight.otlp_resource import Source
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 from gateway.store.money.spending import Period, SpendingReader
@@ -186,7 +187,8 @@ async def test_what_leaves_the_log_says_which_outcomes_count(sink: DatabaseAudit
     assert await sink.store(batch_of("w1", records), "w1", START, (1, 300))
     lines = [line async for line in export_records(sink.records(AuditQuery()))]
     assert [each.get("ended_again", False) for each in lines] == [False, False, True]
-    spans = json.loads(as_spans(lines, {}))["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    (resource,) = json.loads(as_spans(lines, {}, Source("w0")))["resourceSpans"]
+    spans = resource["scopeSpans"][0]["spans"]
     assert len(spans) == 2
     file = io.BytesIO()
     await write_parquet(export_records(sink.records(AuditQuery())), file)

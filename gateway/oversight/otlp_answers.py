@@ -1,0 +1,52 @@
+"""What a collector of OpenTelemetry answers to what it took: that it rejected a part. Pure.
+
+By opentelemetry-proto, `Export…ServiceResponse.partial_success`, in the JSON form of protobuf.
+"""
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+
+ANSWER_BYTES_MAX: Final = 64 * 1024
+MESSAGE_CHARS_MAX: Final = 200
+COUNT_DIGITS_MAX: Final = 18
+_COUNTS = ("rejectedSpans", "rejected_spans", "rejectedDataPoints", "rejected_data_points")
+_MESSAGES = ("errorMessage", "error_message")
+"""A reader of the JSON form takes a field by either of its names."""
+
+
+class Rejected(Struct, frozen=True):
+    """What a collector did not keep of what it took, or only warns of: then the count is 0."""
+
+    count: int
+    message: str
+    """Its own words, in one line of bounded length."""
+
+
+def rejected_in(body: bytes) -> Rejected | None:
+    """None where all was kept, and where the answer is nothing that we can read."""
+    try:
+        answer = msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+    said = answer.get("partialSuccess", answer.get("partial_success"))
+    if not isinstance(said, dict):
+        return None
+    count = max(map(_count, (said.get(name) for name in _COUNTS)))
+    message = next((said[name] for name in _MESSAGES if isinstance(said.get(name), str)), "")
+    return Rejected(count, one_line(message)) if count or message else None
+
+
+def one_line(text: str) -> str:
+    """Foreign words as a line of a log may hold them."""
+    kept = "".join(character if character.isprintable() else " " for character in text)
+    return kept.strip()[:MESSAGE_CHARS_MAX]
+
+
+def _count(value: object) -> int:
+    """64-bit numbers are texts in this form; a number that is none says nothing."""
+    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    is_number = text.isascii() and text.isdigit() and len(text) <= COUNT_DIGITS_MAX
+    return int(text) if is_number else 0
