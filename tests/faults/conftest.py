@@ -1,7 +1,7 @@
 """One running gateway per module; a module says its settings in `SETTINGS`."""
 
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import aiohttp
@@ -9,7 +9,9 @@ import pytest
 
 from tests.collectors import Collectors, collecting
 from tests.faults.envelopes import Caller
+from tests.faults.machines import Machines
 from tests.faults.patience import wait_for_answers
+from tests.faults.restoring import KINDS, Store, opened_store
 from tests.running_gateway import RunningGateway, Upstreams
 from tests.upstreams import Answer
 
@@ -72,3 +74,16 @@ def caller(gateway: RunningGateway, shared_key: str, http: aiohttp.ClientSession
 async def collectors() -> AsyncIterator[Collectors]:
     async with collecting() as running:
         yield running
+
+
+@pytest.fixture
+def machine(database_url: str, tmp_path: Path, own_upstreams: Upstreams) -> Machines:
+    """Machines of a test, by the names of their workers."""
+    return Machines(tmp_path, database_url, own_upstreams)
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest, sqlite_url: str, tmp_path: Path) -> Iterator[Store]:
+    """A database that can be looked into, copied and put back."""
+    with opened_store(request.param, sqlite_url, tmp_path) as store:
+        yield store

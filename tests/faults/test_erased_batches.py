@@ -6,7 +6,6 @@ Other people's lines in the same batches and files stay, and can be read as befo
 import asyncio
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from gateway.store.batching.files import FileStore
 from gateway.store.batching.lines import LineStore
 from gateway.store.engine import open_database
 from gateway.store.schema.batches import batch_lines, batches
-from tests.faults.restoring import KINDS, Store, erased_by_two, opened_store, types
+from tests.faults.restoring import Store, erased_by_two, types
 from tests.running_gateway import CLAUDE_TARGET, RunningGateway, Upstreams
 
 
@@ -36,12 +35,6 @@ PROJECT: Project = ("acme", "research", "assistant")
 WORKED = "/v1/chat/completions"
 ANN = ("--organisation", "acme", "--user", "ann", "--ticket", "T-7")
 ERASE = ("audit", "erase", *ANN)
-
-
-@pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, sqlite_url: str, tmp_path: Path) -> Iterator[Store]:
-    with opened_store(request.param, sqlite_url, tmp_path) as store:
-        yield store
 
 
 def body(user: str) -> dict[str, Any]:

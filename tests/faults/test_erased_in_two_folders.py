@@ -1,10 +1,6 @@
 """Two machines on one database, each with an audit folder: an erasure reaches both by itself."""
 
-import asyncio
 import json
-import shutil
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,114 +8,33 @@ import aiohttp
 import pytest
 
 from gateway.app import DataPlane
-from gateway.audit.content_keys.erasure import destroy_ids, matching_keys
-from gateway.audit.projecting.export import export_records
-from gateway.cli.custody import folder_erasures as erasures_here
+from gateway.audit.content_keys.erasure import destroy_ids
 from gateway.cli.custody import opened_custody
-from gateway.cli.deeds import opened_log
-from gateway.cli.erasing import opened_erasures
-from gateway.clock import SystemClock
 from gateway.errors import StartupRefused
-from gateway.secrets.credentials import master_key
 from gateway.store.custody import folder_erasures
-from gateway.store.custody.certificates import certified
-from gateway.store.custody.erasure_cases import ErasureCase, ErasureCaseReader
-from gateway.store.custody.erasure_reach import ErasureReach
 from gateway.store.custody.folder_reports import FolderReports
-from gateway.store.custody.reaching import Reach
-from gateway.store.engine import open_database
-from gateway.store.evidence.second_rows import SecondContents
-from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
-from tests.faults.envelopes import Caller, ask
+from tests.faults.machines import (
+    GONE,
+    WORDS,
+    Machines,
+    agreed,
+    completed,
+    counted,
+    keys_of,
+    machine_tends,
+    said,
+    stands,
+    talk,
+)
 from tests.faults.restoring import types
-from tests.running_gateway import CLAUDE_TARGET, RunningGateway, Upstreams
+from tests.running_gateway import RunningGateway, Upstreams
 
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
-WORDS = {"ann": "the heron nests behind the mill", "bob": "the otter sleeps under the bridge"}
-GONE = "the content's key was destroyed"
-Machine = Callable[[str], RunningGateway]
-
-
-@pytest.fixture
-def machine(database_url: str, tmp_path: Path, own_upstreams: Upstreams) -> Machine:
-    """A machine of its own by its worker's name: nothing of its disk is shared but two secrets."""
-
-    def made(worker: str) -> RunningGateway:
-        folder = tmp_path / worker
-        (folder / "var").mkdir(parents=True, exist_ok=True)
-        for name in ("master.key", "pepper.key"):
-            first = tmp_path / "one" / "var" / name
-            if worker != "one" and first.exists():
-                shutil.copy(first, folder / "var" / name)
-        return RunningGateway(folder, database_url, own_upstreams, worker=worker)
-
-    return made
-
-
-async def talk(gateway: RunningGateway, http: aiohttp.ClientSession) -> None:
-    caller = Caller(gateway, http, await gateway.issue_key())
-    for user, words in WORDS.items():
-        messages = [{"role": "user", "content": words}]
-        body = ask("openai", model=CLAUDE_TARGET, messages=messages, user=user)
-        assert (await caller.post("openai", body)).status == 200
-
-
-def keys_of(gateway: RunningGateway) -> int:
-    return len(matching_keys(gateway.audit_folder, "acme", None))
-
-
-async def said(gateway: RunningGateway) -> list[str]:
-    """All content that a listener beside this machine shows, and why it shows no more."""
-    database = open_database(gateway.settings.database_url, pooled=False)
-    try:
-        sink = DatabaseAuditSink(database, gateway.audit_folder)
-        lines = export_records(
-            sink.records(AuditQuery(organisation="acme", stage="intent")),
-            directory=gateway.audit_folder,
-            keys=master_key(gateway.settings),
-            second=SecondContents(database),
-        )
-        return [str(each.get("content", each.get("content_error", ""))) async for each in lines]
-    finally:
-        await database.close()
-
-
-def counted(lines: list[str], words: str) -> int:
-    return sum(words in line for line in lines)
-
-
-async def agreed(gateway: RunningGateway, *arguments: str) -> str:
-    """A case that two people agreed on beside one machine; its id."""
-    more = ("--organisation", "acme", "--ticket", "T-7", "--yes", *arguments)
-    case_id = (await types(gateway, "audit", "erase", *more)).split()[-1]
-    async with opened_erasures(gateway.settings) as erasures:
-        case = await erasures.cases.found(case_id)
-        await erasures.approve("os:anton", case, "as the ticket says")
-    return case_id
-
-
-async def stands(gateway: RunningGateway, case_id: str) -> tuple[ErasureCase, Reach]:
-    database, clock = open_database(gateway.settings.database_url, pooled=False), SystemClock()
-    try:
-        case = await ErasureCaseReader(database, clock).found(case_id)
-        return case, (await ErasureReach(database, clock).of([case]))[case_id]
-    finally:
-        await database.close()
-
-
-async def completed(gateway: RunningGateway, case_id: str) -> dict[str, Any]:
-    """The certificate, once nobody is waited for."""
-    while True:
-        case, reach = await stands(gateway, case_id)
-        if reach.is_complete and case.reached_us:
-            said: dict[str, Any] = json.loads(certified(case, reach))
-            return said
-        await asyncio.sleep(0.1)
 
 
 async def test_agreed_to_beside_one_machine_it_is_gone_from_both_and_certified_of_both(
-    machine: Machine, http: aiohttp.ClientSession
+    machine: Machines, http: aiohttp.ClientSession
 ) -> None:
     async with machine("one") as one:
         async with machine("two") as two:
@@ -149,7 +64,7 @@ async def test_agreed_to_beside_one_machine_it_is_gone_from_both_and_certified_o
 
 
 async def test_a_folder_that_was_away_does_it_before_anything_is_read_there(
-    machine: Machine, http: aiohttp.ClientSession
+    machine: Machines, http: aiohttp.ClientSession
 ) -> None:
     async with machine("one") as one:
         async with machine("two") as two:
@@ -173,7 +88,7 @@ async def test_a_folder_that_was_away_does_it_before_anything_is_read_there(
 
 
 async def test_a_worker_that_starts_has_done_it_before_it_serves(
-    machine: Machine, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+    machine: Machines, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with machine("one") as one:
         async with machine("two") as two:
@@ -198,7 +113,7 @@ async def test_a_worker_that_starts_has_done_it_before_it_serves(
 
 @pytest.mark.parametrize("is_destroyed", [False, True])
 async def test_a_crash_between_destroying_and_saying_so_is_made_good(
-    machine: Machine,
+    machine: Machines,
     http: aiohttp.ClientSession,
     monkeypatch: pytest.MonkeyPatch,
     is_destroyed: bool,
@@ -233,24 +148,8 @@ async def test_a_crash_between_destroying_and_saying_so_is_made_good(
     assert len(told["keys_destroyed"]) == 1, "also where the second try found none"
 
 
-async def machine_tends(gateway: RunningGateway) -> None:
-    async with tending(gateway) as erasures:
-        await erasures.tend()
-
-
-@asynccontextmanager
-async def tending(gateway: RunningGateway) -> AsyncIterator[folder_erasures.FolderErasures]:
-    """What does it on a machine, without its worker."""
-    database = open_database(gateway.settings.database_url, pooled=False)
-    try:
-        async with opened_log(gateway.settings) as log:
-            yield erasures_here(gateway.settings, database, log)
-    finally:
-        await database.close()
-
-
 async def test_a_hold_that_is_set_meanwhile_binds_in_the_folder_that_was_away(
-    machine: Machine, http: aiohttp.ClientSession
+    machine: Machines, http: aiohttp.ClientSession
 ) -> None:
     async with machine("one") as one:
         async with machine("two") as two:
@@ -273,7 +172,7 @@ async def test_a_hold_that_is_set_meanwhile_binds_in_the_folder_that_was_away(
 
 
 async def test_workers_that_share_a_folder_report_once(
-    machine: Machine, http: aiohttp.ClientSession, tmp_path: Path, own_upstreams: Upstreams
+    machine: Machines, http: aiohttp.ClientSession, tmp_path: Path, own_upstreams: Upstreams
 ) -> None:
     one = machine("one")
     async with one, machine("two") as two:
@@ -293,7 +192,7 @@ async def test_workers_that_share_a_folder_report_once(
 
 
 async def test_content_whose_key_lies_elsewhere_is_not_called_destroyed(
-    machine: Machine, http: aiohttp.ClientSession
+    machine: Machines, http: aiohttp.ClientSession
 ) -> None:
     async with machine("one") as one, machine("two") as two:
         await talk(two, http)

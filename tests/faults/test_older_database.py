@@ -1,6 +1,5 @@
 """A database of yesterday beside the log of today: nothing that was taken away comes back."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
@@ -11,18 +10,12 @@ from gateway.oversight.homes import BY_LABEL
 from gateway.store.engine import open_database
 from gateway.store.money.spending import SpendingReader
 from tests.faults.envelopes import Caller, ask
-from tests.faults.restoring import KINDS, Store, opened_store, types
+from tests.faults.restoring import Store, types
 from tests.running_gateway import GPT_TARGET, RunningGateway, Upstreams
 
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 LIMIT_MICROUSD = 20_000
-
-
-@pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, sqlite_url: str, tmp_path: Path) -> Iterator[Store]:
-    with opened_store(request.param, sqlite_url, tmp_path) as store:
-        yield store
 
 
 async def asks(
