@@ -50,6 +50,11 @@ class FolderHere:
         self._clock = clock
         self._told: AuditFolder | None = None
 
+    @property
+    def told(self) -> AuditFolder | None:
+        """What this process said of it last; None before the first time."""
+        return self._told
+
     async def tell(self) -> AuditFolder:
         """Say what lies here, where that is another than was said before.
 

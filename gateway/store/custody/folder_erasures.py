@@ -9,7 +9,8 @@ without harm.
 import asyncio
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
 import msgspec
@@ -20,7 +21,7 @@ from gateway.audit.disk import Disk
 from gateway.audit.segments import failure_at
 from gateway.clock import HOUR_US, SECOND_US, Clock
 from gateway.configuration.settings import Settings
-from gateway.errors import StartupRefused, ToldToOperators
+from gateway.errors import GatewrightError, StartupRefused, ToldToOperators, operators_reason
 from gateway.oversight.deeds import Deeds
 from gateway.pacing import rhythm
 from gateway.pacing.upkeep import Duty
@@ -48,6 +49,8 @@ knows it of all keys that lie there, however they are dated.
 FOR_EVER_US: Final = sys.maxsize
 START_S: Final = 20.0
 """So long a start carries out cases; what is left then is done beside requests."""
+_DOUBLED_MAX: Final = 4
+"""Sixteen minutes, where the first rest is one."""
 Files = Mapping[str, Sequence[WrappedKey]]
 """By worker."""
 
@@ -97,6 +100,9 @@ class FolderErasures:
         """When the cases were asked for last, by the monotonic clock."""
         self._known: frozenset[str] = frozenset()
         """Those that were not done here then."""
+        self._failures = 0
+        """How often in a row not all could be destroyed."""
+        self._rests_until_s = -math.inf
         self._log = logger()
 
     def outstanding_s(self) -> float:
@@ -123,10 +129,12 @@ class FolderErasures:
             said = failure_at(self._directory, error)
             raise StartupRefused(f"audit: an erasure cannot be carried out: {said}") from error
 
-    async def tend(self, for_s: float = math.inf) -> None:
+    async def tend(self, for_s: float = math.inf, *, at_once: bool = False) -> None:
         """Do this folder's part of every case, and note which cases that completes.
 
-        After `for_s` no further case is begun; the next time goes on.
+        After `for_s` no further case is begun; the next time goes on. After a failure, of which
+        each is on record, it rests: a minute, then twice as long each time, up to sixteen.
+        A case that is new, or `at_once`, ends that.
 
         Raises:
             OSError: not all could be destroyed; the next time goes on.
@@ -136,17 +144,23 @@ class FolderErasures:
         until_s = self._clock.monotonic_s() + for_s
         async with self._one_at_a_time:
             try:
-                folder = await self._here.tell()
-                is_first = self._asked_s is None
-                pending = await self._pending(folder)
-                if pending or is_first:
-                    files = await asyncio.to_thread(self._here.keys)
-                    if is_first:
-                        await self._destroy_again(folder, files)
-                    await self._report(folder, pending, files, until_s)
+                await self._tend(until_s, at_once=at_once)
             finally:
                 # Also where this folder is the one that fails: its own metric has to say so.
                 self._oldest_us = await self._reach.note_reached()
+
+    async def _tend(self, until_s: float, *, at_once: bool) -> None:
+        folder = await self._folder()
+        is_first, known = self._asked_s is None, self._known
+        pending = await self._pending(folder)
+        is_due = self._clock.monotonic_s() >= self._rests_until_s
+        if not is_first and not (pending and (is_due or at_once or self._known - known)):
+            return
+        async with self._rest_if_it_fails():
+            files = await self._keys(folder, pending)
+            if is_first:
+                await self._destroy_again(folder, files)
+            await self._report(folder, pending, files, until_s)
 
     async def require_done(self, organisation: str) -> None:
         """Before content of an organisation is shown that lies here.
@@ -155,7 +169,7 @@ class FolderErasures:
             CustodyRefused: an erasure of some of it is under way here, or could not be carried out.
         """
         try:
-            await self.tend()
+            await self.tend(at_once=True)
         except OSError as error:
             raise CustodyRefused(
                 f"an erasure cannot be carried out here: {error.strerror}"
@@ -174,6 +188,18 @@ class FolderErasures:
                     f"erasure {case.id} is being carried out in this audit folder: try again later"
                 )
 
+    @asynccontextmanager
+    async def _rest_if_it_fails(self) -> AsyncIterator[None]:
+        is_done = False
+        try:
+            yield
+            is_done = True
+        finally:
+            self._failures = 0 if is_done else self._failures + 1
+            rest_s = rhythm.ERASURES_S * 2 ** min(self._failures - 1, _DOUBLED_MAX)
+            now_s = self._clock.monotonic_s()
+            self._rests_until_s = -math.inf if is_done else now_s + rest_s
+
     async def _pending(self, folder: AuditFolder) -> Sequence[_Pending]:
         asked_s, known = self._asked_s, self._known
         now_s = self._clock.monotonic_s()
@@ -181,6 +207,31 @@ class FolderErasures:
         self._asked_s, self._known = now_s, frozenset([each.id for each in cases])
         is_recent = asked_s is not None and (now_s - asked_s) * SECOND_US < LATER_US
         return [_Pending(each, is_recent and each.id not in known) for each in cases]
+
+    async def _folder(self) -> AuditFolder:
+        try:
+            return await self._here.tell()
+        except OSError as error:
+            if (told := self._here.told) is not None:
+                waiting = await self._reports.pending(told)
+                await self._say_unseen(told, [each.id for each in waiting], error)
+            raise
+
+    async def _keys(self, folder: AuditFolder, pending: Sequence[_Pending]) -> Files:
+        """All that lie here, by whose they are."""
+        try:
+            return await asyncio.to_thread(self._here.keys)
+        except OSError as error:
+            await self._say_unseen(folder, [each.case.id for each in pending], error)
+            raise
+
+    async def _say_unseen(
+        self, folder: AuditFolder, case_ids: Sequence[str], error: OSError
+    ) -> None:
+        """Each case that waits for this folder says what keeps it from being looked at."""
+        by = folder.folder, folder.workers, self._worker
+        unseen = [FolderReport(each, *by, found=()) for each in case_ids]
+        await self._reports.failed(unseen, _reason(error))
 
     async def _destroy_again(self, folder: AuditFolder, files: Files) -> None:
         """What a restored backup, or a copy of the folder, brought back of what is said to be gone.
@@ -220,7 +271,7 @@ class FolderErasures:
                 checked=msgspec.json.encode(_damage(damaged)).decode(),
             )
             is_begun = any(
-                one.folder == folder.folder and not one.done_us for one in known.get(case.id, ())
+                one.folder == folder.folder and one.is_begun for one in known.get(case.id, ())
             )
             if not (found or is_begun):
                 empty.append(msgspec.structs.replace(report, done_us=report.seen_us))
@@ -236,7 +287,7 @@ class FolderErasures:
         claimed = await self._reports.claim(report)
         if claimed is None or claimed.held_by:
             return
-        is_done = False
+        is_done, failure = False, ""
         try:
             found = await self._looked_at(case, claimed)
             # Reading took its time.
@@ -244,8 +295,13 @@ class FolderErasures:
                 checked = await self._destroyed(case, claimed, found) | _damage(damaged)
                 said = msgspec.json.encode(checked).decode()
                 is_done = await self._reports.done(msgspec.structs.replace(claimed, checked=said))
+        except (OSError, GatewrightError, ToldToOperators) as error:
+            failure = _reason(error)
+            raise
         finally:
-            if not is_done:
+            if failure:
+                await self._reports.failed([claimed], failure)
+            elif not is_done:
                 await self._reports.release(claimed)
 
     async def _destroyed(
@@ -281,6 +337,10 @@ class FolderErasures:
             return await self._records.rows(case.organisation, report.found)
         except (OSError, ToldToOperators):
             return FoundRecords([], 0, is_cut=True)
+
+
+def _reason(error: BaseException) -> str:
+    return operators_reason(error) or type(error).__name__
 
 
 def _damage(lines: int) -> dict[str, object]:

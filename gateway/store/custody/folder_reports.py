@@ -61,7 +61,26 @@ class FolderReport(Struct, frozen=True):
     done_us: int = 0
     """When all of them were destroyed; 0 before."""
     checked: str = ""
-    """JSON: what was seen of their records afterwards; empty where nothing was looked at."""
+    """JSON: what was seen of their records afterwards; empty where nothing was looked at.
+
+    Of one that is not done, what failed the last time.
+    """
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether what is to go was noted, and is not known to be gone."""
+        return bool(self.seen_us) and not self.done_us
+
+    @property
+    def failure(self) -> str:
+        """Why it is not done, in the words of what failed; empty where nothing did."""
+        if self.done_us or not self.checked:
+            return ""
+        return msgspec.json.decode(self.checked, type=_Failed).failed
+
+
+class _Failed(Struct, frozen=True):
+    failed: str = ""
 
 
 class FolderReports:
@@ -137,6 +156,7 @@ class FolderReports:
                 "held_by": held.id if held else "",
                 "claimed_us": 0 if held else now_us,
                 "done_us": 0,
+                "seen_us": report.seen_us,
             }
             taken = update(erasure_reports).where(mine, _R.done_us == known.done_us, is_free)
             if not (await connection.execute(taken.values(values))).rowcount:
@@ -183,6 +203,28 @@ class FolderReports:
         async with self._database.writing() as connection:
             await connection.execute(update(erasure_reports).where(mine).values(claimed_us=0))
 
+    async def failed(self, reports: Sequence[FolderReport], reason: str) -> None:
+        """Of cases that cannot be carried out here at this moment; any of them may be tried again.
+
+        Also of those of which nobody could see yet what there is to destroy (`seen_us` 0).
+        """
+        said = msgspec.json.encode(_Failed(reason)).decode()
+        change = update(erasure_reports).where(
+            _R.case_id == bindparam("case"),
+            _R.folder == bindparam("mark"),
+            _R.claimed_us == bindparam("claim"),
+            _R.done_us == 0,
+        )
+        for at in range(0, len(reports), AT_ONCE):
+            some = reports[at : at + AT_ONCE]
+            keys = [
+                {"case": each.case_id, "mark": each.folder, "claim": each.claimed_us}
+                for each in some
+            ]
+            async with self._database.writing() as connection:
+                await self._begin(connection, some)
+                await connection.execute(change.values(checked=said, claimed_us=0), keys)
+
     async def had_none(self, reports: Sequence[FolderReport]) -> None:
         """Of a folder that has no such keys; what an attempt before left is not touched.
 
@@ -192,15 +234,29 @@ class FolderReports:
             _R.case_id == bindparam("case"), _R.folder == bindparam("mark"), _R.done_us > 0
         )
         more = more.values(workers=bindparam("names"))
+        first = update(erasure_reports).where(
+            _R.case_id == bindparam("case"), _R.folder == bindparam("mark"), _R.seen_us == 0
+        )
+        first = first.values(
+            workers=bindparam("names"),
+            seen_us=bindparam("now"),
+            done_us=bindparam("now"),
+            checked=bindparam("damage"),
+        )
         for at in range(0, len(reports), AT_ONCE):
             some = reports[at : at + AT_ONCE]
             said = [
                 {"case": each.case_id, "mark": each.folder, "names": _json(each.workers)}
                 for each in some
             ]
+            seen = [
+                one | {"now": each.seen_us, "damage": each.checked}
+                for one, each in zip(said, some, strict=True)
+            ]
             async with self._database.writing() as connection:
                 await self._begin(connection, some)
                 await connection.execute(more, said)
+                await connection.execute(first, seen)
 
     async def _begin(self, connection: AsyncConnection, reports: Sequence[FolderReport]) -> None:
         """The first row of each case and folder, unless somebody was faster."""

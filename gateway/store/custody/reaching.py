@@ -14,7 +14,7 @@ from gateway.store.custody.audit_folders import AuditFolder
 from gateway.store.custody.folder_reports import FolderReport
 
 
-Why = Literal["unheard", "held", "begun", "unknown", "retired"]
+Why = Literal["unheard", "held", "begun", "failed", "unknown", "retired"]
 LOST: Final = "retired"
 
 
@@ -25,12 +25,15 @@ class Outstanding(Struct, frozen=True):
     """Its mark; empty where no folder is known."""
     workers: tuple[str, ...]
     why: Why
-    """`unheard`: it has not looked at the case; `held`: a hold forbids it; `begun`: it is at it.
+    """`unheard`: it has not looked at the case; `held`: a hold forbids it; `begun`: it is at it;
+    `failed`: its disk, or what records it, does not let it.
 
     `unknown`: no folder with their keys was ever seen; `retired`: their names are, since their disk
     is lost, and nobody waits for them any more.
     """
     hold: str = ""
+    failure: str = ""
+    """What keeps the folder from it, as its worker heard it last; empty where nothing is known."""
 
     @property
     def said(self) -> str:
@@ -39,9 +42,12 @@ class Outstanding(Struct, frozen=True):
         worker = f"{'worker' if one else 'workers'} {names}"
         return {
             "unheard": f"The audit folder of {worker} has not reported. What it has of the keys is"
-            " destroyed when a worker or an admin listener that has this folder runs.",
+            " destroyed when a worker or an admin listener of this version runs that has this"
+            " folder.",
             "held": f"Hold {self.hold} forbids it in the audit folder of {worker}.",
             "begun": f"In the audit folder of {worker} it was begun, and has not come to its end.",
+            "failed": f"In the audit folder of {worker} it cannot be carried out: {self.failure}."
+            " It is tried again until it can.",
             "unknown": f"No audit folder with the keys of {worker} has reported to this database:"
             f" {'its' if one else 'their'} disk is away, or {'its' if one else 'their'} program"
             " older than this one.",
@@ -102,8 +108,10 @@ def _left(
         return Outstanding(mark, workers, LOST)
     if report is None:
         return Outstanding(mark, workers, "unheard")
-    why: Why = "held" if report.held_by else "begun"
-    return Outstanding(mark, workers, why, report.held_by)
+    if report.held_by:
+        return Outstanding(mark, workers, "held", report.held_by)
+    why: Why = "failed" if report.failure else "begun"
+    return Outstanding(mark, workers, why, failure=report.failure)
 
 
 def _names(groups: Iterable[Sequence[str]]) -> set[str]:

@@ -1,9 +1,11 @@
 """What one audit folder does of erasures that were agreed to elsewhere, without a worker."""
 
+import errno
+import os
 import secrets
 import shutil
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from sqlalchemy import insert
 from gateway.audit.content_keys.erasure import matching_keys
 from gateway.audit.content_keys.keys import KEYS_NAME, WrappedKey
 from gateway.audit.disk import Disk
-from gateway.audit.folder_mark import folder_mark
+from gateway.audit.folder_mark import MARK_NAME, folder_mark
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.proving.integrator import TreeDamaged
 from gateway.cli.init import prepare
@@ -33,6 +35,7 @@ from gateway.store.custody.reaching import Reach
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.integration import Integration
 from gateway.store.schema.custody import erasure_cases
+from gateway.types import AuditRecord
 
 
 pytestmark = pytest.mark.anyio
@@ -315,3 +318,79 @@ async def test_damaged_lines_of_every_folder_stand_in_the_certificate(house: Hou
     case = await house.agreed("one")
     await house.erasures("one").tend()
     assert (await house.told(case))["key_lines_damaged"] == 1
+
+
+@pytest.mark.parametrize("what", ["disk", KEYS_NAME, MARK_NAME])
+async def test_what_keeps_a_folder_from_it_stands_in_the_case_until_it_is_done(
+    house: House, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    house.key("ann", "one", "one")
+    erasures = house.erasures("one")
+    await erasures.tend()
+    case, others = await house.agreed("one"), await house.agreed("one", subject="nobody")
+    unread, away = house.at("one", *(["one"] if what == KEYS_NAME else []), what), house.at("away")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        if what == "disk":
+            patched.setattr(folder_erasures, "destroy_ids", full)
+        else:
+            unread.rename(away)
+            unread.mkdir()
+        with pytest.raises(OSError):  # noqa: PT011 - which one the case has to say
+            await erasures.tend()
+    (left,) = (await house.reach(case)).outstanding
+    said = "No space left on device" if what == "disk" else "Is a directory"
+    assert (left.why, left.failure) == ("failed", said)
+    assert f"cannot be carried out: {said}" in left.said
+    (told,) = (await house.told(case))["folders_outstanding"]
+    assert (told["why"], told["failure"]) == ("failed", said)
+    if what != "disk":
+        unread.rmdir()
+        away.rename(unread)
+    await erasures.tend(at_once=True)
+    assert house.subjects("one") == []
+    assert (await house.told(case))["folders_outstanding"] == []
+    assert (await house.reach(others)).is_complete
+    deeds = [each for each in await records(house) if each.detail.get("case") == others.id]
+    assert deeds == [], "nothing of it lay there, and nothing was begun"
+
+
+async def records(house: House) -> list[AuditRecord]:
+    return [each for each in house.log.records if each.action == "content.erased"]
+
+
+async def test_a_folder_that_fails_rests_between_its_tries_and_not_before_a_new_case(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.key("ann", "one", "one")
+    erasures = house.erasures("one")
+    await erasures.tend()
+    tries = 0
+
+    def fails(*_: object) -> None:
+        nonlocal tries
+        tries += 1
+        raise OSError("broken on purpose")
+
+    async def tends(over_s: int) -> int:
+        """As a worker does whom every change wakes; how often it tried."""
+        before = tries
+        for _ in range(over_s // 10):
+            with suppress(OSError):
+                await erasures.tend()
+            house.clock.advance(10)
+        return tries - before
+
+    await house.agreed("one")
+    with monkeypatch.context() as patched:
+        patched.setattr(folder_erasures, "destroy_ids", fails)
+        assert [await tends(60 * 2**turn) for turn in range(4)] == [1, 1, 1, 1]
+        assert len(await records(house)) == 2 * tries
+        await house.agreed("one")
+        assert await tends(20) == 1
+        assert await tends(3 * 3600) <= 12
+    await erasures.tend(at_once=True)
+    assert house.subjects("one") == []
