@@ -9,13 +9,20 @@ from typing import Final
 import click
 
 from gateway.audit.projecting.export import export_line
-from gateway.cli.custody import opened_custody, organisation_option, require_known, subject_of
+from gateway.cli.custody import (
+    kept,
+    opened_custody,
+    organisation_option,
+    require_known,
+    subject_of,
+)
 from gateway.cli.damage import catch_up, end_if_damaged
-from gateway.cli.deeds import actor, says_it_records
-from gateway.cli.options import asynchronous, config_option
-from gateway.clock import DAY_US, SystemClock
+from gateway.cli.deeds import actor, opened_log, says_it_records
+from gateway.cli.options import Refused, asynchronous, config_option
+from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
-from gateway.store.custody.keeping import Expired, destroy, expired
+from gateway.store.custody.keeping import Expired
+from gateway.store.custody.retaining import Retention, RetentionBusy
 from gateway.store.evidence.recovery import projector_for
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
 
@@ -73,20 +80,16 @@ async def retain(config_file: Path, *, yes: bool, is_sure: bool) -> None:
     destroys nothing.
     """
     settings = load_settings(config_file)
-    now_us = SystemClock().utc_us()
-    unsure = 0
-    async with opened_custody(settings) as (custody, database):
-        today = now_us // DAY_US
-        async for found in expired(settings, database, custody, today, is_sure=is_sure):
-            if yes and found.due:
-                detail = {"class": found.retention_class, "keys": str(len(found.due))}
-                if is_sure:
-                    detail["clock"] = "said to be right"
-                about = found.organisation
-                await custody.record(actor(), "content.retired", about, **detail)
-                await destroy(settings, database, found.due, now_us)
-            click.echo(json.dumps(_said(found, done=yes)))
-            unsure += len(found.unsure)
+    clock, unsure = SystemClock(), 0
+    async with kept(settings) as database, opened_log(settings) as log:
+        retention = Retention(settings, database, log, clock, worker=log.worker)
+        carried = retention.carry_out(actor(), is_sure=is_sure) if yes else None
+        try:
+            async for found in carried or retention.look(is_sure=is_sure):
+                click.echo(json.dumps(_said(found, done=yes)))
+                unsure += len(found.unsure)
+        except RetentionBusy as error:
+            raise Refused(f"{error}: try again later") from error
     if unsure:
         click.echo(_UNSURE, err=True)
         sys.exit(1 if yes else 0)

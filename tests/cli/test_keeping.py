@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from sqlalchemy import delete
 
-from gateway.audit.content_keys.key_dates import Dated
+from gateway.audit.disk import Disk
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import StoppedClock, SystemClock
@@ -15,8 +17,9 @@ from gateway.configuration.settings import Settings
 from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
 from gateway.secrets.credentials import master_key, pepper
-from gateway.store.custody import keeping
+from gateway.store.custody import keeping, retaining
 from gateway.store.custody.orders import Custody
+from gateway.store.custody.retaining import LOCK_NAME
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.integration import Integration
 from gateway.store.schema.audit import audit_checkpoints
@@ -257,28 +260,84 @@ def test_a_hold_goes_before_retention(talkative: Operator, monkeypatch: pytest.M
     assert contents(talkative, monkeypatch, "acme").count("what ann said") == 2
 
 
+@pytest.mark.parametrize("at", ["reading", "doubting", "recording"])
 def test_a_hold_that_is_set_while_retention_reads_or_destroys_goes_before_it(
-    talkative: Operator, monkeypatch: pytest.MonkeyPatch
+    talkative: Operator, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    """Holds were read once, before the keys of all organisations, and then each lost its own."""
-    read, held = keeping.dated_content_keys, list[str]()
+    """Holds were read before the keys, and once more is not enough: a record takes its time."""
+    said_held = list[str]()
+    read, doubt, write = keeping.aged_content_keys, keeping.borne_out, SegmentedAuditLog.append
 
-    async def meanwhile(
-        settings: Settings, database: Database, organisation: str, today: int
-    ) -> list[Dated]:
-        found = await read(settings, database, organisation, today)
+    async def hold(database: Database) -> None:
+        if said_held:
+            return
+        said_held.append("acme")
         log = MemoryAuditLog()
         await log.start()
-        custody = Custody(database, log, SystemClock())
-        await custody.set_hold("os:leo", organisation, "", "a lawsuit")
-        held.append(organisation)
+        await Custody(database, log, SystemClock()).set_hold("os:leo", "acme", "", "a lawsuit")
+
+    async def reading(
+        settings: Settings, database: Database, days: Mapping[str, int], today: int
+    ) -> Any:
+        found = await read(settings, database, days, today)
+        if at == "reading":
+            await hold(database)
         return found
 
-    monkeypatch.setattr(keeping, "dated_content_keys", meanwhile)
+    async def doubting(database: Database, organisation: str, today: int) -> int:
+        if at == "doubting":
+            await hold(database)
+        return await doubt(database, organisation, today)
+
+    async def recording(log: SegmentedAuditLog, record: AuditRecord, *more: Any) -> Any:
+        written = await write(log, record, *more)
+        if at == "recording" and record.action == "content.retired":
+            database = open_database(load_settings(talkative.config_file).database_url)
+            await hold(database)
+            await database.close()
+        return written
+
+    monkeypatch.setattr(keeping, "aged_content_keys", reading)
+    monkeypatch.setattr(keeping, "borne_out", doubting)
+    monkeypatch.setattr(SegmentedAuditLog, "append", recording)
     said = talkative.config("audit", "retain", "--yes").output.splitlines()
     told = [(each["keys"], each["held"]) for each in map(json.loads, said)]
-    assert (held, told) == (["acme", "globex"], [(0, 2), (0, 1)])
+    assert (said_held, told) == (["acme"], [(0, 2), (1, 0)])
     assert contents(talkative, monkeypatch, "acme") == ["what ann said"] * 2 + ["what bob said"]
+    retired = [each for each in deeds(talkative) if each["action"] == "content.retired"]
+    wrong = [each["organisation"] for each in retired if each.get("record")]
+    assert wrong == (["acme"] if at == "recording" else [])
+
+
+def test_one_process_at_a_time_destroys_in_a_folder(talkative: Operator) -> None:
+    settings = load_settings(talkative.config_file)
+    disk = Disk()
+    lock = disk.lock(settings.path(settings.audit.directory) / LOCK_NAME)
+    refused = talkative.config("audit", "retain", "--yes")
+    assert (refused.status, refused.output) == (2, "")
+    assert "another process carries it out in this audit folder: try again" in refused.errors
+    assert talkative.config("audit", "retain").status == 0, "who only looks waits for nobody"
+    disk.close(lock)
+    assert talkative.config("audit", "retain", "--yes").status == 0
+
+
+def test_keys_that_cannot_be_destroyed_are_on_record_as_not_destroyed(
+    talkative: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: object) -> None:
+        raise OSError("broken on purpose")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(retaining, "destroy", fails)
+        with pytest.raises(OSError, match="broken on purpose"):
+            talkative.config("audit", "retain", "--yes")
+    exported = talkative.config("audit", "export", "--organisation", "-operators").output
+    told = [json.loads(line) for line in exported.splitlines()]
+    retired = [each for each in told if each["action"] == "content.retired"]
+    assert [(each["detail"]["organisation"], each["error"]) for each in retired] == [
+        *(("acme", ""), ("globex", ""), ("acme", "OSError"), ("globex", "OSError")),
+    ]
+    assert "what bob said" in contents(talkative, monkeypatch, "acme")
 
 
 def test_a_person_is_found_by_digest_in_their_organisation_and_the_search_is_on_record(

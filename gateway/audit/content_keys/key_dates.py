@@ -4,13 +4,13 @@ A key file only grows, so its order is right where its dates are not: a key is n
 stands behind it, and no older than what stands before it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
-from gateway.audit.content_keys.keys import WrappedKey, read_keys
+from gateway.audit.content_keys.keys import WrappedKey, raw_lines, whole_line
 from gateway.audit.segments import list_workers
 
 
@@ -28,16 +28,35 @@ class Dated(Struct, frozen=True):
     """False where it may be younger: no later key says how young."""
 
 
-def dated_keys(directory: Path, organisation: str, today: int) -> list[Dated]:
-    """All content keys of an organisation, of all workers, each with its day; raises OSError."""
-    if not directory.is_dir():
-        return []
-    return [
-        each
-        for worker in list_workers(directory)
-        for each in dated(read_keys(directory / worker), today)
-        if each.line.organisation == organisation
-    ]
+class Aged(Struct, frozen=True):
+    """The content keys of one organisation, parted by whether their time is over."""
+
+    old: tuple[Dated, ...] = ()
+    young_day: int = 0
+    """That of the oldest whose time is not over; 0 where there is none."""
+
+
+def aged_keys(directory: Path, days: Mapping[str, int], today: int) -> dict[str, Aged]:
+    """Of every organisation in `days` that has keys here, of all workers; raises OSError.
+
+    `days` is how long each keeps its content. Every file is read once, whoever has keys in it.
+    """
+    old, young = dict[str, list[Dated]](), dict[str, int]()
+    workers = list_workers(directory) if directory.is_dir() else []
+    for each in (key for worker in workers for key in dated(_lines(directory / worker), today)):
+        name = each.line.organisation
+        if name not in days:
+            continue
+        if each.day + days[name] < today:
+            old.setdefault(name, []).append(each)
+        else:
+            young[name] = min(each.day, young.get(name, each.day))
+    return {name: Aged(tuple(old.get(name, ())), young.get(name, 0)) for name in {**old, **young}}
+
+
+def _lines(folder: Path) -> Iterator[WrappedKey]:
+    """One after the other: a file may have some hundred thousand."""
+    return (key for line in raw_lines(folder) if (key := whole_line(line)) is not None)
 
 
 def dated(lines: Iterable[WrappedKey], today: int) -> Iterator[Dated]:

@@ -4,19 +4,20 @@ Records and proofs stay, because they cover ciphertext. Holds go before retentio
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from typing import Final, NamedTuple, Self
 
 from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import distinct, func, select
 
 from gateway.audit.content_keys.erasure import damaged_keys, destroy_keys, matching_keys
-from gateway.audit.content_keys.key_dates import Dated, dated_keys
+from gateway.audit.content_keys.key_dates import Aged, Dated, aged_keys
 from gateway.audit.content_keys.keys import KeyWrapper, WrappedKey
 from gateway.audit.disk import Disk
 from gateway.clock import DAY_US
 from gateway.configuration.settings import Settings
-from gateway.store.custody.orders import Custody
+from gateway.store.custody.orders import CustodyReader
 from gateway.store.engine import Database
 from gateway.store.evidence.second_rows import SecondContents
 from gateway.store.evidence.tree import DatabaseAuditTrees
@@ -40,6 +41,14 @@ class Expired(Struct, frozen=True):
 
     Or dated by one that stood far back, and no later key says how young they are.
     """
+    left_day: int = 0
+    """Of the oldest other key there that no hold is on, unsure or young; 0 where there is none."""
+
+    def spared(self, subjects: Collection[str]) -> Self:
+        """The same, where holds were set since it was looked at."""
+        due = tuple(key for key in self.due if not is_held(key, subjects))
+        held = tuple(key for key in self.due if is_held(key, subjects))
+        return replace(self, due=due, held=(*self.held, *held))
 
 
 async def content_keys(
@@ -51,14 +60,22 @@ async def content_keys(
     return keys + await SecondContents(database).matching_keys(organisation, subject)
 
 
-async def dated_content_keys(
-    settings: Settings, database: Database, organisation: str, today: int
-) -> list[Dated]:
-    """All keys of an organisation's content, wherever it lies, each with its day."""
+async def aged_content_keys(
+    settings: Settings, database: Database, days: Mapping[str, int], today: int
+) -> dict[str, Aged]:
+    """By organisation the keys of content, wherever it lies, whose time is over and who is next."""
     directory = settings.path(settings.audit.directory)
-    keys = await asyncio.to_thread(dated_keys, directory, organisation, today)
-    second = await SecondContents(database).matching_keys(organisation, None)
-    return keys + [Dated(key, key.day) for key in second]
+    found = await asyncio.to_thread(aged_keys, directory, days, today)
+    second = SecondContents(database)
+    for organisation in (await second.organisations()).intersection(days):
+        keys = await second.matching_keys(organisation, None)
+        known, limit = found.get(organisation, Aged()), days[organisation]
+        old = [Dated(key, key.day) for key in keys if key.day + limit < today]
+        young = [key.day for key in keys if key.day + limit >= today]
+        if known.young_day:
+            young.append(known.young_day)
+        found[organisation] = Aged((*known.old, *old), min(young, default=0))
+    return found
 
 
 async def damaged_key_lines(settings: Settings, master: KeyWrapper) -> int:
@@ -70,7 +87,7 @@ async def damaged_key_lines(settings: Settings, master: KeyWrapper) -> int:
 async def expired(
     settings: Settings,
     database: Database,
-    custody: Custody,
+    custody: CustodyReader,
     today: int,
     *,
     is_sure: bool = False,
@@ -80,37 +97,65 @@ async def expired(
     Each is looked at when its turn comes: what is held since the first one went is spared.
     `is_sure` where somebody says that it is `today`, whatever the log has.
     """
-    for organisation in sorted(await DatabaseAuditTrees(database).trees()):
-        one = await expired_of(settings, database, custody, organisation, today, is_sure=is_sure)
-        if one is not None:
-            yield one
+    names = sorted(await DatabaseAuditTrees(database).trees())
+    days = {name: limit for name in names if (limit := retention_of(settings, name)[1])}
+    aged = await aged_content_keys(settings, database, days, today) if days else {}
+    for name, limit in days.items():
+        one = _Looked(name, retention_of(settings, name)[0], limit, today, is_sure)
+        yield await _expired(database, custody, one, aged.get(name, Aged()))
 
 
 async def expired_of(
-    settings: Settings,
-    database: Database,
-    custody: Custody,
-    organisation: str,
-    today: int,
-    *,
-    is_sure: bool = False,
+    settings: Settings, database: Database, custody: CustodyReader, organisation: str, today: int
 ) -> Expired | None:
     """Of one organisation; None where its class keeps for ever."""
     name, days = retention_of(settings, organisation)
     if not days:
         return None
-    keys = await dated_content_keys(settings, database, organisation, today)
-    old = [key for key in keys if key.day + days < today]
+    aged = await aged_content_keys(settings, database, {organisation: days}, today)
+    one = _Looked(organisation, name, days, today, is_sure=False)
+    return await _expired(database, custody, one, aged.get(organisation, Aged()))
+
+
+class _Looked(NamedTuple):
+    organisation: str
+    retention_class: str
+    days: int
+    today: int
+    is_sure: bool
+
+
+async def _expired(database: Database, custody: CustodyReader, one: _Looked, aged: Aged) -> Expired:
+    sure = one.today
+    if aged.old and not one.is_sure:
+        sure = await borne_out(database, one.organisation, one.today)
     # Only now: many keys take a while to read, and a hold that is set meanwhile is one.
-    held_for = {hold.subject for hold in await custody.holds(organisation)}
-    held = tuple(key.line for key in old if "" in held_for or key.line.subject in held_for)
-    free = [key for key in old if "" not in held_for and key.line.subject not in held_for]
-    sure = today if is_sure or not free else await borne_out(database, organisation, today)
-    due, unsure = list[WrappedKey](), list[WrappedKey]()
-    for key in free:
-        is_due = (is_sure or key.is_sure) and key.day + days < sure
-        (due if is_due else unsure).append(key.line)
-    return Expired(organisation, name, days, tuple(due), held, tuple(unsure))
+    holds = await custody.holds(one.organisation) if aged.old else ()
+    held_for = {hold.subject for hold in holds}
+    due, held, unsure = list[WrappedKey](), list[WrappedKey](), list[WrappedKey]()
+    left = [aged.young_day] if aged.young_day else []
+    for key in aged.old:
+        if is_held(key.line, held_for):
+            held.append(key.line)
+        elif (one.is_sure or key.is_sure) and key.day + one.days < sure:
+            due.append(key.line)
+        else:
+            unsure.append(key.line)
+            left.append(key.day)
+    return Expired(
+        one.organisation,
+        one.retention_class,
+        one.days,
+        tuple(due),
+        tuple(held),
+        tuple(unsure),
+        left_day=min(left, default=0),
+    )
+
+
+def is_held(key: WrappedKey, subjects: Collection[str]) -> bool:
+    """Whether a hold is on it; `subjects` are those of its organisation's holds."""
+    return "" in subjects or key.subject in subjects
 
 
 async def borne_out(database: Database, organisation: str, today: int) -> int:

@@ -141,6 +141,12 @@ class SecondContents:
         line = msgspec.json.decode(row[1], type=WrappedKey) if row[1] is not None else None
         return SealedContent(bytes(row[0]), line)
 
+    async def organisations(self) -> frozenset[str]:
+        """Whose content keys are kept here."""
+        query = select(audit_second_keys.c.organisation).distinct()
+        async with self._database.reading() as connection:
+            return frozenset((await connection.execute(query)).scalars())
+
     async def matching_keys(self, organisation: str, subject: str | None) -> list[WrappedKey]:
         """All content keys of a subject, or of a whole organisation, that are kept here."""
         columns = audit_second_keys.c

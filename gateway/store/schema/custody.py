@@ -100,6 +100,26 @@ audit_folders = Table(
 `told_by` said last; `since_revision` the counter of changes when it was first seen without any key,
 -1 where it had some: no case that was closed before concerns an empty folder."""
 
+retention_reports = Table(
+    "retention_reports",
+    metadata,
+    Column("folder", String(16), primary_key=True),
+    Column("organisation", String(63), primary_key=True),
+    Column("told_by", Text, nullable=False),
+    Column("looked_us", BigInteger, nullable=False),
+    Column("days", Integer, nullable=False),
+    Column("due", Integer, nullable=False),
+    Column("held", Integer, nullable=False),
+    Column("unsure", Integer, nullable=False),
+    Column("over_day", Integer, nullable=False),
+    Column("gone", Integer, nullable=False),
+    Column("gone_us", BigInteger, nullable=False),
+)
+"""How an organisation's content keys in an audit folder stood when it was last looked at: by its
+class of so many days, how many were left that were past their time. `over_day` is the first day on
+which a key that is left and not held has no time any more, 0 where there is none; `gone` how many
+were destroyed when some last were."""
+
 erasure_reports = Table(
     "erasure_reports",
     metadata,

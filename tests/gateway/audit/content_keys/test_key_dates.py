@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.audit.content_keys.key_dates import FIRST_DAY, dated, dated_keys
+from gateway.audit.content_keys.key_dates import FIRST_DAY, aged_keys, dated
 from gateway.audit.content_keys.keys import KEYS_NAME, WrappedKey
 
 
@@ -65,11 +65,13 @@ def test_keys_of_other_organisations_and_of_no_other_worker_say_in_which_order(
         (tmp_path / worker).mkdir()
         raw = b"".join(b"\n" + msgspec.json.encode(each) + b"\n" for each in lines)
         (tmp_path / worker / KEYS_NAME).write_bytes(raw)
-    acme, globex = (dated_keys(tmp_path, name, TODAY) for name in ("acme", "globex"))
-    assert [(each.line.key[-1], each.day - FIRST_DAY) for each in acme] == [
-        ("1", 900),
-        ("2", 940),
-        ("4", 800),
-    ]
-    assert [(each.line.key[-1], each.is_sure) for each in globex] == [("3", True), ("5", False)]
-    assert dated_keys(tmp_path / "none", "acme", TODAY) == []
+    days = TODAY - (FIRST_DAY + 900)
+    aged = aged_keys(tmp_path, {"acme": days, "globex": 1, "initech": 1}, TODAY)
+    acme, globex = aged["acme"], aged["globex"]
+    assert [(each.line.key[-1], each.day - FIRST_DAY) for each in acme.old] == [("4", 800)]
+    assert acme.young_day - FIRST_DAY == 900, "of the two that are left the elder"
+    assert [(each.line.key[-1], each.is_sure) for each in globex.old] == [("3", True), ("5", False)]
+    assert globex.young_day == 0
+    assert aged.keys() == {"acme", "globex"}
+    assert aged_keys(tmp_path, {"globex": 1}, TODAY) == {"globex": globex}
+    assert aged_keys(tmp_path / "none", {"acme": 1}, TODAY) == {}

@@ -1,0 +1,139 @@
+"""How retention stands in each audit folder, as a process that has it said last.
+
+One row for a folder and an organisation. From what is left there anybody can tell which folder is
+late, also one whose worker is down: its keys grow old all the same.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import delete, func, select
+
+from gateway.clock import DAY_US
+from gateway.store.custody.audit_folders import all_folders
+from gateway.store.custody.elsewhere import retired_workers
+from gateway.store.engine import Database
+from gateway.store.schema.custody import retention_reports
+from gateway.store.speech import insert_into
+
+
+_R = retention_reports.c
+AT_ONCE = 500
+
+
+class RetentionReport(Struct, frozen=True):
+    """Of one organisation's keys in one folder, after they were looked at."""
+
+    folder: str
+    """Its mark."""
+    organisation: str
+    told_by: str
+    """The worker that looked."""
+    looked_us: int
+    days: int
+    """How long its class keeps content, as that worker's settings have it."""
+    due: int
+    """Keys that were past their time, and were left since nobody is to destroy them by itself."""
+    held: int
+    unsure: int
+    over_day: int
+    """The first day, since 1970, that the oldest key left has no time any more; 0 for none."""
+    gone: int = 0
+    """How many were destroyed when some last were."""
+    gone_us: int = 0
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether there is, or was, anything of it there."""
+        return bool(self.over_day or self.held or self.gone)
+
+    def overdue_us(self, now_us: int) -> int:
+        """How long a key has been past its time there that no hold is on; 0 where none is."""
+        return max(now_us - self.over_day * DAY_US, 0) if self.over_day else 0
+
+
+class FolderRetentionStanding(Struct, frozen=True):
+    """A folder for people: whose it is, and what it said of one organisation."""
+
+    workers: tuple[str, ...]
+    report: RetentionReport
+    is_lost: bool
+    """The names of all its workers are retired: nobody waits for its disk."""
+
+
+class RetentionReports:
+    """Of all folders of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put(self, folder: str, reports: Sequence[RetentionReport]) -> None:
+        """Say how all organisations stand in a folder now, in place of what was said before.
+
+        When something last went there is kept where nothing goes this time.
+        """
+        mine = _R.folder == folder
+        async with self._database.writing() as connection:
+            gone = select(_R.organisation, _R.gone, _R.gone_us).where(mine)
+            rows = {each.organisation: each for each in (await connection.execute(gone)).all()}
+            await connection.execute(delete(retention_reports).where(mine))
+            said = [
+                _with_gone(each, rows.get(each.organisation))
+                for each in reports
+                if each.is_telling or each.organisation in rows
+            ]
+            put = insert_into(self._database.kind, retention_reports)
+            for at in range(0, len(said), AT_ONCE):
+                # Another process of the folder may have said the same meanwhile.
+                some = put.on_conflict_do_nothing()
+                await connection.execute(some, said[at : at + AT_ONCE])
+
+    async def of(self, organisation: str) -> Sequence[FolderRetentionStanding]:
+        """What each folder said of an organisation, the one that is latest first."""
+        query = select(retention_reports).where(_R.organisation == organisation)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        if not rows:
+            return ()
+        workers = {each.folder: each.workers for each in await all_folders(self._database)}
+        retired = await retired_workers(self._database)
+        found = [
+            _standing(RetentionReport(**row), workers.get(row["folder"], ()), retired)
+            for row in rows
+        ]
+        return sorted(found, key=lambda each: (each.report.over_day or 1 << 31, each.workers))
+
+    async def over_day(self) -> int:
+        """The first day that any key has no time any more, in the folders that are not lost.
+
+        0 where none is left anywhere.
+        """
+        query = select(_R.folder, func.min(_R.over_day)).where(_R.over_day > 0).group_by(_R.folder)
+        async with self._database.reading() as connection:
+            days = {row[0]: int(row[1]) for row in (await connection.execute(query)).all()}
+        if not days:
+            return 0
+        retired = await retired_workers(self._database)
+        folders = await all_folders(self._database)
+        lost = {each.folder for each in folders if _is_lost(each.workers, retired)}
+        return min((day for folder, day in days.items() if folder not in lost), default=0)
+
+
+def _with_gone(report: RetentionReport, before: Any) -> dict[str, Any]:
+    said = msgspec.structs.asdict(report)
+    if not report.gone and before is not None:
+        said |= {"gone": before.gone, "gone_us": before.gone_us}
+    return said
+
+
+def _standing(
+    report: RetentionReport, workers: Sequence[str], retired: Collection[str]
+) -> FolderRetentionStanding:
+    return FolderRetentionStanding(tuple(workers), report, _is_lost(workers, retired))
+
+
+def _is_lost(workers: Iterable[str], retired: Collection[str]) -> bool:
+    names = set(workers)
+    return bool(names) and names <= set(retired)
