@@ -33,6 +33,7 @@ from gateway.secrets.credentials import all_peppers, master_key
 from gateway.store.custody.custody_lists import CustodyLists
 from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.custody.folder_erasures import FolderErasures
+from gateway.store.custody.folder_retention import FolderRetention
 from gateway.store.custody.orders import Custody
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.integration import Integration
@@ -157,7 +158,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     shown_once = ShownOnce(clock)
     forgotten = [people.forget_over, refusals.tell, shown_once.forget]
     lost = RetirementDesk(settings, database, records, log, deeds=deeds, people=listed, clock=clock)
-    erasures = _erasures(settings, database, log, clock)
+    erasures, *duties = _here(settings, database, log, clock)
     waiting = _waiting(database, log, clock, policies, lost)
     return Services(
         settings=settings,
@@ -177,7 +178,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         prices=PriceFiles(database, clock),
         figures=TrafficFigures(database),
         rollup=rollup,
-        upkeep=_upkeep(database, rollup, scheduler, retirement, packs, forgotten, erasures.duty),
+        upkeep=_upkeep(database, rollup, scheduler, retirement, packs, forgotten, *duties),
         log=log,
         deeds=deeds,
         refusals=refusals,
@@ -196,12 +197,15 @@ def _keys(settings: Settings, database: Database, clock: Clock) -> KeyStore:
     return KeyStore(database, peppers, clock)
 
 
-def _erasures(
+def _here(
     settings: Settings, database: Database, log: SegmentedAuditLog, clock: Clock
-) -> FolderErasures:
+) -> tuple[FolderErasures, Duty, Duty]:
+    """What is done in the audit folder of this process, whoever agreed to it."""
     keys = master_key(settings)
     parts = Integration(settings, database, clock, keys)
-    return FolderErasures(settings, parts, keys, log, clock, worker=log.worker)
+    erasures = FolderErasures(settings, parts, keys, log, clock, worker=log.worker)
+    retention = FolderRetention(settings, database, log, clock, worker=log.worker)
+    return erasures, erasures.duty, retention.duty
 
 
 def _waiting(

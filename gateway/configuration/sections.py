@@ -244,6 +244,8 @@ class SinkSettings(OutletSettings, frozen=True, forbid_unknown_fields=True, kw_o
 class RetentionSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How long content can be read; records and proofs stay."""
 
+    run: Literal["typed", "daily"] = "typed"
+    """Who destroys what is past its time: whoever types it, or each process once a day."""
     classes: Mapping[str, int] = {}
     """Days per class; 0, or no entry, keeps for ever."""
     default: str = ""

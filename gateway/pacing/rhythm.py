@@ -34,6 +34,8 @@ GONE_WORKERS_S = 300.0
 ERASURES_S = 60.0
 """How often an audit folder is asked for erasures that it has not carried out; a change that all
 workers follow, such as the end of a case, is asked about at once."""
+RETENTION_S = 3600.0
+"""How often it is asked whether a day has begun of which an audit folder has not been looked at."""
 BATCHES_S = 0.5
 PARCELS_S = 2.0
 BATCH_LEASES_S = 5.0

@@ -1,0 +1,115 @@
+"""Retention in the audit folder of this process, once a day and by itself where settings say so.
+
+Where they do not, the process only looks, and says what is past its time. Between two days it asks
+the database once an hour which folder is late.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from gateway.clock import DAY_US, HOUR_US, Clock
+from gateway.configuration.reading import load_settings
+from gateway.configuration.settings import Settings
+from gateway.errors import ConfigurationInvalid, ToldToOperators
+from gateway.pacing import rhythm
+from gateway.pacing.upkeep import Duty
+from gateway.ports import AuditLog
+from gateway.store.custody.retaining import Retention, RetentionBusy
+from gateway.store.custody.retention_reports import RetentionReports
+from gateway.store.database_clock import DatabaseClock
+from gateway.store.engine import Database
+from gateway.telemetry import Event
+
+
+ACTOR: Final = "gateway"
+AHEAD_US: Final = HOUR_US
+"""A clock that is so far ahead of the database's destroys nothing by itself."""
+
+
+class RetentionDoubted(ToldToOperators):
+    """Nothing is destroyed, since it is not certain that it should be."""
+
+
+class FolderRetention(Collector):
+    """Of one process; `tend` is called every hour, and does something once a day."""
+
+    def __init__(
+        self, settings: Settings, database: Database, log: AuditLog, clock: Clock, *, worker: str
+    ) -> None:
+        """`worker` is the name under which `log` is written."""
+        self._settings, self._database, self._clock = settings, database, clock
+        self._retention = Retention(settings, database, log, clock, worker=worker)
+        self._reports = RetentionReports(database)
+        self._tended_day = 0
+        self._over_day = 0
+
+    @property
+    def duty(self) -> Duty:
+        """What the process does for it beside requests."""
+        return Duty("retention", rhythm.RETENTION_S, self.tend, Event.UPKEEP_FAILED)
+
+    async def tend(self) -> None:
+        """Once a day, by UTC: destroy what is due where that is to be done daily, or only look.
+
+        Raises:
+            RetentionDoubted: the settings or the clock are in doubt, so nothing is destroyed.
+            AuditUnavailable, NotReady, OSError: not all was done; the next time goes on.
+        """
+        if not any(self._settings.retention.classes.values()):
+            return  # Nothing has a limit: a folder without any says nothing.
+        try:
+            today = self._clock.utc_us() // DAY_US
+            if today != self._tended_day:
+                await self._tend_today()
+                self._tended_day = today
+        except RetentionBusy:
+            pass  # Whoever is at it says how it stands; in an hour it is asked for again.
+        finally:
+            self._over_day = await self._reports.over_day()
+
+    async def _tend_today(self) -> None:
+        if self._settings.retention.run != "daily":
+            await self._retention.tell()
+            return
+        await self._require_certain()
+        async for _ in self._retention.carry_out(ACTOR):
+            pass  # What went stands in the log, and how it is now in the database.
+
+    async def _require_certain(self) -> None:
+        """Whether what this process was started with holds, and its clock is near the database's.
+
+        Raises:
+            RetentionDoubted: not so, or nobody can tell.
+        """
+        file = Path(self._settings.source)
+        try:
+            now = await asyncio.to_thread(load_settings, file)
+        except ConfigurationInvalid as error:
+            said = "its settings cannot be read any more, so nothing is destroyed"
+            raise RetentionDoubted(f"retention: {said}: {error}") from error
+        if now.retention != self._settings.retention:
+            said = "it was set otherwise since this process started, so nothing is destroyed"
+            raise RetentionDoubted(f"retention: {said}: start it anew")
+        clock = DatabaseClock(self._database, self._clock)
+        await clock.follow()
+        if self._clock.utc_us() - clock.utc_us() > AHEAD_US:
+            said = "this machine's clock is ahead of the database's, so nothing is destroyed"
+            raise RetentionDoubted(f"retention: {said}")
+
+    def overdue_s(self) -> float:
+        """How long the oldest key of any folder has been past its time; 0 where none is."""
+        if not self._over_day:
+            return 0.0
+        return max(self._clock.utc_us() - self._over_day * DAY_US, 0) / 1_000_000
+
+    def collect(self) -> Iterable[Metric]:
+        text = "Since content is past its time that no hold is on, in the audit folder most late."
+        gauge = GaugeMetricFamily("gatewright_retention_overdue_seconds", text)
+        gauge.add_metric((), self.overdue_s())
+        yield gauge
