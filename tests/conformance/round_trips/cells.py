@@ -108,8 +108,8 @@ class Verdicts:
         asked = [read(call.path, call.json) for call in self._upstreams.calls]
         assert streamed == heard, str(cell)
         assert asked[1:] == asked[:1], str(cell)
-        flaws = [f"asked {name}" for name in _different(asked[0], expected(cell))]
-        flaws += [f"heard {name}" for name in _different(heard, meant(shape.said, caller))]
+        flaws = [f"asked {name}" for name in different(asked[0], expected(cell))]
+        flaws += [f"heard {name}" for name in different(heard, meant(shape.said, caller))]
         left_out = headers.get("x-gatewright-dropped", "")
         told = [f"reported {left_out}"] if left_out else []
         assert headers["x-gatewright-target"] == cell.target, str(cell)
@@ -154,8 +154,11 @@ def expected(cell: Cell) -> Asked:
     return {"turns": ASKED} | beside | dict(SHAPES[cell.shape].asks)
 
 
-def _different(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """A limit that nobody named is ours to choose, and how to think Claude's own matter."""
+def different(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """Names that were found otherwise, and how.
+
+    A limit that nobody named is ours to choose, and how to think Claude's own matter.
+    """
     free = {"limit", "thinking", "budget"} - wanted.keys()
     names = sorted((found.keys() | wanted.keys()) - free)
     return [

@@ -62,13 +62,14 @@ def of_chat(made: Any) -> Heard:
         thought=getattr(message, "reasoning_content", None),
         calls=[[c.id, c.function.name, json.loads(c.function.arguments)] for c in calls],
         end=choice.finish_reason,
-        tokens=(
-            usage.prompt_tokens,
-            usage.prompt_tokens_details.cached_tokens or 0,
-            usage.completion_tokens,
-        ),
+        tokens=_tokens_of_chat(usage) if usage is not None else None,
         likely=_likely(likely.content) if likely is not None else [],
     )
+
+
+def _tokens_of_chat(usage: Any) -> tuple[int, int, int]:
+    cached = usage.prompt_tokens_details.cached_tokens or 0
+    return usage.prompt_tokens, cached, usage.completion_tokens
 
 
 def _likely(tokens: Any) -> list[Any]:

@@ -53,11 +53,16 @@ class Speaking(RecordingUpstream):
     said = Said()
 
     def answer_to(self, request: RecordedRequest) -> Answer:
-        make = _MAKERS[request.path.rpartition("/v1/")[2]]
-        whole, events = make(self.said)
-        if request.json.get("stream"):
-            return Answer(events=tuple(events))
-        return Answer(body=_encoded(whole))
+        return answer_saying(self.said, request)
+
+
+def answer_saying(said: Said, request: RecordedRequest) -> Answer:
+    """In the dialect and the form of a request."""
+    kind = request.path.partition("?")[0].rpartition("/v1/")[2]
+    whole, events = _MAKERS[kind](said, request.json)
+    if request.json.get("stream"):
+        return Answer(events=tuple(events))
+    return Answer(body=_encoded(whole))
 
 
 class SpeakingUpstreams(Upstreams):
@@ -108,7 +113,7 @@ def _likely(said: Said) -> list[Json]:
     ]
 
 
-def _chat(said: Said) -> tuple[Json, list[bytes]]:
+def _chat(said: Said, _: Json) -> tuple[Json, list[bytes]]:
     message: Json = {"role": "assistant", "content": said.text or None, "refusal": None}
     line: list[Json] = [{"role": "assistant", "content": ""}]
     if said.thought:
@@ -172,7 +177,7 @@ def _named(kind: str, fields: Json) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), _encoded({"type": kind} | fields))
 
 
-def _messages(said: Said) -> tuple[Json, list[bytes]]:
+def _messages(said: Said, _: Json) -> tuple[Json, list[bytes]]:
     stop = {"stop_reason": _STOP[said.end], "stop_sequence": said.stopped_at or None}
     usage = {
         "input_tokens": said.input_tokens - said.cached_tokens,
@@ -218,11 +223,12 @@ def _blocks(said: Said) -> Iterator[tuple[Json, Json, list[Json]]]:
 _INCOMPLETE = {"length": "max_output_tokens", "filter": "content_filter"}
 
 
-def _responses(said: Said) -> tuple[Json, list[bytes]]:
+def _responses(said: Said, asked: Json) -> tuple[Json, list[bytes]]:
     reason = "" if said.refusal else _INCOMPLETE.get(said.end, "")
     kind = "incomplete" if reason else "completed"
     head: Json = {"id": "resp_up", "object": "response", "created_at": 5, "model": "up"}
     head |= {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True, "store": False}
+    head |= {"text": asked.get("text") or {"format": {"type": "text"}}}
     usage = {
         "input_tokens": said.input_tokens,
         "input_tokens_details": {"cached_tokens": said.cached_tokens, "cache_write_tokens": 0},
