@@ -54,7 +54,7 @@ def _has(request: ChatRequest, word: str) -> bool:
     first, _, inner = word.partition(".")
     held = request.tree.get(first)
     if isinstance(held, dict):
-        return held.get(inner) is not None
+        return not inner or held.get(inner) is not None
     # In a list it is looked for by its letters: a report is not worth a walk.
     key = word.rpartition(".")[2]
     return (held is not None and not inner) or f'"{key}"'.encode() in request.raw

@@ -58,6 +58,8 @@ ASKS_NOTHING: Mapping[str, tuple[object, ...]] = {
     "top.function_call": (ANYTHING,),
     "top.tool_choice.disable_parallel_tool_use": (ANYTHING,),
     "top.include": (ANYTHING,),
+    # What was thought before is read again where it crosses, and is reported itself where not.
+    "top.reasoning.context": ("auto", "all_turns"),
     "top.max_tool_calls": (ANYTHING,),
     # How a stream is framed is for whoever writes it; a response is continued before it is sent on.
     "top.stream_options.include_usage": (ANYTHING,),

@@ -42,6 +42,10 @@ from tests.gateway.dialects.samples import (
 
 
 RESPONSES = DIALECTS["openai_responses"]
+OLDER = {
+    "type": "json_schema",
+    "schema": {"type": "object", "properties": {}, "additionalProperties": False},
+}
 
 
 def test_rule_26_only_tiers_that_mean_the_same_cross() -> None:
@@ -187,6 +191,37 @@ def test_rule_33_a_schema_without_a_name_gets_one() -> None:
     form = {"type": "json_schema", "schema": {"type": "object"}}
     body, _ = to_openai(messages(output_config={"format": form}), "json_schema")
     assert body["response_format"]["json_schema"]["name"] == "structured_output"
+
+
+def test_rule_33_a_format_by_its_older_name_crosses_and_so_does_the_feature_that_lets_it() -> None:
+    """As LiteLLM asks for it, with a header that says no more than that the field may be there."""
+    body = messages(output_format=OLDER).raw
+    beta = [(b"anthropic-beta", b"structured-outputs-2025-11-13")]
+    asked = ANTHROPIC.decode_request(body, "req_1", beta)
+    assert asked.wants_json_schema
+    told, dropped = to_openai(asked, "json_schema")
+    assert told["response_format"]["json_schema"]["schema"] == OLDER["schema"]
+    assert told["response_format"]["json_schema"]["strict"] is True
+    assert dropped == set()
+
+    with pytest.raises(FeatureUnsupported, match=r"^output_format: .*schema"):
+        ANTHROPIC.encode_request(asked, target(), 100)
+    itself = ANTHROPIC.encode_request(asked, target("json_schema"), 100)
+    assert json.loads(itself.body)["output_format"] == OLDER
+    assert itself.dropped == ()
+
+
+def test_rule_33_what_a_format_is_for_is_said_of_its_schema_where_only_that_has_a_description() -> (
+    None
+):
+    for own, told in ((None, "Of use."), ("Of use.", "Of use."), ("A.", "Of use.\nA.")):
+        schema: dict[str, Any] = {"type": "object", "properties": {}}
+        schema |= {"description": own} if own else {}
+        named = {"name": "s", "description": "Of use.", "schema": schema}
+        asked = chat(response_format={"type": "json_schema", "json_schema": named})
+        body, dropped = to_anthropic(asked, "json_schema")
+        assert body["output_config"]["format"]["schema"]["description"] == told
+        assert dropped == set()
 
 
 def test_rule_33_a_model_that_cannot_be_held_to_a_schema_is_not_asked() -> None:

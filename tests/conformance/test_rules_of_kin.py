@@ -14,6 +14,8 @@ from tests.conformance.test_rules_of_responses import responses, to_responses
 from tests.gateway.dialects.samples import chat, messages, target, to_anthropic, to_openai
 
 
+USER = {"role": "user", "content": "Hi"}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 OPENAIS = "max_completion_tokens"
 CACHED: dict[str, Any] = {
     "prompt_cache_key": "k",
@@ -96,6 +98,29 @@ def test_rule_26_a_tier_without_a_price_is_reported(tier: str) -> None:
     ):
         assert "service_tier" not in body
         assert dropped == {"service_tier"}
+
+
+def test_rule_68_a_results_name_is_that_of_its_call() -> None:
+    """instructor and older programs send it; the id says the same."""
+    called = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    told = {"role": "tool", "tool_call_id": "c", "name": "f", "content": "ok"}
+    turns = [USER, {"role": "assistant", "content": None, "tool_calls": [called]}, told]
+    for written in (to_anthropic, to_responses):
+        assert written(chat(messages=turns, tools=[TOOL]), "tools")[1] == set()
+    named = [USER | {"name": "Ada"}]
+    assert to_anthropic(chat(messages=named))[1] == {"messages.name"}
+
+
+@pytest.mark.parametrize(
+    ("context", "lost"),
+    [("all_turns", set()), ("auto", set()), ("current_turn", {"reasoning.context"})],
+)
+def test_rule_68_that_every_thought_is_read_again_holds_of_what_crosses(
+    context: str, lost: set[str]
+) -> None:
+    """As pydantic-ai asks in every request."""
+    assert to_anthropic(responses(reasoning={"context": context}))[1] == lost
+    assert to_openai(responses(reasoning={"context": context}))[1] == lost
 
 
 def test_rule_68_what_asks_nothing_of_another_vendor_is_not_missed() -> None:

@@ -44,6 +44,11 @@ Not among them: prefixes cached beyond an organisation, summaries and advice tha
 a message's own usage, other models to fall back to.
 """
 
+ASKED_BY_FIELDS = frozenset(
+    {"effort-2025-11-24", "structured-outputs-2025-11-13", "structured-outputs-2025-12-15"}
+)
+"""Of these what only lets a field be said, which crosses or is reported by its own name."""
+
 KEPT_HERE = ("fallbacks", "fallback_credit_token", "diagnostics")
 """Fields of features that never go on: an upstream without the feature refuses them."""
 

@@ -22,6 +22,7 @@ from gateway.conversation import (
     Turn,
     told,
 )
+from gateway.dialects.anthropic_messages import protocol
 from gateway.dialects.anthropic_messages.attachments import (
     SEARCH_RESULT,
     attached,
@@ -34,6 +35,7 @@ from gateway.dialects.anthropic_messages.wire import (
     MessagesBody,
     Metadata,
     OutputConfig,
+    OutputFormat,
     SystemBlock,
     Thinking,
     ToolChoiceWire,
@@ -49,7 +51,7 @@ _PLACED = frozenset(
     {
         *("model", "messages", "max_tokens", "stream", "system", "temperature", "top_p", "top_k"),
         *("stop_sequences", "tools", "tool_choice", "thinking", "output_config", "metadata"),
-        *("service_tier", "cache_control"),
+        *("service_tier", "cache_control", "output_format"),
     }
 )
 _REFUSED: Mapping[str, tuple[str, int]] = {
@@ -71,6 +73,7 @@ _INNER: Mapping[str, type[Struct]] = {
     "tool_choice": ToolChoiceWire,
     "thinking": Thinking,
     "output_config": OutputConfig,
+    "output_format": OutputFormat,
     "metadata": Metadata,
 }
 _HOSTED_BLOCKS = frozenset(
@@ -85,8 +88,8 @@ OWN_NAMES: OwnNames = {
     "messages.thinking": ("messages.thinking", "messages.redacted_thinking"),
     "reasoning.summary": ("thinking.display",),
     "reasoning_effort": ("output_config.effort", "thinking"),
-    "response_format": ("output_config.format",),
-    "response_format.strict": ("output_config.format",),
+    "response_format": ("output_format", "output_config.format"),
+    "response_format.strict": ("output_format", "output_config.format"),
     "stop": ("stop_sequences",),
     "tools.schema": ("tools.input_schema",),
 }
@@ -106,7 +109,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
     if wire.max_tokens == 0:
         raise unsupported("max_tokens", "An answer of no tokens cannot be asked for there", 21)
     losses = Losses(request.dropped)
-    if request.betas:
+    if not protocol.ASKED_BY_FIELDS.issuperset(request.betas):
         losses.add("anthropic-beta")
     losses.add_unknown(request.tree, _PLACED)
     _note_inner_fields(request.tree, losses)
@@ -182,7 +185,7 @@ def _system(wire: MessagesBody) -> tuple[TextPart, ...]:
 
 
 def _response_format(wire: MessagesBody) -> ResponseFormat | None:
-    asked = wire.output_config.format if wire.output_config is not None else None
+    asked = wire.format
     if asked is None:
         return None
     if asked.type != "json_schema":

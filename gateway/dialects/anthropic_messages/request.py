@@ -63,7 +63,6 @@ def read_request(
     _check(wire)
     destinations = _tool_servers(tree)
     images, documents, attached_bytes = _attachments(wire.messages, destinations)
-    config = wire.output_config
     asked = protocol.read_headers(headers)
     about, most = estimate_input_tokens(raw, images, documents, attached_bytes)
     return ChatRequest(
@@ -78,7 +77,7 @@ def read_request(
         has_tools=bool(wire.tools),
         has_images=images > 0,
         has_documents=documents > 0,
-        wants_json_schema=config is not None and config.format is not None,
+        wants_json_schema=wire.format is not None,
         input_tokens_estimate=about,
         input_tokens_most=most,
         destinations=tuple(destinations),
@@ -172,7 +171,7 @@ def patch_request(request: ChatRequest, target: Target, output_tokens_cap: int) 
     Raises:
         FeatureUnsupported: the model cannot do what is asked.
     """
-    place = "output_config.format"
+    place = "output_config.format" if "output_format" not in request.tree else "output_format"
     check_schema_wanted(target, place, is_wanted=request.wants_json_schema)
     check_tier_priced(request, target)
     fields: dict[str, msgspec.Raw | bytes] = dict(body.split(request.raw))

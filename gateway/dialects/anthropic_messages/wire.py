@@ -125,9 +125,17 @@ class MessagesBody(Struct):
     tool_choice: ToolChoiceWire | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
+    output_format: OutputFormat | None = None
+    """The older name of `output_config.format`, in the beta that brought it."""
     metadata: Metadata | None = None
     service_tier: str | None = None
     cache_control: Object | None = None
+
+    @property
+    def format(self) -> OutputFormat | None:
+        """What the answer is held to, by either of its names."""
+        named = self.output_config.format if self.output_config is not None else None
+        return named or self.output_format
 
 
 class CacheCreation(Struct):

@@ -167,9 +167,12 @@ def _add_format(fields: Json, asked: ResponseFormat | None, target: Target, loss
         return
     check_schema_wanted(target, is_wanted=True)
     schema = enforceable(asked.schema, losses, "response_format.schema")
-    fields["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
     if asked.description:
-        losses.add("response_format.description")
+        # Only a schema can be described there.
+        told = schema.get("description", asked.description)
+        same = told == asked.description
+        schema["description"] = told if same else f"{asked.description}\n{told}"
+    fields["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
 
 
 def _check_breakpoints(fields: Json) -> None:

@@ -76,6 +76,8 @@ _REFUSED: Mapping[str, tuple[str, int]] = {
 }
 """Why they are refused, and the rule that says so."""
 
+_RESULT_ROLES = frozenset({"function", "tool"})
+"""Whose names are those of what was called, which their calls have."""
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 OWN_NAMES: OwnNames = {
     "cache_control": ("prompt_cache_breakpoint", "cache_control"),
@@ -195,7 +197,7 @@ def _turns(
     legacy: ToolCallPart | None = None
     for index, message in enumerate(messages):
         place = f"messages[{index}]"
-        if message.name is not None and message.role != "function":
+        if message.name is not None and message.role not in _RESULT_ROLES:
             losses.add("messages.name")
         if message.role in _SYSTEM_ROLES:
             said = _texts(message, place, losses)

@@ -71,6 +71,8 @@ _MODES: Mapping[str, ToolChoice] = {
     "none": ToolChoice("none"),
     "required": ToolChoice("any"),
 }
+_EVERY_THOUGHT = frozenset({None, "auto", "all_turns"})
+"""That what was thought before is read again: what crosses is, the rest is reported itself."""
 _RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
 _SPOKEN = frozenset({None, "message", "agent_message"})
 """Codex's agents tell each other what to do and what they found in items of their own kind."""
@@ -109,6 +111,8 @@ def read_conversation(request: ChatRequest) -> Conversation:
         losses.add("user")
     verbosity = body.text.verbosity if body.text is not None else None
     tells_thoughts = _tells_thoughts(body.reasoning, losses)
+    if body.reasoning is not None and body.reasoning.context not in _EVERY_THOUGHT:
+        losses.add("reasoning.context")
     system, turns = _turns(body, BuiltInItems(request.tree, box), losses, box)
     tools, tool_choice = _chosen(body.tool_choice, box)
     return Conversation(

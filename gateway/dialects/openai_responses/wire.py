@@ -101,6 +101,7 @@ class ReasoningWire(Struct):
     summary: str | None = None
     generate_summary: str | None = None
     """The older name of `summary`."""
+    context: str | None = None
 
 
 class ResponsesBody(Struct):

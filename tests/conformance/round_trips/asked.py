@@ -116,7 +116,7 @@ def _chat_choice(choice: Any) -> Any:
 def _messages(body: Json) -> Asked:
     system = body.get("system") or []
     choice = body.get("tool_choice") or {}
-    form = (body.get("output_config") or {}).get("format") or {}
+    form = (body.get("output_config") or {}).get("format") or body.get("output_format") or {}
     thinking = body.get("thinking") or {}
     words = {"any": "required", "auto": "auto", "none": "none"}
     return {
