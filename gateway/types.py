@@ -24,7 +24,7 @@ Tier = Literal["cheap", "mid", "frontier"]
 Stage = Literal["intent", "outcome", "admin"]
 Translation = Literal["strict", "warn", "lenient"]
 """Refuse what would be left out, say so in a header, or only in the audit record."""
-FORMATS = ("response_format", "text.format", "output_config.format")
+FORMATS = ("response_format", "text.format", "output_config.format", "output_format")
 """How callers of each dialect call the format of an answer; what was lost of one begins so."""
 EVENT_END = b"\n\n"
 """The closing blank line of a server-sent event whose lines end with LF."""

@@ -166,7 +166,7 @@ def _attachments_of(turn: object) -> int:
 
 def _check_schemas(request: ChatRequest, most_bytes: int) -> None:
     """Schemas of tools and answers, which become grammars upstream: not the size of a book."""
-    for name in (*_TOOLS, "response_format", "output_config", "text"):
+    for name in (*_TOOLS, "response_format", "output_config", "output_format", "text"):
         value = request.tree.get(name)
         for index, each in enumerate(value if isinstance(value, list) else (value,)):
             if each is not None and len(msgspec.json.encode(each)) > most_bytes:

@@ -36,7 +36,15 @@ _WORDS = frozenset(
         *("temperature", "top_p", "top_k", "seed", "stop", "stop_sequences", "n", "logit_bias"),
         *("max_tokens", "max_completion_tokens", "max_output_tokens", "logprobs", "top_logprobs"),
         *("stream", "stream_options", "include_usage", "response_format", "json_schema", "format"),
-        *("output_config", "effort", "thinking", "budget_tokens", "reasoning", "reasoning_effort"),
+        *(
+            "output_config",
+            "output_format",
+            "effort",
+            "thinking",
+            "budget_tokens",
+            "reasoning",
+            "reasoning_effort",
+        ),
         *("image_url", "url", "detail", "source", "media_type", "data", "file", "file_data"),
         *("metadata", "user", "user_id", "store", "include", "service_tier", "output", "call_id"),
         *(

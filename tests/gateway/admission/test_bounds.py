@@ -88,6 +88,13 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], DialectName, str]] = [
         "openai_chat",
         "functions[1]",
     ),
+    (
+        "schemas of formats by their older name",
+        {"output_format": {"type": "json_schema", "schema": {"title": "x" * 300}}},
+        {"output_format": {"type": "json_schema", "schema": {"title": "x" * 500}}},
+        "anthropic_messages",
+        "output_format",
+    ),
     ("choices", {"n": 4}, {"n": 5}, "openai_chat", "n"),
     (
         "images",

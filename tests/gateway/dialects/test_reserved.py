@@ -8,7 +8,7 @@ import pytest
 from gateway.dialects.other_letters import WORDS
 from gateway.dialects.registry import DIALECTS
 from gateway.dialects.reserved import NAMES
-from gateway.errors import FeatureUnsupported
+from gateway.errors import FeatureUnsupported, RequestInvalid
 from gateway.types import ChatRequest
 from tests.gateway.dialects.samples import chat
 
@@ -72,6 +72,14 @@ def test_variables_of_a_template_are_the_callers_own(dialect: Any) -> None:
 
 def test_none_of_them_can_be_said_in_other_letters() -> None:
     assert NAMES <= WORDS
+
+
+def test_a_format_is_said_in_no_other_letters() -> None:
+    """Its older name is read, too: see rule 33."""
+    form = {"type": "json_schema", "schema": {"type": "object"}}
+    assert _decoded("anthropic_messages", {"output_format": form}).wants_json_schema
+    with pytest.raises(RequestInvalid, match="output_format"):
+        _decoded("anthropic_messages", {"Output_Format": form})
 
 
 def test_messages_know_servers_and_fallbacks_by_themselves() -> None:

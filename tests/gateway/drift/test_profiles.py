@@ -70,10 +70,10 @@ def test_a_prompt_counts_once_in_each_feature_by_what_its_intent_says() -> None:
 
 
 def test_a_format_counts_by_whichever_name_its_caller_has_for_it() -> None:
-    kept = ("response_format", "text.format.strict", "output_config.format")
+    kept = ("response_format", "text.format.strict", "output_config.format", "output_format")
     found = profiled([outcome(dropped=(name, "seed")) for name in kept])
 
-    assert found["answers", "house"].bins["format"] == {"kept": 3}
+    assert found["answers", "house"].bins["format"] == {"kept": 4}
 
 
 def test_an_answer_counts_for_its_target_and_a_failure_for_who_was_asked_last() -> None:
