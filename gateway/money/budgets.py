@@ -11,6 +11,7 @@ End users have accounts too, `user:ORG/REFERENCE`, made from what a request says
 limit on `user:ORG/*` holds for each of them, from the first request on.
 """
 
+import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
@@ -248,10 +249,31 @@ def level_of(account: str) -> str:
     return _LEVELS.get(account.partition(":")[0], "account")
 
 
-def exhausted(limit: Limit) -> BudgetExhausted:
+def exhausted(gone: Iterable[tuple[Limit, int]], amount_microusd: int) -> BudgetExhausted:
+    """What a caller is told for whom there is no room.
+
+    Args:
+        gone: limits that have none, each with a moment of its present window.
+        amount_microusd: what was to be set aside.
+    """
+    ends = [(limit, now_us, _fits_us(limit, amount_microusd, now_us)) for limit, now_us in gone]
+    limit, now_us, end_us = max(ends, key=lambda end: end[2])
     # Not "used up": of a large request's worst price that would often not be true.
     said = f"The budget of this {level_of(limit.account)} has not enough left for this request"
-    return BudgetExhausted(f"{said}{_UNTIL[limit.window]}; a smaller one may fit.")
+    said = f"{said}{_UNTIL[limit.window]}; a smaller one may fit."
+    wait_s = None
+    if end_us < FOREVER_US:
+        wait_s = float(math.ceil((end_us - now_us) / SECOND_US))
+        until = datetime.fromtimestamp(end_us // SECOND_US, ZoneInfo(limit.time_zone))
+        said = f"{said} There is more from {until:%Y-%m-%d} on ({limit.time_zone})."
+    return BudgetExhausted(f"{said} A platform administrator can raise it.", retry_after_s=wait_s)
+
+
+def _fits_us(limit: Limit, amount_microusd: int, now_us: int) -> int:
+    """When the next window begins, in which an amount fits if nobody is faster; or never."""
+    if amount_microusd > limit.limit_microusd:
+        return FOREVER_US
+    return window_end_us(limit.window, now_us, limit.time_zone)
 
 
 def settlement(reservation: Reservation, cost: int) -> Settlement:
@@ -279,12 +301,12 @@ class MemoryLedger:
         pots = self._paths.get(accounts)
         if pots is None:
             pots = self._find(accounts, now_us)
-        for pot in pots:
-            if now_us >= pot.valid_until_us:
-                self._paths.clear()
-                return await self.reserve(accounts, amount_microusd, lease_s)
-            if 0 < amount_microusd > pot.amount - pot.spent - pot.reserved:
-                raise exhausted(pot.limit)
+        if any(now_us >= pot.valid_until_us for pot in pots):
+            self._paths.clear()
+            return await self.reserve(accounts, amount_microusd, lease_s)
+        gone = [pot.limit for pot in pots if 0 < amount_microusd > pot.free]
+        if gone:
+            raise exhausted([(limit, now_us) for limit in gone], amount_microusd)
         return self._book.open(pots, accounts, amount_microusd, now_us, lease_s)
 
     def settle(self, reservation: Reservation, cost_microusd: int) -> Settlement:

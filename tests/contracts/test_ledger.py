@@ -1,5 +1,6 @@
 """What every ledger promises: in memory, and leased from a database of either kind."""
 
+import math
 from collections.abc import AsyncIterator
 from typing import Protocol
 
@@ -7,7 +8,13 @@ import pytest
 
 from gateway.clock import StoppedClock
 from gateway.errors import BudgetExhausted
-from gateway.money.budgets import Limit, MemoryLedger, ReservationEndedError, WindowKind
+from gateway.money.budgets import (
+    Limit,
+    MemoryLedger,
+    ReservationEndedError,
+    WindowKind,
+    window_end_us,
+)
 from gateway.ports import Ledger
 from gateway.store.engine import open_database
 from gateway.store.money.leased_ledger import LeasedLedger
@@ -116,7 +123,33 @@ async def test_a_refusal_names_the_level_and_the_window_and_no_amounts(
     with pytest.raises(BudgetExhausted) as caught:
         await ledger.reserve(PATH, 6)
     said = "The budget of this workspace has not enough left for this request"
-    assert caught.value.message == f"{said}{until}; a smaller one may fit."
+    said = f"{said}{until}; a smaller one may fit. A platform administrator can raise it."
+    assert (caught.value.message, caught.value.retry_after_s) == (said, None), "it never fits"
+
+
+async def test_a_refusal_says_when_there_is_room_again_on_every_level(
+    make_ledger: MakeLedger, clock: StoppedClock
+) -> None:
+    """Not before the last of the budgets that are used up begins anew; SDKs are not to wait."""
+    clock.advance(BEFORE_MIDNIGHT_S + 0.5)
+    limits = (Limit("org:acme", 10, "day"), Limit("key:abc", 10, "month"))
+    ledger = await make_ledger(*limits)
+    rest = await ledger.reserve(("org:acme",), 8)
+    with pytest.raises(BudgetExhausted) as today:
+        await ledger.reserve(PATH, 6)
+    ledger.release(rest)
+    await ledger.reserve(PATH, 8)
+    with pytest.raises(BudgetExhausted) as this_month:
+        await ledger.reserve(PATH, 6)
+    end_us = window_end_us("month", clock.utc_us())
+
+    assert today.value.retry_after_s == 1.0
+    assert "this request today; " in today.value.message
+    assert " There is more from 2027-01-16 on (UTC)." in today.value.message
+    assert this_month.value.retry_after_s == math.ceil((end_us - clock.utc_us()) / 1e6)
+    assert " There is more from 2027-02-01 on (UTC)." in this_month.value.message
+    assert not today.value.retryable
+    assert not this_month.value.retryable
 
 
 async def test_settling_gives_back_what_was_not_spent(make_ledger: MakeLedger) -> None:

@@ -252,10 +252,12 @@ class LeasedLedger:
             dry = [
                 part for part in short if part.limit.key in asked and part.left + part.free < amount
             ]
-            for part in dry:
-                is_late = pauses == 0 or self._clock.monotonic_s() > deadline_s
-                if is_late or part.left + part.free + part.elsewhere < amount:
-                    raise exhausted(part.limit)
+            is_late = pauses == 0 or self._clock.monotonic_s() > deadline_s
+            if gone := [each for each in dry if is_late or each.reachable < amount]:
+                now_us = self._clock.utc_us()
+                raise exhausted(
+                    [(each.limit, max(now_us, each.left_of_us)) for each in gone], amount
+                )
             if dry:
                 pauses -= 1
                 await asyncio.sleep(self._pause_s)

@@ -297,6 +297,11 @@ class HeldSlice(Pot):
         self.valid_until_us = 0
 
     @property
+    def reachable(self) -> int:
+        """What there is of it, also with what others hold."""
+        return self.left + self.free + self.elsewhere
+
+    @property
     def has_news(self) -> bool:
         return self.is_unsure or self.is_stale or self.spent != self.booked
 
