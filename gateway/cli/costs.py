@@ -197,8 +197,8 @@ async def reconcile(config_file: Path, end_users: bool) -> None:
     """Compare each budget with the outcomes charged to it; ends with 1 where they differ.
 
     While workers run, what they hold explains a difference; a crashed worker's slice counts as
-    spent although no outcome says so. What was let through in a limit's first minute may have been
-    so before its worker heard of it, and is not held against it.
+    spent although no outcome says so. What was let through before its worker heard of a limit is
+    not held against it: each writes down when it did, and one that did not has a minute.
     """
     differs = False
     async with opened_spending(config_file, None) as (_, reader):

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from gateway.money.budgets import WINDOWS, BudgetKey, Limit, level_of, others_of, template_of
-from gateway.store.money.slices import NO_WINDOW, Budget, Claim, HeldSlice
+from gateway.store.money.hearings import Hearing
+from gateway.store.money.slices import NO_WINDOW, Budget, Claim, Grant, HeldSlice
 
 
 _PATHS_MAX = 10_000
@@ -29,6 +30,9 @@ class HeldSlices:
         """Budgets of which more was leased or spent than there is: their limit was lowered."""
         self.others: set[BudgetKey] = set()
         """End users beyond the number that there may be: they share one budget."""
+        self.hearings: dict[BudgetKey, Hearing] = {}
+        """Since when new limits and windows are charged here; to be written down."""
+        self._templates_begun_us: dict[BudgetKey, int] = {}
 
     def users(self) -> list[str]:
         return [account for account, _ in self.by_key if template_of(account)]
@@ -43,7 +47,7 @@ class HeldSlices:
         parts = self.by_key.values()
         return [(level_of(part.account), part.used_share(now_us)) for part in parts]
 
-    def learn(self, rows: Sequence[Budget]) -> list[HeldSlice]:
+    def learn(self, rows: Sequence[Budget], now_us: int) -> list[HeldSlice]:
         """Hold what there is by now; gives the slices whose limit is another one.
 
         And those of budgets that others have overdrawn: nothing of them should lie idle.
@@ -52,8 +56,11 @@ class HeldSlices:
         self.templates = {
             key: row.limit for key, row in budgets.items() if key.account.endswith("/*")
         }
+        known_us = self._templates_begun_us
+        self._templates_begun_us = {key: budgets[key].begun_us for key in self.templates}
         for key in self.templates:
-            del budgets[key]
+            if known_us.get(key) != (begun_us := budgets.pop(key).begun_us):
+                self._note_hearing(key, begun_us, now_us)
         for key in self.by_key.keys() - budgets.keys():
             # An end user that is not written down yet has nothing leased either.
             del self.by_key[key]
@@ -63,6 +70,7 @@ class HeldSlices:
             if known is None or known.begun_us not in {None, budget.begun_us}:
                 # Of a limit that was removed and set anew nothing is held, whatever it is.
                 self.by_key[key] = HeldSlice.of(budget)
+                self._note_hearing(key, budget.begun_us, now_us)
             elif known.limit != budget.limit or budget.left_microusd < min(known.left, 0):
                 known.limit = budget.limit
                 known.left = budget.left_microusd
@@ -70,7 +78,33 @@ class HeldSlices:
         self.look_again()
         return changed
 
-    def note_debt(self, part: HeldSlice) -> None:
+    def hear(self, claim: Claim, grant: Grant, until_s: float, now_us: int) -> None:
+        """What the database answered to a claim; the slice is good until then."""
+        part = self.by_key[claim.key]
+        known_us = part.begun_us
+        if known_us is None:
+            template = BudgetKey(template_of(claim.key.account), claim.key.window)
+            known_us = self._templates_begun_us.get(template)
+        if grant.begun_us != known_us:
+            self._note_hearing(claim.key, grant.begun_us, now_us)
+        if grant.window_start_us > max(now_us, grant.begun_us):
+            # It began by another's clock: here it is the evening before.
+            self._note_hearing(claim.key, grant.window_start_us, now_us)
+        if grant.is_fresh:
+            part = self.renew(part, grant.left_microusd)
+        else:
+            part.booked = claim.spent_microusd
+        part.hear(grant, until_s)
+        self._note_debt(part)
+        if claim.is_last:
+            part.end()
+
+    def _note_hearing(self, key: BudgetKey, since_us: int, now_us: int) -> None:
+        known = self.hearings.get(key)
+        if known is None or known.since_us != since_us:
+            self.hearings[key] = Hearing(key, since_us, now_us)
+
+    def _note_debt(self, part: HeldSlice) -> None:
         """Remember whether too much of a budget is leased, as was just heard."""
         if part.left < 0:
             self.debtors.add(part.limit.key)

@@ -21,6 +21,7 @@ from gateway.money.budgets import (
     template_of,
 )
 from gateway.pacing.moments import rung
+from gateway.store.money.hearings import only_recent
 from gateway.store.money.held_slices import HeldSlices
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.leaving import left_in_time
@@ -85,6 +86,7 @@ class LeasedLedger:
         """Write off what an earlier run left, learn limits, begin to report; raises NotReady."""
         await self._leases.write_off(self.holder)
         await self.refresh()
+        self._held.hearings = only_recent(self._held.hearings)
         self._flusher = asyncio.create_task(self._flush_forever(), name="ledger-flush")
         self._flusher.add_done_callback(self._stop_reporting)
 
@@ -95,7 +97,8 @@ class LeasedLedger:
             NotReady: the database does not answer.
         """
         async with self._exchanging:
-            changed = self._held.learn(await self._leases.budgets(self._held.users()))
+            rows = await self._leases.budgets(self._held.users())
+            changed = self._held.learn(rows, self._clock.utc_us())
             await self._exchange([self._claim(part, keeps=0) for part in changed])
 
     async def reserve(
@@ -186,6 +189,7 @@ class LeasedLedger:
             await self._exchange(claims)
             for key in [claim.key for claim in claims if claim.is_last]:
                 self._forget(key)
+            await self._leases.hearings.write(self.holder.worker, self._held.hearings)
 
     async def close(self) -> None:
         """Report everything and give back what is not reserved; call it after the last request.
@@ -211,6 +215,7 @@ class LeasedLedger:
                 if part.window_start_us != NO_WINDOW or part.is_unsure
             ]
             await self._exchange(claims)
+            await self._leases.hearings.write(self.holder.worker, self._held.hearings)
 
     def _is_forgettable(self, part: HeldSlice) -> bool:
         """End users come and go: whoever was quiet for a while is forgotten."""
@@ -337,18 +342,10 @@ class LeasedLedger:
             grant.key: grant for grant in await self._leases.exchange(self.holder, claims)
         }
         for claim in claims:
-            part, grant = self._held.by_key[claim.key], grants.get(claim.key)
-            if grant is None:
+            if (grant := grants.get(claim.key)) is None:
                 self._held.leave_out(claim)
                 continue
-            if grant.is_fresh:
-                part = self._held.renew(part, grant.left_microusd)
-            else:
-                part.booked = claim.spent_microusd
-            part.hear(grant, until_s)
-            self._held.note_debt(part)
-            if claim.is_last:
-                part.end()
+            self._held.hear(claim, grant, until_s, self._clock.utc_us())
         if self._held.debtors:
             self._held.pay_back()
 
@@ -379,6 +376,7 @@ class LeasedLedger:
             self._forgot_s = now_s
             self._held.look_again()
             await self._leases.forget_past_users()
+            await self._leases.hearings.forget_past_users()
 
     def _stop_reporting(self, _: asyncio.Task[None]) -> None:
         self.is_reporting = self._is_closing  # ended by anything else, it must not look well

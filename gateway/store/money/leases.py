@@ -33,6 +33,7 @@ from gateway.store.money.budget_rows import (
     write_budgets,
 )
 from gateway.store.money.end_users import END_USERS_MAX, EndUserRows
+from gateway.store.money.hearings import Hearings, forget_hearings
 from gateway.store.money.parked_money import given_back, hold_nothing_of
 from gateway.store.money.slices import (
     Budget,
@@ -77,6 +78,7 @@ class LeaseTable:
         self._database = database
         self._clock, self._steady = clock, SteadyClock(clock)
         self._end_users = EndUserRows(database, clock, end_users_max)
+        self.hearings = Hearings(database)
         self.lease_us = round(lease_s * 1_000_000)
         self.lagging = LaggingClock(clock, lease_s + _EXPIRY_GRACE_US / 1e6)
         """By this others' leases end; to be asked now and then, to see a clock that is set back."""
@@ -234,6 +236,7 @@ class LeaseTable:
                 require_seen(limit_mark(found.get(BudgetKey(account, window))), seen)
             await connection.execute(delete(budgets).where(gone))
             await hold_nothing_of(connection, account, window)
+            await forget_hearings(connection, account, window)
             await bump(connection)
 
     async def forget_past_users(self) -> int:

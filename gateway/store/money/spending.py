@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, and_, exists, func, not_, or_, select
+from sqlalchemy import ColumnElement, func, select
 
 from gateway.clock import MINUTE_US
 from gateway.errors import RequestInvalid
@@ -23,6 +23,7 @@ from gateway.money.costs import CostRow
 from gateway.oversight.homes import Homes
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import budget_of
+from gateway.store.money.charged import Charged
 from gateway.store.money.dimensions import (
     DIMENSIONS,
     NO_FILTER,
@@ -32,6 +33,7 @@ from gateway.store.money.dimensions import (
     column_of,
     holds,
 )
+from gateway.store.money.hearings import hearings_of
 from gateway.store.money.slices import Budget
 from gateway.store.schema.audit import audit_records
 from gateway.store.schema.tables import budgets, organisations, virtual_keys
@@ -61,7 +63,9 @@ class Difference(Struct, frozen=True):
     leased_microusd: int
     """What workers hold; while it is not 0 the two may differ honestly."""
     unheard_microusd: int = 0
-    """What of its outcomes was let through while a worker may not have heard of the limit yet."""
+    """What of its outcomes a worker let through that never wrote down when it heard of the limit,
+    and that may not have heard of it yet: one that crashed first, or that is of an older version.
+    """
 
     @property
     def difference_microusd(self) -> int:
@@ -173,7 +177,7 @@ class SpendingReader:
             columns.organisation == organisation,
             columns.subject != "",
             columns.stage == "outcome",
-            *_admitted_since(since_us),
+            *Charged(since_us).outcomes(),
         )
         query = query.group_by(columns.subject).having(spent > 0)
         async with self._database.reading() as connection:
@@ -181,14 +185,18 @@ class SpendingReader:
         return {account_of_end_user(organisation, name): int(cost) for name, cost in rows}
 
     async def _difference(self, connection: Any, budget: Budget) -> Difference:
-        account, begun_us = budget.limit.account, budget.begun_us
-        spent = await _spent_since(connection, account, max(budget.window_start_us, begun_us))
-        unheard = 0
-        if begun_us > budget.window_start_us:
-            unheard = spent - await _spent_since(connection, account, begun_us + _HEARD_AFTER_US)
+        account, begun_us, start_us = budget.limit.account, budget.begun_us, budget.window_start_us
+        heard = await _heard(connection, budget)
+        charged, surely = (
+            Charged(max(since_us, start_us), heard, max(begun_us, start_us))
+            for since_us in (begun_us, begun_us + _HEARD_AFTER_US)
+        )
+        spent = sure = await _spent(connection, account, charged)
+        if surely != charged:
+            sure = await _spent(connection, account, surely)
         return Difference(
             *(account, budget.limit.window, budget.spent_microusd),
-            *(spent, budget.leased_microusd, unheard),
+            *(spent, budget.leased_microusd, spent - sure),
         )
 
 
@@ -201,12 +209,19 @@ def _with_begin(budget: Budget, every: Mapping[BudgetKey, Budget]) -> Budget:
     return replace(budget, begun_us=max(budget.begun_us, template.begun_us))
 
 
-async def _spent_since(connection: Any, account: str, since_us: int) -> int:
-    """What the outcomes of an account cost that was let through since then."""
+async def _heard(connection: Any, budget: Budget) -> dict[str, int]:
+    """When workers heard of a limit; of an end user's with that of them all, or before it."""
+    account, window = budget.limit.key
+    own = await hearings_of(connection, budget.limit.key, budget)
+    if not (template := template_of(account)):
+        return own
+    return await hearings_of(connection, BudgetKey(template, window), budget) | own
+
+
+async def _spent(connection: Any, account: str, charged: Charged) -> int:
+    """What the outcomes of an account cost that it is charged with."""
     query = select(func.sum(audit_records.c.cost_microusd)).where(
-        audit_records.c.stage == "outcome",
-        *_admitted_since(since_us),
-        *_of_account(account),
+        audit_records.c.stage == "outcome", *charged.outcomes(), *_of_account(account)
     )
     return int((await connection.execute(query)).scalar_one() or 0)
 
@@ -221,22 +236,6 @@ def _within(period: Period) -> list[ColumnElement[bool]]:
     if period.organisation is not None:
         conditions.append(columns.organisation == period.organisation)
     return conditions
-
-
-def _admitted_since(since_us: int) -> list[ColumnElement[bool]]:
-    """Outcomes of requests that were let through since then, as the ledger charges them.
-
-    What arrived before and ended after may have been let through on either side: its intent says.
-    So it does of what a crash cut off, of whose length nothing is known. Only what was over at once
-    and has no intent here is of the moment of its outcome.
-    """
-    columns, begun = audit_records.c, audit_records.alias("begun").c
-    of_it = (begun.request_id == columns.request_id, begun.stage == "intent")
-    was_let_through = exists().where(*of_it, begun.utc_us >= since_us)
-    arrived_us = columns.utc_us - columns.duration_us
-    arrived = arrived_us >= since_us
-    is_sure = and_(arrived, or_(columns.duration_us > 0, not_(exists().where(*of_it))))
-    return [columns.utc_us >= since_us, or_(is_sure, was_let_through)]
 
 
 def _of_account(account: str) -> list[ColumnElement[bool]]:

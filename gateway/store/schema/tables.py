@@ -182,6 +182,18 @@ budget_leases = Table(
 )
 """Both sums run from the start of the lease, so that a report repeated changes nothing."""
 
+budget_hearings = Table(
+    "budget_hearings",
+    metadata,
+    Column("account", _ACCOUNT, primary_key=True),
+    Column("window_kind", _WINDOW, primary_key=True),
+    Column("worker", _WORKER, primary_key=True),
+    Column("since_us", BigInteger, nullable=False),
+    Column("heard_us", BigInteger, nullable=False),
+)
+"""From when on a worker charged a limit, by its own clock. `since_us` is when the limit was set,
+which may have been set anew since, or when a window began that was not there yet by its clock."""
+
 sealed_secrets = Table(
     "sealed_secrets",
     metadata,

@@ -1,0 +1,129 @@
+"""When each worker heard of a limit or window: what it lets through from then on is charged to it.
+
+A limit holds from when it is set, and a worker hears of it a moment later, by a clock that may be
+another. A day begins with the first worker whose clock says so, and one that is behind charges it
+from what is the evening before for itself. Written down, these moments tell exactly which outcomes
+a budget has to account for.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+from sqlalchemy import and_, delete, exists, not_, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.clock import MINUTE_US
+from gateway.money.budgets import USER_PREFIX, BudgetKey, WindowKind
+from gateway.store.engine import Database
+from gateway.store.money.budget_rows import children
+from gateway.store.money.slices import Budget
+from gateway.store.schema.tables import budget_hearings, budgets
+from gateway.store.speech import insert_into
+
+
+RECENT_US: Final = 10 * MINUTE_US
+"""A worker that starts notes only limits this new: of older ones it did not hear late."""
+_HEARINGS = budget_hearings.c
+
+
+class Hearing(Struct, frozen=True):
+    """That a worker charges a limit from `heard_us` on, by its own clock.
+
+    `since_us` is when the limit was set, or when the window began, by the clock of who did that.
+    """
+
+    key: BudgetKey
+    since_us: int
+    heard_us: int
+
+
+class Hearings:
+    """Of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def write(self, worker: str, pending: dict[BudgetKey, Hearing]) -> None:
+        """Write these down and drop them; of each a worker heard once, whenever it started.
+
+        Raises:
+            NotReady: the database does not answer; all are still pending.
+        """
+        if not pending:
+            return
+        written = dict(pending)
+        rows = [
+            {
+                "account": each.key.account,
+                "window_kind": each.key.window,
+                "worker": worker,
+                "since_us": each.since_us,
+                "heard_us": each.heard_us,
+            }
+            for _, each in sorted(written.items())
+        ]
+        statement = insert_into(self._database.kind, budget_hearings)
+        said = {name: statement.excluded[name] for name in ("since_us", "heard_us")}
+        upsert = statement.on_conflict_do_update(
+            index_elements=["account", "window_kind", "worker"],
+            set_=said,
+            where=_HEARINGS.since_us < statement.excluded.since_us,
+        )
+        async with self._database.writing() as connection:
+            await connection.execute(upsert, rows)
+        for key, hearing in written.items():
+            if pending.get(key) is hearing:
+                del pending[key]
+
+    async def forget_past_users(self) -> None:
+        """Drop those of end users whose rows are gone.
+
+        Raises:
+            NotReady: the database does not answer.
+        """
+        of_it = and_(
+            budgets.c.account == _HEARINGS.account, budgets.c.window_kind == _HEARINGS.window_kind
+        )
+        gone = delete(budget_hearings).where(
+            _HEARINGS.account.like(f"{USER_PREFIX}%"), not_(exists().where(of_it))
+        )
+        async with self._database.writing() as connection:
+            await connection.execute(gone)
+
+
+def only_recent(hearings: Mapping[BudgetKey, Hearing]) -> dict[BudgetKey, Hearing]:
+    """Those of limits that were set shortly before they were heard of, or by a clock ahead."""
+    return {
+        key: each for key, each in hearings.items() if each.heard_us < each.since_us + RECENT_US
+    }
+
+
+async def hearings_of(connection: Any, key: BudgetKey, budget: Budget) -> dict[str, int]:
+    """From when on each worker charged the present window of a limit, by the worker's name.
+
+    `key` is whose limit it is: the budget's own, or that of all end users.
+    """
+    start_us, begun_us = budget.window_start_us, budget.begun_us
+    query = select(_HEARINGS.worker, _HEARINGS.since_us, _HEARINGS.heard_us).where(
+        _HEARINGS.account == key.account,
+        _HEARINGS.window_kind == key.window,
+        _HEARINGS.since_us.in_([begun_us, start_us]),
+    )
+    rows = (await connection.execute(query)).all()
+    # Who heard of an older limit in this window charged the window before until that was over.
+    return {
+        worker: heard_us if since_us >= start_us else max(heard_us, start_us)
+        for worker, since_us, heard_us in rows
+    }
+
+
+async def forget_hearings(
+    connection: AsyncConnection, account: str, window: WindowKind | None
+) -> None:
+    """The limit of an account is gone, in all windows for None; a template's with all of it."""
+    of_template = _HEARINGS.account.like(children(account), escape="\\")
+    gone = or_(_HEARINGS.account == account, of_template)
+    if window is not None:
+        gone = and_(gone, _HEARINGS.window_kind == window)
+    await connection.execute(delete(budget_hearings).where(gone))
