@@ -21,6 +21,7 @@ from gateway.identity import (
     authenticate,
     credential_of,
     issue_key,
+    key_id_for,
     key_id_of,
     key_table,
     new_key_id,
@@ -148,6 +149,18 @@ def test_no_letter_of_a_key_is_likelier_than_another() -> None:
     key_id = new_key_id(lambda count: (b"\xf8\xff\xf9\xf7" * count)[:count])
 
     assert set(key_id) == {"z"}
+
+
+def test_what_an_earlier_version_issued_and_kept_is_still_the_same() -> None:
+    """Another digest or alphabet here would refuse every key that was ever issued."""
+    letters = string.digits + string.ascii_uppercase + string.ascii_lowercase
+    key = issue_key(lambda count: bytes(range(count)))
+    assert key.reveal() == f"gw_live_{letters[:12]}_{letters[:43]}25o6FB"
+    peppers = Peppers({1: bytes(range(32)), 2: bytes(range(1, 33))})
+    digest = "544e45cdb721df91ed2477434213a7612f4f955ed46a6e228d9def133e6b2708"
+    assert peppers.digest(key.reveal(), 1).hex() == digest
+    # A mark that was ordered again by another version would make a second key.
+    assert key_id_for("acme", "order-1") == "ZxfZ7Xe3pJGg"
 
 
 def test_a_record_ends_exactly_at_its_expiry() -> None:

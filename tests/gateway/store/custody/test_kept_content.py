@@ -374,6 +374,32 @@ async def test_a_torn_or_damaged_line_of_the_list_names_nothing(
     assert await archive.numbers() == [(batch.batch_id, 2)]
 
 
+async def test_the_list_is_where_and_what_it_was_in_earlier_versions(archive: Archive) -> None:
+    """Under other names a start would read nothing of it, and a backup would bring all back."""
+    batch = await archive.batch("ann", "bob")
+    await archive.answer("resp_1", "ann")
+    whole, part = await archive.file(line("ann")), await archive.file(line("bob") + line("ann"))
+    file = archive.settings.path(archive.settings.audit.checkpoint_directory) / "erased-kept"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b'{"erased_us":1,"ans')
+    found = await archive.kept.find("acme", archive.subject("ann"))
+    await archive.kept.destroy(found, "acme", "case1")
+    torn, *lines = file.read_bytes().split(b"\n")
+    told = [msgspec.json.decode(each) for each in lines if each]
+    keys = [each.pop("key") for each in told if "file" in each]
+    now = {"erased_us": archive.clock.utc_us()}
+    assert (torn, *map(len, keys)) == (b'{"erased_us":1,"ans', 32, 32)
+    assert sorted(told, key=str) == sorted(
+        (
+            now | {"batch": batch.batch_id, "lines": [1], "organisation": "acme", "case": "case1"},
+            now | {"file": part, "lines": [2]},
+            now | {"file": whole, "lines": [1]},
+            now | {"answer": "resp_1"},
+        ),
+        key=str,
+    )
+
+
 async def test_what_is_held_neither_expires_nor_is_deleted(archive: Archive) -> None:
     log = MemoryAuditLog()
     await log.start()
