@@ -17,7 +17,13 @@ from gateway.audit.content_keys.erasure import (
     erased_keys,
     matching_keys,
 )
-from gateway.audit.content_keys.keys import KEY_DAMAGED, KEYS_NAME, LOCK_NAME, named_by
+from gateway.audit.content_keys.keys import (
+    KEY_DAMAGED,
+    KEYS_NAME,
+    LOCK_NAME,
+    named_by,
+    read_keys,
+)
 from gateway.audit.disk import Disk
 from gateway.audit.projecting.export import export_records, segment_rows
 from gateway.audit.proving.verify import verify_directory
@@ -196,7 +202,9 @@ async def test_wherever_an_erasure_is_cut_off_the_next_start_overwrites_what_it_
         with pytest.raises(OSError, match="crash"):
             destroy_keys(directory, listed, keys, NOW_US, FailingDisk(steps))
         drafts = [draft.open("rb") for draft in path.parent.glob("*.draft")]
-        apply_list(directory, listed, Disk())
+        # A key file that it had replaced already holds none of them: there a start counts none.
+        left = erased_keys(listed).keys() & {each.key for each in read_keys(path.parent)}
+        assert apply_list(directory, listed, Disk()) == len(left)
         old.seek(0)
         is_listed = keys[0].key in erased_keys(listed)
         assert old.read() == (bytes(len(before)) if is_listed else before)
@@ -337,6 +345,7 @@ async def test_a_damaged_line_of_the_list_stops_no_start_and_hides_no_other(
 
 async def test_what_was_never_written_erases_nothing(tmp_path: Path) -> None:
     assert matching_keys(tmp_path / "later", "acme", None) == []
+    assert damaged_keys(tmp_path / "later") == []
     assert apply_list(tmp_path / "later", tmp_path, Disk()) == 0
     assert destroy_keys(tmp_path, tmp_path, [], NOW_US, Disk()) == 0
     assert erased_keys(tmp_path) == {}
@@ -368,6 +377,24 @@ async def test_a_damaged_line_outlives_the_erasure_of_other_keys_and_can_be_mend
     damage(path, b'"subject"\xff"bob"', b'"subject":"bob"')
     assert (await contents(directory))["req_2"] == "words of bob"
     assert damaged_keys(directory, KEYS) == []
+
+
+@pytest.mark.parametrize("between", [b"\n", b"\n\n"], ids=["close", "apart"])
+@pytest.mark.parametrize("end", [b"}", b"]"], ids=["whole", "damaged"])
+async def test_what_stands_beside_an_erased_line_stays_as_it_is(
+    tmp_path: Path, between: bytes, end: bytes
+) -> None:
+    """Somebody may have mended the file by hand, and not known of the empty lines in it."""
+    await recorded(tmp_path)
+    path = tmp_path / "w0" / KEYS_NAME
+    lines = [each for each in path.read_bytes().split(b"\n") if each]
+    ann, bob, *others = lines
+    bob = bob[:-1] + end
+    path.write_bytes(b"\n" + between.join([ann, bob, *others]) + b"\n")
+    told = [(each.key, each.reason) for each in damaged_keys(tmp_path, KEYS)]
+    assert erase(tmp_path, tmp_path / "elsewhere", "acme", "ann") == 1
+    assert [each for each in path.read_bytes().split(b"\n") if each] == [bob, *others]
+    assert [(each.key, each.reason) for each in damaged_keys(tmp_path, KEYS)] == told
 
 
 async def test_no_key_is_called_destroyed_while_a_line_that_names_none_may_be_its_own(
