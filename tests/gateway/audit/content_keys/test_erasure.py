@@ -215,6 +215,18 @@ async def test_wherever_an_erasure_is_cut_off_the_next_start_overwrites_what_it_
     assert {each.name for each in path.parent.glob("keys.*")} == {KEYS_NAME, LOCK_NAME}
 
 
+@pytest.mark.parametrize("name", ["keys.spent", "keys.draft"])
+async def test_what_may_be_the_last_of_a_key_file_is_not_overwritten(
+    tmp_path: Path, name: str
+) -> None:
+    directory = tmp_path / "audit"
+    await recorded(directory)
+    path = directory / "w0" / KEYS_NAME
+    before, last = path.read_bytes(), path.rename(path.with_name(name))
+    assert apply_list(directory, tmp_path, Disk()) == 0
+    assert last.read_bytes() == before
+
+
 async def test_keys_are_erased_where_a_file_has_one_name_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -380,21 +392,28 @@ async def test_a_damaged_line_outlives_the_erasure_of_other_keys_and_can_be_mend
 
 
 @pytest.mark.parametrize("between", [b"\n", b"\n\n"], ids=["close", "apart"])
-@pytest.mark.parametrize("end", [b"}", b"]"], ids=["whole", "damaged"])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b"}", b"}"), (b"}", b"]"), (b'"bob"', b'"b\xffb"')],
+    ids=["whole", "end", "word"],
+)
 async def test_what_stands_beside_an_erased_line_stays_as_it_is(
-    tmp_path: Path, between: bytes, end: bytes
+    tmp_path: Path, between: bytes, old: bytes, new: bytes
 ) -> None:
-    """Somebody may have mended the file by hand, and not known of the empty lines in it."""
+    """Somebody may have mended the file by hand, and not known of the empty lines in it.
+
+    By these a line whose end was changed is told from one that a crash cut off.
+    """
     await recorded(tmp_path)
     path = tmp_path / "w0" / KEYS_NAME
-    lines = [each for each in path.read_bytes().split(b"\n") if each]
-    ann, bob, *others = lines
-    bob = bob[:-1] + end
-    path.write_bytes(b"\n" + between.join([ann, bob, *others]) + b"\n")
-    told = [(each.key, each.reason) for each in damaged_keys(tmp_path, KEYS)]
+    ann, bob, *others = (each for each in path.read_bytes().split(b"\n") if each)
+    kept = [bob.replace(old, new), *others]
+    path.write_bytes(b"\n" + between.join([ann, *kept]) + b"\n")
+    told = [] if new == old or (new, between) == (b"]", b"\n") else [2 + len(between)]
+    assert [each.number for each in damaged_keys(tmp_path, KEYS)] == told
     assert erase(tmp_path, tmp_path / "elsewhere", "acme", "ann") == 1
-    assert [each for each in path.read_bytes().split(b"\n") if each] == [bob, *others]
-    assert [(each.key, each.reason) for each in damaged_keys(tmp_path, KEYS)] == told
+    assert [each for each in path.read_bytes().split(b"\n") if each] == kept
+    assert len(damaged_keys(tmp_path, KEYS)) == len(told)
 
 
 async def test_no_key_is_called_destroyed_while_a_line_that_names_none_may_be_its_own(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gateway.audit.content_keys.erasure import apply_list
 from gateway.audit.content_keys.keys import (
     KEYS_NAME,
+    LOCK_NAME,
     DataKeys,
     WrappedKey,
     damaged_lines,
@@ -91,7 +92,7 @@ def test_the_same_keys_open_the_same_contents_under_the_present_master_key(
     assert rewrap_contents(folder, BOTH, Disk()) == rewrap_signers(folder, BOTH, Disk()) == 0
 
 
-@pytest.mark.parametrize("steps", range(5))
+@pytest.mark.parametrize("steps", range(7))
 @pytest.mark.parametrize("name", [KEYS_NAME, SIGNERS_NAME])
 def test_wherever_it_is_cut_off_every_key_opens_and_the_next_run_ends_it(
     tmp_path: Path, name: str, steps: int
@@ -125,6 +126,27 @@ def test_a_start_overwrites_what_a_run_left_that_was_cut_off(tmp_path: Path) -> 
     assert list(folder.glob("keys.spent"))
     apply_list(tmp_path, tmp_path / "elsewhere", Disk())
     assert not list(folder.glob("keys.spent"))
+
+
+def test_it_waits_for_who_adds_a_key_and_takes_that_one_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "w0"
+    _filled(folder)
+    before, added = _keys(folder, FORMER), _line(FORMER, 7)
+    held, lock = Disk().lock(folder / LOCK_NAME), Disk.lock
+
+    def adding(disk: Disk, path: Path, *, wait: bool = False) -> int:
+        """Whoever holds it adds a line and lets go while it is waited for."""
+        assert wait
+        with (folder / KEYS_NAME).open("ab") as keys:
+            keys.write(b"\n" + added + b"\n")
+        Disk().close(held)
+        return lock(disk, path, wait=wait)
+
+    monkeypatch.setattr(Disk, "lock", adding)
+    assert rewrap_contents(folder, BOTH, Disk()) == 3
+    assert _keys(folder, ALONE) == before | {f"{7:016x}": (7).to_bytes(32, "big")}
 
 
 def test_a_running_worker_goes_on_with_keys_of_its_own(tmp_path: Path) -> None:
