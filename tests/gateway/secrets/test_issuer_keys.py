@@ -4,11 +4,13 @@ import json
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
-from jwt.algorithms import RSAAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519
+from hypothesis import given
+from hypothesis import strategies as st
+from jwt.algorithms import OKPAlgorithm, RSAAlgorithm
 
 from gateway.secrets.issuer_keys import KeysRefused, key_set
-from tests.token_issuer import curve_key, published, rsa_key
+from tests.token_issuer import curve_key, part, published, rsa_key
 
 
 RSA = rsa_key()
@@ -20,6 +22,7 @@ def said(*keys: object) -> bytes:
 
 
 GOOD = published("k1", RSA)
+OF_EDWARDS = ed25519.Ed25519PrivateKey.generate()
 
 
 @pytest.mark.parametrize(
@@ -39,6 +42,7 @@ GOOD = published("k1", RSA)
         {**json.loads(RSAAlgorithm.to_jwk(RSA)), "kid": "k1", "key_ops": ["sign", "verify"]},
         {"kty": "oct", "kid": "k1", "k": "c2VjcmV0", "alg": "RS256"},
         {"kty": "EC", "crv": "P-521", "kid": "k1"},
+        {**json.loads(OKPAlgorithm.to_jwk(ed448.Ed448PrivateKey.generate().public_key()))},
         {"kty": "RSA", "kid": "k1"},
         "k1",
         None,
@@ -51,6 +55,55 @@ def test_what_can_prove_nothing_is_passed_over(key: Any) -> None:
     assert key_set(said(key, beside)).named(*WANTED) is None
 
 
+@pytest.mark.parametrize(
+    ("bits", "is_taken"), [(2047, False), (2048, True), (8192, True), (8193, False)]
+)
+def test_a_key_of_rsa_is_neither_too_short_nor_too_long(bits: int, *, is_taken: bool) -> None:
+    number = (1 << bits) - 1
+    text = part(number.to_bytes((bits + 7) // 8, "big"))
+    if is_taken:
+        assert key_set(said({**GOOD, "n": text})).named(*WANTED)
+    else:
+        with pytest.raises(KeysRefused, match="no key that tokens"):
+            key_set(said({**GOOD, "n": text}))
+
+
+@pytest.mark.parametrize("changes", [{"n": "A" * 1401}, {"e": "AQABAQAB"}])
+def test_no_time_is_spent_on_numbers_that_are_too_long(
+    changes: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def computed(_: object) -> None:
+        raise AssertionError("it was computed with")
+
+    monkeypatch.setattr(RSAAlgorithm, "from_jwk", staticmethod(computed))
+    with pytest.raises(KeysRefused, match="no key that tokens"):
+        key_set(said({**GOOD, **changes}))
+
+
+_ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=4,
+)
+
+
+@given(
+    st.sampled_from([GOOD, published("k1", curve_key()), published("k1", OF_EDWARDS)]),
+    st.dictionaries(
+        st.sampled_from(["kty", "crv", "n", "e", "x", "y", "use", "key_ops", "alg", "kid"]),
+        _ANY,
+        min_size=1,
+        max_size=2,
+    ),
+)
+def test_rubbish_in_a_key_keeps_no_other_from_being_known(
+    key: dict[str, Any], changes: dict[str, object]
+) -> None:
+    """An issuer whose whole set fell by it would shut out all of its callers."""
+    beside = {**GOOD, "kid": "k2"}
+    assert key_set(said({**key, **changes}, beside)).named("k2", "RS256")
+
+
 def test_a_key_is_for_the_algorithms_of_its_kind_and_of_its_word() -> None:
     found = key_set(said(GOOD, {**GOOD, "kid": "k2", "alg": "PS256"}, published("k3", curve_key())))
     assert found.named(*WANTED)
@@ -61,6 +114,11 @@ def test_a_key_is_for_the_algorithms_of_its_kind_and_of_its_word() -> None:
     assert not found.named("k3", "RS256")
     key = published("k1", curve_key(ec.SECP384R1()))
     assert key_set(said(key)).named("k1", "ES384")
+
+
+def test_as_many_keys_are_read_as_may_be_published() -> None:
+    keys = [{**GOOD, "kid": f"k{number}"} for number in range(100)]
+    assert key_set(said(*keys)).named("k99", "RS256")
 
 
 def test_two_keys_of_one_name_are_none() -> None:
