@@ -16,7 +16,7 @@ from admin.keys.reader import KeyReader
 from admin.keys.scoping import KeyScopeOrder, ScopeKeeper, mark_of, scope_in
 from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER
-from gateway.errors import RequestInvalid
+from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.oversight.access import Permission
 from gateway.oversight.key_scope import KeyScope, changes, is_widening
 
@@ -86,6 +86,7 @@ async def _shown(
         form=chosen.form,
         wrong=chosen.wrong,
         problem=error.message if error else "",
+        is_changed=isinstance(error, ChangedMeanwhile),
         was=mark_of(now),
         targets=sorted({*services.settings.targets, *(now.models or ())}),
     )

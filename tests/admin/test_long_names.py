@@ -44,6 +44,9 @@ _UNREAD = """() => {
 }"""
 """A name that is cut says all of itself when pointed at, or leads to where it stands whole."""
 
+_BESIDE = """(() => { const each = document.querySelector('table.rows').parentElement;
+  return each.scrollWidth - each.clientWidth; })()"""
+
 
 async def named(listener: Listener) -> str:
     """A key of the longest names, its requests and limits, and a person; the id of the key."""
@@ -87,6 +90,9 @@ async def test_the_longest_names_run_over_nothing_and_can_be_read(listener: List
                 assert name in await menu.locator("> div").inner_text()
                 assert await seen.faults() == [], (width, name)
                 await menu.locator("summary").click()
+            if width > 1000:
+                await seen.open(f"{AT}/keys")
+                assert await seen.page.evaluate(_BESIDE) <= 1, "its columns are in sight on a desk"
             heading = await seen.open(f"{AT}/keys/{key}") and await seen.page.inner_text("h1")
             assert heading == KEY
         assert seen.problems == []

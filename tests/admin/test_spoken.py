@@ -97,6 +97,24 @@ async def test_a_field_that_was_refused_says_why(listener: Listener, field: str)
         await spoken(seen, field)
 
 
+async def test_a_model_that_there_is_no_more_says_so_at_the_models(listener: Listener) -> None:
+    await seeding.person(listener, "root", "platform_admin")
+    key = await seeding.issue(listener, "assistant")
+    async with window(listener) as seen:
+        await seen.sign_in("root", seeding.PASSWORD)
+        for path, sends in (("new", "Issue the key"), (f"{key}/change", "See what it does")):
+            await seen.open(f"/o/acme/keys/{path}")
+            if path == "new":
+                for name, value in (("name", "bot"), ("workspace", "lab"), ("project", "bot")):
+                    await seen.page.fill(f"#field-{name}", value)
+            await seen.page.eval_on_selector("[name=models]", "each => { each.value = 'gone'; }")
+            await seen.page.check("[name=models] >> nth=0")
+            await seen.page.click(f"button:has-text('{sends}')")
+            await seen.page.wait_for_selector("[aria-invalid=true]")
+            assert await seen.page.evaluate("document.activeElement.name") == "models"
+            await spoken(seen, path)
+
+
 async def test_two_texts_of_one_policy_and_what_stands_beside_a_list_are_said(
     listener: Listener,
 ) -> None:

@@ -246,7 +246,7 @@ async def test_what_was_looked_at_is_what_is_done_and_nobody_overwrites_another(
     same = [*chosen("house"), *hidden, ("deed", "do")]
     assert (await change(owner, key, chosen("house", "claude")))[0] == 303
     status, page = await send(owner, path, same)
-    assert (status, "Somebody changed this key meanwhile" in page) == (409, True)
+    assert (status, "Somebody changed this key meanwhile. Nothing was done." in page) == (409, True)
     assert (await principal(listener, key)).models == frozenset(["house", "claude"])
     for wrong in ({"expires": "days"}, {"expires": "days", "expires_days": "x"}, {"expires": "x"}):
         assert (await change(owner, key, chosen("house", **wrong)))[0] == 400, wrong
