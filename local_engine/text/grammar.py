@@ -8,6 +8,7 @@ import json
 from collections import OrderedDict
 from typing import Any
 
+import numpy as np
 import torch
 from llguidance import LLMatcher, LLTokenizer
 
@@ -37,12 +38,10 @@ class Grammar:
         mask = bytearray(self._matcher.compute_bitmask())
         if self._matcher.is_error():
             raise GrammarRefused(_first_line(self._matcher))
-        packed = torch.frombuffer(mask, dtype=torch.uint8)
-        bits = packed[:, None] >> torch.arange(8, dtype=torch.uint8)[None, :] & 1
-        allowed = torch.zeros(self._vocab_size, dtype=torch.bool)
-        known = bits.flatten().bool()[: self._vocab_size]
-        allowed[: len(known)] = known
-        return allowed
+        packed = np.frombuffer(mask, np.uint8)
+        # What is beyond the tokenizer's vocabulary is filled up with zeros.
+        bits = np.unpackbits(packed, count=self._vocab_size, bitorder="little")
+        return torch.from_numpy(bits).view(torch.bool)
 
     def accept(self, token_id: int) -> None:
         """Step over a token that was allowed."""

@@ -164,6 +164,26 @@ BAD_REQUESTS: list[tuple[dict[str, Any], str, str | None]] = [
     ),
     ({"structured_outputs": {"choice": []}}, "invalid_grammar", "structured_outputs"),
     ({"structured_outputs": {}}, "invalid_value", "structured_outputs"),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},
+        "invalid_value",
+        "response_format",
+    ),
+    ({"guided_json": "{"}, "invalid_grammar", "guided_json"),
+    ({"guided_json": "[" * 100_000}, "invalid_grammar", "guided_json"),
+    ({"structured_outputs": {"json": "[]"}}, "invalid_grammar", "structured_outputs"),
+    *(
+        (
+            {"structured_outputs": {"json": {}, word: asked}},
+            "unsupported_parameter",
+            f"structured_outputs.{word}",
+        )
+        for word, asked in (
+            ("whitespace_pattern", " "),
+            ("structural_tag", {"triggers": []}),
+            ("disable_additional_properties", True),
+        )
+    ),
     ({"repetition_penalty": 0}, "invalid_value", "repetition_penalty"),
     ({"temperature": "hot"}, "invalid_type", "temperature"),
     ({"temperature": 3}, "invalid_value", "temperature"),
@@ -210,6 +230,17 @@ def test_whole_characters_in_escapes_of_a_calls_arguments_are_read() -> None:
     call = {"function": {"name": "f", "arguments": '{"a": "\\ud83d\\ude00"}'}}
     request = read(messages=[{"role": "assistant", "tool_calls": [call]}])
     assert request.messages[0]["tool_calls"][0]["function"]["arguments"] == {"a": "\U0001f600"}
+
+
+def test_a_schema_may_be_an_object_or_the_text_of_one() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    grammars = {
+        read(**fields).params.grammar
+        for given in (schema, json.dumps(schema))
+        for fields in ({"guided_json": given}, {"structured_outputs": {"json": given}})
+    }
+    assert len(grammars) == 1
+    assert grammars != {None}
 
 
 @pytest.mark.parametrize("words", [{"regex": ""}, {"choice": ["a"]}, {"json": {}}])

@@ -93,6 +93,17 @@ async def test_a_chats_scores_are_told_once_for_all_its_choices(
     assert len(answer["choices"]) == 3
 
 
+async def test_a_text_has_sixteen_tokens_where_nobody_says_and_room_where_nothing_bounds_it(
+    place: Served, client: httpx.AsyncClient
+) -> None:
+    asked = {"prompt": PROMPT, "ignore_eos": True}
+    unsaid = await post(client, "/v1/completions", **asked)
+    unbounded = await post(client, "/v1/completions", **asked, max_tokens=None)
+    room = place.engine.context_window - len(PROMPT)
+    assert unsaid["usage"]["completion_tokens"] == 16
+    assert unbounded["usage"]["completion_tokens"] == room
+
+
 async def test_scores_of_prompt_and_echo_each_name_as_many_as_were_asked_for(
     client: httpx.AsyncClient,
 ) -> None:

@@ -43,6 +43,8 @@ Json = dict[str, Any]
 
 class _Body(SamplingFields, kw_only=True):
     prompt: Prompt
+    max_tokens: int | None = 16
+    """As everywhere where nobody says; `null` is as many as there is room for."""
     logprobs: int | None = None
     echo: bool | None = None
     best_of: int | None = None

@@ -64,7 +64,7 @@ MAX_CACHE_SALT_CHARS = 256
 
 
 class JsonSchema(msgspec.Struct):
-    schema: dict[str, Any] = {}
+    schema: dict[str, Any] | None = None
     name: str = ""
     strict: bool | None = None
 
@@ -75,13 +75,22 @@ class ResponseFormat(msgspec.Struct):
 
 
 class StructuredOutputs(msgspec.Struct):
-    """vLLM's words for the same, and a little more."""
+    """vLLM's words for the same, and a little more; the last ones are refused by name."""
 
-    json: dict[str, Any] | None = None
+    json: dict[str, Any] | str | None = None
     regex: str | None = None
     choice: list[str] | None = None
     grammar: str | None = None
     json_object: bool | None = None
+    structural_tag: Any = None
+    whitespace_pattern: Any = None
+    disable_additional_properties: bool | None = None
+
+    @property
+    def unsupported(self) -> str | None:
+        """What is asked for that an answer could not follow."""
+        words = ("structural_tag", "whitespace_pattern", "disable_additional_properties")
+        return next((word for word in words if getattr(self, word)), None)
 
 
 class StreamOptions(msgspec.Struct):
@@ -113,7 +122,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     bad_words: list[str] | None = None
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
-    guided_json: dict[str, Any] | None = None
+    guided_json: dict[str, Any] | str | None = None
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
@@ -237,6 +246,10 @@ def _wishes(body: SamplingFields) -> list[tuple[str, Any]]:
 
 
 def _structured_outputs(given: StructuredOutputs) -> list[tuple[str, Any]]:
+    if word := given.unsupported:
+        message = f"This engine does not support the parameter 'structured_outputs.{word}'."
+        param = f"structured_outputs.{word}"
+        raise InvalidRequest(message, code="unsupported_parameter", param=param)
     if given == StructuredOutputs():
         raise InvalidParameter("structured_outputs", "structured_outputs names nothing known here")
     return [
@@ -254,7 +267,7 @@ def _response_format(given: ResponseFormat) -> dict[str, Any]:
             return {}
         case ResponseFormat("json_object"):
             return {"object": True}
-        case ResponseFormat("json_schema", JsonSchema(schema)):
+        case ResponseFormat("json_schema", JsonSchema(dict(schema))):
             return {"schema": schema}
     raise InvalidParameter("response_format", "response_format has an unknown or incomplete type")
 
@@ -263,12 +276,22 @@ _OTHER_WORDS = (
     *("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
 )
 _GRAMMARS: dict[str, Callable[[Any], str]] = {
-    "schema": grammar_of_schema,
+    "schema": lambda schema: grammar_of_schema(_read_schema(schema)),
     "regex": grammar_of_regex,
     "choice": grammar_of_choices,
     "lark": grammar_of_lark,
     "object": lambda _: grammar_of_json_object(),
 }
+
+
+def _read_schema(schema: dict[str, Any] | str) -> dict[str, Any]:
+    """A schema as vLLM takes it: also as the text of one."""
+    if not isinstance(schema, str):
+        return schema
+    try:
+        return msgspec.json.decode(schema, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise GrammarRefused("the schema is not the text of a JSON object") from error
 
 
 def _or(value: float | None, default: float) -> float:
