@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 from sqlalchemy import ColumnElement, Select, exists, insert, or_, select, update
 
 from gateway.store.custody.kept_holdings import Holdings
@@ -38,6 +38,10 @@ class Attempt(Struct, frozen=True):
     """The mark of the audit folder where it was agreed to; empty of an older program."""
 
 
+class _Certified(Struct, frozen=True):
+    keys_destroyed: tuple[str, ...] = ()
+
+
 class ErasureAttempts:
     """Of all cases of one database."""
 
@@ -53,18 +57,29 @@ class ErasureAttempts:
         return [msgspec.json.decode(each, type=Attempt) for each in found]
 
     async def in_folder(self, case_ids: Sequence[str], folder: str) -> dict[str, list[Attempt]]:
-        """By case, those that were made where this audit folder is."""
+        """By case, those that were made where this audit folder is.
+
+        Without the keys that the case's certificate names already: these are counted.
+        """
         found: dict[str, list[Attempt]] = {}
         columns = erasure_attempts.c
         for at in range(0, len(case_ids), _AT_ONCE):
             some = columns.case_id.in_(case_ids[at : at + _AT_ONCE])
-            query = select(columns.case_id, columns.found).where(some).order_by(columns.begun_us)
+            query = (
+                select(columns.case_id, columns.found, erasure_cases.c.certificate)
+                .join(erasure_cases, erasure_cases.c.id == columns.case_id)
+                .where(some)
+                .order_by(columns.begun_us)
+            )
             async with self._database.reading() as connection:
                 rows = (await connection.execute(query)).all()
-            for case_id, said in rows:
+            for case_id, said, certificate in rows:
                 attempt = msgspec.json.decode(said, type=Attempt)
                 if attempt.folder == folder:
-                    found.setdefault(case_id, []).append(attempt)
+                    told = _certified(certificate)
+                    keys = tuple(key for key in attempt.keys if key.key not in told)
+                    uncounted = structs.replace(attempt, keys=keys)
+                    found.setdefault(case_id, []).append(uncounted)
         return found
 
     async def begun(self, organisation: str) -> dict[str, Attempt]:
@@ -104,6 +119,11 @@ class ErasureAttempts:
             if held is not None:
                 raise CustodyRefused(f"hold {held.id} forbids it: {held.reason}")
             await connection.execute(insert(erasure_attempts).values(values))
+
+
+def _certified(certificate: str) -> frozenset[str]:
+    said = msgspec.json.decode(certificate, type=_Certified) if certificate else _Certified()
+    return frozenset(said.keys_destroyed)
 
 
 def holds_on(case_id: str) -> Select[str, str]:
