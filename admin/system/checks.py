@@ -17,6 +17,7 @@ from msgspec import Struct
 from gateway.assembly.configured_policy import load_policy
 from gateway.clock import SystemClock
 from gateway.configuration.disclosing import flat
+from gateway.configuration.outlets import outlets_of
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid, GatewrightError
@@ -26,7 +27,9 @@ from gateway.secrets.credentials import (
     alerts_signing_key,
     all_peppers,
     answers_password,
+    headers_of,
     master_key,
+    metrics_credential,
     oidc_secret,
     provider_credential,
     rates_password,
@@ -71,6 +74,7 @@ def _local(settings: Settings) -> Iterator[Check]:
     yield _tried("Policy", "", lambda: load_policy(settings).name, "{} passes its own test cases")
     yield from _credentials(settings)
     yield from _sinks(settings)
+    yield from _headers(settings)
     yield _openid(settings)
     yield _folder(settings)
 
@@ -137,6 +141,16 @@ def _credentials(settings: Settings) -> Iterator[Check]:
         yield _tried("Credential of alerts", "present", lambda: alerts_credential(settings))
     if settings.alerts.signing_key:
         yield _tried("Signing key of alerts", "present", lambda: alerts_signing_key(settings))
+    if settings.metrics.credential:
+        yield _tried("Credential of metrics", "present", lambda: metrics_credential(settings))
+
+
+def _headers(settings: Settings) -> Iterator[Check]:
+    """Of places outside, where they want any."""
+    for section, outlet in outlets_of(settings).items():
+        if outlet.headers:
+            ask = partial(headers_of, settings, outlet, section)
+            yield _tried(f"Headers of {section}", "present", ask)
 
 
 def _sinks(settings: Settings) -> Iterator[Check]:

@@ -25,24 +25,22 @@ from admin.system.verdict import positions
 from admin.system.workers import WorkersReader
 from gateway.clock import HOUR_US
 from gateway.configuration.disclosing import disclosed, settings_digest
+from gateway.configuration.outlets import outlet_references
 from gateway.configuration.settings import Settings
 from gateway.errors import GatewrightError
 from gateway.oversight.access import Permission
 from gateway.secrets.credentials import (
     admin_token,
-    alerts_credential,
-    alerts_signing_key,
     answers_password,
     key_bytes_at,
-    metrics_credential,
     named_master_keys,
     named_peppers,
     oidc_secret,
     pepper_at,
     provider_credential,
+    proxy_credential,
     rates_password,
-    sink_credential,
-    sink_signing_key,
+    source_of,
 )
 from gateway.secrets.secret import Secret
 from gateway.store.attention import Attention
@@ -203,12 +201,17 @@ def known_secrets(settings: Settings) -> Iterator[str]:
         lambda: rates_password(settings),
         lambda: answers_password(settings),
         lambda: oidc_secret(settings),
-        lambda: alerts_credential(settings),
-        lambda: alerts_signing_key(settings),
-        lambda: metrics_credential(settings),
+        *(
+            lambda key=key, place=place: source_of(settings, place, key).load()
+            for key, place in outlet_references(settings).items()
+        ),
         *(lambda name=name: provider_credential(settings, name) for name in settings.providers),
-        *(lambda name=name: sink_credential(settings, name) for name in settings.sinks),
-        *(lambda name=name: sink_signing_key(settings, name) for name in settings.sinks),
+        *(
+            lambda name=name, place=provider.proxy_credential: proxy_credential(
+                settings, place, f"providers.{name}"
+            )
+            for name, provider in settings.providers.items()
+        ),
         lambda: make_url(settings.database_url).password,
     ]
     for ask in asked:

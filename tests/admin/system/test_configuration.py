@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from admin.system.checks import start_checks
 from admin.system.configuration import features_of, setting_lines
@@ -87,6 +88,32 @@ async def test_what_would_refuse_the_next_start_is_said_before_it(
     assert outcome == "refused"
     assert said
     assert "changeme" not in said
+
+
+async def test_a_vendor_s_header_that_cannot_be_read_is_said_before_it(listener: Listener) -> None:
+    file = listener.folder / "var" / "vendor.key"
+    text = """
+[sinks.vendor]
+kind = "otlp"
+url = "https://otlp.vendor.example/v1/traces"
+headers = { api-key = { file = "var/vendor.key" } }
+"""
+    sinks = parse_settings(text, "gatewright.toml", listener.folder, {}).sinks
+    settings = structs.replace(listener.settings, sinks=sinks)
+    outcomes = []
+    for _ in range(2):
+        async with listener.database() as database:
+            (found,) = [
+                each
+                for each in await start_checks(settings, database)
+                if each.name == "Headers of sinks.vendor"
+            ]
+        outcomes.append(found.outcome)
+        file.touch(mode=0o600)
+        file.write_text(CANARY)
+        assert CANARY not in found.said
+
+    assert outcomes == ["refused", "good"]
 
 
 def _another_key() -> str:

@@ -197,3 +197,33 @@ signing_key = { file = "sink.key" }
     assert {*keys, keys[0][::-1]} < {*known}
     raw = written(Part("x", "", {key: f"said {key}" for key in keys}), Scrubber(known))
     assert not any(key.encode() in raw for key in keys)
+
+
+async def test_headers_of_vendors_and_words_for_proxies_are_secrets_that_no_bundle_holds(
+    tmp_path: Path,
+) -> None:
+    words = {name: secrets.token_hex(16) for name in ("vendor", "proxy", "push", "upstream")}
+    for name, word in words.items():
+        file = tmp_path / f"{name}.key"
+        file.touch(mode=0o600)
+        file.write_text(word)
+    text = """
+[sinks.vendor]
+kind = "otlp"
+url = "https://otlp.vendor.example/v1/traces"
+headers = { api-key = { file = "vendor.key" } }
+proxy = "http://proxy.example:3128"
+proxy_credential = { file = "proxy.key" }
+[metrics]
+url = "https://otlp.vendor.example/v1/metrics"
+headers = { api-key = { file = "push.key" } }
+[providers.far]
+kind = "openai"
+base_url = "https://api.vendor.example/v1"
+jurisdiction = "us"
+proxy = "http://proxy.example:3128"
+proxy_credential = { file = "upstream.key" }
+"""
+    known = {*known_secrets(parse_settings(text, "gatewright.toml", tmp_path, {}))}
+
+    assert {*words.values()} <= known

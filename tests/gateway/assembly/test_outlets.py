@@ -1,5 +1,6 @@
 """Collectors of vendors are reached as they want it: headers, a private authority, a proxy."""
 
+import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable, MutableMapping
@@ -19,10 +20,11 @@ from gateway.errors import ConfigurationInvalid
 from gateway.metrics import Metrics
 from gateway.providers.egress.client import Egress
 from gateway.store.engine import open_database
+from gateway.store.evidence.shipping import Sink
 from gateway.telemetry import Event
 from tests.certificates import Authority
 from tests.forward_proxy import ForwardProxy
-from tests.otlp_receiver import OtlpReceiver, partly
+from tests.otlp_receiver import OtlpReceiver, Reply, partly
 
 
 pytestmark = pytest.mark.anyio
@@ -147,6 +149,56 @@ headers.api-key = {{ file = "vendor.key" }}
         assert await hook.post(b"{}")
         (post,) = receiver.posts
     assert post.headers["api-key"] == OWN_WORD
+
+
+async def sink_of(text: str, write: Write, egress: Egress) -> Sink:
+    """The sink `a` of these settings."""
+    settings = write(text)
+    database = open_database(settings.database_url)
+    try:
+        return make_shipper(settings, egress, database, Metrics(), StoppedClock())._sinks["a"]
+    finally:
+        await database.close()
+
+
+LINES = [{"stage": "outcome", "organisation": "acme", "sequence": 1, "utc_us": 1}]
+
+
+async def test_a_syslog_server_of_a_private_authority_is_trusted_where_it_is_named(
+    house: Authority, write: Write, egress: Egress
+) -> None:
+    got = bytearray()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while piece := await reader.read(4096):
+            got.extend(piece)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=refusing(house))
+    shown = house.issue("gateway")
+    text = SINK.format("syslog", f"tls://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    ours = f'client_certificate = "{shown.chain}"\nclient_key = "{shown.key}"\n'
+    trusting = await sink_of(f'{text}{ours}ca_file = "{house.file}"', write, egress)
+    doubting = await sink_of(f"{text}{ours}", write, egress)
+
+    assert not await doubting.deliver(LINES)
+    assert not got
+    assert await trusting.deliver(LINES)
+    assert b'organisation="acme"' in got
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_receiver_of_records_that_wants_to_be_left_alone_is(
+    write: Write, egress: Egress
+) -> None:
+    async with OtlpReceiver() as receiver:
+        receiver.replies.append(Reply(status=503, retry_after="30"))
+        sink = await sink_of(SINK.format("http", f"{receiver.url}/in"), write, egress)
+        assert not await sink.deliver(LINES)
+        assert not await sink.deliver(LINES)
+        assert len(receiver.posts) == 1
+        assert sink.problem == "it answered with HTTP 503"
 
 
 SINK = '[sinks.a]\nkind = "{}"\nurl = "{}"\n'
