@@ -1,5 +1,6 @@
 """Two machines on one database, each with an audit folder: an erasure reaches both by itself."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,15 @@ import pytest
 
 from gateway.app import DataPlane
 from gateway.audit.content_keys.erasure import destroy_ids
+from gateway.audit.folder_mark import MARK_NAME
 from gateway.cli.custody import opened_custody
+from gateway.clock import SystemClock
 from gateway.errors import StartupRefused
 from gateway.store.custody import folder_erasures
 from gateway.store.custody.folder_reports import FolderReports
+from gateway.store.engine import open_database
+from gateway.store.evidence import retiring
+from gateway.store.evidence.sink import DatabaseAuditSink
 from tests.faults.machines import (
     GONE,
     WORDS,
@@ -202,3 +208,35 @@ async def test_content_whose_key_lies_elsewhere_is_not_called_destroyed(
         where = "read it where worker two has its folder"
         assert set(lines) == {f"the content's key lies in another audit folder: {where}"}
     assert counted(lines, GONE) == 0
+
+
+async def test_a_lost_disk_of_a_worker_that_lives_on_is_given_up_with_its_former_name(
+    machine: Machines,
+    http: aiohttp.ClientSession,
+    monkeypatch: pytest.MonkeyPatch,
+    own_upstreams: Upstreams,
+) -> None:
+    async with machine("one") as one:
+        async with machine("two") as two:
+            await talk(two, http)
+            await two.does(two.plane._integration.project())
+        # As after a disk whose segments were copied, or put back, without it.
+        (two.audit_folder / MARK_NAME).unlink()
+        database = open_database(one.settings.database_url, pooled=False)
+        async with machine("two"):
+            case_id = await agreed(one, "--user", "ann")
+            while [each.why for each in (await stands(one, case_id))[1].outstanding] != ["unheard"]:
+                await asyncio.sleep(0.05)
+        other = RunningGateway(two.folder, one.settings.database_url, own_upstreams, worker="other")
+        async with other:
+            monkeypatch.setattr(retiring, "GONE_AFTER_S", 0)
+            clock = SystemClock()
+            retires = retiring.Retiring(database, DatabaseAuditSink(database), clock)
+            standing = await retires.standing("two")
+            await retires.retire("two", standing, "os:ann", "its disk burnt")
+            await machine_tends(one)
+            told = await completed(one, case_id)
+        await database.close()
+    (given_up,) = told["folders_outstanding"]
+    assert (given_up["workers"], given_up["why"]) == (["two"], "retired")
+    assert (told["workers_elsewhere"], told["all_looked_at"]) == (["two"], False)
