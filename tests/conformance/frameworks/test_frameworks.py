@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.conformance.contract import ROOT
 from tests.conformance.frameworks import kept
 from tests.conformance.frameworks.replayed import SETTINGS as OF_CELLS
 from tests.conformance.frameworks.replayed import TARGETS, Replays, all_sent, way, written
@@ -188,3 +189,12 @@ def test_a_recording_says_who_asked_and_nothing_of_where(framework: str) -> None
     assert versions
     assert all(re.fullmatch(r"\d+(\.\w+)+", version) for version in versions.values())
     assert not re.search(r"/(home|root|tmp|work|usr)/|127\.0\.0\.1|authorization", text)
+
+
+def test_the_page_says_which_versions_were_recorded() -> None:
+    page = ROOT.joinpath("docs", "api.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Frameworks and other clients\n")[2].partition("\n## ")[0]
+    for framework in FRAMEWORKS:
+        told = [f"{name} {version}" for name, version in kept.versions(framework).items()]
+        rows = [line for line in section.splitlines() if any(each in line for each in told)]
+        assert len(rows) == 1, framework
