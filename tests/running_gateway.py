@@ -26,7 +26,7 @@ from gateway.clock import SystemClock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.identity import Peppers
-from gateway.money.budgets import Limit
+from gateway.money.budgets import Limit, WindowKind
 from gateway.pacing import rhythm
 from gateway.secrets.certificates import kept_certificate
 from gateway.secrets.credentials import pepper
@@ -287,11 +287,12 @@ class RunningGateway:
         finally:
             await database.close()
 
-    async def limit(self, account: str, limit_microusd: int) -> None:
+    async def limit(self, account: str, limit_microusd: int, window: WindowKind = "total") -> None:
         """Set a budget and wait until the worker obeys it."""
         database = open_database(self.settings.database_url)
         try:
-            await LeaseTable(database, SystemClock()).set_limit(Limit(account, limit_microusd))
+            limit = Limit(account, limit_microusd, window)
+            await LeaseTable(database, SystemClock()).set_limit(limit)
         finally:
             await database.close()
         while self.plane.budget_left((account,)) is None:

@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from gateway.clock import SystemClock
+from gateway.money.budgets import window_end_us
 from gateway.money.catalogue import worst_cost
 from gateway.store.engine import open_database
 from gateway.store.money.leased_ledger import LeasedLedger
@@ -71,6 +72,32 @@ async def test_both_sdks_tell_an_exhausted_budget_without_retrying(
     assert second.value.status_code == 402
     assert len(await gateway.records()) == before + 2
     assert not upstreams.openai.calls
+
+
+async def test_a_days_budget_says_when_there_is_more_and_no_sdk_waits_for_it(
+    gateway: RunningGateway, upstreams: Upstreams, http: aiohttp.ClientSession
+) -> None:
+    key = await gateway.issue_key()
+    caller, body = Caller(gateway, http, key), ask("openai", model=CLAUDE_TARGET)
+    await gateway.limit("org:acme", await worst_cost_of(gateway, caller, body), "day")
+    hold = asyncio.Event()
+    upstreams.anthropic.answer(Answer(hold=hold))
+    before = len(upstreams.anthropic.calls)
+    first = asyncio.create_task(caller.post("openai", body))
+    while len(upstreams.anthropic.calls) == before:
+        await asyncio.sleep(0.01)
+    refused = [await caller.post(style, ask(style, model=CLAUDE_TARGET)) for style in STYLES]
+    async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=key) as client:
+        with pytest.raises(openai.RateLimitError) as told:
+            await client.chat.completions.create(**body)  # type: ignore[call-overload]
+    hold.set()
+    await first
+    left_s = (window_end_us("day", SystemClock().utc_us()) - SystemClock().utc_us()) / 1e6
+
+    assert [reply.headers["x-should-retry"] for reply in refused] == ["false"] * len(STYLES)
+    assert all(left_s <= float(reply.headers["retry-after"]) < left_s + 60 for reply in refused)
+    assert " There is more from " in told.value.message
+    assert "A platform administrator can raise it." in told.value.message
 
 
 async def test_many_requests_at_once_do_not_overspend_on_each_database(
