@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from gateway.errors import Unauthenticated
 from gateway.identity import REFUSAL, Workload, key_table
+from gateway.workloads.tokens import Expected, NotTaken, proved
 from tests.gateway.workloads.callers_of_a_test import BOUND, RSA, Gate, key_record
 from tests.token_issuer import (
     AUDIENCE,
@@ -50,6 +51,28 @@ async def test_a_token_is_proved_once_and_looked_up_from_then_on(
     for _ in range(3):
         await gate.asks(token)
     assert gate.counted == {("cluster", "verified"): 1, ("cluster", "known"): 2}
+
+
+async def test_a_token_that_was_proved_proves_no_other_that_says_the_same(
+    gate: Gate, issuer: TokenIssuer
+) -> None:
+    """What is remembered is the token with its signature: without it anybody could have made it."""
+    token = issuer.token()
+    assert await gate.asks(token)
+    said, _, proof = token.rpartition(".")
+    assert await gate.refuses(f"{said}.{'A' * len(proof)}") == "signature"
+    assert await gate.asks(token)
+
+
+async def test_a_clock_that_was_set_back_makes_no_token_good_again(
+    gate: Gate, issuer: TokenIssuer
+) -> None:
+    token = issuer.token()
+    assert await gate.asks(token)
+    ended_us = gate.clock.utc_us() + 700_000_000
+    gate.table = key_table(2, [key_record()], lambda: ended_us)
+    assert await gate.refuses(token) == "expired"
+    assert await gate.refuses(issuer.token(number=1)) == "expired"
 
 
 async def test_no_algorithm_but_those_of_the_settings_is_taken(
@@ -264,6 +287,16 @@ async def test_a_key_of_another_issuer_by_the_same_name_proves_nothing(
             assert await gate.asks(good) == "000000000002"
         finally:
             await gate.egress.close()
+
+
+async def test_signed_claims_say_again_whose_they_are(issuer: TokenIssuer) -> None:
+    """What was read before the signature was looked at has only found the key."""
+    now_us = issuer.clock.utc_us()
+    expected = Expected(issuer.issuer, AUDIENCE, frozenset(), 30.0, 3600.0)
+    assert proved(json.dumps(issuer.claims()).encode(), expected, now_us).subject == SUBJECT
+    for other in (f"{issuer.issuer}.evil.example.com", None):
+        with pytest.raises(NotTaken, match="issuer"):
+            proved(json.dumps(issuer.claims(iss=other)).encode(), expected, now_us)
 
 
 async def test_a_curve_is_for_its_own_algorithm_only(gate: Gate, issuer: TokenIssuer) -> None:

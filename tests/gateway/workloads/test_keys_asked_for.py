@@ -60,6 +60,49 @@ async def test_keys_are_asked_for_again_when_they_are_old(gate: Gate, issuer: To
         assert issuer.asked == asked
 
 
+async def test_nobody_is_asked_about_a_key_that_is_known(gate: Gate, issuer: TokenIssuer) -> None:
+    """Else every token would wait for its issuer, and behind strangers' tokens."""
+    for number in range(3):
+        gate.clock.later_s = 30.0 * number
+        assert await gate.asks(issuer.token(number=number))
+    assert issuer.asked == 1
+
+
+async def test_an_issuer_that_is_away_is_asked_only_so_often(
+    gate: Gate, issuer: TokenIssuer
+) -> None:
+    issuer.answer = web.Response(status=503)
+    for number in range(3):
+        with pytest.raises(Unavailable):
+            await gate.asks(issuer.token(number=number))
+    assert issuer.asked == 1
+
+
+async def test_every_issuer_is_asked_whatever_becomes_of_the_others(
+    issuer: TokenIssuer, tmp_path: Path
+) -> None:
+    async with TokenIssuer(k1=curve_key()) as other:
+        theirs = other.settings("partner").replace(other.issuer, "https://partner.example.com")
+        gate = Gate(issuer, tmp_path, issuer.settings() + theirs)
+        issuer.answer, other.answer = web.Response(status=503), web.Response(status=500)
+        with pytest.raises(KeysRefused, match=r"^cluster: .* 503"):
+            await gate.callers.renew()
+        assert (issuer.asked, other.asked) == (1, 1)
+        await gate.egress.close()
+
+
+async def test_the_same_keys_told_again_leave_what_they_proved(
+    gate: Gate, issuer: TokenIssuer
+) -> None:
+    token = issuer.token()
+    assert await gate.asks(token)
+    gate.clock.later_s = 301.0
+    await gate.callers.renew()
+    assert await gate.asks(token)
+    assert issuer.asked == 2
+    assert gate.counted == {("cluster", "verified"): 1, ("cluster", "known"): 1}
+
+
 async def test_a_key_that_was_withdrawn_ends_what_it_had_proved(
     gate: Gate, issuer: TokenIssuer
 ) -> None:
