@@ -129,6 +129,24 @@ def test_a_digest_under_a_pepper_that_is_gone_proves_nothing() -> None:
         authenticate(table, newer_only, bearer(key.reveal()), NOW_US)
 
 
+@pytest.mark.parametrize("digest", [b"", bytes(32), b"\x00"])
+@pytest.mark.parametrize("version", [0, 1, 2, 7])
+def test_who_writes_to_the_database_and_has_no_pepper_makes_no_key(
+    version: int, digest: bytes
+) -> None:
+    key = issue_key(secrets.token_bytes)
+    forged = structs.replace(record_of(key), digests=(KeyDigest(version, digest),))
+    refused(table_of(forged), bearer(key.reveal()))
+
+
+def test_a_digest_under_the_newest_pepper_proves_nothing_as_that_of_one_that_is_gone() -> None:
+    key = issue_key(secrets.token_bytes)
+    moved = structs.replace(
+        record_of(key), digests=(KeyDigest(7, PEPPERS.digest(key.reveal(), PEPPERS.newest)),)
+    )
+    refused(table_of(moved), bearer(key.reveal()))
+
+
 def test_a_replaced_secret_is_good_until_its_end_and_the_new_one_beyond() -> None:
     old = issue_key(secrets.token_bytes)
     new = issue_key(secrets.token_bytes, old.key_id)
