@@ -3,13 +3,18 @@
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.x509 import Certificate
 
 from gateway.configuration.reading import parse_settings
 from gateway.errors import ConfigurationInvalid
+from gateway.secrets.bundles import certificates_in, parsed
 from gateway.secrets.certificates import read_certificate
-from gateway.secrets.revocations import LISTS_BYTES_MAX
+from gateway.secrets.revocations import LISTS_BYTES_MAX, read_revocations
 from tests.certificates import HOUR, Authority, Hours
 
 
@@ -101,6 +106,42 @@ def test_lists_of_several_authorities_are_read(tmp_path: Path) -> None:
     lists = tmp_path / "lists.pem"
     lists.write_bytes(other.revoke() + teams.revoke(teams.issue("gone").chain))
     _read(tmp_path, teams, lists)
+
+
+def test_a_list_of_others_is_another_and_one_made_anew_of_the_same_is_not(tmp_path: Path) -> None:
+    """By its digest it is told whether somebody who is connected has to go."""
+    teams, lists = Authority(tmp_path, "teams"), tmp_path / "lists.pem"
+    one, other = teams.issue("one").chain, teams.issue("other").chain
+    authorities = parsed(certificates_in(teams.file.read_text()))
+
+    def digest(*revoked: Path, **more: Any) -> bytes:
+        lists.write_bytes(teams.revoke(*revoked, **more))
+        return read_revocations(lists, "x", authorities, Hours().utc_us()).digest
+
+    digests = [digest(), digest(one), digest(other), digest(one, other)]
+    assert len({*digests}) == len(digests)
+    assert digest(other, one, ends=HOUR * 9) == digests[-1]
+
+
+def test_an_authority_and_the_one_that_it_was_renewed_by_have_a_list_each(tmp_path: Path) -> None:
+    (tmp_path / "renewed").mkdir()
+    both = Authority(tmp_path, "teams"), Authority(tmp_path / "renewed", "teams")
+    lists = tmp_path / "lists.pem"
+    lists.write_bytes(b"".join(each.revoke() for each in both))
+    authorities = parsed(certificates_in("".join(each.file.read_text() for each in both)))
+    assert len(read_revocations(lists, "x", authorities, Hours().utc_us()).terms) == 2
+
+
+def test_a_list_whose_proof_nobody_can_look_at_is_not_used(tmp_path: Path) -> None:
+    def refuse(*_: object) -> object:
+        raise UnsupportedAlgorithm("a kind of key that is not known here")
+
+    teams, lists = Authority(tmp_path, "teams"), tmp_path / "lists.pem"
+    lists.write_bytes(teams.revoke())
+    (authority,) = parsed(certificates_in(teams.file.read_text()))
+    unknown = SimpleNamespace(subject=authority.subject, public_key=refuse)
+    with pytest.raises(ConfigurationInvalid, match="was not signed by the authority of that name"):
+        read_revocations(lists, "x", [cast(Certificate, unknown)], Hours().utc_us())
 
 
 def test_a_list_without_authorities_means_nothing(tmp_path: Path) -> None:
