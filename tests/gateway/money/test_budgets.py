@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.clock import StoppedClock
+from gateway.errors import BudgetExhausted
 from gateway.money import budgets
 from gateway.money.budgets import (
     FOREVER_US,
@@ -145,3 +146,15 @@ def test_where_money_is_set_aside_is_known_until_it_ends() -> None:
     assert book.pots(reservation) == (held,)
     book.close(reservation, 0)
     assert book.pots(reservation) == ()
+
+
+@pytest.mark.anyio
+async def test_what_is_left_is_the_least_of_all_limits_and_what_costs_nothing_needs_none() -> None:
+    limits = [Limit("org:acme", 100), Limit("key:k1", 40), Limit("key:k2", 400)]
+    ledger, path = MemoryLedger(limits, StoppedClock()), ("org:acme", "key:k1")
+    assert ledger.left_microusd(path) == 40
+    assert ledger.left_microusd(("org:acme", "key:k2")) == 100
+    ledger.settle(await ledger.reserve(path, 40), 50)
+    assert (await ledger.reserve(path, 0)).amount_microusd == 0
+    with pytest.raises(BudgetExhausted):
+        await ledger.reserve(path, 1)

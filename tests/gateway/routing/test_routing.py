@@ -105,6 +105,12 @@ def test_facts_hold_what_comes_with_a_request_and_whose_turn_it_is() -> None:
     assert rule(document(), facts, request(), board, Limits()).plan.service_tier == "batch"
 
 
+def test_a_target_whose_first_token_nobody_measured_has_no_time_of_it() -> None:
+    board = TargetBoard({"house": HOUSE, "cloud": CLOUD}, {}, {"cloud": 250})
+    times = {each.name: each.first_token_ms for each in board.facts_for(None)}
+    assert times == {"house": 0, "cloud": 250}
+
+
 def test_a_board_says_of_a_target_all_that_policy_may_look_at() -> None:
     known = target(
         *("house",),
