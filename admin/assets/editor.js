@@ -240,7 +240,7 @@ function say(view, told) {
     list.append(line);
   }
   const state = document.createElement("p");
-  state.textContent = !told.ok ? "Not ready yet." : told.marks.length ? "Ready to submit, with warnings." : `Ready to submit; ${told.tests} test case${told.tests === 1 ? "" : "s"} passed.`;
+  state.textContent = told.marks.length && told.ok ? "Ready to submit, with warnings." : told.ok ? `Ready to submit; test cases passed: ${told.tests}.` : "Not ready yet.";
   panel.replaceChildren(panel.querySelector("h2"), state, list);
 }
 
