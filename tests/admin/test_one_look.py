@@ -8,7 +8,7 @@ from gateway.store.identity.people import PeopleStore
 from tests.admin import seeding
 from tests.admin.chromium import window
 from tests.admin.listener import Listener
-from tests.admin.policies.people import APPROVER, WRITER, signed_in, staff
+from tests.admin.policies.people import APPROVER, PASSWORD, WRITER, signed_in, staff
 from tests.admin.policies.test_rolling_out import STRICT, stepped, submitted
 from tests.admin.profiling import profiles
 from tests.admin.test_every_list_by_key import fill_compliance
@@ -158,6 +158,24 @@ async def test_boxes_to_tick_stand_in_columns(listener: Listener) -> None:
         )
         # However short a name is, the next box stands where those above and below it do.
         assert lefts[1] - lefts[0] >= 190
+
+
+async def test_the_fields_of_a_row_stand_on_one_line_under_labels_of_any_length(
+    listener: Listener,
+) -> None:
+    await staff(listener)
+    apart = """() => { const at = (each) => Math.round(each.getBoundingClientRect().top);
+      const rows = Map.groupBy(document.querySelectorAll('.asked > .field'), at);
+      return [...rows.values()].filter((row) =>
+        new Set(row.map((each) => at(each.querySelector('input, select')))).size > 1).length; }"""
+    async with window(listener) as seen:
+        await seen.sign_in(WRITER, PASSWORD)
+        await seen.open("/o/acme/policies/simulator")
+        assert await seen.page.evaluate(apart) == 0
+        # As words of another language would be, or larger letters.
+        long = "each => { each.textContent = 'how many tokens its input may have'; }"
+        await seen.page.eval_on_selector(".asked label", long)
+        assert await seen.page.evaluate(apart) == 0
 
 
 async def test_parts_of_an_installation_begin_at_one_line(listener: Listener) -> None:
