@@ -26,6 +26,7 @@ from local_engine.sampling_params import InvalidParameter, SamplingParams
 DTYPES = ("float32", "bfloat16", "float16")
 _MAX_CONFIG_BYTES = 1 << 20
 _MAX_NAME_CHARS = 200
+_PARTIAL = "partial_rotary_factor"
 _Config = TypeVar("_Config")
 _Extras = dict[str, Any]
 
@@ -49,6 +50,7 @@ class HfConfig(msgspec.Struct):
     rope_local_base_freq: float | None = None
     rope_scaling: dict[str, Any] | None = None
     rope_parameters: dict[str, Any] | None = None
+    partial_rotary_factor: float | None = None
     tie_word_embeddings: bool | None = None
     attention_bias: bool = False
     mlp_bias: bool = False
@@ -199,6 +201,9 @@ def _spec_of(config: HfConfig, eos_token_ids: tuple[int, ...]) -> ModelSpec:
 
 def _rope(config: HfConfig) -> _Extras:
     full, local = _rope_given(config, "full_attention"), _rope_given(config, "sliding_attention")
+    turned = (config.partial_rotary_factor, *(each.get(_PARTIAL) for each in (full, local)))
+    if any(part not in (None, 1) for part in turned):
+        raise ModelRefused(f"{_PARTIAL}: heads that are turned in part are not supported")
     theta = config.rope_theta if config.rope_theta is not None else _theta_in(full)
     local_theta = _theta_in(local) if local is not full else None
     if local_theta is None:

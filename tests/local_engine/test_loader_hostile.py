@@ -236,6 +236,11 @@ BROKEN: dict[str, tuple[Change, str]] = {
         configured(architectures=["Qwen3MoeForCausalLM"], **EXPERTS),
         "config.json",
     ),
+    "heads turned in part": (configured(partial_rotary_factor=0.5), "partial_rotary_factor"),
+    "heads turned in part by name": (
+        configured(rope_parameters={"rope_type": "default", "partial_rotary_factor": 0.25}),
+        "partial_rotary_factor",
+    ),
     "layers without number": (
         configured(
             architectures=["MistralForCausalLM"], sliding_window=4, num_hidden_layers=1 << 33
