@@ -113,3 +113,11 @@ async def test_who_is_refused_while_no_model_is_there_is_counted() -> None:
         assert (await client.post("/v1/chat/completions", json=CHAT)).status_code == 503
         text = (await client.get("/metrics")).text
     assert 'requests_refused_total{code="model_loading"} 1.0' in text
+
+
+async def test_who_asks_whether_a_model_is_there_is_not_refused() -> None:
+    async with client_of(None) as client:
+        for path in ("/health", "/health/ready"):
+            assert (await client.get(path)).status_code == 503
+        text = (await client.get("/metrics")).text
+    assert "requests_refused_total{" not in text

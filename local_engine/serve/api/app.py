@@ -128,6 +128,8 @@ class EngineApp:
         assert scope["type"] == "http", "the server is configured for HTTP only"
         is_started = False
         is_stream = False
+        # Who asks how the engine is asks it for nothing, however often it is told "not yet".
+        is_counted = scope["path"] not in _OPEN_PATHS
 
         async def watched_send(message: dict[str, Any]) -> None:
             nonlocal is_started, is_stream
@@ -147,14 +149,17 @@ class EngineApp:
             else:
                 await self._refuse(send, error, is_started=is_started)
         except ApiError as error:
-            await self._refuse(send, error, is_started=is_started)
+            await self._refuse(send, error, is_started=is_started, is_counted=is_counted)
         except Exception as error:  # noqa: BLE001 - the ASGI edge: the client gets an envelope
             log_event("engine.request_failed", error_type=type(error).__name__)
             failure = EngineFailed("Internal error.", code="internal_error")
             await self._refuse(send, failure, is_started=is_started)
 
-    async def _refuse(self, send: Send, error: ApiError, *, is_started: bool) -> None:
-        self._counts.count_refusal(error.code)
+    async def _refuse(
+        self, send: Send, error: ApiError, *, is_started: bool, is_counted: bool = True
+    ) -> None:
+        if is_counted:
+            self._counts.count_refusal(error.code)
         # Once a body has begun, breaking off is the only honest signal left.
         if is_started:
             raise error
