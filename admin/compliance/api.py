@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from litestar import Request, Response, get, post
 from litestar.params import FromPath
@@ -17,11 +17,13 @@ from admin.compliance.packs import file_of
 from admin.long_lists import list_of
 from admin.services import Services
 from admin.wrong_fields import taken_as
+from gateway.clock import SECOND_US
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission, allows
 from gateway.store.custody.erasing import Consequences
 from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.orders import Hold, Reveal
+from gateway.store.custody.retention_reports import FolderRetentionStanding
 from gateway.store.evidence.packing import EvidencePack
 from gateway.store.pages import Part
 
@@ -89,8 +91,25 @@ class SubjectFound(Struct, frozen=True):
     kept: Consequences
 
 
+class RetainedFolder(Struct, frozen=True):
+    """How retention stood in one audit folder when it was last looked at."""
+
+    folder: str
+    workers: tuple[str, ...]
+    looked_us: int
+    due: int
+    held: int
+    unsure: int
+    gone: int
+    """How many keys were destroyed when some last were, at `gone_us`."""
+    gone_us: int
+    overdue_s: int
+    """How long the oldest key there that no hold is on is past its time; 0 where none is."""
+    is_lost: bool
+
+
 class RetentionView(Struct, frozen=True):
-    """What the next run of retention would destroy."""
+    """What the next run of retention would destroy beside this listener, and all folders."""
 
     retention_class: str
     days: int
@@ -98,6 +117,8 @@ class RetentionView(Struct, frozen=True):
     held: int
     unsure: int
     """Past their time by this machine's clock, on a date that the log does not bear out."""
+    run: Literal["typed", "daily"] = "typed"
+    folders: tuple[RetainedFolder, ...] = ()
 
 
 class Release(Struct, frozen=True):
@@ -109,7 +130,7 @@ class Release(Struct, frozen=True):
 def api_routes(services: Services, office: Office) -> list[Any]:
     """All JSON routes of the room."""
     return [
-        *_reading(office),
+        *_reading(services, office),
         *_reveals(office),
         *_holds(office),
         *_erasures(office),
@@ -123,7 +144,9 @@ def _actor(request: Asked) -> str:
     return session_of(request).person.name
 
 
-def _reading(office: Office) -> list[Any]:
+def _reading(services: Services, office: Office) -> list[Any]:
+    run = services.settings.retention.run
+
     @get(AT, opt=_READS)
     async def standing(organisation: FromPath[str]) -> Standing:
         return await office.standing(organisation)
@@ -132,11 +155,29 @@ def _reading(office: Office) -> list[Any]:
     async def retention(organisation: FromPath[str]) -> RetentionView:
         due = await office.due(organisation)
         if due is None:
-            return RetentionView("", 0, 0, 0, 0)
+            return RetentionView("", 0, 0, 0, 0, run)
         counts = len(due.due), len(due.held), len(due.unsure)
-        return RetentionView(due.retention_class, due.days, *counts)
+        now_us, found = services.clock.utc_us(), await office.retained(organisation)
+        folders = tuple(_folder(each, now_us) for each in found)
+        return RetentionView(due.retention_class, due.days, *counts, run, folders)
 
     return [standing, retention]
+
+
+def _folder(known: FolderRetentionStanding, now_us: int) -> RetainedFolder:
+    report = known.report
+    return RetainedFolder(
+        report.folder,
+        known.workers,
+        report.looked_us,
+        due=report.due,
+        held=report.held,
+        unsure=report.unsure,
+        gone=report.gone,
+        gone_us=report.gone_us,
+        overdue_s=report.overdue_us(now_us) // SECOND_US,
+        is_lost=known.is_lost,
+    )
 
 
 def _reveals(office: Office) -> list[Any]:

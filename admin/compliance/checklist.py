@@ -156,6 +156,7 @@ class ChecklistRoom:
             verified_reason=checked_log.reason if checked_log else "",
             first_us=await services.records.began_us(organisation),
             retention_days=retention_of(settings, organisation)[1],
+            retention_late_us=await self._retention_late_us(organisation, now_us),
             holds=(await self._office.lists.holds(organisation, 0, 0)).count,
             cases=await cases.dues(organisation),
             done_cases=(await cases.states(organisation))["done"],
@@ -180,6 +181,11 @@ class ChecklistRoom:
             stated_us=stated_us,
             offset=offset,
         )
+
+    async def _retention_late_us(self, organisation: str, now_us: int) -> int:
+        folders = await self._office.retained(organisation)
+        late = (each.report.overdue_us(now_us) for each in folders if not each.is_lost)
+        return max(late, default=0)
 
     async def _exported(self, organisation: str) -> int | None:
         folder = self._services.settings.path(self._services.settings.audit.checkpoint_directory)

@@ -17,6 +17,8 @@ State = Literal["met", "look", "open", "unknown", "organisational"]
 """Holds now; somebody should look; does not hold; nothing here can tell; not for a program to say.
 """
 VERIFIED_DAYS: Final = 30
+RETAINED_DAYS: Final = 2
+"""Retention runs once a day, and a date has to be borne out."""
 CREDENTIAL_DAYS: Final = 365
 STATED_US: Final = 2 * HOUR_US
 """Workers state their clock each hour."""
@@ -55,6 +57,8 @@ class Known(Struct, frozen=True):
     """When its oldest record was written."""
     retention_days: int
     """0 keeps content for ever."""
+    retention_late_us: int
+    """How long content of it is past its time in the audit folder that is latest."""
     holds: int
     cases: Sequence[int]
     """When open erasure cases are due."""
@@ -137,6 +141,9 @@ def _kept(known: Known) -> Standing:
 def _limited(known: Known) -> Standing:
     if not known.retention_days:
         return Standing("open", "Content is kept for ever: no class with a limit holds.")
+    if known.retention_late_us > RETAINED_DAYS * DAY_US:
+        days = _many(known.retention_late_us // DAY_US, "day")
+        return Standing("open", f"Content is {days} past its time and not destroyed.")
     held = f"; {_many(known.holds, 'hold')} in force" if known.holds else ""
     return Standing("met", f"Content can be read for {_many(known.retention_days, 'day')}{held}.")
 

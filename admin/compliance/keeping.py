@@ -65,6 +65,8 @@ def keeping_routes(services: Services, office: Office) -> list[Any]:
             "retention",
             due=await office.due(organisation),
             standing=await office.standing(organisation),
+            folders=await office.retained(organisation),
+            run=services.settings.retention.run,
             classes=sorted(services.settings.retention.classes.items()),
         )
 

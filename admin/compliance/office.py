@@ -34,6 +34,7 @@ from gateway.store.custody.incidents import IncidentStore
 from gateway.store.custody.keeping import Expired, expired_of, retention_of
 from gateway.store.custody.orders import Custody, CustodyChanged, CustodyRefused, Hold, Reveal
 from gateway.store.custody.reaching import Reach
+from gateway.store.custody.retention_reports import FolderRetentionStanding, RetentionReports
 from gateway.store.custody.reveal_reports import RevealReport, RevealReports
 from gateway.store.custody.reviews import Review, ReviewStore
 from gateway.store.evidence.integration import Integration
@@ -181,6 +182,10 @@ class Office:
         today = self._services.clock.utc_us() // DAY_US
         settings, database = self._services.settings, self._services.database
         return await expired_of(settings, database, self.custody, organisation, today)
+
+    async def retained(self, organisation: str) -> Sequence[FolderRetentionStanding]:
+        """How its retention stands in each audit folder, the one that is latest first."""
+        return await RetentionReports(self._services.database).of(organisation)
 
     async def reach(self, case: ErasureCase) -> Reach:
         """How far a case has come; nowhere before it was carried out."""

@@ -30,7 +30,6 @@ from gateway.store.kept_answers import DatabaseAnswers, kept_answers
 from gateway.store.schema.parcels import parcels
 from tests.admin.compliance.archive import SAID, converse, deeds, log_keys, person, subject
 from tests.admin.listener import Browser, Listener
-from tests.signed_days import sign_on
 
 
 pytestmark = pytest.mark.anyio
@@ -234,30 +233,6 @@ async def test_a_case_keeps_its_clock_and_no_name(listener: Listener) -> None:
             given = {"scope": "user", "user": "u", "law": "gdpr", "ticket": "T", "deed": "open"}
             answer, page = await cora.send("POST", AT, given | wrong)
             assert (answer.status, 'role="alert"' in page) == (400, True)
-
-
-async def test_retention_says_in_numbers_what_the_next_run_destroys(
-    tmp_path: Path, sqlite_url: str
-) -> None:
-    more = '[retention]\ndefault = "brief"\n[retention.classes]\nbrief = 30\n'
-    async with Listener(tmp_path, sqlite_url, more) as listener:
-        await converse(listener, ["ann", "bob"], days_ago=40)
-        await converse(listener, ["ann"], days_ago=1)
-        async with person(listener, "cora") as cora:
-            _, page = await cora.send("GET", "/o/acme/compliance/retention")
-            assert "2 content keys are older than 30 days by this machine's clock" in page
-            _, _, raw = await cora.fetch("/api/organisations/acme/compliance/retention")
-            told = msgspec.json.decode(raw)
-            assert (told["keys"], told["unsure"]) == (0, 2)
-            async with listener.database() as database:
-                keys = master_key(listener.settings)
-                await Integration(listener.settings, database, listener.clock, keys).sign()
-                await sign_on(database, "acme", listener.clock.utc_us(), (1, 2))
-            _, page = await cora.send("GET", "/o/acme/compliance/retention")
-            assert "destroys 2 content keys that are older than 30 days" in page
-            await cora.send("POST", HOLDS, {"user": "bob", "reason": "r"})
-            _, page = await cora.send("GET", "/o/acme/compliance/retention")
-            assert "destroys 1 content key that is older than 30 days; 1 more would go" in page
 
 
 async def test_a_case_shows_what_vendors_hold_of_it_until_they_have_deleted_it(
