@@ -65,6 +65,9 @@ def base_url_hint(is_ours: Callable[[str], bool], path: str) -> str:
     `is_ours` says whether something is at a path.
     """
     plain = path.rstrip("/")
+    if plain.startswith("/messages") and is_ours(_VERSION + plain):
+        # Anthropic's own clients add it themselves, DSPy's and some others do not.
+        return " The base URL of this client ends with /v1 here."
     if is_ours(_VERSION + plain):
         return " The base URL of OpenAI's clients ends with /v1 here."
     if plain.startswith(2 * _VERSION) and is_ours(plain.removeprefix(_VERSION)):

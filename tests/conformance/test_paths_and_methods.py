@@ -183,6 +183,9 @@ async def test_clients_with_the_others_base_url_are_told_so(
             await claude.messages.create(model=ENGINE_TARGET, max_tokens=9, messages=QUESTION)
         with pytest.raises(openai.NotFoundError) as other:
             await gpt.get("/nowhere", cast_to=object)
+        # As DSPy asks for messages, at an address to which it adds no version.
+        with pytest.raises(openai.NotFoundError, match="base URL of this client ends with /v1"):
+            await gpt.post("/messages", cast_to=object, body={})
     assert bare.value.code == "unknown_url"
     assert other.value.body["message"] == "There is nothing at this path."  # type: ignore[index]
     assert untouched(upstreams)
