@@ -117,8 +117,9 @@ class RetentionReports:
             return 0
         retired = await retired_workers(self._database)
         folders = await all_folders(self._database)
-        lost = {each.folder for each in folders if _is_lost(each.workers, retired)}
-        return min((day for folder, day in days.items() if folder not in lost), default=0)
+        # A folder that gave itself another mark is known by that one.
+        there = {each.folder for each in folders if not _is_lost(each.workers, retired)}
+        return min((day for folder, day in days.items() if folder in there), default=0)
 
 
 def _with_gone(report: RetentionReport, before: Any) -> dict[str, Any]:

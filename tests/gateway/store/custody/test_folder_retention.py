@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import delete, insert
 
 from gateway.audit.content_keys.erasure import matching_keys
 from gateway.audit.content_keys.keys import KEYS_NAME, WrappedKey
@@ -31,6 +31,7 @@ from gateway.store.schema.audit import (
     audit_second_keys,
     audit_sequences,
 )
+from gateway.store.schema.custody import audit_folders
 
 
 pytestmark = pytest.mark.anyio
@@ -206,6 +207,19 @@ async def test_a_folder_whose_worker_is_down_is_late_once_its_keys_are_old(house
     assert two.overdue_s() == 0, "its name is retired: nobody waits for its disk"
     (standing,) = await house.stands()
     assert standing.is_lost
+
+
+async def test_a_mark_that_no_folder_has_any_more_is_not_late(house: House) -> None:
+    house.says("typed")
+    await house.signed("acme", 0, 1, 2, 3)
+    house.keys("one", ("acme", "ann", 40))
+    one = house.retention("one")
+    await one.tend()
+    assert one.overdue_s() > 0
+    async with house.database.writing() as connection:
+        await connection.execute(delete(audit_folders))
+    await one.tend()
+    assert one.overdue_s() == 0
 
 
 @pytest.mark.parametrize("run", ["daily", "typed"])
