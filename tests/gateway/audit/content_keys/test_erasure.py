@@ -474,3 +474,30 @@ async def test_a_line_that_a_crash_cut_off_is_no_damage_before_or_after_a_rewrit
     assert damaged_keys(tmp_path, KEYS) == []
     assert erase(tmp_path, tmp_path / "elsewhere", "acme", erased) == (1 if erased else 2)
     assert damaged_keys(tmp_path, KEYS) == []
+
+
+async def test_nothing_is_overwritten_before_what_replaces_it_is_there_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut between the two would else leave noughts under the name of the key file."""
+    steps: list[str] = []
+
+    class NotingDisk(Disk):
+        def replace(self, draft: Path, path: Path) -> None:
+            steps.append("replaced")
+            super().replace(draft, path)
+
+        def sync_folder(self, path: Path) -> None:
+            steps.append("synced")
+            super().sync_folder(path)
+
+    def noted(descriptor: int, data: bytes, offset: int) -> int:
+        steps.append("overwritten")
+        return pwrite(descriptor, data, offset)
+
+    await recorded(tmp_path)
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", noted)
+    keys = matching_keys(tmp_path, "acme", "ann")
+    assert destroy_keys(tmp_path, tmp_path / "elsewhere", keys, NOW_US, NotingDisk()) == 1
+    assert steps[steps.index("replaced") :][:3] == ["replaced", "synced", "overwritten"]
