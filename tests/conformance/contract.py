@@ -55,9 +55,8 @@ RULES: Mapping[int, str] = {
     30: "Sealed reasoning items survive clients of other dialects",
     31: "Another vendor's signatures are stripped, tool pairs stay",
     32: "Reasoning of compatible servers becomes a thinking block before the text",
-    33: "A JSON schema crosses, by its older name (`output_format`), too, and is enforced where the "
-    "target enforces such a one; an older "
-    "model is asked by a tool, others are not asked",
+    33: "A JSON schema crosses, by its older name (`output_format`), too, and is enforced where "
+    "the target enforces such a one; an older model is asked by a tool, others are not asked",
     34: "`json_object` becomes an instruction; what nobody enforces is reported and checked",
     35: "Stop reasons become finish reasons",
     36: "Finish reasons become stop reasons",
