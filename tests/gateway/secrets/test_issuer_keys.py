@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from jwt.algorithms import OKPAlgorithm, RSAAlgorithm
 
@@ -100,6 +100,7 @@ def test_rubbish_in_a_key_keeps_no_other_from_being_known(
     key: dict[str, Any], changes: dict[str, object]
 ) -> None:
     """An issuer whose whole set fell by it would shut out all of its callers."""
+    assume(changes.get("kid") != "k2")  # two keys of one name are none
     beside = {**GOOD, "kid": "k2"}
     assert key_set(said({**key, **changes}, beside)).named("k2", "RS256")
 
