@@ -51,6 +51,10 @@ class RetryBudget:
         self._tokens -= 1.0
         return True
 
+    def give_back(self) -> None:
+        """What was paid for was not made after all."""
+        self._tokens = min(self._tokens + 1.0, self.rules.reserve)
+
 
 def backoff_s(
     tries: int,

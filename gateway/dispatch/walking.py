@@ -111,6 +111,7 @@ class Walk(Generic[Answer]):
         for tries in range(PASSES_MAX):
             order = self._in_order()
             if not order:
+                self._unless_made(extra)
                 raise self._busy()
             try:
                 return await self._pass(order, extra)
@@ -165,6 +166,7 @@ class Walk(Generic[Answer]):
             try:
                 return await self._try(candidate, extra)
             except (UpstreamFailed, FeatureUnsupported) as error:
+                self._unless_made(extra)
                 last = _unless_callers(error)
                 why = (candidate.target.name, last.code)
                 order = self._still_to_ask(order, last)
@@ -326,6 +328,13 @@ class Walk(Generic[Answer]):
         None where the retry budget has none left: that is noted at once.
         """
         return paid_from(self._ground.budget, self._log, Extra(kind, target, reason))
+
+    def _unless_made(self, extra: Extra | None) -> None:
+        """Give back what was paid for an attempt that never began; a cascade's leg is not paid."""
+        if extra is None or extra.kind == "cascade":
+            return
+        if not any(each is extra for each in self._log.extra):
+            self._ground.budget.give_back()
 
     def _is_over(self) -> bool:
         return self._ground.clock.monotonic_s() >= self._deadline_s

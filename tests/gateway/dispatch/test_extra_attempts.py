@@ -80,6 +80,12 @@ async def test_another_pass_that_finds_all_of_them_busy_is_no_attempt() -> None:
 
     assert len(world.log.as_tuple()) == 1
     assert world.log.extra == ()
+    assert left(world) == 10
+
+
+def left(world: World) -> int:
+    """How many attempts the retry budget still pays for."""
+    return sum(iter(world.budget.spend, False))
 
 
 async def test_a_target_that_has_no_word_for_a_request_was_not_asked() -> None:
@@ -98,6 +104,7 @@ async def test_a_target_that_has_no_word_for_a_request_was_not_asked() -> None:
     assert answered.candidate.target.name == "scripted/c"
     assert [attempt.target for attempt in world.log.as_tuple()] == [A, "scripted/c"]
     assert world.log.extra == (Extra("fallback", B, FeatureUnsupported.code),)
+    assert left(world) == 9
 
 
 async def test_a_hedge_was_made_for_who_was_late_and_a_fallback_for_who_failed_last() -> None:
