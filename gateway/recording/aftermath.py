@@ -102,7 +102,7 @@ class Aftermath:
             ending.cost_microusd,
         )
         attempts = ending.attempts
-        attempt = attempts[0] if len(attempts) == 1 else None
+        attempt = attempts[0] if len(attempts) == 1 and not ending.extra else None
         if attempt is not None and not (attempt.error or ending.cascade or passage.arrival.errand):
             # Nearly every request: its times are noted where it was counted.
             beside_us = duration_us - attempt.duration_us
@@ -140,7 +140,7 @@ class Aftermath:
         )
 
     def _attempted(self, passage: Passage, ending: Ending, duration_us: int) -> None:
-        """Of several attempts, of one that failed, and of lines of batches."""
+        """Of several attempts, of one that failed or was to have another, and of batches' lines."""
         for attempt in ending.attempts:
             if attempt.error:
                 self._failed(passage, attempt)
@@ -174,7 +174,7 @@ class Aftermath:
             is_held = ending.cascade.get("cascade") in HELD
             heard = requests.of_call(ending.target.name, endpoint).heard
             heard(duration_us if is_held else heard_us)
-        if not any(extra.kind == "hedge" for extra in ending.extra):
+        if not any(extra.kind == "hedge" and extra.was_made for extra in ending.extra):
             # Two at once last longer together than the request that they are of.
             self._own(duration_us - upstream_us)
 

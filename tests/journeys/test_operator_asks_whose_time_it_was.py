@@ -1,5 +1,7 @@
 """An operator sees whether it is us or them: first tokens, calls, and who was asked why."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -7,6 +9,7 @@ import anthropic
 import openai
 import pytest
 
+from gateway.dispatch.retrying import RetryBudget
 from tests.promql import Vector, scraped
 from tests.running_gateway import (
     CLAUDE_TARGET,
@@ -198,3 +201,47 @@ async def test_what_nobody_made_good_says_so(
     assert failed == seen.of("extra_attempts_total") == seen.of("attempts_failed_total") - 1 > 0
     assert seen.of("upstream_duration_seconds_count", code="") == 0
     assert seen.of("time_to_first_token_seconds_count") == 0
+
+
+HEDGING = f"""
+name = "hedging"
+version = 1
+[[preferences]]
+name = "hedge"
+route = "hedge"
+targets = ["{CLAUDE_TARGET}", "{GPT_TARGET}"]
+order = ["cheap"]
+hedge_after_ms = 5
+"""
+
+
+@pytest.mark.parametrize("is_withheld", [False, True])
+async def test_a_hedge_that_had_no_budget_is_told_and_takes_no_time_out_of_ours(
+    tmp_path: Path,
+    sqlite_url: str,
+    upstreams: Upstreams,
+    http: aiohttp.ClientSession,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_withheld: bool,
+) -> None:
+    """Two calls at once last longer together than their request, so it counts as no time of ours."""
+    if is_withheld:
+        monkeypatch.setattr(RetryBudget, "spend", lambda _: False)
+    (tmp_path / "hedging.toml").write_text(HEDGING)
+    more = f'[policy]\nfile = "{tmp_path / "hedging.toml"}"\n'
+    hold = asyncio.Event()
+    upstreams.anthropic.answer(Answer(hold=hold))
+    upstreams.openai.answer(Answer(hold=hold))
+    async with RunningGateway(tmp_path, sqlite_url, upstreams, more=more) as gateway:
+        asking = asyncio.ensure_future(whole(gateway, "openai", "auto:hedge"))
+        await (upstreams.anthropic if is_withheld else upstreams.openai).called()
+        await asyncio.sleep(0.2)  # Far longer than a hedge waits.
+        hold.set()
+        assert await asking
+        seen = await metrics(gateway, http)
+
+    noted = "withheld" if is_withheld else "extra"
+    assert seen.of(f"{noted}_attempts_total", kind="hedge") == 1
+    assert seen.of("withheld_attempts_total") == int(is_withheld)
+    assert seen.of("overhead_seconds_count") == int(is_withheld)
