@@ -225,7 +225,7 @@ async def test_a_hedge_that_had_no_budget_is_told_and_takes_no_time_out_of_ours(
     *,
     is_withheld: bool,
 ) -> None:
-    """Two calls at once last longer together than their request, so it counts as no time of ours."""
+    """Two calls at once last longer together than their request: no time of ours is known."""
     if is_withheld:
         monkeypatch.setattr(RetryBudget, "spend", lambda _: False)
     (tmp_path / "hedging.toml").write_text(HEDGING)
