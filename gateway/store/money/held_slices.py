@@ -32,6 +32,8 @@ class HeldSlices:
         """End users beyond the number that there may be: they share one budget."""
         self.hearings: dict[BudgetKey, Hearing] = {}
         """Since when new limits and windows are charged here; to be written down."""
+        self.lacks_news = False
+        """Whether a limit of end users is gone of which nothing was heard yet."""
         self._templates_begun_us: dict[BudgetKey, int] = {}
 
     def users(self) -> list[str]:
@@ -52,7 +54,7 @@ class HeldSlices:
 
         And those of budgets that others have overdrawn: nothing of them should lie idle.
         """
-        budgets = {row.limit.key: row for row in rows}
+        budgets, self.lacks_news = {row.limit.key: row for row in rows}, False
         self.templates = {
             key: row.limit for key, row in budgets.items() if key.account.endswith("/*")
         }
@@ -78,8 +80,20 @@ class HeldSlices:
         self.look_again()
         return changed
 
-    def hear(self, claim: Claim, grant: Grant, until_s: float, now_us: int) -> None:
-        """What the database answered to a claim; the slice is good until then."""
+    def hear_all(
+        self, claims: Sequence[Claim], grants: Sequence[Grant], until_s: float, now_us: int
+    ) -> None:
+        """What the database answered to claims; the slices are good until then."""
+        answers = {grant.key: grant for grant in grants}
+        for claim in claims:
+            if (grant := answers.get(claim.key)) is None:
+                self._leave_out(claim)
+            else:
+                self._hear(claim, grant, until_s, now_us)
+        if self.debtors:
+            self.pay_back()
+
+    def _hear(self, claim: Claim, grant: Grant, until_s: float, now_us: int) -> None:
         part = self.by_key[claim.key]
         known_us = part.begun_us
         if known_us is None:
@@ -158,7 +172,7 @@ class HeldSlices:
         del self.by_key[key]
         self.paths.clear()
 
-    def leave_out(self, claim: Claim) -> None:
+    def _leave_out(self, claim: Claim) -> None:
         """There is no such budget: no limit any more, too many end users, or its day is over."""
         key, is_new = claim.key, claim.window_start_us == NO_WINDOW
         self.drop(key)
@@ -168,3 +182,5 @@ class HeldSlices:
             if len(self.others) >= _PATHS_MAX:
                 self.others.clear()
             self.others.add(key)
+            # Those who are too many get a row as long as there is a limit of them all.
+            self.lacks_news |= key.account == others_of(key.account)

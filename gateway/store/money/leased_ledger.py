@@ -9,7 +9,7 @@ When a budget runs low, exactly what is needed is leased, and what lies idle goe
 
 import asyncio
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from gateway.clock import Clock, UnhurriedClock
 from gateway.errors import NotReady
@@ -25,7 +25,7 @@ from gateway.store.money.hearings import only_recent
 from gateway.store.money.held_slices import HeldSlices
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.leaving import left_in_time
-from gateway.store.money.slices import NO_WINDOW, Claim, Grant, HeldSlice, LeaseHolder
+from gateway.store.money.slices import NO_WINDOW, Claim, HeldSlice, LeaseHolder
 from gateway.telemetry import Event, logger
 from gateway.types import Reservation, Settlement
 
@@ -97,9 +97,12 @@ class LeasedLedger:
             NotReady: the database does not answer.
         """
         async with self._exchanging:
-            rows = await self._leases.budgets(self._held.users())
-            changed = self._held.learn(rows, self._clock.utc_us())
-            await self._exchange([self._claim(part, keeps=0) for part in changed])
+            await self._learn()
+
+    async def _learn(self) -> None:
+        rows = await self._leases.budgets(self._held.users())
+        changed = self._held.learn(rows, self._clock.utc_us())
+        await self._exchange([self._claim(part, keeps=0) for part in changed])
 
     async def reserve(
         self, accounts: tuple[str, ...], amount_microusd: int, lease_s: float = 0.0
@@ -305,6 +308,8 @@ class LeasedLedger:
                 if key in self._held.by_key
             ]
             await self._exchange(claims)
+            if self._held.lacks_news:
+                await self._learn()
 
     def _claim(
         self,
@@ -338,16 +343,8 @@ class LeasedLedger:
         for claim in claims:
             self._held.by_key[claim.key].is_unsure = True
         until_s = self._clock.monotonic_s() + self._leases.lease_us / 1e6
-        grants: Mapping[BudgetKey, Grant] = {
-            grant.key: grant for grant in await self._leases.exchange(self.holder, claims)
-        }
-        for claim in claims:
-            if (grant := grants.get(claim.key)) is None:
-                self._held.leave_out(claim)
-                continue
-            self._held.hear(claim, grant, until_s, self._clock.utc_us())
-        if self._held.debtors:
-            self._held.pay_back()
+        grants = await self._leases.exchange(self.holder, claims)
+        self._held.hear_all(claims, grants, until_s, self._clock.utc_us())
 
     def _keeps(self, part: HeldSlice) -> int | None:
         """How much may go on lying idle; None while all of it may."""

@@ -6,7 +6,7 @@ import hashlib
 import pytest
 
 from gateway.clock import StoppedClock
-from gateway.errors import BudgetExhausted, NotReady
+from gateway.errors import BudgetExhausted
 from gateway.identity import Peppers
 from gateway.money.budgets import (
     Limit,
@@ -19,7 +19,7 @@ from gateway.store.engine import Database
 from gateway.store.money import leases
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
-from tests.gateway.store.money.ledgers import started
+from tests.gateway.store.money.ledgers import LossyTable, started
 
 
 pytestmark = pytest.mark.anyio
@@ -126,10 +126,7 @@ async def test_without_a_limit_end_users_leave_no_trace(
     await ledger.refresh()
     assert not await admitted(ledger, "ann", 6)
     await table.remove_limit(EACH)
-    with pytest.raises(NotReady) as caught:  # Who comes before that is heard comes again.
-        await ledger.reserve(path("bob"), 5)
-    assert caught.value.retry_after_s == 1.0
-    await ledger.refresh()
+    assert await admitted(ledger, "bob", 5)  # Who comes before that is heard has it heard.
     assert await admitted(ledger, "ann", 10**9)
     await ledger.close()
     assert await rows(table) == {}
@@ -319,3 +316,29 @@ def test_nobody_is_followed_from_one_organisation_into_another() -> None:
     keyed = Peppers({1: b"p" * 32}).keyed
     subjects = {end_user_subject(name, "ann@example.org", keyed) for name in ("acme", "other")}
     assert len(subjects) == 2
+
+
+async def test_whoever_asks_before_a_worker_heard_that_their_limit_is_gone_is_let_through(
+    database: Database, clock: StoppedClock
+) -> None:
+    """It asks for the user, for those who are too many, and then what limits there are."""
+    table = LossyTable(database, clock)
+    await table.set_limit(Limit("org:acme", 1000))
+    await table.set_limit(Limit(EACH, 100, "day"))
+    ledger = await started(table, clock)
+    assert await admitted(ledger, "ann", 60)
+    await ledger.flush()
+    await table.remove_limit(EACH)
+    table.exchanges = 0
+
+    assert [await admitted(ledger, user, 70) for user in ("bob", "ann", "bob")] == [True] * 3
+    assert table.exchanges <= 4
+    await table.set_limit(Limit(EACH, 100, "day"))
+    await ledger.refresh()
+    assert [await admitted(ledger, user, 70) for user in ("bob", "bob", "ann")] == [
+        True,
+        False,
+        True,
+    ]
+    await ledger.close()
+    assert await rows(table) == {"user:acme/ann": (70, 0), "user:acme/bob": (70, 0)}

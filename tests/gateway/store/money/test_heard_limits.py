@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from gateway.clock import StoppedClock
-from gateway.errors import NotReady
 from gateway.money.budgets import WINDOWS, Limit, window_end_us
 from gateway.oversight.homes import BY_LABEL
 from gateway.store.engine import Database, open_database
@@ -134,10 +133,7 @@ class History:
         self.ledgers[number] = await self.start(number)
 
     async def reserve(self, number: int) -> None:
-        try:
-            reservation = await self.ledgers[number].reserve(PATH, 50)
-        except NotReady:
-            return  # Of a limit of end users that is gone, until it hears so.
+        reservation = await self.ledgers[number].reserve(PATH, 50)
         await self.write(reservation, number, stage="intent", utc_us=reservation.admitted_us)
         self.open.append((number, reservation))
 
