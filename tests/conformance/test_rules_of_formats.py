@@ -42,7 +42,7 @@ from tests.gateway.dialects.samples import (
 
 
 RESPONSES = DIALECTS["openai_responses"]
-OLDER = {
+OLDER: dict[str, Any] = {
     "type": "json_schema",
     "schema": {"type": "object", "properties": {}, "additionalProperties": False},
 }
@@ -209,6 +209,26 @@ def test_rule_33_a_format_by_its_older_name_crosses_and_so_does_the_feature_that
     itself = ANTHROPIC.encode_request(asked, target("json_schema"), 100)
     assert json.loads(itself.body)["output_format"] == OLDER
     assert itself.dropped == ()
+
+
+def test_rule_33_of_two_formats_the_one_that_does_not_cross_is_reported() -> None:
+    other = OLDER | {"schema": OLDER["schema"] | {"description": "Another."}}
+    for older, lost in ((OLDER, set()), (other, {"output_format"})):
+        told, dropped = to_openai(
+            messages(output_format=older, output_config={"format": OLDER}), "json_schema"
+        )
+        assert told["response_format"]["json_schema"]["schema"] == OLDER["schema"]
+        assert dropped == lost
+
+
+@pytest.mark.parametrize("place", ["output_format", "output_config.format"])
+def test_rule_33_a_format_that_nobody_knows_is_refused_where_it_was_said(place: str) -> None:
+    name, _, inner = place.partition(".")
+    unknown = {"type": "grammar"}
+    asked = messages(**{name: {inner: unknown} if inner else unknown})
+    with pytest.raises(FeatureUnsupported) as refused:
+        to_openai(asked, "json_schema")
+    assert refused.value.parameter == f"{place}.type"
 
 
 def test_rule_33_what_a_format_is_for_is_said_of_its_schema_where_only_that_has_a_description() -> (

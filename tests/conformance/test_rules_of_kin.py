@@ -107,6 +107,8 @@ def test_rule_68_a_results_name_is_that_of_its_call() -> None:
     turns = [USER, {"role": "assistant", "content": None, "tool_calls": [called]}, told]
     for written in (to_anthropic, to_responses):
         assert written(chat(messages=turns, tools=[TOOL]), "tools")[1] == set()
+        otherwise = [*turns[:2], told | {"name": "g"}]
+        assert written(chat(messages=otherwise, tools=[TOOL]), "tools")[1] == {"messages.name"}
     named = [USER | {"name": "Ada"}]
     assert to_anthropic(chat(messages=named))[1] == {"messages.name"}
 

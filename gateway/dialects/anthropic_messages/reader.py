@@ -138,7 +138,7 @@ def read_conversation(request: ChatRequest) -> Conversation:
             top_k=wire.top_k,
             stop=tuple(wire.stop_sequences or ()),
         ),
-        response_format=_response_format(wire),
+        response_format=_response_format(wire, losses),
         reasoning=_reasoning(wire, losses),
         user=(wire.metadata.user_id or "") if wire.metadata is not None else "",
         service_tier=AUTO_TIER if wire.service_tier == AUTO_TIER else "",
@@ -184,12 +184,15 @@ def _system(wire: MessagesBody) -> tuple[TextPart, ...]:
     return tuple(TextPart(block.text, cache_life(block.cache_control)) for block in wire.system)
 
 
-def _response_format(wire: MessagesBody) -> ResponseFormat | None:
+def _response_format(wire: MessagesBody, losses: Losses) -> ResponseFormat | None:
     asked = wire.format
     if asked is None:
         return None
+    if wire.output_format is not None and wire.output_format != asked:
+        losses.add("output_format")  # Two formats: elsewhere there can be one.
     if asked.type != "json_schema":
-        raise unsupported("output_config.format.type", "This format has no equivalent there", 33)
+        place = "output_format" if asked is wire.output_format else "output_config.format"
+        raise unsupported(f"{place}.type", "This format has no equivalent there", 33)
     return ResponseFormat("json_schema", schema=asked.schema or {}, strict=True)
 
 

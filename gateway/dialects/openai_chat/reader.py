@@ -76,8 +76,6 @@ _REFUSED: Mapping[str, tuple[str, int]] = {
 }
 """Why they are refused, and the rule that says so."""
 
-_RESULT_ROLES = frozenset({"function", "tool"})
-"""Whose names are those of what was called, which their calls have."""
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 OWN_NAMES: OwnNames = {
     "cache_control": ("prompt_cache_breakpoint", "cache_control"),
@@ -195,9 +193,10 @@ def _turns(
     system: list[TextPart] = []
     turns: list[Turn] = []
     legacy: ToolCallPart | None = None
+    called = _called(messages)
     for index, message in enumerate(messages):
         place = f"messages[{index}]"
-        if message.name is not None and message.role not in _RESULT_ROLES:
+        if message.name is not None and not _names_its_call(message, called):
             losses.add("messages.name")
         if message.role in _SYSTEM_ROLES:
             said = _texts(message, place, losses)
@@ -219,6 +218,19 @@ def _turns(
             turns.append(_legacy_result(message, legacy, place, losses))
             legacy = None
     return tuple(system), tuple(turns)
+
+
+def _called(messages: list[ChatMessage]) -> set[tuple[str | None, str]]:
+    """The id of each call in the history, with the name of what it calls."""
+    calls = (call for message in messages for call in message.tool_calls or ())
+    return {(call.id, what.name) for call in calls if (what := call.function or call.custom)}
+
+
+def _names_its_call(message: ChatMessage, called: set[tuple[str | None, str]]) -> bool:
+    """Whether a name is that of what was called, which its call says already."""
+    if message.role == "tool":
+        return (message.tool_call_id, message.name) in called
+    return message.role == "function"
 
 
 def _legacy_call(call: FunctionCall, index: int) -> ToolCallPart:

@@ -107,6 +107,22 @@ def test_what_arrives_otherwise_without_a_word_is_explained() -> None:
     assert silent == EXPLAINED.keys()
 
 
+def test_what_is_left_out_without_a_word_is_only_what_says_nothing() -> None:
+    """Another temperature than 1, or a depth of thought, would be a loss to be told of."""
+    told = written()
+    for sent, target in itertools.product(all_sent(), TARGETS):
+        line = told[way(sent, target)]
+        if line.startswith("reported"):
+            continue
+        if "temperature" in line:
+            assert sent.body["temperature"] == 1, (str(sent), target)
+        if "asked thinking null" in line and "asked effort" not in line:
+            assert sent.body["thinking"]["type"] == "adaptive", (str(sent), target)
+        if "asked choice null" in line:
+            assert sent.body["tool_choice"] == "none", (str(sent), target)
+        assert not re.search(r'asked user (?!"a digest")', line), (str(sent), target)
+
+
 def test_no_request_of_a_framework_is_refused() -> None:
     assert not [name for name, line in written().items() if line.startswith("refused")]
 
