@@ -43,6 +43,8 @@ class Reply(Struct, frozen=True, kw_only=True):
     status: int = 200
     body: bytes = b"{}"
     retry_after: str = ""
+    coding: str = ""
+    """What its body is said to be coded as."""
     drops: bool = False
     """The connection is closed without an answer."""
 
@@ -113,6 +115,7 @@ class OtlpReceiver:
         elif reply.status == 200:
             self.taken += post.spans
         more = {"retry-after": reply.retry_after} if reply.retry_after else {}
+        more |= {"content-encoding": reply.coding} if reply.coding else {}
         return web.Response(
             status=reply.status, body=reply.body, headers=more, content_type="application/json"
         )

@@ -112,4 +112,4 @@ def _sink(settings: Settings, name: str, egress: Egress, metrics: Metrics, clock
     if sink.kind == "http":
         return HttpSink(hook, Pause(clock))
     collector = OtlpCollector(hook, section, metrics.count_rejected)
-    return SpanSink(collector, _kinds(settings), _source(settings), Pause(clock))
+    return SpanSink(collector, _kinds(settings), _source(settings), clock)

@@ -22,7 +22,7 @@ class Rejected(Struct, frozen=True):
 
     count: int
     message: str
-    """Its own words, in one line of bounded length."""
+    """Its own words, as they came: `one_line` makes them fit for a log."""
 
 
 def rejected_in(body: bytes) -> Rejected | None:
@@ -36,7 +36,7 @@ def rejected_in(body: bytes) -> Rejected | None:
         return None
     count = max(map(_count, (said.get(name) for name in _COUNTS)))
     message = next((said[name] for name in _MESSAGES if isinstance(said.get(name), str)), "")
-    return Rejected(count, one_line(message)) if count or message else None
+    return Rejected(count, message) if count or message else None
 
 
 def one_line(text: str) -> str:

@@ -119,9 +119,15 @@ class Egress:
         except UpstreamUnreachable:
             return await ask(fresh=True)
 
-    async def tell(self, route: Route, body: bytes, deadline_s: float) -> "EgressReply":
-        """A POST with nothing of any caller in it, with its own deadline; raises like `open`."""
-        limits = structs.replace(self.limits, first_byte_s=deadline_s)
+    async def tell(
+        self, route: Route, body: bytes, deadline_s: float, *, may_be_coded: bool = False
+    ) -> "EgressReply":
+        """A POST with nothing of any caller in it, with its own deadline; raises like `open`.
+
+        `may_be_coded` is for whoever needs the status alone: a compressed body is left unread.
+        """
+        bounds = {"first_byte_s": deadline_s, "may_be_coded": may_be_coded}
+        limits = structs.replace(self.limits, **bounds)
         return await self._send(b"POST", route, body, deadline_s, fresh=True, limits=limits)
 
     async def hand_over(

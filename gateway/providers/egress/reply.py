@@ -27,7 +27,7 @@ REFUSAL_BYTES_MAX = 1024 * 1024 + 1
 
 
 class EgressLimits(Struct, frozen=True):
-    """Bounds on what an upstream may cost us; settings have the same names."""
+    """Bounds on what an upstream may cost us; settings have the same names as numbers here."""
 
     first_byte_s: float = 120.0
     """From sending to the reply's headers, waiting for a connection of the pool included."""
@@ -36,6 +36,8 @@ class EgressLimits(Struct, frozen=True):
     reply_bytes_max: int = 32 * 1024 * 1024
     connections_per_host_max: int = 1024
     keep_alive_s: float = 15.0
+    may_be_coded: bool = False
+    """A compressed body is left unread, instead of taken for no answer."""
 
 
 class EgressReply:
@@ -51,6 +53,7 @@ class EgressReply:
         "_limits",
         "_origin",
         "_pool",
+        "is_coded",
         "is_event_stream",
         "retry_after_s",
         "status",
@@ -75,6 +78,8 @@ class EgressReply:
         self._body_bytes = 0
         """Once it is closed: from then on the connection's figures may be of another reply."""
         self.status = 0
+        self.is_coded = False
+        """Whether its body is compressed, and so nothing that may be read."""
         self.is_event_stream = False
         self.retry_after_s: float | None = None
 
@@ -82,7 +87,7 @@ class EgressReply:
         """Read the head that has arrived; from here on its body's limits hold.
 
         Raises:
-            UpstreamMalformed: it is a redirect, or its body is compressed.
+            UpstreamMalformed: it is a redirect, or its body is compressed and may not be.
         """
         self._connection.expect_until(self._deadline, self._limits.idle_s)
         headers, self.status = self._connection.headers, self._connection.status
@@ -92,11 +97,10 @@ class EgressReply:
         self._connection.body_bytes_max = self._limits.reply_bytes_max
         if self.status // 100 not in (2, 4, 5):
             raise UpstreamMalformed("the upstream answered with a redirect or an unknown status")
-        if (headers.get("content-encoding") or "identity") != "identity":
-            raise UpstreamMalformed("the upstream compressed its reply although it must not")
-        if headers.get("transfer-encoding", "chunked").lower() != "chunked":
-            # Below the chunks may be gzip, which the parser hands on as the body.
-            raise UpstreamMalformed("the upstream coded its reply although it must not")
+        flaw = _coding(headers)
+        if flaw and not self._limits.may_be_coded:
+            raise UpstreamMalformed(flaw)
+        self.is_coded = bool(flaw)
         if self.status // 100 != 2:  # noqa: PLR2004
             self.retry_after_s = parse_retry_after(headers)
 
@@ -173,6 +177,16 @@ class EgressReply:
             self._body_bytes = self.body_bytes
             self._is_closed = True
             self._pool.give_back(self._origin, self._connection)
+
+
+def _coding(headers: Mapping[str, str]) -> str:
+    """What is wrong with how a body is coded; empty where nothing is."""
+    if (headers.get("content-encoding") or "identity") != "identity":
+        return "the upstream compressed its reply although it must not"
+    if headers.get("transfer-encoding", "chunked").lower() != "chunked":
+        # Below the chunks may be gzip, which the parser hands on as the body.
+        return "the upstream coded its reply although it must not"
+    return ""
 
 
 def parse_retry_after(headers: Mapping[str, str]) -> float | None:

@@ -7,6 +7,9 @@ bad is not sent again. What is lost so is counted, and named once until all is k
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec import Struct
+
+from gateway.clock import Clock
 from gateway.oversight.exporting import Line, as_spans
 from gateway.oversight.otlp_answers import Rejected, one_line, rejected_in
 from gateway.oversight.otlp_resource import Source
@@ -19,6 +22,11 @@ REFUSED_FOR_GOOD = frozenset({400, 413, 422})
 """What is bad or too long stays so. Whoever does not know us (401), or is not there (404), will."""
 POSTS_MAX = 24
 """For one batch: enough to find a single bad span among 500."""
+TURN_S = 30.0
+"""Then other sinks have their turn; with the last post it is less than a shipper's lease."""
+OUT_OF_TURN = "it refuses a part, and the rest waits for its next turn"
+_ONE_EACH = (b'"spanId":', b'"timeUnixNano":')
+"""What every span, and what every point, has once: nobody rejects more than was sent."""
 
 Count = Callable[[str, int], None]
 """Takes a collector's name and how many of its spans or points were rejected."""
@@ -56,7 +64,8 @@ class OtlpCollector:
         if found is None:
             self._is_told = False
         else:
-            self.rejected(found)
+            most = max(map(body.count, _ONE_EACH))
+            self.rejected(Rejected(min(found.count, most), found.message))
         return True
 
     def rejected(self, found: Rejected) -> None:
@@ -71,45 +80,82 @@ class OtlpCollector:
             )
 
 
+class _Begun(Struct, frozen=True):
+    """How far a batch came that was cut short, so that it goes on there when it comes again."""
+
+    sequence: int
+    """Of its first line."""
+    done: int
+    """So many of its lines were taken, or lost for good."""
+    size: int
+    """So many lines the next post has."""
+    posts: int
+
+
 class SpanSink:
     """Spans of outcomes, posted to a collector; 2xx confirms."""
 
     takes_checkpoints = False
 
     def __init__(
-        self, collector: OtlpCollector, kinds: Mapping[str, str], source: Source, pause: Pause
+        self, collector: OtlpCollector, kinds: Mapping[str, str], source: Source, clock: Clock
     ) -> None:
         """`kinds` are the settings' providers each with its kind; `source` is of this worker."""
         self._collector = collector
         self._kinds = kinds
         self._source = source
-        self._pause = pause
-
-    @property
-    def problem(self) -> str:
-        return self._collector.problem
+        self._clock = clock
+        self._pause = Pause(clock)
+        self._begun: dict[str, _Begun] = {}
+        """By organisation, whose lines come in order."""
+        self.problem = ""
 
     async def deliver(self, lines: Sequence[Line]) -> bool:
-        """A batch that is refused for good is halved, until what is bad stands alone."""
+        """A batch that is refused for good is halved, until what is bad stands alone.
+
+        False also where that takes longer than a turn: it goes on there when it comes again.
+        """
         if self._pause.is_on:
             return False
-        parts, posts = [lines], 0
+        organisation, begun = self._begun_of(lines)
+        due_s = self._clock.monotonic_s() + TURN_S
+        rest, posts = lines[begun.done :], begun.posts
+        parts = [rest[begun.size :], rest[: begun.size]]
         while parts:
             part = parts.pop()
-            body = await asyncio.to_thread(as_spans, part, self._kinds, self._source)
-            if not body or await self._collector.post(body):
-                posts += bool(body)
-                continue
-            posts += 1
-            if not self._collector.has_refused:
-                self._pause.begin(self._collector.retry_after_s)
+            is_taken = self._clock.monotonic_s() < due_s and await self._post(part)
+            if is_taken is False:
+                done = len(lines) - len(part) - sum(map(len, parts))
+                self._begun[organisation] = _Begun(begun.sequence, done, len(part), posts)
+                self.problem = self._collector.problem or OUT_OF_TURN
                 return False
-            if len(part) == 1 or posts >= POSTS_MAX:
-                self._collector.rejected(Rejected(_spans(part), self._collector.problem))
-            else:
+            posts += bool(_spans(part))
+            if is_taken is None and len(part) > 1 and posts < POSTS_MAX:
                 middle = len(part) // 2
                 parts += [part[middle:], part[:middle]]
+            elif is_taken is None:
+                self._collector.rejected(Rejected(_spans(part), self._collector.problem))
+        self.problem = ""
         return True
+
+    def _begun_of(self, lines: Sequence[Line]) -> tuple[str, _Begun]:
+        """Whose lines they are, and how far they came before."""
+        organisation = str(lines[0].get("organisation") or "")
+        sequence = int(lines[0].get("sequence") or 0)
+        begun = self._begun.pop(organisation, None)
+        if begun is None or begun.sequence != sequence:
+            begun = _Begun(sequence, 0, len(lines), 0)
+        return organisation, begun
+
+    async def _post(self, part: Sequence[Line]) -> bool | None:
+        """Whether it was taken; None where it never will be."""
+        body = await asyncio.to_thread(as_spans, part, self._kinds, self._source)
+        if not body or await self._collector.post(body):
+            return True
+        if self._collector.has_refused:
+            return None
+        self._pause.begin(self._collector.retry_after_s)
+        return False
 
 
 def _spans(lines: Sequence[Line]) -> int:

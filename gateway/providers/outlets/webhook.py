@@ -61,7 +61,7 @@ class WebHook:
         self.status = 0
         """What the last one was answered with; 0 where nothing came."""
         self.answer = b""
-        """To the last one that was taken; empty where it was too long, or broke off."""
+        """To the last one that was taken; empty where too long, compressed, or broken off."""
         self._answer_bytes_max = answer_bytes_max
         self._egress = egress
         self._signer = signer
@@ -81,14 +81,15 @@ class WebHook:
         if self._signer is not None:
             route = route.with_headers(self._signer.headers(body, about))
         try:
-            reply = await self._egress.tell(route, body, DEADLINE_S)
+            # Who took it and compressed the answer has taken it all the same.
+            reply = await self._egress.tell(route, body, DEADLINE_S, may_be_coded=True)
         except GatewrightError as error:
             self.problem = error.message
             return False
         try:
             self.status, self.retry_after_s = reply.status, reply.retry_after_s
             is_taken = reply.status // 100 == _OK
-            if is_taken and self._answer_bytes_max:
+            if is_taken and self._answer_bytes_max and not reply.is_coded:
                 self.answer = await _whole(reply, self._answer_bytes_max)
         finally:
             await reply.close()
@@ -97,9 +98,11 @@ class WebHook:
 
     def without_secrets(self, text: str) -> str:
         """What it said, without what we were known by."""
-        for secret in self._secrets:
-            for word in (secret.reveal(), *secret.reveal().split()):
-                text = text.replace(word, "[removed]") if len(word) >= _SECRET_CHARS_MIN else text
+        whole = [secret.reveal() for secret in self._secrets]
+        words = {*whole, *(word for each in whole for word in each.split())}
+        # The longest first: one may begin as another does.
+        for word in sorted(words, key=len, reverse=True):
+            text = text.replace(word, "[removed]") if len(word) >= _SECRET_CHARS_MIN else text
         return text
 
 

@@ -1,5 +1,6 @@
 """What a collector answers is heeded: parts that it rejected, and data that it calls bad."""
 
+import gzip
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -13,9 +14,10 @@ from gateway.oversight.otlp_answers import ANSWER_BYTES_MAX
 from gateway.oversight.otlp_resource import Source
 from gateway.providers.egress.client import Egress
 from gateway.providers.outlets.otlp import POSTS_MAX, OtlpCollector, SpanSink
-from gateway.providers.outlets.pause import PAUSE_S_MAX, Pause
-from gateway.providers.outlets.webhook import Approach, WebHook
+from gateway.providers.outlets.pause import PAUSE_S_MAX
+from gateway.providers.outlets.webhook import DEADLINE_S, Approach, WebHook
 from gateway.secrets.secret import Secret
+from gateway.store.evidence.shipping import LEASE_US
 from gateway.telemetry import Event
 from tests.otlp_receiver import OtlpReceiver, Reply, partly
 
@@ -40,7 +42,7 @@ class World:
         )
         self.collector = OtlpCollector(hook, "sinks.telemetry", self._count)
         told = Source("w0", "north", "production")
-        self.sink = SpanSink(self.collector, {}, told, Pause(self.clock))
+        self.sink = SpanSink(self.collector, {}, told, self.clock)
 
     def _count(self, name: str, count: int) -> None:
         self.lost[name] += count
@@ -68,6 +70,8 @@ def outcome(number: int, worker: str = "w0") -> dict[str, Any]:
         "utc_us": 1_000_000 + number,
         "endpoint": "/v1/messages",
         "worker": worker,
+        "organisation": "acme",
+        "sequence": number + 1,
     }
 
 
@@ -82,7 +86,7 @@ async def test_what_a_collector_rejected_is_counted_each_time_and_named_once(wor
     world.receiver.replies.extend((*answers, Reply(), answers[0]))
     with capture_logs() as lines:
         for number in range(4):
-            assert await world.deliver(number)
+            assert await world.deliver(number, 9 + number)
 
     assert world.lost == {"sinks.telemetry": 5}
     assert [line["event"] for line in lines] == [Event.OTLP_REJECTED] * 2
@@ -94,6 +98,87 @@ async def test_what_a_collector_rejected_is_counted_each_time_and_named_once(wor
     assert "spans of [removed]" in reason
     assert OWN_WORD not in json.dumps(lines)
     assert len(world.receiver.posts) == 4, "nothing that was taken comes again"
+
+
+async def test_no_piece_of_a_secret_is_left_where_its_words_are_cut(world: World) -> None:
+    for length in range(180, 200):
+        world.receiver.replies.extend(
+            (partly("rejectedSpans", 1, "x" * length + OWN_WORD), Reply())
+        )
+    with capture_logs() as lines:
+        for number in range(40):
+            assert await world.deliver(number)
+
+    assert len(lines) == 20
+    assert not [line for line in lines if OWN_WORD[:2] in line["reason"]]
+
+
+async def test_of_two_secrets_that_begin_alike_nothing_is_left(world: World) -> None:
+    longer = OWN_WORD + "-and-more"
+    approach = Approach({"api-key": Secret(OWN_WORD), "x-other": Secret(longer)})
+    url = world.receiver.url + "/v1/traces"
+    hook = WebHook("telemetry", url, None, world.egress, approach=approach)
+
+    assert hook.without_secrets(f"{longer}, {OWN_WORD}") == "[removed], [removed]"
+
+
+async def test_nobody_rejects_more_than_it_was_sent(world: World) -> None:
+    world.receiver.replies.append(partly("rejectedSpans", "9" * 18, "all of these"))
+
+    assert await world.deliver(*range(7))
+    assert world.lost == {"sinks.telemetry": 7}
+
+
+@pytest.mark.parametrize(("status", "is_taken"), [(200, True), (503, False)])
+async def test_a_collector_that_compresses_its_answer_has_said_whether_it_took(
+    world: World, status: int, is_taken: bool
+) -> None:
+    bomb = gzip.compress(b" " * 10**7)
+    world.receiver.replies.append(Reply(status=status, body=bomb, coding="gzip", retry_after="30"))
+
+    assert await world.deliver(1) == is_taken
+    assert world.sink.problem == ("" if is_taken else "it answered with HTTP 503")
+    assert not world.lost
+    assert await world.deliver(2) == is_taken, "it wants to be left alone"
+
+
+async def test_a_slow_search_for_what_is_bad_goes_on_where_it_was_cut_short(world: World) -> None:
+    """A shipper's turn ends before its lease; whoever came next would begin anew for ever."""
+
+    def is_bad(span: dict[str, Any]) -> bool:
+        found = number_of(span) in {0, 317}
+        if found:
+            world.clock.advance(9)
+        return found
+
+    world.receiver.is_bad = is_bad
+    turns = []
+    while True:
+        begun_s = world.clock.monotonic_s()
+        is_done = await world.deliver(*range(500))
+        turns.append(world.clock.monotonic_s() - begun_s)
+        if is_done or len(turns) > 20:
+            break
+        assert world.sink.problem
+
+    assert is_done
+    assert max(turns) <= 36 < LEASE_US / 1_000_000 - DEADLINE_S
+    assert world.taken == [number for number in range(500) if number not in {0, 317}]
+    assert world.lost == {"sinks.telemetry": 2}
+    assert world.sink.problem == ""
+
+
+async def test_what_was_taken_before_a_collector_went_away_does_not_come_again(
+    world: World,
+) -> None:
+    refusals = [Reply(status=400), Reply(), Reply(status=503)]
+    world.receiver.replies.extend(refusals)
+    assert not await world.deliver(*range(8))
+    assert await world.deliver(*range(12))
+    assert world.taken == [*range(12)]
+
+    assert await world.deliver(*range(12)), "as whoever sends it back wants it"
+    assert world.taken == [*range(12)] * 2
 
 
 async def test_a_warning_without_a_loss_is_named_and_not_counted(world: World) -> None:

@@ -369,7 +369,7 @@ async def test_an_http_collector_gets_lines_and_telemetry_gets_spans_of_outcomes
     pause, collector = Pause(StoppedClock()), OtlpCollector(hooks["otel"], "otel", lambda *_: None)
     make: dict[str, Any] = {
         "siem": HttpSink(hooks["siem"], pause),
-        "otel": SpanSink(collector, {}, Source("w0"), pause),
+        "otel": SpanSink(collector, {}, Source("w0"), StoppedClock()),
     }
     await log.add(0, 4)
     shipper = log.shipper(**make)
