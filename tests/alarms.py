@@ -4,6 +4,7 @@
 """
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -14,6 +15,8 @@ PAGE = ROOT / "metrics.md"
 FILE = ROOT / "prometheus" / "gatewright.rules.yml"
 ROW = re.compile(r"\| (?P<when>[^|]+) \| `(?P<ask>[^`]+)` \| (?P<means>.+) \|")
 FOR = {", for a minute": "1m", ", for five minutes": "5m"}
+KEPT: Mapping[str, str] = {}
+"""By the name that a row's words make now, the one that it was given out by."""
 LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
 
@@ -62,6 +65,7 @@ def _alarm(found: re.Match[str]) -> Alarm:
     name = "Gatewright" + "".join(
         word.capitalize() for word in words_of_name if word not in {"a", "an", "the"}
     )
+    name = KEPT.get(name, name)
     means = LINK.sub(r"\1", found["means"]).replace("`", "")
     return Alarm(name, found["ask"], FOR.get(words, ""), when, means)
 

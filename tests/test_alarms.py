@@ -5,6 +5,36 @@ import re
 from tests.alarms import FILE, PAGE, alarms, rules
 
 
+GIVEN_OUT = frozenset(
+    {
+        "GatewrightWorkerIsNotReady",
+        "GatewrightAuditIsAway",
+        "GatewrightDatabaseTakesRecords",
+        "GatewrightSnapshotIsOld",
+        "GatewrightCertificateEnds",
+        "GatewrightListOfRevokedCertificatesEnds",
+        "GatewrightProviderCertificateEnds",
+        "GatewrightSensitiveDataWentOut",
+        "GatewrightRecordsWaitForTheirWayIntoDatabase",
+        "GatewrightCheckpointsAreNotSigned",
+        "GatewrightErasureHasNotReachedEveryAuditFolder",
+        "GatewrightContentIsPastItsTime",
+        "GatewrightTargetBreakerStaysOpen",
+        "GatewrightCredentialWasNotConfirmed",
+        "GatewrightTargetFails",
+        "GatewrightGatewayItselfIsSlow",
+        "GatewrightRetryBudgetIsSpent",
+        "GatewrightPromptsOrAnswersDrift",
+    }
+)
+"""Names that installations route and silence alerts by."""
+
+
+def test_no_name_that_was_given_out_is_another() -> None:
+    """A row that is worded anew keeps its name by `tests.alarms.KEPT`."""
+    assert {each.name for each in alarms()} >= GIVEN_OUT
+
+
 def test_the_file_is_what_the_page_makes() -> None:
     assert FILE.read_text("utf-8") == rules(), "run python -m tests.alarms"
 

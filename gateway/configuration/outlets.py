@@ -16,7 +16,10 @@ _OURS = re.compile(
     r"transfer-encoding|upgrade|user-agent|webhook-.*"
 )
 _MEANINGLESS = {
-    "jsonl": ("headers", "ca_file", "client_certificate", "client_key", "proxy"),
+    "jsonl": (
+        *("headers", "ca_file", "client_certificate", "client_key"),
+        *("proxy", "proxy_credential"),
+    ),
     "syslog": ("headers", "proxy"),
 }
 """By kinds of sinks: what none of them does anything with."""

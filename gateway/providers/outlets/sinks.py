@@ -114,6 +114,10 @@ class SyslogSink:
         if parts.scheme == "tcp" and not (allow_plain or parts.hostname in _LOOPBACK):
             reason = "is plain tcp beyond loopback; see allow_plain_http"
             raise ConfigurationInvalid(name, "url", reason)
+        if parts.scheme == "tcp" and tls is not None:
+            # Whoever names them believes that nobody on the way reads along.
+            reason = "is plain tcp: no ca_file or client_certificate is for that"
+            raise ConfigurationInvalid(name, "url", reason)
         is_near = parts.scheme == "tcp" and not allow_plain
         self._endpoint = _checked(name, parts.netloc, is_near=is_near)
         self._resolver = resolver or GuardedResolver()

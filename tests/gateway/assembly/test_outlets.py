@@ -221,7 +221,22 @@ REFUSED = {
         "means nothing",
     ),
     '[sinks.a]\nkind = "jsonl"\nfile = "x"\nca_file = "x"': ("sinks.a.ca_file", "means nothing"),
+    '[sinks.a]\nkind = "jsonl"\nfile = "x"\nproxy_credential = { env = "X" }': (
+        "sinks.a.proxy_credential",
+        "means nothing",
+    ),
 }
+
+
+@pytest.mark.parametrize("url", ["tcp://127.0.0.1:514", "TCP://127.0.0.1:514"])
+async def test_certificates_are_not_named_for_what_is_sent_in_plain(
+    house: Authority, write: Write, egress: Egress, url: str
+) -> None:
+    with pytest.raises(ConfigurationInvalid) as refused:
+        await sink_of(SINK.format("syslog", url) + f'ca_file = "{house.file}"', write, egress)
+
+    assert refused.value.key == "sinks.a.url"
+    assert "is plain tcp" in refused.value.reason
 
 
 @pytest.mark.parametrize("text", REFUSED)
