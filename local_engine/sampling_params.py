@@ -92,8 +92,17 @@ class SamplingParams:
     @property
     def needs_history(self) -> bool:
         """Whether more than the scores decides: what was written before, or what may be."""
-        is_narrowed = self.grammar is not None or self.allowed_token_ids is not None
-        return self.has_penalties or is_narrowed or bool(self.bad_token_ids)
+        return self.looks_back or self.is_narrowed
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether single tokens are more or less likely for what was written before."""
+        return self.has_penalties or bool(self.bad_token_ids)
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether only some tokens may come next."""
+        return self.grammar is not None or self.allowed_token_ids is not None
 
     def of_choice(self, index: int) -> "SamplingParams":
         """For one of several answers: they differ, also where a seed is given."""

@@ -1,8 +1,8 @@
-"""Chooses the tokens of a step from its scores: on the device where scores and noise alone decide.
+"""Chooses the tokens of a step from its scores, on the device where it can.
 
 Where everybody's choice is of that kind nothing waits: the tokens stay on the device, the next step
 reads them there, and their numbers arrive while it is computed. Where somebody looks closer (a
-grammar, penalties, drafts, scores of a prompt) rows are chosen one by one, as `sampler` says.
+grammar, allowed tokens, drafts, scores of a prompt) rows are chosen one by one, as `sampler` says.
 """
 
 import math
@@ -21,6 +21,7 @@ from local_engine.runner.batch import FlatBatch
 from local_engine.runner.drawing import Row, choose_drawing
 from local_engine.runner.retouching import described, is_asked_about, ranked, retouched, sending
 from local_engine.runner.sampler import History, SampledToken, describe_token, sample
+from local_engine.runner.seen import Seen
 from local_engine.runner.timeline import Timeline
 from local_engine.text.grammar import Grammar, GrammarRefused
 
@@ -31,10 +32,12 @@ class Kept:
 
     seed: int
     is_drawn: bool
-    """Scores and noise decide without a look back; asked once, not at every token."""
+    """Many rows of the kind are chosen at once; asked once, not at every token."""
     is_likeliest: bool
     """It is always the likeliest token, and nobody asks more."""
     grammar: Grammar | None = None
+    seen: Seen | None = None
+    """What came before, where penalties or bad words ask for that."""
     allowed: torch.Tensor | None = None
     """True for each token of the vocabulary that the request allows; nothing where all are."""
     num_described: int = 0
@@ -114,7 +117,7 @@ class Chooser:
     def _is_all_drawn(self, batch: FlatBatch, sampled: list[Item]) -> bool:
         return len(batch.scored_rows) == len(sampled) <= _MOST_ROWS and all(
             not item.num_drafts
-            and self._state_of(item.sequence).is_drawn
+            and self._is_drawn(item)
             and item.sequence.params.prompt_logprobs is None
             for item in sampled
         )
@@ -128,14 +131,14 @@ class Chooser:
         rows: list[Row] = []
         if not all(self._state_of(item.sequence).is_likeliest for item in sampled):
             rows = [self._row(row, item, _position_of(item)) for row, item in enumerate(sampled)]
-        scores = retouched(logits, rows, self._spec.eos_token_ids)
-        if all(row.params.is_greedy for row in rows):
-            tokens = self._likeliest(scores)
-        else:
-            tokens = self._drawing.draw(scores, rows)
+        with retouched(logits, rows, self._spec.eos_token_ids) as scores:
+            if all(row.params.is_greedy for row in rows):
+                tokens = self._likeliest(scores)
+            else:
+                tokens = self._drawing.draw(scores, rows)
         last[: len(sampled)].copy_(tokens)
-        # What was chosen may come of no numbers: its score goes home with it, and nothing waits.
-        weights = scores.gather(1, tokens.unsqueeze(1)).squeeze(1)
+        # What was chosen may come of no numbers: the model's score of it goes home with it.
+        weights = logits.gather(1, tokens.unsqueeze(1)).squeeze(1)
         arriving = sending(self._timeline, (tokens, weights), described(logits, rows, tokens))
 
         def collect() -> dict[str, Result]:
@@ -167,13 +170,13 @@ class Chooser:
         drawn = [
             self._row(row, item, at)
             for item, rows in sampled
-            if self._state_of(item.sequence).is_drawn
+            if self._is_drawn(item)
             for at, row in enumerate(rows, _position_of(item))
         ]
-        scores = retouched(logits, drawn, self._spec.eos_token_ids)
-        likeliest = self._likeliest(scores).tolist()
-        for row, token_id in self._drawn(scores, drawn).items():
-            likeliest[row] = token_id
+        with retouched(logits, drawn, self._spec.eos_token_ids) as scores:
+            likeliest = self._likeliest(scores).tolist()
+            for row, token_id in self._drawn(scores, drawn).items():
+                likeliest[row] = token_id
         for item, rows in sampled:
             result = results[item.sequence.sequence_id]
             try:
@@ -188,8 +191,16 @@ class Chooser:
         return logits.argmax(dim=-1) if self._native is None else self._native.argmax(logits)
 
     def _row(self, row: int, item: Item, position: int) -> Row:
-        sequence = item.sequence
-        return Row(row, sequence.params, self._state_of(sequence).seed, position)
+        sequence, kept = item.sequence, self._state_of(item.sequence)
+        if (seen := kept.seen) is not None:
+            first = sequence.num_prompt_tokens
+            seen.note(sequence.token_ids[first + seen.num_written : first + position])
+        return Row(row, sequence.params, kept.seed, position, seen)
+
+    def _is_drawn(self, item: Item) -> bool:
+        """Who looks back and has drafts sees other words before each of them."""
+        is_guessing = item.num_drafts > 0 and item.sequence.params.looks_back
+        return self._state_of(item.sequence).is_drawn and not is_guessing
 
     def _drawn(self, scores: torch.Tensor, rows: list[Row]) -> dict[int, int]:
         """Tokens for those rows in which noise decides, too."""
@@ -209,12 +220,13 @@ class Chooser:
         the output is the one that would have been without drafts, draw by draw.
         """
         sequence = item.sequence
-        params, kept = sequence.params, self._state_of(sequence)
+        params, kept, is_drawn = sequence.params, self._state_of(sequence), self._is_drawn(item)
         # Without placeholders: who looks at its own words is never planned ahead of them.
-        written = list(sequence.output_token_ids) if params.needs_history else []
+        is_looked_at = params.needs_history and not is_drawn
+        written = list(sequence.output_token_ids) if is_looked_at else []
         drafts = [*sequence.draft_token_ids, None]
         for at, (row, draft) in enumerate(zip(rows, drafts, strict=False), _position_of(item)):
-            if kept.is_drawn:
+            if is_drawn:
                 token = SampledToken(likeliest[row])
                 if params.logprobs:
                     scores = logits[row].cpu()
@@ -259,9 +271,12 @@ class Chooser:
         found = self._kept.get(sequence.sequence_id)
         if found is None:
             params = sequence.params
+            prompt = sequence.token_ids[: sequence.num_prompt_tokens]
+            is_drawn = self._drawing.can_draw(params)
             found = Kept(
                 seed=secrets.randbits(63) if params.seed is None else params.seed,
-                is_drawn=self._drawing.can_draw(params),
+                is_drawn=is_drawn,
+                seen=Seen(params, prompt) if is_drawn and params.looks_back else None,
                 is_likeliest=params.is_greedy and not is_asked_about(params),
                 allowed=self._mask_of(params.allowed_token_ids),
             )

@@ -14,6 +14,7 @@ import torch
 
 from local_engine.kernels.sampling_noise import draw_reference, row_key
 from local_engine.runner.batch import sent
+from local_engine.runner.seen import Seen
 from local_engine.sampling_params import SamplingParams
 
 
@@ -28,13 +29,15 @@ class Row(NamedTuple):
     params: SamplingParams
     seed: int
     position: int
+    seen: Seen | None = None
+    """What came before, where penalties or bad words ask for that."""
 
 
 class Drawing(Protocol):
     """Chosen once for the device."""
 
     def can_draw(self, params: SamplingParams) -> bool:
-        """Whether scores and noise decide without a look back, in a way that is known here."""
+        """Whether scores, what was written and noise decide, in a way that is known here."""
 
     def draw(self, logits: torch.Tensor, rows: list[Row]) -> torch.Tensor:
         """Tokens [rows] from float32 `logits`, where those are."""
@@ -45,7 +48,7 @@ class ReferenceDrawing:
 
     def can_draw(self, params: SamplingParams) -> bool:
         is_whole = params.top_k <= 0 and params.top_p >= 1.0
-        return not params.needs_history and (params.is_greedy or is_whole)
+        return not params.is_narrowed and (params.is_greedy or is_whole)
 
     def draw(self, logits: torch.Tensor, rows: list[Row]) -> torch.Tensor:
         device = logits.device
@@ -63,7 +66,7 @@ class TritonDrawing:
         self._kernels: Any = importlib.import_module("local_engine.kernels.triton_sample")
 
     def can_draw(self, params: SamplingParams) -> bool:
-        return not params.needs_history
+        return not params.is_narrowed
 
     def draw(self, logits: torch.Tensor, rows: list[Row]) -> torch.Tensor:
         numbers = np.array([_numbers(row.params) for row in rows], np.float32)

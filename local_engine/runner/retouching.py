@@ -1,19 +1,21 @@
-"""What requests ask about single tokens, for many rows at once and without looking at their words.
+"""What requests ask about single tokens, for many rows at once.
 
-Before the choice: biases, and ends that would come too early. After it: how likely the model itself
-found what was chosen, and what else. `sampler` says the same for one row that looks back as well.
+Before the choice: penalties, biases, bad words, and ends that would come too early. After it: how
+likely the model itself found what was chosen, and what else. `sampler` says the same for one row.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Many
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from local_engine.runner.batch import sent
 from local_engine.runner.drawing import Row
-from local_engine.runner.sampler import SampledToken, TokenLogprob
+from local_engine.runner.sampler import History, SampledToken, TokenLogprob, forbidden
 from local_engine.runner.timeline import Timeline
 from local_engine.sampling_params import SamplingParams
 
@@ -37,33 +39,80 @@ class Described:
 
 def is_asked_about(params: SamplingParams) -> bool:
     """Whether a request asks anything about single tokens."""
-    return params.logprobs or bool(params.logit_bias) or params.min_tokens > 0
+    is_biased = bool(params.logit_bias) or params.min_tokens > 0
+    return params.logprobs or is_biased or params.needs_history
 
 
+@contextmanager
 def retouched(
-    logits: torch.Tensor, rows: Iterable[Row], eos_token_ids: Iterable[int]
-) -> torch.Tensor:
-    """Float32 scores [rows, vocabulary] with biases added; the same tensor where there are none.
+    logits: torch.Tensor, rows: Many[Row], eos_token_ids: Many[int]
+) -> Iterator[torch.Tensor]:
+    """Float32 scores [rows, vocabulary] as `sampler.adjusted` has them, to the last bit.
 
-    An end that comes before `min_tokens` gets minus infinity.
+    They are `logits` itself, which is as it was afterwards: no vocabulary is copied for it.
+    No place is written twice by one operation, so a GPU comes to the same in whatever order.
     """
+    seen, penalties = _penalties(rows)
+    touched, added = _additions(rows, eos_token_ids)
+    if not (seen.size or touched.size):
+        yield logits
+        return
+    numbers = [part.view(np.int32).ravel() for part in (seen, touched, penalties, added)]
+    sizes = [seen.shape[1]] * 2 + [touched.shape[1]] * 2 + [seen.shape[1]] * 2 + [added.size]
+    parts = torch.split(sent(np.concatenate(numbers), logits.device), sizes)
+    factors, lost, more = (part.view(torch.float32) for part in parts[4:])
+    before: list[tuple[tuple[torch.Tensor, ...], torch.Tensor]] = []
+    try:
+        if seen.size:
+            where, found = _found(logits, *parts[:2])
+            before.append((where, found))
+            logits[where] = torch.where(found > 0, found / factors, found * factors) - lost
+        if touched.size:
+            where, found = _found(logits, *parts[2:4])
+            before.append((where, found))
+            logits[where] = found + more
+        yield logits
+    finally:
+        for where, found in reversed(before):
+            logits[where] = found
+
+
+def _found(
+    logits: torch.Tensor, *where: torch.Tensor
+) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+    """Places and what stands there."""
+    places = tuple(part.long() for part in where)
+    return places, logits[places]
+
+
+def _penalties(rows: Many[Row]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    """Rows and tokens [2, places]; what repetition divides by and the rest takes off there."""
+    places: list[npt.NDArray[np.int32]] = [np.zeros((2, 0), np.int32)]
+    amounts: list[npt.NDArray[np.float32]] = [np.zeros((2, 0), np.float32)]
+    for row in rows:
+        if row.seen is not None and len(token_ids := row.seen.token_ids):
+            places.append(np.stack([np.full_like(token_ids, row.at), token_ids]))
+            lost = row.seen.amounts.astype(np.float32)
+            amounts.append(np.stack([np.full_like(lost, row.params.repetition_penalty), lost]))
+    return np.concatenate(places, axis=1), np.concatenate(amounts, axis=1)
+
+
+def _additions(
+    rows: Many[Row], eos_token_ids: Many[int]
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    """Rows and tokens [2, places], and what is added there: minus infinity forbids a token."""
     places: list[tuple[int, int]] = []
     amounts: list[float] = []
     for row in rows:
         params = row.params
-        places += [(row.at, token_id) for token_id in params.logit_bias]
-        amounts += params.logit_bias.values()
-        if row.position < params.min_tokens:
-            ends = {*eos_token_ids, *params.stop_token_ids}
-            places += [(row.at, token_id) for token_id in ends]
-            amounts += [-np.inf] * len(ends)
-    if not places:
-        return logits
-    numbers = np.array(places, np.int32).T.ravel()
-    packed = np.concatenate([numbers, np.array(amounts, np.float32).view(np.int32)])
-    at, token_ids, added = torch.split(sent(packed, logits.device), [len(places)] * 3)
-    where = (at.long(), token_ids.long())
-    return logits.index_put(where, added.view(torch.float32), accumulate=True)
+        if not (params.logit_bias or params.bad_token_ids or row.position < params.min_tokens):
+            continue
+        tail = () if row.seen is None else row.seen.tail
+        history = History((), tail, eos_token_ids, num_written=row.position)
+        added = params.logit_bias | dict.fromkeys(forbidden(params, history), -np.inf)
+        places += [(row.at, token_id) for token_id in added]
+        amounts += added.values()
+    return np.array(places, np.int32).reshape(-1, 2).T, np.array(amounts, np.float32)
 
 
 def described(logits: torch.Tensor, rows: list[Row], tokens: torch.Tensor) -> Described | None:

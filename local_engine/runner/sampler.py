@@ -136,24 +136,24 @@ def adjusted(logits: torch.Tensor, params: SamplingParams, history: History) -> 
         scores = scores.clone()
         where = torch.tensor(list(params.logit_bias), device=scores.device)
         scores[where] += torch.tensor(list(params.logit_bias.values()), device=scores.device)
-    forbidden = _forbidden(params, history)
+    never = forbidden(params, history)
     if history.allowed is not None:
-        return scores.masked_fill(~_within(history.allowed, forbidden), -torch.inf)
-    if forbidden:
+        return scores.masked_fill(~_within(history.allowed, never), -torch.inf)
+    if never:
         scores = scores.clone()
-        scores[forbidden] = -torch.inf
+        scores[never] = -torch.inf
     return scores
 
 
-def _within(allowed: torch.Tensor, forbidden: list[int]) -> torch.Tensor:
+def _within(allowed: torch.Tensor, never: list[int]) -> torch.Tensor:
     """What a grammar allows and nobody forbids; all of the former if nothing is left of it.
 
     Without a token to choose the first of the vocabulary would be chosen, which follows nothing.
     """
-    if not forbidden:
+    if not never:
         return allowed
     left = allowed.clone()
-    left[forbidden] = False
+    left[never] = False
     return left if left.any() else allowed
 
 
@@ -173,13 +173,13 @@ def _penalised(scores: torch.Tensor, params: SamplingParams, history: History) -
     return scores
 
 
-def _forbidden(params: SamplingParams, history: History) -> list[int]:
+def forbidden(params: SamplingParams, history: History) -> list[int]:
     """Ends that come too early, and the last token of every bad word that has begun."""
-    forbidden: list[int] = []
+    never: list[int] = []
     if history.num_written < params.min_tokens:
-        forbidden += [*history.eos_token_ids, *params.stop_token_ids]
+        never += [*history.eos_token_ids, *params.stop_token_ids]
     for word in params.bad_token_ids:
         *start, last = word
         if not start or list(history.written[-len(start) :]) == start:
-            forbidden.append(last)
-    return forbidden
+            never.append(last)
+    return never

@@ -17,6 +17,7 @@ from local_engine.sampling_params import SamplingParams
 from tests.local_engine.engine_loop import CPU, greedy
 from tests.local_engine.late_device import LateTimeline
 from tests.local_engine.models import random_decoder, tiny_spec
+from tests.local_engine.operations import operations_of
 
 
 SPEC = tiny_spec(head_dim=32, context_window=256)
@@ -70,6 +71,12 @@ CHOICES: dict[str, list[SamplingParams]] = {
         sampled(frequency_penalty=0.5),
         sampled(),
     ],
+    "never these": [
+        greedy(NUM_TOKENS, bad_token_ids=((7,), (8, 9))),
+        sampled(top_p=0.9, presence_penalty=1.5),
+        greedy(NUM_TOKENS, allowed_token_ids=tuple(range(3, 99)), presence_penalty=2.0),
+        sampled(frequency_penalty=-0.5, bad_token_ids=((5, 6, 7),)),
+    ],
     "looked at": [
         greedy(NUM_TOKENS, logprobs=True, top_logprobs=3),
         greedy(NUM_TOKENS, logit_bias={7: 100.0}),
@@ -101,6 +108,8 @@ ASKED: dict[str, dict[str, Any]] = {
     "log-probabilities": {"logprobs": True, "top_logprobs": 5},
     "biases": {"logit_bias": {7: 2.0}},
     "a least number of tokens": {"min_tokens": 4},
+    "penalties": {"presence_penalty": 1.5, "repetition_penalty": 1.1},
+    "bad words": {"bad_token_ids": ((7,), (8, 9))},
 }
 
 
@@ -117,6 +126,19 @@ def test_who_looks_back_is_waited_for() -> None:
     written(new_loop(timeline), [greedy(NUM_TOKENS, presence_penalty=0.5)] * 4)
 
     assert timeline.most_under_way < 2
+
+
+def test_a_step_waits_for_no_row_because_of_what_it_wrote() -> None:
+    """On a GPU each of these operators is a wait, and Qwen asks for this penalty always."""
+    waits = {}
+    for count in (1, 4):
+        loop = new_loop(LateTimeline())
+        for each in PROMPTS[:count]:
+            loop.add(each, greedy(NUM_TOKENS, presence_penalty=1.5, bad_token_ids=((7, 8),)))
+        counted = operations_of(loop.run)
+        waits[count] = [counted[name] for name in ("item", "_local_scalar_dense")]
+        loop.close()
+    assert waits == {1: [0, 0], 4: [0, 0]}
 
 
 def test_who_joins_and_leaves_meanwhile_changes_nobody_elses_tokens() -> None:
@@ -144,7 +166,7 @@ def test_an_error_while_choosing_is_told_to_whoever_collects_that_step(
 ) -> None:
     """The step after it was launched meanwhile, and has done nothing wrong."""
     loop = new_loop(LateTimeline())
-    loop.add(PROMPTS[0], greedy(NUM_TOKENS, repetition_penalty=1.3))
+    loop.add(PROMPTS[0], greedy(NUM_TOKENS, allowed_token_ids=tuple(range(99))))
     while not loop.num_steps:
         loop.advance()
     chooser = loop._runner._chooser

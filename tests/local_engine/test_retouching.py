@@ -7,9 +7,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local_engine.runner.drawing import ReferenceDrawing, Row
+from local_engine.kernels.sampling_floors import floors_reference
+from local_engine.kernels.sampling_noise import draw_reference, row_key
+from local_engine.runner import drawing
+from local_engine.runner.drawing import Row
 from local_engine.runner.retouching import described, ranked, retouched, sending
-from local_engine.runner.sampler import History, SampledToken, describe_token, sample
+from local_engine.runner.sampler import History, SampledToken, adjusted, describe_token, sample
+from local_engine.runner.seen import Seen
 from local_engine.sampling_params import SamplingParams
 from tests.local_engine.engine_loop import EngineLoop, greedy
 from tests.local_engine.late_device import LateTimeline
@@ -22,11 +26,32 @@ ENDS = (1, 2)
 tokens_of = st.integers(0, VOCABULARY - 1)
 
 
+class Cut:
+    """As `TritonDrawing` works, by the references of its kernels."""
+
+    def draw(self, logits: torch.Tensor, rows: list[Row]) -> torch.Tensor:
+        scores = logits[[row.at for row in rows]]
+        numbers = torch.tensor([drawing._numbers(row.params) for row in rows])
+        inverse, depths, top_ps = numbers.T
+        top_ks = torch.tensor([0 if row.params.is_greedy else row.params.top_k for row in rows])
+        floors = floors_reference(scores, inverse, depths, top_ks, top_ps)
+        keys = torch.tensor([row_key(row.seed, row.position) for row in rows])
+        return draw_reference(scores, inverse, floors, keys)
+
+
 @st.composite
 def asked(draw: st.DrawFn) -> SamplingParams:
     num_top = draw(st.none() | st.integers(0, 8))
+    words = st.lists(st.lists(tokens_of, min_size=1, max_size=3).map(tuple), max_size=4)
     return SamplingParams(
         temperature=draw(st.sampled_from([0.0, 0.3, 1.0])),
+        top_k=draw(st.sampled_from([0, 0, 1, 7])),
+        top_p=draw(st.sampled_from([1.0, 0.8, 0.3])),
+        min_p=draw(st.sampled_from([0.0, 0.05])),
+        presence_penalty=draw(st.sampled_from([0.0, 0.0, 1.5, -2.0, 0.1])),
+        frequency_penalty=draw(st.sampled_from([0.0, 0.0, 0.7, -0.3])),
+        repetition_penalty=draw(st.sampled_from([1.0, 1.0, 1.3, 0.7])),
+        bad_token_ids=tuple(draw(words)),
         seed=draw(st.integers(0, 1 << 40)),
         logit_bias=draw(st.dictionaries(tokens_of, st.floats(-100, 100, width=32), max_size=4)),
         min_tokens=draw(st.integers(0, 6)),
@@ -38,7 +63,8 @@ def asked(draw: st.DrawFn) -> SamplingParams:
 
 def chosen_together(logits: torch.Tensor, rows: list[Row]) -> list[SampledToken]:
     before = logits.clone()
-    tokens = ReferenceDrawing().draw(retouched(logits, rows, ENDS), rows)
+    with retouched(logits, rows, ENDS) as scores:
+        tokens = Cut().draw(scores, rows)
     weights = torch.arange(float(len(tokens)))
     arriving = sending(LateTimeline(), (tokens, weights), described(logits, rows, tokens))
     assert torch.equal(logits, before), "others look at the same scores"
@@ -47,18 +73,35 @@ def chosen_together(logits: torch.Tensor, rows: list[Row]) -> list[SampledToken]
     return list(found)
 
 
-@given(params=st.lists(asked(), min_size=1, max_size=5), position=st.integers(0, 8))
+texts = st.lists(tokens_of, max_size=9)
+
+
+@given(
+    asking=st.lists(st.tuples(asked(), texts.filter(bool), texts), min_size=1, max_size=5),
+    at_once=st.booleans(),
+    seed=st.integers(0, 99),
+)
 def test_rows_together_are_chosen_as_each_by_itself(
-    params: list[SamplingParams], position: int
+    asking: list[tuple[SamplingParams, list[int], list[int]]], at_once: bool, seed: int
 ) -> None:
-    logits = torch.randn(
-        (len(params), VOCABULARY), generator=torch.Generator().manual_seed(position)
-    )
-    rows = [Row(at, each, each.seed or 0, position) for at, each in enumerate(params)]
+    source = torch.Generator().manual_seed(seed)
+    logits = torch.randn((len(asking), VOCABULARY), generator=source) * 2
+    rows, histories = [], []
+    for at, (params, prompt, written) in enumerate(asking):
+        seen = Seen(params, prompt)
+        for part in [written] if at_once else [[each] for each in written]:
+            seen.note(part)
+        rows.append(Row(at, params, params.seed or 0, len(written), seen))
+        histories.append(History(prompt, written, ENDS, num_written=len(written)))
+    alone = [
+        adjusted(logits[row.at], row.params, each)
+        for row, each in zip(rows, histories, strict=True)
+    ]
+    with retouched(logits, rows, ENDS) as scores:
+        assert torch.equal(scores, torch.stack(alone)), "the same to the last bit"
     together = chosen_together(logits, rows)
 
-    for row, found in zip(rows, together, strict=True):
-        history = History(eos_token_ids=ENDS, num_written=position)
+    for row, history, found in zip(rows, histories, together, strict=True):
         expected = sample(logits[row.at], row.params, history, row.seed)
         assert found.token_id == expected.token_id
         assert (found.logprob is None) == (expected.logprob is None)
@@ -67,13 +110,23 @@ def test_rows_together_are_chosen_as_each_by_itself(
             assert [each.token_id for each in found.top] == [each.token_id for each in expected.top]
 
 
+def test_a_long_text_is_counted_as_a_short_one() -> None:
+    params = SamplingParams(presence_penalty=0.5, frequency_penalty=0.25, repetition_penalty=1.5)
+    seen = Seen(params, range(50))
+    seen.note([*range(40, 300), 40, 40])
+    found = dict(zip(seen.token_ids.tolist(), seen.amounts.tolist(), strict=True))
+    expected = {**dict.fromkeys(range(40), 0.0), **dict.fromkeys(range(40, 300), 0.75), 40: 1.25}
+    assert found == expected
+
+
 def row(**choices: Any) -> Row:
     return Row(0, SamplingParams(temperature=0.0, **choices), 0, 0)
 
 
 def test_scores_that_nobody_asks_about_stay_where_they_are() -> None:
     logits = torch.randn(1, VOCABULARY)
-    assert retouched(logits, [row()], ENDS) is logits
+    with retouched(logits, [row()], ENDS) as scores:
+        assert scores is logits
     assert described(logits, [row()], logits.argmax(-1)) is None
 
 
