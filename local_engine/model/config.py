@@ -183,8 +183,8 @@ def _spec_of(config: HfConfig, eos_token_ids: tuple[int, ...]) -> ModelSpec:
         "intermediate_size": config.intermediate_size,
         "num_layers": config.num_hidden_layers,
         "num_heads": config.num_attention_heads,
-        "num_kv_heads": config.num_key_value_heads or config.num_attention_heads,
-        "head_dim": config.head_dim or config.hidden_size // config.num_attention_heads,
+        "num_kv_heads": _said(config.num_key_value_heads, config.num_attention_heads),
+        "head_dim": _said(config.head_dim, config.hidden_size // config.num_attention_heads),
         "context_window": config.max_position_embeddings,
         "rms_norm_eps": config.rms_norm_eps,
         "tie_word_embeddings": bool(config.tie_word_embeddings),
@@ -197,6 +197,11 @@ def _spec_of(config: HfConfig, eos_token_ids: tuple[int, ...]) -> ModelSpec:
         **_rope(config),
     }
     return ModelSpec(**{**fields, **family(config)})
+
+
+def _said(value: int | None, otherwise: int) -> int:
+    """A size that a file names, be it one that no model has."""
+    return otherwise if value is None else value
 
 
 def _rope(config: HfConfig) -> _Extras:
@@ -315,8 +320,8 @@ def _names_theta(config: HfConfig) -> bool:
 
 def _mixtral(config: HfConfig) -> _Extras:
     moe = MoeSpec(
-        num_experts=config.num_local_experts or 8,
-        num_chosen=config.num_experts_per_tok or 2,
+        num_experts=_said(config.num_local_experts, 8),
+        num_chosen=_said(config.num_experts_per_tok, 2),
         intermediate_size=config.intermediate_size,
     )
     return {"moe": moe, **_windows(config, is_used=True)}
@@ -327,9 +332,9 @@ def _qwen3_moe(config: HfConfig) -> _Extras:
     step = max(1, config.decoder_sparse_step)
     layers = range(config.num_hidden_layers)
     moe = MoeSpec(
-        num_experts=config.num_experts or config.num_local_experts or 128,
-        num_chosen=config.num_experts_per_tok or 8,
-        intermediate_size=config.moe_intermediate_size or 768,
+        num_experts=_said(config.num_experts, _said(config.num_local_experts, 128)),
+        num_chosen=_said(config.num_experts_per_tok, 8),
+        intermediate_size=_said(config.moe_intermediate_size, 768),
         is_normalised=config.norm_topk_prob,
         dense_layers=tuple(i for i in layers if i in dense or (i + 1) % step),
     )

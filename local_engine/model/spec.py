@@ -169,6 +169,8 @@ def _check_sizes(spec: ModelSpec) -> None:
     if spec.moe is not None:
         sizes["num_experts"] = spec.moe.num_experts
         sizes["moe_intermediate_size"] = spec.moe.intermediate_size
+    if spec.context_window == 1:
+        raise ModelRefused("max_position_embeddings: there is no room for a prompt and a token")
     for key, size in sizes.items():
         if not 1 <= size <= MAX_SIZE:
             raise ModelRefused(f"{key} must be between 1 and {MAX_SIZE}")
