@@ -42,17 +42,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     serving.set_defaults(refuse=serving.error)
     serving.add_argument("--model", type=Path, required=True, help="model directory")
-    serving.add_argument("--host", default="127.0.0.1")
+    serving.add_argument(
+        "--host", default="127.0.0.1", help="address to listen at; 127.0.0.1: this machine alone"
+    )
     serving.add_argument(
         "--port", type=_whole(0, 65535), default=8090, help="8090; 0 chooses a free port"
     )
     serving.add_argument("--served-name", help="model id in the API; default: the model's own name")
     _add_worker_options(serving)
-    serving.add_argument("--max-body-bytes", type=_whole(1), default=DEFAULT_MAX_BODY_BYTES)
+    longest = f"of a request; {DEFAULT_MAX_BODY_BYTES >> 20} MiB"
+    serving.add_argument(
+        "--max-body-bytes", type=_whole(1), default=DEFAULT_MAX_BODY_BYTES, help=longest
+    )
     _add_callers_options(serving)
     _add_bounds_options(serving)
     verifying = commands.add_parser("verify", help="check a model directory, print its digest")
-    verifying.add_argument("--model", type=Path, required=True)
+    verifying.add_argument("--model", type=Path, required=True, help="model directory")
     for each in (serving, verifying):
         each.add_argument(
             "--model-public-key",
@@ -166,7 +171,11 @@ def _add_worker_options(serving: argparse.ArgumentParser) -> None:
     serving.add_argument(
         "--tensor-parallel", type=_whole(1), default=1, help="processes; one GPU each"
     )
-    serving.add_argument("--no-prefix-cache", action="store_true")
+    serving.add_argument(
+        "--no-prefix-cache",
+        action="store_true",
+        help="read every prompt anew, from its first token",
+    )
     serving.add_argument(
         "--share-prefixes", action="store_true", help="requests without a tenant are one group"
     )

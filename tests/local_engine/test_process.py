@@ -235,6 +235,14 @@ def test_an_option_that_means_nothing_is_refused_in_one_line(
     assert reason in said.err.splitlines()[-1]
 
 
+def test_every_option_says_what_it_is_for() -> None:
+    (commands,) = (each for each in command_line._parser()._actions if each.dest == "command")
+    assert isinstance(commands.choices, dict)
+    for name, command in commands.choices.items():
+        silent = [each.option_strings for each in command._actions if not each.help]
+        assert not silent, name
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
