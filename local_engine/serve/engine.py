@@ -47,6 +47,8 @@ class Output:
     finish_reason: FinishReason | None = None
     stopped_by: str | int | None = None
     """The stop string, or the number of the stop token, of the request that ended it."""
+    num_written: int = 0
+    """How many tokens the sequence has written with these, the end token and all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +195,9 @@ class Engine:
     ) -> Output:
         """Text of new tokens; text held back is part of a later output."""
         reason = None if update.finish_reason is None else FinishReason(update.finish_reason)
-        text, shown = "", []
+        text, shown, written = "", [], generation.output_token_ids
         for index, token in enumerate(update.tokens):
-            generation.output_token_ids.append(token.token_id)
+            written.append(token.token_id)
             is_last = reason is not None and index == len(update.tokens) - 1
             # Speculation may bring several tokens at once, and a stop string between them.
             is_end = is_last and reason is FinishReason.STOP and not generation.params.includes_stop
@@ -205,14 +207,17 @@ class Engine:
             release = _release(generation, fresh, stop_filter)
             text += release.text
             if release.stopped_by is not None:
-                return Output(text, tuple(shown), FinishReason.STOP, release.stopped_by)
+                stop = FinishReason.STOP
+                return Output(text, tuple(shown), stop, release.stopped_by, len(written))
         if reason is not None:
             release = _release(generation, detokenizer.finish(), stop_filter)
             text += release.text
             if release.stopped_by is not None:
-                return Output(text, tuple(shown), FinishReason.STOP, release.stopped_by)
+                stop = FinishReason.STOP
+                return Output(text, tuple(shown), stop, release.stopped_by, len(written))
             text += stop_filter.finish()
-        return Output(text, tuple(shown), reason, self._stop_token(generation, reason))
+        stopped_by = self._stop_token(generation, reason)
+        return Output(text, tuple(shown), reason, stopped_by, len(written))
 
     def _stop_token(self, generation: Generation, reason: FinishReason | None) -> int | None:
         """The stop token that ended an answer; none where it is an end of the model's own."""

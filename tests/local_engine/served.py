@@ -1,5 +1,6 @@
 """A worker on a thread of the test at the other end of a real socket pair."""
 
+import json
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -77,3 +78,10 @@ def client_of(engine: Engine | None, name: str = "tiny") -> httpx.AsyncClient:
         app.attach(name, engine)
     transport = httpx.ASGITransport(app=app)
     return httpx.AsyncClient(transport=transport, base_url="http://engine")
+
+
+def events(text: str) -> list[Any]:
+    """Those of a stream that ended as it should."""
+    lines = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
+    assert lines[-1] == "[DONE]"
+    return [json.loads(line) for line in lines[:-1]]

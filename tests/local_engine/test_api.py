@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from tokenizers.processors import TemplateProcessing
 
-from tests.local_engine.served import Served, client_of, served
+from tests.local_engine.served import Served, client_of, events, served
 
 
 MESSAGES = [{"role": "user", "content": "hello"}]
@@ -56,12 +56,6 @@ async def post(client: httpx.AsyncClient, path: str, **body: Any) -> Any:
 
 async def chat(client: httpx.AsyncClient, **body: Any) -> Any:
     return await post(client, "/v1/chat/completions", messages=MESSAGES, **body)
-
-
-def events(text: str) -> list[Any]:
-    lines = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
-    assert lines[-1] == "[DONE]"
-    return [json.loads(line) for line in lines[:-1]]
 
 
 async def test_n_choices_differ_and_repeat_with_their_seed(client: httpx.AsyncClient) -> None:

@@ -11,7 +11,7 @@ import torch
 from local_engine.serve.api.app import EngineApp
 from local_engine.serve.compute.identity import WorkerIdentity
 from local_engine.serve.wire import Stats
-from tests.local_engine.served import Served, client_of, served
+from tests.local_engine.served import Served, client_of, events, served
 
 
 PROMPT = list(range(10, 60))
@@ -312,3 +312,36 @@ async def test_what_another_path_cannot_do_is_refused_by_name(
     assert response.status_code == 400, response.text
     error = response.json()["error"]
     assert (error["code"], error["param"]) == (code, param)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize("options", [{"include_usage": True}, {}])
+async def test_each_part_of_a_stream_tells_what_its_choice_was_counted_so_far(
+    client: httpx.AsyncClient, path: str, options: dict[str, Any]
+) -> None:
+    asked = {"messages": MESSAGES} if "chat" in path else {"prompt": "one two", "echo": True}
+    options = {**options, "continuous_usage_stats": True}
+    body = {"model": "tiny", "n": 2, "max_tokens": 5, "temperature": 1, "seed": 3, **asked}
+    body |= {"ignore_eos": True, "stream": True, "stream_options": options}
+    body |= {"return_token_ids": True, "logprobs": True if "chat" in path else 1}
+    response = await client.post(path, json=body, headers=NAMED)
+    assert response.status_code == 200, response.text
+    *parts, last = events(response.text)
+
+    written = {0: 0, 1: 0}
+    for part in parts:
+        (choice,) = part["choices"]
+        usage = part["usage"]
+        written[choice["index"]] += len(choice["token_ids"])
+        assert usage["completion_tokens"] == written[choice["index"]]
+        assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+        assert usage["prompt_tokens"] == last["usage"]["prompt_tokens"]
+    assert written == {0: 5, 1: 5}
+    assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 10)
+
+
+async def test_who_wants_no_usage_is_told_none_along_the_way(client: httpx.AsyncClient) -> None:
+    options = {"include_usage": False, "continuous_usage_stats": True}
+    body = {"model": "tiny", "prompt": "one", "stream": True, "stream_options": options}
+    response = await client.post("/v1/completions", json=body, headers=NAMED)
+    assert not any("usage" in event for event in events(response.text))

@@ -45,6 +45,7 @@ async def answer_chat(
             "system_fingerprint": engine.digest,
         },
         include_usage=request.is_stream and request.include_usage,
+        usage_so_far=request.usage_so_far,
         wants_token_ids=request.wants_token_ids,
         names_tokens_by_id=request.names_tokens_by_id,
     )

@@ -117,6 +117,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     num_choices: int
     is_stream: bool
     include_usage: bool
+    usage_so_far: bool
+    """Each part of a stream tells what was counted up to it."""
     is_call_forced: bool
     """A grammar makes the whole answer one tool call."""
     grammar_field: str
@@ -177,6 +179,7 @@ def read_chat_request(
         num_choices=parsed.num_choices,
         is_stream=bool(parsed.stream),
         include_usage=parsed.include_usage,
+        usage_so_far=parsed.usage_so_far,
         is_call_forced=grammar is not None,
         grammar_field="tools" if grammar is not None else grammar_field(parsed),
         may_call=bool(tools) and parsed.tool_choice != "none",

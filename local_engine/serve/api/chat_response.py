@@ -36,6 +36,14 @@ class Choice:
         self.generation = generation
         self._parser = parser
         self.num_calls = 0
+        self.num_told = 0
+        """Tokens written up to the last output that was told: the generation may be further."""
+
+    def usage_so_far(self) -> Json:
+        """Of this answer alone, as vLLM counts."""
+        generation = self.generation
+        prompt, cached = len(generation.prompt_token_ids), generation.num_cached_tokens
+        return usage(prompt, self.num_told, cached)
 
     def parts(self, output: Output) -> list[Part]:
         parts = self._parser.push(output.text) if output.text else []
@@ -69,11 +77,13 @@ class ChatResponse:
         head: Json,
         include_usage: bool,
         wants_token_ids: bool,
+        usage_so_far: bool = False,
         names_tokens_by_id: bool = False,
     ) -> None:
         self._choices = choices
         self._tokenizer = tokenizer
         self._include_usage = include_usage
+        self._usage_so_far = usage_so_far
         self._wants_token_ids = wants_token_ids
         self._names_tokens_by_id = names_tokens_by_id
         self._head = {"id": f"chatcmpl-{choices[0].generation.sequence_id}", **head}
@@ -99,6 +109,7 @@ class ChatResponse:
         """Events of one output; a step that holds all its text back says nothing."""
         choice = self._choices[index]
         first_call = choice.num_calls
+        choice.num_told = output.num_written
         deltas = [_delta(part) for part in choice.parts(output)]
         for delta in deltas:
             if "tool_calls" in delta:
@@ -173,7 +184,7 @@ class ChatResponse:
             found["token_ids"] = [token.token_id for token in tokens]
         body = {**self._head, "object": "chat.completion.chunk", "choices": [found]}
         if self._include_usage:
-            body["usage"] = None
+            body["usage"] = choice.usage_so_far() if self._usage_so_far else None
         return as_event(msgspec.json.encode(body))
 
     def _logprobs(self, choice: Choice, tokens: Many[Token]) -> Json | None:
@@ -197,11 +208,16 @@ def usage_of(generations: Many[Generation]) -> Json:
     """One prompt, however many answers it got."""
     prompt = len(generations[0].prompt_token_ids)
     completion = sum(len(each.output_token_ids) for each in generations)
+    return usage(prompt, completion, generations[0].num_cached_tokens)
+
+
+def usage(prompt: int, completion: int, cached: int) -> Json:
+    """What was counted, in tokens."""
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": generations[0].num_cached_tokens},
+        "prompt_tokens_details": {"cached_tokens": cached},
     }
 
 

@@ -10,7 +10,7 @@ from local_engine.core.limits import QueueFull
 from local_engine.core.sequence import PromptTooLong
 from local_engine.sampling_params import MAX_TOP_LOGPROBS, InvalidParameter
 from local_engine.serve.api.chat_request import decode_body, unsupported_parameter
-from local_engine.serve.api.chat_response import DONE, as_event
+from local_engine.serve.api.chat_response import DONE, as_event, usage
 from local_engine.serve.api.choices import Choices, written
 from local_engine.serve.api.errors import InvalidRequest, NotFound, queue_full
 from local_engine.serve.api.http import Send, send_body, send_part, start_event_stream
@@ -170,6 +170,7 @@ class _Writer:
         self._generations = generations
         self._told_length: dict[int, int] = {}
         """Characters that were streamed of each choice: where its next token stands."""
+        self._num_told = [0] * len(generations)
 
     def whole(self, outputs: list[list[Output]]) -> bytes:
         choices = [self._choice(index, mine) for index, mine in enumerate(outputs)]
@@ -178,6 +179,7 @@ class _Writer:
     def part(self, index: int, output: Output) -> bytes:
         text, written = self._written([output])
         tokens = written
+        self._num_told[index] = 0 if self._request.is_read_only else output.num_written
         if index not in self._told_length:
             if self._request.echo and not output.tokens and output.finish_reason is None:
                 return b""  # A long prompt is read in parts, and is not all known yet.
@@ -197,7 +199,7 @@ class _Writer:
             choice["token_ids"] = [token.token_id for token in written]
         body = {**self._head, "choices": [choice]}
         if self._request.include_usage:
-            body["usage"] = None
+            body["usage"] = self._usage_so_far(index) if self._request.usage_so_far else None
         return as_event(msgspec.json.encode(body))
 
     def usage_event(self) -> bytes:
@@ -276,9 +278,10 @@ class _Writer:
         prompt = sum(len(each.prompt_token_ids) for each in per_prompt)
         completion = sum(len(self._written_ids(each)) for each in self._generations)
         cached = sum(each.num_cached_tokens for each in per_prompt)
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": cached},
-        }
+        return usage(prompt, completion, cached)
+
+    def _usage_so_far(self, index: int) -> Json:
+        """Of this text alone, as vLLM counts."""
+        generation = self._generations[index]
+        prompt, cached = len(generation.prompt_token_ids), generation.num_cached_tokens
+        return usage(prompt, self._num_told[index], cached)

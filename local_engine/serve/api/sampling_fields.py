@@ -94,7 +94,9 @@ class StructuredOutputs(msgspec.Struct):
 
 
 class StreamOptions(msgspec.Struct):
-    include_usage: bool = False
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+    """vLLM's: each part tells what was counted up to it. It asks for the one at the end, too."""
 
 
 class SamplingFields(msgspec.Struct, kw_only=True):
@@ -140,7 +142,16 @@ class SamplingFields(msgspec.Struct, kw_only=True):
 
     @property
     def include_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.include_usage
+        options = self.stream_options
+        if options is None or options.include_usage is not None:
+            return options is not None and bool(options.include_usage)
+        return bool(options.continuous_usage_stats)
+
+    @property
+    def usage_so_far(self) -> bool:
+        """Whether each part of a stream tells what was counted up to it."""
+        is_asked = self.stream_options is not None and self.stream_options.continuous_usage_stats
+        return self.include_usage and bool(is_asked)
 
     @property
     def num_choices(self) -> int:
