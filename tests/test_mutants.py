@@ -1,5 +1,8 @@
 """The tool that makes mutants: what it changes, whom it asks, and what it says of the answer."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,7 @@ from tests.mutants.changes import changes
 from tests.mutants.trying import ask, copied, nearest
 
 
+ROOT = Path(__file__).resolve().parent.parent
 SOURCE = '''"""A room."""
 
 
@@ -86,6 +90,115 @@ def test_a_mutant_is_killed_where_a_test_fails_or_cannot_be_read(
         encoding="utf-8",
     )
     assert ask(tmp_path, ["test_room.py"], 1 if became == "out of time" else 120) == became
+
+
+ROOM = """import functools
+
+
+def kept(function):
+    @functools.wraps(function)
+    def inner(*given):
+        return function(*given) + 1
+    return inner
+
+
+@kept
+def small(n, most=9):
+    return n < most
+
+
+class Row:
+    width = 3
+
+    def is_wide(self, of=4):
+        return any(each > of for each in [self.width])
+
+
+is_odd = lambda n: n % 2 == 1
+
+
+def unasked():
+    return 1
+"""
+ASKS = """from room import Row, is_odd, small
+
+
+def test():
+    assert small(8) and small(10) == 1
+
+
+def test_row():
+    assert not Row().is_wide()
+
+
+def test_odd():
+    assert is_odd(3) and not is_odd(4)
+
+
+def test_that_fails_anyhow():
+    assert small(8) == 1
+"""
+BECAME = [
+    ("n < most", "n > most", "killed"),
+    ("n < most", "n < most < 10", "SURVIVED"),
+    ("return n < most", "n = n\n    return n < most", "SURVIVED"),
+    ("return n < most", "small(n)", "killed"),
+    ("+ 1", "+ 2", "killed"),
+    ("> of", "< of", "killed"),
+    ("> of", ">= of", "SURVIVED"),
+    ("== 1\n", "== 0\n", "killed"),
+    ("== 1\n", "== 1 > 0\n", "SURVIVED"),
+    ("return 1", "return 2", "not reached"),
+    ("most=9", "most=8", "left"),
+    ("width = 3", "width = 5", "left"),
+    ("of=4", "of=5", "left"),
+    ("return inner", "return function", "not reached"),
+]
+"""What stands in the room, what is put there, and what becomes of that. The last is called while
+the room is read, which was before any fork."""
+RUN = """import json
+import sys
+from pathlib import Path
+
+from tests.mutants.changes import Change
+from tests.mutants.forking import ask_in_forks
+
+became = []
+texts, limit_s = json.loads(sys.stdin.read())
+mutants = [("room.py", Change(line, "", "", text)) for line, text in enumerate(texts)]
+tell = lambda mutant, what: became.append((mutant[1].line, what))
+left = ask_in_forks(Path.cwd(), mutants, ["test_room.py"], limit_s, tell)
+print(json.dumps(became + [(change.line, "left") for _, change in left]))
+"""
+
+
+def asked_in_forks(folder: Path, texts: list[str], limit_s: float) -> list[str]:
+    (folder / "room.py").write_text(ROOM, encoding="utf-8")
+    (folder / "test_room.py").write_text(ASKS, encoding="utf-8")
+    given = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, "-m", "asks"]
+    (folder / "asks.py").write_text(RUN, encoding="utf-8")
+    told = subprocess.run(
+        command,
+        input=json.dumps([texts, limit_s]),
+        cwd=folder,
+        env=given,
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    return [became for _, became in sorted(json.loads(told.stdout))]
+
+
+def test_a_fork_is_asked_of_a_change_in_a_function_and_of_no_other(tmp_path: Path) -> None:
+    assert all(ROOM.count(old) == 1 for old, _, _ in BECAME)
+    texts = [ROOM.replace(old, new) for old, new, _ in BECAME]
+    assert asked_in_forks(tmp_path, texts, 120) == [became for _, _, became in BECAME]
+
+
+def test_a_fork_that_comes_to_no_end_is_ended(tmp_path: Path) -> None:
+    texts = [ROOM.replace("return n < most", "while n: pass")]
+    assert asked_in_forks(tmp_path, texts, 1) == ["out of time"]
 
 
 def test_a_copy_holds_the_tests_that_import_a_module_or_lie_in_its_room(tmp_path: Path) -> None:

@@ -1,26 +1,32 @@
 """`python -m tests.mutants gateway/dispatch`: which small changes of a room do its tests not see?
 
-Each mutant is the tree with one change. It is asked by the tests that import its module or lie in
-the folder of its room, the nearest first, until one fails. Mutants are drawn by the seed.
+Each mutant is the program with one change, drawn by the seed. It is asked by those tests that call
+the changed function, out of the files that import its module or lie in the folder of its room, the
+shortest first, until one fails (`forking`). A change outside of functions, and with `--in-copies`
+every one, is asked in a copy of the tree, by all tests of the files, anew each time (`trying`).
 A survivor is a question, not a fault: it may be the same program, differ in what nobody was
-promised, or be seen by tests further away (`--tests`).
+promised, or be seen by tests further away (`--tests`) or by those that start programs.
 """
 
 import argparse
+import os
 import random
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
 from tests.mutants.changes import Change, changes
+from tests.mutants.forking import Mutant, Tell, ask_in_forks
 from tests.mutants.trying import KILLED, SURVIVED, ask, copied, nearest
 
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
+UNASKED: Final = "not asked (as it stands its tests fail, are late, or are none)"
 
 
 def drawn(places: list[str], seed: int, count: int) -> list[tuple[str, Change]]:
@@ -42,30 +48,41 @@ def main() -> None:
     asked.add_argument("--count", type=int, default=40, help="mutants in all")
     asked.add_argument("--limit-s", type=float, default=120, help="for the tests of one mutant")
     asked.add_argument("--tests", nargs="+", default=[], help="these, instead of the nearest")
+    asked.add_argument("--in-copies", action="store_true", help="programs that tests start, too")
     told = asked.parse_args()
     counts: Counter[str] = Counter()
+    # While tests run, what is written to the standard output is theirs.
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1) as output:
+
+        def tell(mutant: Mutant, became: str) -> None:
+            counts[became] += 1
+            module, change = mutant
+            if became != KILLED:
+                place = f"{became} {module}:{change.line}"
+                output.write(f"{place}: {change.was}  =>  {change.becomes}\n")
+
+        left = drawn(told.places, told.seed, told.count)
+        if not told.in_copies:
+            near = {test for module in {each for each, _ in left} for test in nearest(module, ROOT)}
+            left = ask_in_forks(ROOT, left, told.tests or sorted(near), told.limit_s, tell)
+        ask_in_copies(left, told.tests, told.limit_s, tell)
+        output.write(", ".join(f"{count} {each}" for each, count in sorted(counts.items())) + "\n")
+
+
+def ask_in_copies(
+    mutants: Sequence[Mutant], tests: Sequence[str], limit_s: float, tell: Tell
+) -> None:
+    """Write each mutant into the file of a copy, and tell what became of it."""
     with tempfile.TemporaryDirectory() as folder:
         root = copied(ROOT, Path(folder))
-        mutants = drawn(told.places, told.seed, told.count)
         for module, its in groupby(mutants, itemgetter(0)):
-            tests, file = told.tests or nearest(module, root), root / module
-            if not tests or ask(root, tests, told.limit_s) != SURVIVED:
-                _say(f"{module}: not asked, for its tests fail as it stands, or there are none")
-                continue
+            asked, file = tests or nearest(module, root), root / module
+            is_right = asked and ask(root, asked, limit_s) == SURVIVED
             whole = file.read_text(encoding="utf-8")
-            for _, change in its:
-                file.write_text(change.text, encoding="utf-8")
-                became = ask(root, tests, told.limit_s)
-                counts[became] += 1
-                if became != KILLED:
-                    _say(f"{became} {module}:{change.line}: {change.was}  =>  {change.becomes}")
+            for mutant in its:
+                file.write_text(mutant[1].text, encoding="utf-8")
+                tell(mutant, ask(root, asked, limit_s) if is_right else UNASKED)
             file.write_text(whole, encoding="utf-8")
-    _say(", ".join(f"{count} {became}" for became, count in sorted(counts.items())))
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Final
 
 SURVIVED: Final = "SURVIVED"
 KILLED: Final = "killed"
+LATE: Final = "out of time"
 TOLD: Final = {0: SURVIVED, 1: KILLED, 2: KILLED, 4: KILLED}
 """By pytest's exit status: 2 and 4 say that a file of tests could not be imported any more."""
 NOT_COPIED: Final = (".git", ".venv", ".clients", ".*_cache", "__pycache__", "node_modules")
@@ -60,5 +61,5 @@ def ask(root: Path, tests: Sequence[str], limit_s: float) -> str:
     except subprocess.TimeoutExpired:
         os.killpg(running.pid, signal.SIGKILL)  # with every program that a test has started
         running.wait()
-        return "out of time"
+        return LATE
     return TOLD.get(status, f"pytest ended with {status}")
