@@ -185,7 +185,8 @@ class Office:
 
     async def retained(self, organisation: str) -> Sequence[FolderRetentionStanding]:
         """How its retention stands in each audit folder, the one that is latest first."""
-        return await RetentionReports(self._services.database).of(organisation)
+        _, days = retention_of(self._services.settings, organisation)
+        return await RetentionReports(self._services.database).of(organisation, days)
 
     async def reach(self, case: ErasureCase) -> Reach:
         """How far a case has come; nowhere before it was carried out."""

@@ -77,3 +77,8 @@ def dated(lines: Iterable[WrappedKey], today: int) -> Iterator[Dated]:
         yield Dated(line, line.day)
     for line in waiting:
         yield Dated(line, max(line.day, latest), is_sure=False)
+
+
+def alone(line: WrappedKey) -> Dated:
+    """A key that stands in no file: nothing behind it says how young it is."""
+    return Dated(line, max(line.day, FIRST_DAY), is_sure=line.day >= FIRST_DAY)

@@ -6,6 +6,7 @@ the database once an hour which folder is late.
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -13,17 +14,22 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from gateway.audit.disk import Disk
+from gateway.audit.proving.integrator import CheckpointFiles
 from gateway.clock import DAY_US, HOUR_US, Clock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
-from gateway.errors import ConfigurationInvalid, ToldToOperators
+from gateway.errors import ConfigurationInvalid, GatewrightError, ToldToOperators
 from gateway.pacing import rhythm
 from gateway.pacing.upkeep import Duty
 from gateway.ports import AuditLog
+from gateway.store.custody.keeping import limited
 from gateway.store.custody.retaining import Retention, RetentionBusy
 from gateway.store.custody.retention_reports import RetentionReports
 from gateway.store.database_clock import DatabaseClock
 from gateway.store.engine import Database
+from gateway.store.evidence.awaited import AwaitedTable
+from gateway.store.evidence.older_database import OlderDatabase
 from gateway.telemetry import Event
 
 
@@ -45,8 +51,11 @@ class FolderRetention(Collector):
         """`worker` is the name under which `log` is written."""
         self._settings, self._database, self._clock = settings, database, clock
         self._retention = Retention(settings, database, log, clock, worker=worker)
-        self._reports = RetentionReports(database)
+        self._reports, self._awaited = RetentionReports(database), AwaitedTable(database)
+        files = CheckpointFiles(settings.path(settings.audit.checkpoint_directory), Disk())
+        self._older = OlderDatabase(database, files, clock)
         self._tended_day = 0
+        self._looked_at: dict[str, bool] = {}
         self._over_day = 0
 
     @property
@@ -65,24 +74,43 @@ class FolderRetention(Collector):
             return  # Nothing has a limit: a folder without any says nothing.
         try:
             today = self._clock.utc_us() // DAY_US
-            if today != self._tended_day:
-                await self._tend_today()
+            if today != self._tended_day or await self._is_more_here():
+                self._tended_day = 0
+                self._looked_at = await self._tend_today()
                 self._tended_day = today
         except RetentionBusy:
             pass  # Whoever is at it says how it stands; in an hour it is asked for again.
         finally:
-            self._over_day = await self._reports.over_day()
+            self._over_day = await self._reports.over_day(self._settings.retention)
 
-    async def _tend_today(self) -> None:
+    async def _is_more_here(self) -> bool:
+        """Whether organisations have a log, or this folder has keys, since it was looked at today.
+
+        At the first start of all neither is there; whose worker is down then would never be late.
+        """
+        if not any(self._looked_at.values()):
+            return True
+        now = await limited(self._settings, self._database)
+        return not now.keys() <= self._looked_at.keys()
+
+    async def _tend_today(self) -> dict[str, bool]:
+        """Each organisation that was looked at, and whether it has keys here."""
         if self._settings.retention.run != "daily":
-            await self._retention.tell()
-            return
-        await self._require_certain()
-        async for _ in self._retention.carry_out(ACTOR):
-            pass  # What went stands in the log, and how it is now in the database.
+            return {each.organisation: each.has_keys for each in await self._retention.tell()}
+        try:
+            await self._require_certain()
+            found = [each async for each in self._retention.carry_out(ACTOR)]
+        except (OSError, GatewrightError, RetentionDoubted):
+            # Nothing goes, which is to be seen where others look, too.
+            with suppress(OSError, GatewrightError, ToldToOperators):
+                await self._retention.tell()
+            raise
+        return {each.organisation: each.has_keys for each in found}
 
     async def _require_certain(self) -> None:
         """Whether what this process was started with holds, and its clock is near the database's.
+
+        And whether the database is as new as the log.
 
         Raises:
             RetentionDoubted: not so, or nobody can tell.
@@ -96,6 +124,9 @@ class FolderRetention(Collector):
         if now.retention != self._settings.retention:
             said = "it was set otherwise since this process started, so nothing is destroyed"
             raise RetentionDoubted(f"retention: {said}: start it anew")
+        if await self._older.found() or await self._awaited.workers():
+            said = "the database was put back, perhaps without holds, so nothing is destroyed"
+            raise RetentionDoubted(f"retention: {said}")
         clock = DatabaseClock(self._database, self._clock)
         await clock.follow()
         if self._clock.utc_us() - clock.utc_us() > AHEAD_US:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sqlalchemy import distinct, func, select
 
 from gateway.audit.content_keys.erasure import damaged_keys, destroy_keys, matching_keys
-from gateway.audit.content_keys.key_dates import Aged, Dated, aged_keys
+from gateway.audit.content_keys.key_dates import Aged, aged_keys, alone
 from gateway.audit.content_keys.keys import KeyWrapper, WrappedKey
 from gateway.audit.disk import Disk
 from gateway.clock import DAY_US
@@ -44,6 +44,11 @@ class Expired(Struct, frozen=True):
     left_day: int = 0
     """Of the oldest other key there that no hold is on, unsure or young; 0 where there is none."""
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether there is any key, past its time or not."""
+        return bool(self.due or self.held or self.unsure or self.left_day)
+
     def spared(self, subjects: Collection[str]) -> Self:
         """The same, where holds were set since it was looked at."""
         due = tuple(key for key in self.due if not is_held(key, subjects))
@@ -70,8 +75,9 @@ async def aged_content_keys(
     for organisation in (await second.organisations()).intersection(days):
         keys = await second.matching_keys(organisation, None)
         known, limit = found.get(organisation, Aged()), days[organisation]
-        old = [Dated(key, key.day) for key in keys if key.day + limit < today]
-        young = [key.day for key in keys if key.day + limit >= today]
+        dates = [alone(key) for key in keys]
+        old = [each for each in dates if each.day + limit < today]
+        young = [each.day for each in dates if each.day + limit >= today]
         if known.young_day:
             young.append(known.young_day)
         found[organisation] = Aged((*known.old, *old), min(young, default=0))
@@ -97,12 +103,17 @@ async def expired(
     Each is looked at when its turn comes: what is held since the first one went is spared.
     `is_sure` where somebody says that it is `today`, whatever the log has.
     """
-    names = sorted(await DatabaseAuditTrees(database).trees())
-    days = {name: limit for name in names if (limit := retention_of(settings, name)[1])}
+    days = await limited(settings, database)
     aged = await aged_content_keys(settings, database, days, today) if days else {}
     for name, limit in days.items():
         one = _Looked(name, retention_of(settings, name)[0], limit, today, is_sure)
         yield await _expired(database, custody, one, aged.get(name, Aged()))
+
+
+async def limited(settings: Settings, database: Database) -> dict[str, int]:
+    """How many days each organisation with a log keeps content; none that keeps it for ever."""
+    names = sorted(await DatabaseAuditTrees(database).trees())
+    return {name: limit for name in names if (limit := retention_of(settings, name)[1])}
 
 
 async def expired_of(

@@ -6,9 +6,9 @@ it again after a crash does no harm.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from gateway.audit.disk import Disk
 from gateway.clock import DAY_US, Clock
@@ -28,6 +28,7 @@ LOCK_NAME: Final = "retention.lock"
 TOGETHER: Final = 100
 """So many organisations lose their keys at once: for each time key files are written anew."""
 _HELD: Final = "held"
+_Done = TypeVar("_Done")
 
 
 class RetentionBusy(ToldToOperators):
@@ -56,15 +57,19 @@ class Retention:
         ):
             yield found
 
-    async def tell(self) -> None:
-        """Say how it stands here, where nothing is to be destroyed.
+    async def tell(self) -> tuple[Expired, ...]:
+        """Say how it stands here, where nothing is to be destroyed, or can be.
 
         Raises:
             RetentionBusy: another process is at it.
+            OSError: what lies here cannot be read.
+            NotReady: the database does not answer.
         """
-        async with self._alone():
+        async with self._alone(is_to_destroy=False):
             mark = (await self._here.tell()).folder
-            await self._say(mark, [(found, 0) async for found in self.look()])
+            found = [each async for each in self.look()]
+            await self._say(mark, [(each, 0) for each in found])
+        return tuple(found)
 
     async def carry_out(self, actor: str, *, is_sure: bool = False) -> AsyncIterator[Expired]:
         """Destroy what is due, and say how it stands then; yields what was found, once it is gone.
@@ -99,7 +104,7 @@ class Retention:
         ended = {each.organisation: each for each in found}
         waiting = [each for each in found if each.due]
         while waiting:
-            left = await self._destroy(waiting, mark, actor, is_sure=is_sure)
+            left = await _to_its_end(self._destroy(waiting, mark, actor, is_sure=is_sure))
             ended |= {each.organisation: each for each in left}
             waiting = [each for each in left if each.due]
         return list(ended.values())
@@ -108,21 +113,20 @@ class Retention:
         self, found: Sequence[Expired], mark: str, actor: str, *, is_sure: bool
     ) -> list[Expired]:
         """Those that came under a hold since they were looked at: nothing of them is destroyed."""
-        recorded = {
-            each.organisation: await self._record(each, mark, actor, is_sure=is_sure)
-            for each in found
-        }
-        spared = await self._spared(found)
-        for each in spared:
-            await self._failed(each.organisation, actor, _HELD, recorded)
-        kept = {each.organisation for each in spared}
-        keys = [key for each in found if each.organisation not in kept for key in each.due]
+        recorded = dict[str, str]()
         try:
+            for each in found:
+                record = await self._record(each, mark, actor, is_sure=is_sure)
+                recorded[each.organisation] = record
+            spared = await self._spared(found)
+            for each in spared:
+                await self._failed(each.organisation, actor, _HELD, recorded)
+                del recorded[each.organisation]
+            keys = [key for each in found if each.organisation in recorded for key in each.due]
             await destroy(self._settings, self._database, keys, self._clock.utc_us())
         except BaseException as error:
-            for name in sorted(recorded.keys() - kept):
-                said = self._failed(name, actor, type(error).__name__, recorded)
-                await asyncio.shield(said)
+            for name in sorted(recorded):
+                await self._failed(name, actor, type(error).__name__, recorded)
             raise
         return spared
 
@@ -169,14 +173,33 @@ class Retention:
         )
 
     @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
+    async def _alone(self, *, is_to_destroy: bool = True) -> AsyncIterator[None]:
         """Nobody else is at it in this folder; a process that is killed lets it go."""
-        disk = Disk()
+        disk, lock = Disk(), None
         try:
             lock = disk.lock(self._directory / LOCK_NAME)
         except BlockingIOError as error:
             raise RetentionBusy("another process carries it out in this audit folder") from error
+        except OSError:
+            # Who only looks says also of a folder in which nothing can be destroyed how late it is.
+            if is_to_destroy:
+                raise
         try:
             yield
         finally:
-            disk.close(lock)
+            if lock is not None:
+                disk.close(lock)
+
+
+async def _to_its_end(work: Coroutine[Any, Any, _Done]) -> _Done:
+    """Also where the process is told to end meanwhile: a thread that destroys is not stopped.
+
+    What is on record as failed would go all the same.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        task.exception()  # What failed is on record.
+        raise

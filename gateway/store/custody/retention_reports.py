@@ -5,13 +5,14 @@ late, also one whose worker is down: its keys grow old all the same.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import delete, func, select
+from sqlalchemy import ColumnElement, case, delete, func, literal, select
 
 from gateway.clock import DAY_US
+from gateway.configuration.sections import RetentionSettings
 from gateway.store.custody.audit_folders import all_folders
 from gateway.store.custody.elsewhere import retired_workers
 from gateway.store.engine import Database
@@ -48,6 +49,11 @@ class RetentionReport(Struct, frozen=True):
     def is_telling(self) -> bool:
         """Whether there is, or was, anything of it there."""
         return bool(self.over_day or self.held or self.gone)
+
+    def by(self, days: int) -> Self:
+        """The same where the class keeps content for so many days; 0 is for ever."""
+        over_day = self.over_day - self.days + days if self.over_day and days else 0
+        return msgspec.structs.replace(self, days=days, over_day=over_day)
 
     def overdue_us(self, now_us: int) -> int:
         """How long a key has been past its time there that no hold is on; 0 where none is."""
@@ -90,8 +96,11 @@ class RetentionReports:
                 some = put.on_conflict_do_nothing()
                 await connection.execute(some, said[at : at + AT_ONCE])
 
-    async def of(self, organisation: str) -> Sequence[FolderRetentionStanding]:
-        """What each folder said of an organisation, the one that is latest first."""
+    async def of(self, organisation: str, days: int) -> Sequence[FolderRetentionStanding]:
+        """What each folder said of an organisation, the one that is latest first.
+
+        `days` are those of its class now: a worker that is down may have looked by another.
+        """
         query = select(retention_reports).where(_R.organisation == organisation)
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
@@ -99,27 +108,40 @@ class RetentionReports:
             return ()
         workers = {each.folder: each.workers for each in await all_folders(self._database)}
         retired = await retired_workers(self._database)
+        # A folder that gave itself another mark is known by that one.
         found = [
-            _standing(RetentionReport(**row), workers.get(row["folder"], ()), retired)
+            _standing(RetentionReport(**row).by(days), workers[row["folder"]], retired)
             for row in rows
+            if row["folder"] in workers
         ]
         return sorted(found, key=lambda each: (each.report.over_day or 1 << 31, each.workers))
 
-    async def over_day(self) -> int:
+    async def over_day(self, retention: RetentionSettings) -> int:
         """The first day that any key has no time any more, in the folders that are not lost.
 
-        0 where none is left anywhere.
+        By the classes of now; 0 where none is left anywhere.
         """
-        query = select(_R.folder, func.min(_R.over_day)).where(_R.over_day > 0).group_by(_R.folder)
+        limit = _limit(retention)
+        over = func.min(_R.over_day - _R.days + limit)
+        query = select(_R.folder, over).where(_R.over_day > 0, limit > 0).group_by(_R.folder)
         async with self._database.reading() as connection:
             days = {row[0]: int(row[1]) for row in (await connection.execute(query)).all()}
         if not days:
             return 0
         retired = await retired_workers(self._database)
         folders = await all_folders(self._database)
-        # A folder that gave itself another mark is known by that one.
         there = {each.folder for each in folders if not _is_lost(each.workers, retired)}
         return min((day for folder, day in days.items() if folder in there), default=0)
+
+
+def _limit(retention: RetentionSettings) -> ColumnElement[int]:
+    """Of each row's organisation, in days; 0 where its class keeps for ever."""
+    usual, named = retention.classes.get(retention.default, 0), dict[int, list[str]]()
+    for organisation, name in retention.organisations.items():
+        named.setdefault(retention.classes.get(name, 0), []).append(organisation)
+    if not named:
+        return literal(usual)
+    return case(*((_R.organisation.in_(names), days) for days, names in named.items()), else_=usual)
 
 
 def _with_gone(report: RetentionReport, before: Any) -> dict[str, Any]:

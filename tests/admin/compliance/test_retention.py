@@ -4,11 +4,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from sqlalchemy import insert
 
 from gateway.clock import DAY_US
 from gateway.secrets.credentials import master_key
 from gateway.store.custody.retention_reports import RetentionReport, RetentionReports
 from gateway.store.evidence.integration import Integration
+from gateway.store.schema.custody import audit_folders
 from tests.admin.compliance.archive import converse, person
 from tests.admin.listener import Listener
 from tests.signed_days import sign_on
@@ -52,6 +54,18 @@ async def test_retention_lists_audit_folders_by_how_late_they_are(
         today = listener.clock.utc_us() // DAY_US
         async with listener.database() as database:
             reports = RetentionReports(database)
+            async with database.writing() as connection:
+                folders = [
+                    {
+                        "folder": mark,
+                        "workers": f'["{mark}"]',
+                        "told_by": mark,
+                        "told_us": 1,
+                        "since_revision": 0,
+                    }
+                    for mark in ("a" * 16, "b" * 16)
+                ]
+                await connection.execute(insert(audit_folders), folders)
             for mark, over_day, gone in (("a" * 16, today - 5, 0), ("b" * 16, today + 5, 3)):
                 told = RetentionReport(
                     *(mark, "acme", "w", today * DAY_US, 30, 1, 2, 0, over_day, gone),

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,12 @@ from gateway.audit.content_keys.keys import KEYS_NAME, WrappedKey
 from gateway.audit.disk import Disk
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.projecting.projection import RETIRED
+from gateway.audit.proving.integrator import CheckpointFiles, SignedCheckpoint
 from gateway.cli.init import prepare
 from gateway.clock import DAY_US, StoppedClock, SystemClock
 from gateway.configuration.reading import load_settings
+from gateway.errors import AuditUnavailable, NotReady
+from gateway.oversight.deeds import Deeds
 from gateway.secrets.credentials import master_key
 from gateway.store.custody import keeping, retaining
 from gateway.store.custody.folder_retention import FolderRetention, RetentionDoubted
@@ -25,6 +29,7 @@ from gateway.store.custody.orders import Custody
 from gateway.store.custody.retention_reports import FolderRetentionStanding, RetentionReports
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence import second_rows
+from gateway.store.evidence.awaited import AwaitedTable
 from gateway.store.schema.audit import (
     audit_checkpoints,
     audit_positions,
@@ -36,6 +41,8 @@ from gateway.store.schema.custody import audit_folders
 
 pytestmark = pytest.mark.anyio
 TODAY = 20_100
+WRITTEN = '[retention]\nrun = "daily"\n'
+"""What `gatewright init` writes."""
 CLASSES = """
 [retention]
 run = "{run}"
@@ -54,7 +61,7 @@ class House:
         self.log = MemoryAuditLog()
         self.custody = Custody(database, self.log, self.clock)
         self.file = folder / "gatewright.toml"
-        self.plain = self.file.read_text()
+        self.plain = self.file.read_text().replace(WRITTEN, "")
         self.says("daily")
         self.master = master_key(load_settings(self.file))
 
@@ -117,7 +124,8 @@ class House:
         return [dict(each.detail) | {"error": each.error} for each in records]
 
     async def stands(self, organisation: str = "acme") -> list[FolderRetentionStanding]:
-        return list(await RetentionReports(self.database).of(organisation))
+        _, days = keeping.retention_of(load_settings(self.file), organisation)
+        return list(await RetentionReports(self.database).of(organisation, days))
 
 
 @pytest.fixture
@@ -219,7 +227,7 @@ async def test_a_mark_that_no_folder_has_any_more_is_not_late(house: House) -> N
     async with house.database.writing() as connection:
         await connection.execute(delete(audit_folders))
     await one.tend()
-    assert one.overdue_s() == 0
+    assert (one.overdue_s(), await house.stands()) == (0, [])
 
 
 @pytest.mark.parametrize("run", ["daily", "typed"])
@@ -387,3 +395,162 @@ async def test_many_organisations_lose_theirs_in_few_rewritings_of_a_key_file(
     await house.retention("one").tend()
     assert rewritten == [retaining.TOGETHER, 1]
     assert {len(house.left("one", name)) for name in names} == {1}
+
+
+async def test_who_is_told_to_end_while_keys_go_says_of_none_that_it_stayed(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.signed("acme", 0, 1, 2, 3)
+    house.keys("one", ("acme", "ann", 40))
+    begun, may_end = threading.Event(), threading.Event()
+
+    class SlowDisk(Disk):
+        def replace(self, *given: Any) -> None:
+            begun.set()
+            assert may_end.wait(60)
+            super().replace(*given)
+
+    monkeypatch.setattr("gateway.store.custody.keeping.Disk", SlowDisk)
+    tending = asyncio.create_task(house.retention("one").tend())
+    assert await asyncio.to_thread(begun.wait, 60)
+    tending.cancel()
+    await asyncio.wait([tending], timeout=0.1)
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await tending
+    assert house.left("one") == []
+    assert [each["error"] for each in await house.retired()] == [""]
+
+
+@pytest.mark.parametrize("fails", ["holds", "the second record"])
+async def test_what_is_on_record_and_stays_is_on_record_as_failed(
+    house: House, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    for name in ("acme", "umbra"):
+        await house.signed(name, 0, 1, 2, 3)
+    house.keys("one", ("acme", "ann", 40), ("umbra", "ann", 40))
+    record, said = Deeds.record, 0
+
+    async def refused(*given: Any, **more: Any) -> Any:
+        nonlocal said
+        said += 1
+        if said == 2:
+            raise AuditUnavailable("")
+        return await record(*given, **more)
+
+    async def silent(*_: Any) -> None:
+        raise NotReady("")
+
+    with monkeypatch.context() as patched:
+        if fails == "holds":
+            patched.setattr(retaining.Retention, "_spared", silent)
+        else:
+            patched.setattr(Deeds, "record", refused)
+        with pytest.raises((AuditUnavailable, NotReady)):
+            await house.retention("one").tend()
+    told = [(each["organisation"], bool(each["error"])) for each in await house.retired()]
+    begun = [name for name, is_failed in told if not is_failed]
+    assert begun == [name for name, is_failed in told if is_failed]
+    assert begun == (["acme", "umbra"] if fails == "holds" else ["acme"])
+    assert (house.left("one"), house.left("one", "umbra")) == (["ann 40"], ["ann 40"])
+
+
+async def test_what_came_after_the_first_look_of_a_day_is_looked_at_within_it(
+    house: House,
+) -> None:
+    one = house.retention("one")
+    await one.tend()
+    await house.signed("acme", 0, 1, 2, 3)
+    await one.tend()
+    assert await house.stands() == [], "its log is there, and no key"
+    house.keys("one", ("acme", "ann", 0))
+    await one.tend()
+    assert [each.report.over_day for each in await house.stands()] == [TODAY + 31]
+    await house.signed("umbra", 0, 1, 2, 3)
+    house.keys("one", ("umbra", "ann", 0))
+    await one.tend()
+    assert [each.report.over_day for each in await house.stands("umbra")] == [TODAY + 31]
+
+
+@pytest.mark.parametrize("days", [10, 90])
+async def test_a_folder_whose_worker_is_down_is_late_by_the_class_of_now(
+    house: House, days: int
+) -> None:
+    await house.signed("acme", 0, 1, 2, 3)
+    await house.signed("globex", 0, 1, 2, 3)
+    house.says("typed")
+    house.keys("one", ("acme", "ann", 40), ("globex", "ann", 20))
+    await house.retention("one").tend()
+    house.says("typed", days)
+    two = house.retention("two")
+    await two.tend()
+    (standing,) = await house.stands()
+    late_days = 29 if days == 10 else 0
+    assert round(two.overdue_s() / 86_400) == late_days
+    assert standing.report.overdue_us(house.clock.utc_us()) // DAY_US == late_days
+    (standing,) = await house.stands("globex")
+    assert standing.report.over_day == TODAY - 20 + 301
+
+
+@pytest.mark.parametrize("fault", ["a lock that is none", "settings", "the log"])
+async def test_where_nothing_can_be_destroyed_it_says_how_late_it_is(
+    house: House, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    await house.signed("acme", 0, 1, 2, 3)
+    house.keys("one", ("acme", "ann", 40))
+    one = house.retention("one")
+    match fault:
+        case "a lock that is none":
+            (house.folder / "one" / retaining.LOCK_NAME).mkdir()
+        case "settings":
+            house.says("daily", 31)
+        case _:
+            monkeypatch.setattr(house.log, "append", _refused)
+    with pytest.raises((OSError, RetentionDoubted, AuditUnavailable)):
+        await one.tend()
+    assert house.left("one") == ["ann 40"]
+    (standing,) = await house.stands()
+    assert standing.report.due == 1
+    assert round(one.overdue_s() / 86_400) == 9
+
+
+async def _refused(*_: Any) -> None:
+    raise AuditUnavailable("")
+
+
+async def test_a_database_that_was_put_back_destroys_nothing_before_it_is_as_new_as_the_log(
+    house: House,
+) -> None:
+    """Holds that were set since the backup are not in it."""
+    await house.signed("acme", 0, 1, 2, 3)
+    house.keys("one", ("acme", "ann", 40))
+    one = house.retention("one")
+    files = CheckpointFiles(house.folder / "one-lists", Disk())
+    lost = SignedCheckpoint("acme", TODAY * DAY_US + 9, 5, b"r" * 32, "note")
+    await asyncio.to_thread(files.append, lost)
+    for _ in range(2):
+        with pytest.raises(RetentionDoubted, match="was put back"):
+            await one.tend()
+    async with house.database.writing() as connection:
+        row = {name: getattr(lost, name) for name in lost.__struct_fields__}
+        await connection.execute(insert(audit_checkpoints), [row])
+    awaited = AwaitedTable(house.database)
+    await awaited.expect(["two"])
+    with pytest.raises(RetentionDoubted, match="was put back"):
+        await one.tend()
+    assert house.left("one") == ["ann 40"]
+    await awaited.finish()
+    await one.tend()
+    assert house.left("one") == []
+
+
+async def test_a_key_in_the_database_that_a_clock_far_back_dated_stays(house: House) -> None:
+    await house.signed("acme", 0, 1, 2, 3)
+    async with house.database.writing() as connection:
+        rows = [second_rows.line_of(house.line("acme", "ann", days)) for days in (TODAY, 40)]
+        await connection.execute(insert(audit_second_keys), rows)
+    await house.retention("one").tend()
+    left = await second_rows.SecondContents(house.database).matching_keys("acme", None)
+    assert [each.day for each in left] == [0]
+    (standing,) = await house.stands()
+    assert (standing.report.gone, standing.report.unsure) == (1, 1)
