@@ -14,7 +14,7 @@ from sqlalchemy import and_, delete, exists, not_, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import MINUTE_US
-from gateway.money.budgets import USER_PREFIX, BudgetKey, WindowKind
+from gateway.money.budgets import BudgetKey, WindowKind
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import children
 from gateway.store.money.slices import Budget
@@ -76,20 +76,25 @@ class Hearings:
             if pending.get(key) is hearing:
                 del pending[key]
 
-    async def forget_past_users(self) -> None:
-        """Drop those of end users whose rows are gone.
+    async def forget_over(self) -> None:
+        """Drop those that say nothing of any budget's present window.
+
+        Their limit is gone, also where they were written down after it went, their window is over,
+        or all of this one is charged anyway.
 
         Raises:
             NotReady: the database does not answer.
         """
-        of_it = and_(
-            budgets.c.account == _HEARINGS.account, budgets.c.window_kind == _HEARINGS.window_kind
-        )
-        gone = delete(budget_hearings).where(
-            _HEARINGS.account.like(f"{USER_PREFIX}%"), not_(exists().where(of_it))
+        begun_us, start_us = budgets.c.begun_us, budgets.c.window_start_us
+        says_something = exists().where(
+            budgets.c.account == _HEARINGS.account,
+            budgets.c.window_kind == _HEARINGS.window_kind,
+            _HEARINGS.since_us.in_([begun_us, start_us]),
+            # Who wrote nothing down has the first minute of a limit, which may reach into this one.
+            or_(_HEARINGS.heard_us > start_us, _HEARINGS.since_us > start_us - MINUTE_US),
         )
         async with self._database.writing() as connection:
-            await connection.execute(gone)
+            await connection.execute(delete(budget_hearings).where(not_(says_something)))
 
 
 def only_recent(hearings: Mapping[BudgetKey, Hearing]) -> dict[BudgetKey, Hearing]:

@@ -33,7 +33,7 @@ from gateway.types import Reservation, Settlement
 _EXCHANGES_MAX = 50
 """So often a request asks for slices, pauses apart, before it gives up."""
 _FORGETTING_S = 600.0
-"""How often rows of end users are dropped whose day or month is over."""
+"""How often rows are dropped that say nothing any more: of end users, and of what was heard."""
 
 
 class LeasedLedger:
@@ -367,13 +367,15 @@ class LeasedLedger:
         is_late |= self._clock.utc_us() + half_us > part.valid_until_us
         return is_late and (part.amount > part.spent or part.open > 0)
 
-    async def _forget_past_users(self) -> None:
+    async def _forget_past(self) -> None:
         now_s = self._clock.monotonic_s()
-        if self._held.templates and now_s - self._forgot_s > _FORGETTING_S:
-            self._forgot_s = now_s
+        if now_s - self._forgot_s <= _FORGETTING_S:
+            return
+        self._forgot_s = now_s
+        if self._held.templates:
             self._held.look_again()
             await self._leases.forget_past_users()
-            await self._leases.hearings.forget_past_users()
+        await self._leases.hearings.forget_over()
 
     def _stop_reporting(self, _: asyncio.Task[None]) -> None:
         self.is_reporting = self._is_closing  # ended by anything else, it must not look well
@@ -384,7 +386,7 @@ class LeasedLedger:
             self._hurry.clear()
             try:
                 await self.flush()
-                await self._forget_past_users()
+                await self._forget_past()
                 self.is_reporting = True
             except NotReady:
                 self.is_reporting = False

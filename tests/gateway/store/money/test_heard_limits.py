@@ -8,12 +8,14 @@ end every budget says what its outcomes add up to, and nothing is excused.
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import insert, select
 
 from gateway.clock import StoppedClock
 from gateway.money.budgets import WINDOWS, Limit, window_end_us
@@ -24,6 +26,7 @@ from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.spending import Difference, SpendingReader
 from gateway.store.schema.audit import audit_records
+from gateway.store.schema.tables import budget_hearings
 from gateway.types import Reservation
 from tests.gateway.store.money.conftest import Opened
 from tests.gateway.store.money.ledgers import ledger_on
@@ -189,6 +192,7 @@ class History:
             self.clock.advance(min(seconds, 15.0))
             for ledger in self.ledgers:
                 await ledger.flush()
+            await self.table.hearings.forget_over()
 
 
 @pytest.mark.timeout(600)
@@ -234,6 +238,67 @@ def test_a_day_that_another_began_is_charged_the_evening_before(
 
     assert (found.account, found.ledger_microusd > 0) == ("org:acme", True)
     assert (found.difference_microusd, found.unheard_microusd) == (0, 0)
+
+
+def test_what_was_heard_is_kept_while_it_says_something_of_a_window(
+    opening: Callable[[], Opened],
+) -> None:
+    url, close_database = opening()
+    try:
+        found = asyncio.run(_kept(url))
+    finally:
+        close_database()
+
+    workers, key = len(OFF_S), f"key:{KEY}"
+    assert found == [
+        {("org:acme", "day"): workers, ("org:acme", "total"): workers, (key, "total"): workers},
+        {("org:acme", "day"): workers, ("org:acme", "total"): workers},
+        {("org:acme", "total"): workers},
+    ]
+
+
+async def _kept(url: str) -> list[dict[tuple[str, str], int]]:
+    """How many are kept of each limit: at first, of one that is gone, and on the next day."""
+    history, found = History(url), list[dict[tuple[str, str], int]]()
+    history.clock.jump(-60.0)  # What is set in the last minute of a day is of the next one too.
+    try:
+        history.ledgers = [await history.start(number) for number in range(len(OFF_S))]
+        for account, window in (
+            ("org:acme", "day"),
+            ("org:acme", "total"),
+            (f"key:{KEY}", "total"),
+        ):
+            await history.set((account, window))
+        for number in range(len(OFF_S)):
+            await history.hear(number)
+        await history.wait(0.3)
+        found.append(await _counts(history.database))
+        late = await _rows(history.database)
+        await history.remove((f"key:{KEY}", "total"))
+        async with history.database.writing() as connection:  # Somebody heard of it before.
+            gone = [each for each in late if each["account"] == f"key:{KEY}"]
+            await connection.execute(insert(budget_hearings), gone)
+        await history.wait(0.3)
+        found.append(await _counts(history.database))
+        await history.wait(120.0)
+        history.ledgers[0].release(await history.ledgers[0].reserve(PATH, 50))
+        await history.wait(0.3)
+        found.append(await _counts(history.database))
+    finally:
+        for ledger in history.ledgers:
+            await ledger.close()
+        await history.database.close()
+    return found
+
+
+async def _rows(database: Database) -> list[dict[str, Any]]:
+    async with database.reading() as connection:
+        found = await connection.execute(select(budget_hearings))
+        return [dict(row) for row in found.mappings()]
+
+
+async def _counts(database: Database) -> dict[tuple[str, str], int]:
+    return Counter((row["account"], row["window_kind"]) for row in await _rows(database))
 
 
 async def _differences(url: str, steps: list[tuple[str, Any]]) -> list[Difference]:

@@ -364,7 +364,7 @@ async def test_rows_of_past_end_users_are_looked_for_every_ten_minutes_where_the
     monkeypatch.setattr(table, "forget_past_users", look)
     for _ in range(23):
         clock.advance(90.0)
-        await ledger._forget_past_users()
+        await ledger._forget_past()
     assert len(looked) == times
     await ledger.close()
 
