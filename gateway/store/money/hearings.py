@@ -6,7 +6,7 @@ from what is the evening before for itself. Written down, these moments tell exa
 a budget has to account for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -14,7 +14,7 @@ from sqlalchemy import and_, delete, exists, not_, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import MINUTE_US
-from gateway.money.budgets import BudgetKey, WindowKind
+from gateway.money.budgets import BudgetKey, WindowKind, template_of
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import children
 from gateway.store.money.slices import Budget
@@ -97,10 +97,19 @@ class Hearings:
             await connection.execute(delete(budget_hearings).where(not_(says_something)))
 
 
-def only_recent(hearings: Mapping[BudgetKey, Hearing]) -> dict[BudgetKey, Hearing]:
-    """Those of limits that were set shortly before they were heard of, or by a clock ahead."""
+def only_new(
+    hearings: Mapping[BudgetKey, Hearing], charged: Collection[BudgetKey]
+) -> dict[BudgetKey, Hearing]:
+    """Those of limits that were set shortly before they were heard of, or by a clock ahead.
+
+    Not what an earlier run had heard of, and had `charged` when it crashed: from when on is not
+    known where it did not write that down.
+    """
+    known = {*charged, *(BudgetKey(template_of(each.account), each.window) for each in charged)}
     return {
-        key: each for key, each in hearings.items() if each.heard_us < each.since_us + RECENT_US
+        key: each
+        for key, each in hearings.items()
+        if each.heard_us < each.since_us + RECENT_US and key not in known
     }
 
 

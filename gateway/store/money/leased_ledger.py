@@ -21,7 +21,7 @@ from gateway.money.budgets import (
     template_of,
 )
 from gateway.pacing.moments import rung
-from gateway.store.money.hearings import only_recent
+from gateway.store.money.hearings import only_new
 from gateway.store.money.held_slices import HeldSlices
 from gateway.store.money.leases import LeaseTable
 from gateway.store.money.leaving import left_in_time
@@ -84,9 +84,9 @@ class LeasedLedger:
 
     async def start(self) -> None:
         """Write off what an earlier run left, learn limits, begin to report; raises NotReady."""
-        await self._leases.write_off(self.holder)
+        charged = await self._leases.write_off(self.holder)
         await self.refresh()
-        self._held.hearings = only_recent(self._held.hearings)
+        self._held.hearings = only_new(self._held.hearings, charged)
         self._flusher = asyncio.create_task(self._flush_forever(), name="ledger-flush")
         self._flusher.add_done_callback(self._stop_reporting)
 

@@ -294,8 +294,8 @@ class LeaseTable:
             await ring(self._database)
         return grants
 
-    async def write_off(self, holder: LeaseHolder) -> None:
-        """Count as spent what earlier runs of this worker left unreported, but for parked lines.
+    async def write_off(self, holder: LeaseHolder) -> list[BudgetKey]:
+        """Count as spent what its earlier runs left, but for parked lines; gives those budgets.
 
         Raises:
             NotReady: the database does not answer.
@@ -312,6 +312,7 @@ class LeaseTable:
             claims = [Claim(key, -1, 0, 0, 0, is_last=True) for key in keys]
             with patience():
                 await self.exchange(holder, claims)
+        return keys
 
     async def _zone_of(self, connection: AsyncConnection, account: str) -> str:
         level, _, path = account.partition(":")

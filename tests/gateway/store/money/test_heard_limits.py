@@ -240,6 +240,44 @@ def test_a_day_that_another_began_is_charged_the_evening_before(
     assert (found.difference_microusd, found.unheard_microusd) == (0, 0)
 
 
+def test_who_crashed_before_it_wrote_down_what_it_heard_heard_nothing_when_it_is_back(
+    opening: Callable[[], Opened],
+) -> None:
+    """What it let through is booked, with all it held, and may have been let through unheard."""
+    url, close_database = opening()
+    try:
+        found = asyncio.run(_crashed(url))
+    finally:
+        close_database()
+
+    assert {each.account for each in found} == {*PATH[:1], PATH[2]}
+    for each in found:
+        assert each.ledger_microusd > each.audit_microusd == each.unheard_microusd == 50
+
+
+async def _crashed(url: str) -> list[Difference]:
+    history = History(url)
+    try:
+        history.ledgers = [await history.start(0)]
+        for account in ("org:acme", "user:acme/*"):
+            await history.set((account, "total"))
+        await history.hear(0)
+        history.clock.advance(1.0)
+        reservation = await history.ledgers[0].reserve(PATH, 90)
+        await history.write(reservation, 0, stage="intent", utc_us=reservation.admitted_us)
+        history.ledgers[0].settle(reservation, 50)
+        await history.end(0, reservation, 50)
+        history.ledgers[0]._held.hearings.clear()
+        await history.ledgers[0].flush()
+        history.clock.advance(5.0)
+        again = await history.start(0)
+        await again.flush()
+        await again.close()
+        return await SpendingReader(history.database, BY_LABEL).differences(end_users=True)
+    finally:
+        await history.database.close()
+
+
 def test_what_was_heard_is_kept_while_it_says_something_of_a_window(
     opening: Callable[[], Opened],
 ) -> None:
