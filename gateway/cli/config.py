@@ -8,11 +8,13 @@ from pathlib import Path
 import click
 
 from gateway.app import DataPlane
+from gateway.assembly.approaches import approach_of
 from gateway.assembly.configured_policy import load_policy
 from gateway.assembly.wiring import make_egress, make_providers
 from gateway.cli.groups import Commands
 from gateway.cli.options import config_option
 from gateway.clock import SystemClock
+from gateway.configuration.outlets import outlets_of
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings
 from gateway.errors import StartupRefused
@@ -53,7 +55,11 @@ def check_config(config_file: Path, *, offline: bool) -> None:
     # What needs no key comes first, so that it is found before the keys are made.
     providers = make_providers(settings, make_egress(settings), SystemClock().monotonic_s)
     policy = load_policy(settings)
-    ends = [*_ends_of_listeners(settings), *_ends_of_providers(providers)]
+    ends = [
+        *_ends_of_listeners(settings),
+        *_ends_of_providers(providers),
+        *_ends_of_outlets(settings),
+    ]
     _check_parts(settings, offline=offline)
     if not offline:
         asyncio.run(_check_database(settings))
@@ -86,6 +92,14 @@ def _ends_of_providers(
         way_out = provider.config.way_out if isinstance(provider, HttpProvider) else None
         for setting, terms in (way_out.terms if way_out else {}).items():
             yield f"providers.{name}.{setting}", terms
+
+
+def _ends_of_outlets(settings: Settings) -> Iterator[tuple[str, tuple[Term, ...]]]:
+    """Of sinks, metrics and alerts; nothing renews these while a worker serves."""
+    for section, outlet in outlets_of(settings).items():
+        way_out = approach_of(settings, outlet, section).way_out if outlet.url else None
+        for setting, terms in (way_out.terms if way_out else {}).items():
+            yield f"{section}.{setting}", terms
 
 
 def _until(terms: tuple[Term, ...]) -> str:

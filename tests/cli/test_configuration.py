@@ -80,6 +80,9 @@ def test_until_when_each_certificate_and_list_is_good_is_said(operator: Operator
         "[providers.p]\nkind = 'openai'\njurisdiction = 'us'\n"
         f"ca_file = '{Authority(operator.folder, 'old', ends=HOUR / -2).file}'\n"
         f"client_certificate = '{short.chain}'\nclient_key = '{short.key}'\n"
+        "[sinks.s]\nkind = 'otlp'\nurl = 'https://collector.example/v1/traces'\n"
+        f"client_certificate = '{short.chain}'\nclient_key = '{short.key}'\n"
+        f"[alerts]\nurl = 'https://alerts.example'\nca_file = '{own.file}'\n"
     )
     ended = operator.config("config", "check")
 
@@ -91,8 +94,24 @@ def test_until_when_each_certificate_and_list_is_good_is_said(operator: Operator
         rf"data_plane\.tls_client_crl_file: good until {moment}",
         rf"providers\.p\.ca_file: has ended at {moment}: renew it",
         rf"providers\.p\.client_certificate: good until {moment}: renew it",
+        rf"sinks\.s\.client_certificate: good until {moment}: renew it",
+        rf"alerts\.ca_file: good until {moment}",
     ):
         assert re.search(f"^{line}$", ended.output, re.MULTILINE), line
+
+
+@pytest.mark.parametrize("section", ["sinks.s", "metrics", "alerts"])
+@pytest.mark.parametrize("named", ["headers.api-key = { file = 'none' }", "ca_file = 'none'"])
+def test_a_place_outside_that_no_worker_could_reach_is_found(
+    operator: Operator, section: str, named: str
+) -> None:
+    kind = "kind = 'otlp'\n" if section == "sinks.s" else ""
+    text = f"[{section}]\n{kind}url = 'https://collector.example/v1'\n{named}\n"
+    operator.config_file.write_text(text)
+    ended = operator.config("config", "check")
+
+    assert ended.status != 0
+    assert f"{section}.{named.partition(' ')[0]}" in ended.errors
 
 
 MISTYPED = """
