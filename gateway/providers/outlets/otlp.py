@@ -13,7 +13,7 @@ from gateway.clock import Clock
 from gateway.oversight.exporting import Line, as_spans
 from gateway.oversight.otlp_answers import Rejected, one_line, rejected_in
 from gateway.oversight.otlp_resource import Source
-from gateway.providers.outlets.pause import Pause
+from gateway.providers.outlets.pause import PAUSE_S_MAX, Pause
 from gateway.providers.outlets.webhook import WebHook
 from gateway.telemetry import Event, logger
 
@@ -24,6 +24,8 @@ POSTS_MAX = 24
 """For one batch: enough to find a single bad span among 500."""
 TURN_S = 30.0
 """Then other sinks have their turn; with the last post it is less than a shipper's lease."""
+BEGUN_S = PAUSE_S_MAX + TURN_S
+"""Whoever cut a batch short is back by then, or has tried again."""
 OUT_OF_TURN = "it refuses a part, and the rest waits for its next turn"
 _ONE_EACH = (b'"spanId":', b'"timeUnixNano":')
 """What every span, and what every point, has once: nobody rejects more than was sent."""
@@ -90,6 +92,8 @@ class _Begun(Struct, frozen=True):
     size: int
     """So many lines the next post has."""
     posts: int
+    until_s: float
+    """Then it is forgotten: another worker delivered it, and somebody may want it again."""
 
 
 class SpanSink:
@@ -126,7 +130,9 @@ class SpanSink:
             is_taken = self._clock.monotonic_s() < due_s and await self._post(part)
             if is_taken is False:
                 done = len(lines) - len(part) - sum(map(len, parts))
-                self._begun[organisation] = _Begun(begun.sequence, done, len(part), posts)
+                until_s = self._clock.monotonic_s() + BEGUN_S
+                came = _Begun(begun.sequence, done, len(part), posts, until_s)
+                self._begun[organisation] = came
                 self.problem = self._collector.problem or OUT_OF_TURN
                 return False
             posts += bool(_spans(part))
@@ -143,8 +149,9 @@ class SpanSink:
         organisation = str(lines[0].get("organisation") or "")
         sequence = int(lines[0].get("sequence") or 0)
         begun = self._begun.pop(organisation, None)
-        if begun is None or begun.sequence != sequence:
-            begun = _Begun(sequence, 0, len(lines), 0)
+        now_s = self._clock.monotonic_s()
+        if begun is None or begun.sequence != sequence or begun.until_s < now_s:
+            begun = _Begun(sequence, 0, len(lines), 0, now_s)
         return organisation, begun
 
     async def _post(self, part: Sequence[Line]) -> bool | None:

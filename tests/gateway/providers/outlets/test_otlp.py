@@ -13,7 +13,7 @@ from gateway.clock import StoppedClock
 from gateway.oversight.otlp_answers import ANSWER_BYTES_MAX
 from gateway.oversight.otlp_resource import Source
 from gateway.providers.egress.client import Egress
-from gateway.providers.outlets.otlp import POSTS_MAX, OtlpCollector, SpanSink
+from gateway.providers.outlets.otlp import BEGUN_S, POSTS_MAX, OtlpCollector, SpanSink
 from gateway.providers.outlets.pause import PAUSE_S_MAX
 from gateway.providers.outlets.webhook import DEADLINE_S, Approach, WebHook
 from gateway.secrets.secret import Secret
@@ -179,6 +179,17 @@ async def test_what_was_taken_before_a_collector_went_away_does_not_come_again(
 
     assert await world.deliver(*range(12)), "as whoever sends it back wants it"
     assert world.taken == [*range(12)] * 2
+
+
+async def test_what_was_cut_short_and_came_from_another_worker_may_be_had_again(
+    world: World,
+) -> None:
+    world.receiver.replies.extend([Reply(status=400), Reply(), Reply(status=503)])
+    assert not await world.deliver(*range(8))
+
+    world.clock.advance(BEGUN_S + 1)
+    assert await world.deliver(*range(8))
+    assert world.taken == [*range(4), *range(8)]
 
 
 async def test_a_warning_without_a_loss_is_named_and_not_counted(world: World) -> None:
