@@ -17,7 +17,7 @@ from litestar.exceptions import (
 )
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 
-from admin.interrupted import Draft, back_to, carried_in, draft_of
+from admin.interrupted import Draft, back_to, carried_in, draft_of, mark_in
 from admin.sign_in.protection import SAFE_METHODS
 from admin.sign_in.token_sessions import TokenSessions
 from gateway.actors import NOBODYS, TOKENS_NAME
@@ -148,7 +148,7 @@ class AccessGuard:
             raise SignInRequired(draft_in(connection))
         connection.scope[_SESSION] = session  # type: ignore[literal-required]
         if connection.scope["method"] not in SAFE_METHODS:  # type: ignore[typeddict-item]
-            _check_csrf(connection, session_id, session.person.name)
+            await _check_csrf(connection, session_id, session.person.name)
         if access == "signed in":
             return
         where: Where = handler.opt["where"]
@@ -206,10 +206,14 @@ def _belongs(person: Person, organisation: str) -> bool:
     return any(grant.organisation in ("*", organisation) for grant in person.grants)
 
 
-def _check_csrf(connection: ASGIConnection[Any, Any, Any, Any], session_id: str, name: str) -> None:
-    sent = connection.headers.get(CSRF_HEADER) or connection.query_params.get("csrf", "")
+async def _check_csrf(
+    connection: ASGIConnection[Any, Any, Any, Any], session_id: str, name: str
+) -> None:
+    sent = connection.headers.get(CSRF_HEADER, "")
+    if not sent and isinstance(connection, Request):
+        sent = await mark_in(connection)
     mark = csrf_of(session_id)
-    if hmac.compare_digest(str(sent).encode(), mark.encode()):
+    if hmac.compare_digest(sent.encode(), mark.encode()):
         return
     # Of whoever signed in again in another tab. Where it was sent from was looked at before, if the
     # browser says so; nothing is done until they press once more.

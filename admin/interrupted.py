@@ -16,6 +16,9 @@ from msgspec import Struct
 
 
 FORM: Final = "application/x-www-form-urlencoded"
+MARK: Final = "csrf"
+"""The field with the mark of the session that a form is of. It stands in no address: those are kept
+in histories and logs; and goes along with no draft, whose session may have ended."""
 PREFIX: Final = "carried."
 PATH: Final = "carried-path"
 PAGE: Final = "carried-page"
@@ -58,7 +61,22 @@ async def draft_of(request: Request[Any, Any, Any]) -> Draft | None:
     if request.headers.get("content-type", "").partition(";")[0] != FORM:
         return None
     fields = _fields(await request.body())
-    return None if fields is None else Draft(_asked_for(request), fields)
+    if fields is None:
+        return None
+    return Draft(_asked_for(request), tuple(each for each in fields if each[0] != MARK))
+
+
+async def mark_in(request: Request[Any, Any, Any]) -> str:
+    """The mark of a session that a form brings along; empty where it brings none."""
+    kind, said = request.content_type
+    if kind == RequestEncodingType.MULTI_PART:
+        parts = parts_of(await request.body(), said.get("boundary", ""))
+        marks = (content.decode(errors="replace") for name, _, content in parts if name == MARK)
+    elif kind == FORM:
+        marks = (value for name, value in _fields(await request.body()) or () if name == MARK)
+    else:
+        return ""
+    return next(marks, "")
 
 
 def _draft_with_files(request: Request[Any, Any, Any], body: bytes) -> Draft | None:
@@ -66,6 +84,8 @@ def _draft_with_files(request: Request[Any, Any, Any], body: bytes) -> Draft | N
     lost: list[str] = []
     boundary = request.content_type[1].get("boundary", "")
     for name, file, content in parts_of(body, boundary):
+        if name == MARK:
+            continue
         try:
             text = content.decode()
         except UnicodeDecodeError:
@@ -140,18 +160,16 @@ def back_to(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
         sent_from = urlsplit(connection.headers.get("referer", ""))
     except ValueError:
         return "/"
-    page = _unmarked(sent_from.path, sent_from.query)
+    page = _joined(sent_from.path, sent_from.query)
     return page if is_own_path(page) and sent_from.path != scope["path"] else "/"
 
 
 def _asked_for(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
-    return _unmarked(connection.scope["path"], connection.url.query)
+    return _joined(connection.scope["path"], connection.url.query)
 
 
-def _unmarked(path: str, query: str) -> str:
-    """An address without the mark of a session that may have ended."""
-    kept = "&".join(part for part in query.split("&") if part and not part.startswith("csrf="))
-    return f"{path}?{kept}" if kept else path
+def _joined(path: str, query: str) -> str:
+    return f"{path}?{query}" if query else path
 
 
 def _fields(body: bytes) -> tuple[tuple[str, str], ...] | None:

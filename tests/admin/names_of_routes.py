@@ -160,7 +160,7 @@ OTHER_FIELDS: dict[str, Any] = {
 }
 """Fields that carry no id, and what is sent in them."""
 QUERIES = {
-    *("before", "by", "csrf", "days", "done", "file", "form", "hours", "live", "only"),
+    *("before", "by", "days", "done", "file", "form", "hours", "live", "only"),
     *("permission", "sort", "state", "view", "with", "worker"),
 }
 """Parts of addresses that carry no id either."""

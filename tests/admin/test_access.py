@@ -2,6 +2,7 @@
 
 import re
 import secrets
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 from litestar import Litestar, get
 from litestar.params import FromPath
 
+import admin
 from admin.access import PUBLIC, STEP_UP_S, needs, require_declarations
 from gateway.clock import StoppedClock
 from gateway.errors import StartupRefused
@@ -238,7 +240,7 @@ async def test_what_is_typed_as_a_proof_after_the_session_ended_stands_in_no_pag
     form = kept | {"name": "ann", "password": PASSWORD}
     answer, page = await browser.send("POST", "/sign-in", form)
     assert (answer.status, hidden(page)["name"]) == (200, "waits")
-    assert f'action="{path}?csrf=' in page
+    assert f'action="{path}"' in page
 
     await browser.send("POST", "/sign-out")
     answer, _ = await browser.send("POST", "/prove", {"password": PASSWORD})
@@ -247,7 +249,8 @@ async def test_what_is_typed_as_a_proof_after_the_session_ended_stands_in_no_pag
 
 def hidden(page: str) -> dict[str, str]:
     """The fields of a page's form that nobody sees."""
-    return dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', page))
+    found = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', page)
+    return {name: value for name, value in found if name != "csrf"}
 
 
 async def test_a_change_without_the_sessions_own_mark_is_refused(
@@ -259,6 +262,28 @@ async def test_a_change_without_the_sessions_own_mark_is_refused(
             "POST", f"/api/organisations/{OWN}/keys", body="{}", x_gatewright_csrf=mark or "none"
         )
         assert answer.status == 403
+
+
+async def test_a_form_brings_the_sessions_mark_in_its_body_and_never_in_an_address(
+    listener: Listener, browser: Browser
+) -> None:
+    await signed_in(listener, browser, "ann", Grant("platform_admin", "*"))
+    ways = {"locale": "en_IN", "zone": "UTC", "currency": "USD", "theme": "dark"}
+    _, page = await browser.send("GET", "/viewing")
+    (mark,) = set(re.findall(r'<input type="hidden" name="csrf" value="([^"]+)">', page))
+    for path, form, status in (
+        ("/viewing", ways | {"csrf": mark}, 303),
+        (f"/viewing?csrf={mark}", ways, 403),
+        ("/viewing", ways | {"csrf": "0" * 64}, 403),
+        ("/viewing", ways, 403),
+    ):
+        answer, text = await browser.send("POST", path, form, x_gatewright_csrf="")
+        assert answer.status == status, path
+        # What is asked for once more has the mark of now, and has it once.
+        assert text.count(f'name="csrf" value="{mark}"') == (status == 403)
+        assert text.count('name="csrf"') == (status == 403)
+    pages = (Path(admin.__file__).parent / "pages").rglob("*.html")
+    assert [each.name for each in pages if re.search("[?&]csrf=", each.read_text())] == []
 
 
 async def test_losing_a_role_or_being_disabled_holds_with_the_next_request(

@@ -82,9 +82,10 @@ async def test_a_form_of_an_earlier_session_is_kept_and_sent_by_one_more_press(
         assert (answer.status, "signed in as ann now" in page) == (403, True)
         assert "another site" not in page
         kept = dict(re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', page))
+        mark = kept.pop("csrf")
         assert {name: unescape(value) for name, value in kept.items()} == form
-        (mark,) = re.findall(rf'action="{path}\?csrf=([^"]+)"', page)
-        answer, _ = await ann.send("POST", f"{path}?csrf={mark}", form, x_gatewright_csrf="")
+        assert f'action="{path}"' in page
+        answer, _ = await ann.send("POST", path, form | {"csrf": mark}, x_gatewright_csrf="")
         assert answer.status == 303
         strange = {"origin": "https://elsewhere.example", "x_gatewright_csrf": "0" * 64}
         answer, page = await ann.send("POST", path, form, **strange)
@@ -123,18 +124,38 @@ async def test_what_was_typed_is_shown_to_who_may_not_send_it_any_more(
 PRICES = '[models.house]\r\nnote = "ünïcode & <b>"\r\n'
 
 
-def of_prices(name: str = "", content: bytes = b"", text: str = "") -> tuple[str, str]:
+def of_prices(
+    name: str = "", content: bytes = b"", text: str = "", csrf: str = ""
+) -> tuple[str, str]:
     """The form of the page of prices as a browser sends it: a body and its type."""
     mark = "gatewrightformboundary"
     parts = [
         ('name="file"; filename="' + name + '"', "application/toml", content.decode()),
         ('name="text"', "", text),
+        ('name="csrf"', "", csrf),
     ]
     body = ""
     for said, kind, value in parts:
         of_kind = f"Content-Type: {kind}\r\n" if kind else ""
         body += f"--{mark}\r\nContent-Disposition: form-data; {said}\r\n{of_kind}\r\n{value}\r\n"
     return f"{body}--{mark}--\r\n", f"multipart/form-data; boundary={mark}"
+
+
+async def test_a_form_with_a_file_brings_the_mark_of_its_session_as_a_part(
+    listener: Listener, browser: Browser
+) -> None:
+    await person(listener, "ann", "platform_admin")
+    await browser.sign_in_as("ann", PASSWORD)
+    _, page = await browser.send("GET", "/models/prices")
+    (mark,) = set(re.findall(r'name="csrf" value="([^"]+)"', page))
+    for given, said in ((mark, "mine.toml"), ("0" * 64, "of an earlier session"), ("", "earlier")):
+        body, kind = of_prices("mine.toml", PRICES.encode(), csrf=given)
+        answer, page = await browser.send(
+            "POST", "/models/prices", None, body, content_type=kind, x_gatewright_csrf=""
+        )
+        assert said in page
+        assert (answer.status == 403) == (given != mark)
+        assert re.findall(r'name="csrf" value="([^"]+)"', page)[:1] == [mark]
 
 
 @pytest.mark.parametrize("pasted", [True, False])
@@ -153,7 +174,7 @@ async def test_a_file_that_was_picked_or_pasted_comes_back_after_the_session_end
     answer, page = await browser.send("POST", "/sign-in", kept | proof)
     assert (answer.status, "Send it now" in page) == (200, True)
     hidden = re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', page)
-    (action,) = re.findall(r'action="(/models/prices\?csrf=[^"]+)"', page)
+    (action,) = re.findall(r'action="(/models/prices)"', page)
     form = {name: unescape(value) for name, value in hidden}
     answer, page = await browser.send("POST", action, form, x_gatewright_csrf="")
     # What is wrong with it is said of the whole of it, under its own name.

@@ -408,7 +408,7 @@ async def test_while_the_database_is_away_a_page_says_what_to_do_about_it(
         assert f'href="{LIST}?q=state:live">Try again<' in page
         page = await send(admin, f"{LIST}/new", FORM | {"key_id": "away00000000"}, 503)
         assert "may or may not have been done." in page
-        assert f'action="{LIST}/new?csrf=' in page
+        assert f'action="{LIST}/new"' in page
         assert "Try again" not in page, "whoever presses it would send nothing"
     await see(admin, f"{LIST}?q=state:live")
 
