@@ -59,13 +59,16 @@ def keeping_routes(services: Services, office: Office) -> list[Any]:
 
     @get(AT + "/retention", media_type=MediaType.HTML, opt=_READS)
     async def retention(request: Asked, organisation: FromPath[str]) -> Response[str]:
+        folders, now_us = await office.retained(organisation), services.clock.utc_us()
+        late = (each.report.overdue_us(now_us) for each in folders if not each.is_lost)
         return await shell.page(
             request,
             "compliance/retention.html",
             "retention",
             due=await office.due(organisation),
             standing=await office.standing(organisation),
-            folders=await office.retained(organisation),
+            folders=folders,
+            late_us=max(late, default=0),
             run=services.settings.retention.run,
             classes=sorted(services.settings.retention.classes.items()),
         )

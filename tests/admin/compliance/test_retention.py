@@ -74,7 +74,9 @@ async def test_retention_lists_audit_folders_by_how_late_they_are(
                 await reports.put(mark, [told])
         async with person(listener, "cora") as cora:
             _, page = await cora.send("GET", "/o/acme/compliance/retention")
-            assert page.index("a" * 16) < page.index("5 days") < page.index("b" * 16)
+            assert "no content is older" not in page, "a folder that is late says otherwise"
+            assert "content in another audit folder is 5 days past its time" in page
+            assert page.index("a" * 16) < page.index("5 days late") < page.index("b" * 16)
             assert page.index("b" * 16) < page.index("nothing due") < page.index("3 keys")
             assert "Every worker and admin listener that has an audit folder does" in page
             _, _, raw = await cora.fetch("/api/organisations/acme/compliance/retention")
