@@ -59,6 +59,8 @@ class Savings(Struct, frozen=True):
     cost_microusd: int
     baseline_microusd: int
     method: str
+    as_of: str = ""
+    """The day of the list price, as it stands in `method`."""
 
     @property
     def saved_microusd(self) -> int:
@@ -119,6 +121,7 @@ def savings(rows: Iterable[CostRow], targets: Iterable[Target], baseline: Target
         total.cost_microusd,
         list_price(baseline.price, total.input_tokens, total.output_tokens),
         method if baseline.tier == "frontier" else method + NO_FRONTIER,
+        baseline.price.as_of,
     )
 
 

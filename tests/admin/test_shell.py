@@ -94,8 +94,7 @@ async def test_days_of_rates_and_prices_are_said_as_other_days(
         for path in ("/o/acme/costs", "/models", "/models/providers/managed", "/models/prices"):
             answer, page = await browser.send("GET", path)
             assert answer.status == 200
-            # A command line and an API have the method's words too, and its day as they have days.
-            pages[path] = re.sub("<summary>How savings are counted</summary>.*", "", page)
+            pages[path] = page
             written = re.findall(r"[^=\"]\b20[0-9]{2}-[0-9]{2}-[0-9]{2}\b(?!T)", pages[path])
             assert written == [], path
 
