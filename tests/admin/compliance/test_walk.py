@@ -60,6 +60,7 @@ async def test_she_reveals_with_four_eyes_and_exports_a_pack_that_a_stranger_acc
         assert "cora may read for another" in await dan.page.inner_text("main")
         await cora.open(one)
         await cora.page.click("text=Show the content")
+        await cora.page.wait_for_selector("#content:focus")
         assert await cora.page.inner_text("main pre") == f"{SAID}ann"
         await dan.open(one)
         await dan.page.click("text=End it now")
