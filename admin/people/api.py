@@ -55,47 +55,31 @@ def people_api_routes(services: Services) -> list[Any]:
         code = await desk.link(session_of(request).person, found)
         return Invited(person, link_of(request, admin_url, code))
 
-    @post(
-        f"{_AT}/withdraw",
-        opt=needs(_MANAGE, "everywhere", records="person.link_withdrawn"),
-        status_code=NO_CONTENT,
-    )
+    @_deed("withdraw", records="person.link_withdrawn")
     async def withdraw_link(request: Asked, person: FromPath[str]) -> None:
         await desk.withdraw(session_of(request).person, await reader.person(person))
 
-    return [
-        show_person,
-        invite_person,
-        link_person,
-        withdraw_link,
-        *_closing(reader, desk),
-    ]
+    return [show_person, invite_person, link_person, withdraw_link, *_closing(reader, desk)]
+
+
+def _deed(name: str, records: str) -> Any:
+    """What is done to one person, and answered without content."""
+    opt = needs(_MANAGE, "everywhere", records=records)
+    return post(f"{_AT}/{name}", opt=opt, status_code=NO_CONTENT)
 
 
 def _closing(reader: PeopleReader, desk: PeopleDesk) -> list[Any]:
     """Keeping somebody out, and letting them in again."""
 
-    @post(
-        f"{_AT}/disable",
-        opt=needs(_MANAGE, "everywhere", records="person.disabled"),
-        status_code=NO_CONTENT,
-    )
+    @_deed("disable", records="person.disabled")
     async def disable_person(request: Asked, person: FromPath[str]) -> None:
         await desk.disable(session_of(request).person, await reader.person(person))
 
-    @post(
-        f"{_AT}/enable",
-        opt=needs(_MANAGE, "everywhere", records="person.enabled"),
-        status_code=NO_CONTENT,
-    )
+    @_deed("enable", records="person.enabled")
     async def enable_person(request: Asked, person: FromPath[str]) -> None:
         await desk.enable(session_of(request).person, await reader.person(person))
 
-    @post(
-        f"{_AT}/sign-out",
-        opt=needs(_MANAGE, "everywhere", records="person.signed_out"),
-        status_code=NO_CONTENT,
-    )
+    @_deed("sign-out", records="person.signed_out")
     async def sign_out_person(request: Asked, person: FromPath[str]) -> None:
         await desk.sign_out(session_of(request).person, await reader.person(person))
 
