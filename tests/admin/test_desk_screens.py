@@ -7,6 +7,7 @@ from sqlalchemy import update
 from gateway.batches import LineCounts
 from gateway.store.custody.incidents import incidents
 from gateway.store.schema.policies import policy_versions
+from gateway.store.schema.tables import virtual_keys
 from gateway.types import AuditRecord
 from tests.admin.batches.seeding import batch, end
 from tests.admin.chromium import window
@@ -53,6 +54,26 @@ async def test_the_list_of_requests_shows_all_its_columns_and_each_outcome(
         await seen.open("/o/acme/traffic")
         assert await seen.page.evaluate(OUT_OF_SIGHT) == []
         assert await seen.page.inner_text("tbody td:nth-child(2) >> nth=-1") != ""
+
+
+async def test_large_costs_and_limits_push_no_column_of_requests_or_keys_out_of_sight(
+    listener: Listener,
+) -> None:
+    key_id = await issue(listener, "made by somebody for a long trial")
+    (record,) = requests(listener, key_id, 1)
+    await listener.record(structs.replace(_seen(record), cost_microusd=123_456_789 * 10**6))
+    long = {"created_by": "o" * 60, "name": "K" * 200}
+    async with listener.database() as database, database.writing() as connection:
+        await connection.execute(update(virtual_keys).values(long))
+    await listener.limit(f"key:{key_id}", 9_999_999_999 * 10**6)
+    await person(listener, "ann", "platform_admin")
+    async with window(listener) as seen:
+        await seen.sign_in("ann", PASSWORD)
+        for path in ("/o/acme/traffic", "/o/acme/keys"):
+            await seen.open(path)
+            for width in (1280, 1366):
+                await seen.page.set_viewport_size({"width": width, "height": 900})
+                assert await seen.page.evaluate(OUT_OF_SIGHT) == [], (path, width)
 
 
 async def test_the_list_of_reveals_shows_all_its_columns(listener: Listener) -> None:
