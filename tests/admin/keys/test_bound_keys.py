@@ -1,6 +1,7 @@
 """Keys that tokens prove, in the pages and over JSON: made, shown, and never with a secret."""
 
 import html
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -99,21 +100,25 @@ async def test_a_key_is_bound_shown_with_what_proves_it_and_has_nothing_to_rotat
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "said", "field"),
     [
-        ({"issuer": "elsewhere"}, "there is no such issuer"),
-        ({"issuer": ""}, "means nothing without an issuer"),
-        ({"subject": ""}, "visible ASCII characters"),
-        ({"claims": "azp"}, "write NAME=VALUE"),
-        ({"claims": "aud=x"}, "name other claims than"),
+        ({"issuer": "elsewhere"}, "there is no such issuer", "issuer"),
+        ({"issuer": ""}, "means nothing without an issuer", "subject"),
+        ({"subject": ""}, "visible ASCII characters", "subject"),
+        ({"claims": "azp"}, "write NAME=VALUE", "claims"),
+        ({"claims": "aud=x"}, "name other claims than", "claims"),
     ],
 )
 async def test_what_cannot_be_bound_is_said_at_its_field(
-    trusting: Listener, owner: Browser, changes: dict[str, str], said: str
+    trusting: Listener, owner: Browser, changes: dict[str, str], said: str, field: str
 ) -> None:
     answer, page = await owner.send("POST", f"{LIST}/new", FORM | changes)
     assert answer.status == 400
-    assert said in page
+    (of_field,) = re.findall(rf'<span id="about-{field}" class="wrong">([^<]*)</span>', page)
+    assert said in of_field
+    (asked,) = re.findall(rf'<(?:input|select) id="field-{field}"[^>]*>', page)
+    assert f'aria-describedby="about-{field}"' in asked
+    assert 'aria-invalid="true" autofocus' in asked
     assert await kept(trusting) == []
 
 
