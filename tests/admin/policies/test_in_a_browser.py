@@ -89,8 +89,14 @@ async def test_the_editor_completes_marks_and_saves_by_keys(listener: Listener) 
         await page.keyboard.insert_text(text)
         await page.wait_for_selector("#found:has-text('Ready to submit')")
         assert "0 test cases passed" not in await page.inner_text("#found")
+        # What is read out is a sentence that stood there before; neither a table nor a new one.
+        await page.evaluate("window.stood = document.getElementById('decided')")
         await page.select_option("select[name='fact.data_class']", "S4")
         await page.wait_for_selector("#tried:has-text('stay-home')")
+        assert await page.locator("#decided[aria-live=polite] .verdict").count() == 1
+        assert await page.evaluate("window.stood === document.getElementById('decided')")
+        assert await page.locator("#tried table").count() == 2
+        assert await page.locator("[aria-live] table, [aria-live] details").count() == 0
         assert await page.evaluate(CUT_OFF) == [], "no column of the pane is out of sight"
         await page.click("text=Save the draft")
         await page.wait_for_selector("text=Saved as revision 1")
