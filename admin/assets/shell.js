@@ -93,6 +93,12 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+// A button's own text is not read out when it changes; that of a status is, where one stood before.
+const copied = document.createElement("span");
+copied.className = "visually-hidden";
+copied.role = "status";
+if (document.querySelector("[data-copies]")) document.body.append(copied);
+
 document.addEventListener("click", async (event) => {
   const dialog = event.target.closest("[data-opens]")?.dataset.opens;
   if (dialog) open(dialog);
@@ -101,8 +107,8 @@ document.addEventListener("click", async (event) => {
   if (copier) {
     await navigator.clipboard.writeText(document.getElementById(copier.dataset.copies).textContent);
     const word = copier.textContent;
-    copier.textContent = "Copied";
-    setTimeout(() => { copier.textContent = word; }, 1500);
+    copier.textContent = copied.textContent = "Copied";
+    setTimeout(() => { copier.textContent = word; copied.textContent = ""; }, 1500);
   }
   closeMenusBeside(event.target);
 });

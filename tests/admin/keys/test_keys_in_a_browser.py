@@ -87,6 +87,10 @@ async def test_a_key_that_is_issued_by_an_impatient_press_is_shown_all_the_same(
         await seen.page.wait_for_selector("#the-key, .notice.bad")
         assert (await seen.page.inner_text("#the-key")).startswith("gw_live_")
         assert sent == ["POST"]
+        # That it was copied is read out, which another word on a button is not.
+        assert await seen.page.inner_text("span[role=status]") == ""
+        await seen.page.click("[data-copies=the-key]")
+        await seen.page.wait_for_selector("span[role=status]:has-text('Copied')")
 
 
 async def test_an_expired_key_says_what_callers_are_told_and_leads_to_another_like_it(
