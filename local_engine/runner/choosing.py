@@ -117,7 +117,7 @@ class Chooser:
     def _is_all_drawn(self, batch: FlatBatch, sampled: list[Item]) -> bool:
         return len(batch.scored_rows) == len(sampled) <= _MOST_ROWS and all(
             not item.num_drafts
-            and self._is_drawn(item)
+            and self._state_of(item.sequence).is_drawn
             and item.sequence.params.prompt_logprobs is None
             for item in sampled
         )
@@ -170,7 +170,7 @@ class Chooser:
         drawn = [
             self._row(row, item, at)
             for item, rows in sampled
-            if self._is_drawn(item)
+            if self._state_of(item.sequence).is_drawn
             for at, row in enumerate(rows, _position_of(item))
         ]
         with retouched(logits, drawn, self._spec.eos_token_ids) as scores:
@@ -193,14 +193,12 @@ class Chooser:
     def _row(self, row: int, item: Item, position: int) -> Row:
         sequence, kept = item.sequence, self._state_of(item.sequence)
         if (seen := kept.seen) is not None:
-            first = sequence.num_prompt_tokens
-            seen.note(sequence.token_ids[first + seen.num_written : first + position])
+            first, num_written = sequence.num_prompt_tokens, _position_of(item)
+            seen.note(sequence.token_ids[first + seen.num_written : first + num_written])
+            # The row counts only if all drafts before it are accepted.
+            if drafts := sequence.draft_token_ids[: position - num_written]:
+                seen = seen.followed_by(drafts)
         return Row(row, sequence.params, kept.seed, position, seen)
-
-    def _is_drawn(self, item: Item) -> bool:
-        """Who looks back and has drafts sees other words before each of them."""
-        is_guessing = item.num_drafts > 0 and item.sequence.params.looks_back
-        return self._state_of(item.sequence).is_drawn and not is_guessing
 
     def _drawn(self, scores: torch.Tensor, rows: list[Row]) -> dict[int, int]:
         """Tokens for those rows in which noise decides, too."""
@@ -220,13 +218,13 @@ class Chooser:
         the output is the one that would have been without drafts, draw by draw.
         """
         sequence = item.sequence
-        params, kept, is_drawn = sequence.params, self._state_of(sequence), self._is_drawn(item)
+        params, kept = sequence.params, self._state_of(sequence)
         # Without placeholders: who looks at its own words is never planned ahead of them.
-        is_looked_at = params.needs_history and not is_drawn
+        is_looked_at = params.needs_history and not kept.is_drawn
         written = list(sequence.output_token_ids) if is_looked_at else []
         drafts = [*sequence.draft_token_ids, None]
         for at, (row, draft) in enumerate(zip(rows, drafts, strict=False), _position_of(item)):
-            if is_drawn:
+            if kept.is_drawn:
                 token = SampledToken(likeliest[row])
                 if params.logprobs:
                     scores = logits[row].cpu()

@@ -4,6 +4,7 @@ Counted as it comes: a step costs no more after a long text than after a short o
 """
 
 from collections.abc import Sequence as Tokens
+from dataclasses import InitVar, dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,31 +12,48 @@ import numpy.typing as npt
 from local_engine.sampling_params import SamplingParams
 
 
+_FIRST_PLACES = 64
+
+
+@dataclass(slots=True)
 class Seen:
     """Of one sequence; each token stands in it once, and how often it was written."""
 
-    def __init__(self, params: SamplingParams, prompt: Tokens[int]) -> None:
-        self._params = params
-        self._places: dict[int, int] = {}
-        self._token_ids = np.zeros(64, np.int32)
-        self._counts = np.zeros(64, np.int64)
-        self._tail_length = max((len(word) - 1 for word in params.bad_token_ids), default=0)
-        self.num_written = 0
-        self.tail: list[int] = []
-        """The last ones written, as many as a bad word needs that lacks its end."""
-        if params.repetition_penalty != 1.0:
+    params: SamplingParams
+    prompt: InitVar[Tokens[int]] = ()
+    num_written: int = 0
+    tail: list[int] = field(default_factory=list)
+    """The last ones written, as many as a bad word needs that lacks its end."""
+    _places: dict[int, int] = field(default_factory=dict)
+    _token_ids: npt.NDArray[np.int32] = field(
+        default_factory=lambda: np.zeros(_FIRST_PLACES, np.int32)
+    )
+    _counts: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(_FIRST_PLACES, np.int64)
+    )
+
+    def __post_init__(self, prompt: Tokens[int]) -> None:
+        if self.params.repetition_penalty != 1.0:
             for token_id in prompt:
                 self._place_of(token_id)
 
     def note(self, token_ids: Tokens[int]) -> None:
         """These were written after those that are known."""
         self.num_written += len(token_ids)
-        if self._tail_length:
-            self.tail = [*self.tail, *token_ids][-self._tail_length :]
-        if self._params.has_penalties:
+        longest = max((len(word) - 1 for word in self.params.bad_token_ids), default=0)
+        if longest:
+            self.tail = [*self.tail, *token_ids][-longest:]
+        if self.params.has_penalties:
             for token_id in token_ids:
                 place = self._place_of(token_id)
                 self._counts[place] += 1
+
+    def followed_by(self, token_ids: Tokens[int]) -> "Seen":
+        """What it would be if these, which are guessed only, were written; it stays as it is."""
+        places, numbers, counts = dict(self._places), self._token_ids.copy(), self._counts.copy()
+        other = replace(self, prompt=(), _places=places, _token_ids=numbers, _counts=counts)
+        other.note(token_ids)
+        return other
 
     @property
     def token_ids(self) -> npt.NDArray[np.int32]:
@@ -45,7 +63,7 @@ class Seen:
     @property
     def amounts(self) -> npt.NDArray[np.float64]:
         """What the scores of `token_ids` lose for presence and frequency."""
-        counts, params = self._counts[: len(self._places)], self._params
+        counts, params = self._counts[: len(self._places)], self.params
         lost = params.presence_penalty + counts * params.frequency_penalty
         return np.where(counts > 0, lost, 0.0)
 

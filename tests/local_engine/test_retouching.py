@@ -119,6 +119,17 @@ def test_a_long_text_is_counted_as_a_short_one() -> None:
     assert found == expected
 
 
+def test_what_is_only_guessed_is_not_written() -> None:
+    params = SamplingParams(frequency_penalty=0.5, bad_token_ids=((4, 5, 6),))
+    seen = Seen(params, ())
+    seen.note([3, 4])
+    guess = seen.followed_by([4, *range(100, 200)])
+    assert (seen.token_ids.tolist(), seen.amounts.tolist()) == ([3, 4], [0.5, 0.5])
+    assert (seen.tail, seen.num_written) == ([3, 4], 2)
+    assert guess.amounts.tolist() == [0.5, 1.0, *[0.5] * 100]
+    assert (guess.tail, guess.num_written) == ([198, 199], 103)
+
+
 def row(**choices: Any) -> Row:
     return Row(0, SamplingParams(temperature=0.0, **choices), 0, 0)
 

@@ -1,6 +1,7 @@
 """Drafters: what they guess, and that guessing changes no token."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,11 @@ from tests.local_engine.test_equalities import SPECS, prompt
 
 SPEC = SPECS["native"]
 SAMPLED = SamplingParams(temperature=0.8, seed=3, max_tokens=24, ignore_eos=True)
+
+LOOKING_BACK = [
+    greedy(24, presence_penalty=0.02, repetition_penalty=1.05),
+    replace(SAMPLED, frequency_penalty=0.3, bad_token_ids=((7,), (20, 21))),
+]
 
 
 def run(
@@ -39,11 +45,22 @@ def drafters() -> dict[str, Drafter]:
 @pytest.mark.parametrize("name", ["n-gram", "same model", "other model"])
 @pytest.mark.parametrize("num_blocks", [256, 7])
 def test_drafts_change_neither_greedy_nor_sampled_tokens(name: str, num_blocks: int) -> None:
-    params = [greedy(24), SAMPLED, greedy(17)]
+    params = [greedy(24), SAMPLED, greedy(17), *LOOKING_BACK]
     plain, _ = run(NgramDrafter(0), params, num_blocks=num_blocks)
     drafted, _ = run(drafters()[name], params, num_blocks=num_blocks)
     for one, other in zip(plain, drafted, strict=True):
         assert one.token_ids == other.token_ids
+
+
+def test_a_bad_word_that_guesses_begin_is_not_ended() -> None:
+    """And what was guessed counts for penalties as if it were written."""
+    written = greedy_tokens(random_decoder(SPEC), prompt(20, 0), 24)
+    for at in range(2, 6):
+        params = [greedy(9, bad_token_ids=(tuple(written[at : at + 2]),))]
+        (plain,), _ = run(NgramDrafter(0), params)
+        (drafted,), _ = run(drafters()["same model"], params)
+        assert drafted.token_ids == plain.token_ids
+        assert drafted.output_token_ids != written[:9]
 
 
 def test_a_model_that_guesses_like_itself_needs_half_the_steps_at_most() -> None:
