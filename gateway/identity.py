@@ -60,12 +60,17 @@ class Peppers:
         return f"Peppers(versions={sorted(self._by_version)})"
 
     def digest(self, key_text: str, version: int) -> bytes:
-        """HMAC-SHA256 of a whole key; of no use to anybody where the version is unknown."""
+        """HMAC-SHA256 of a whole key, under a pepper that there is."""
+        return self._keyed_digest(self._by_version[version], key_text)
+
+    def proves(self, key_text: str, version: int, digest: bytes) -> bool:
+        """Whether a digest is this key's; none is where the pepper is unknown, in the same time.
+
+        Nothing stands for what such a pepper would make: somebody could write it into a row.
+        """
         keyed = self._by_version.get(version)
-        if keyed is None:
-            self._keyed_digest(self._by_version[self.newest], key_text)
-            return b""
-        return self._keyed_digest(keyed, key_text)
+        made = self._keyed_digest(keyed or self._by_version[self.newest], key_text)
+        return hmac.compare_digest(made, digest) and keyed is not None
 
     def keyed(self, text: str) -> bytes:
         """HMAC-SHA256 of anything that must be recognised again but not read; the oldest pepper."""
@@ -266,7 +271,7 @@ def authenticate(table: KeyTable, peppers: Peppers, headers: Headers, now_us: in
     record = table.records.get(match[1])
     if record is None:
         # An unknown id costs what a wrong secret costs, so that time tells nobody which ids exist.
-        hmac.compare_digest(peppers.digest(key_text, peppers.newest), _NOBODY)
+        peppers.proves(key_text, peppers.newest, _NOBODY)
         raise Unauthenticated(REFUSAL)
     now_us = table.by(now_us)
     if not _proves(record.digests, peppers, key_text, now_us) or not record.is_live(now_us):
@@ -277,9 +282,7 @@ def authenticate(table: KeyTable, peppers: Peppers, headers: Headers, now_us: in
 def _proves(digests: tuple[KeyDigest, ...], peppers: Peppers, key_text: str, now_us: int) -> bool:
     proved = False
     for kept in digests:
-        made = peppers.digest(key_text, kept.pepper_version)
-        # Nothing is the same as nothing: a row whose digest somebody emptied would prove everybody.
-        is_same = hmac.compare_digest(made, kept.digest) and bool(made)
+        is_same = peppers.proves(key_text, kept.pepper_version, kept.digest)
         proved |= is_same and (kept.until_us is None or now_us < kept.until_us)
     return proved
 

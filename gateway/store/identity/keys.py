@@ -265,7 +265,7 @@ class KeyStore(KeyReader):
         columns, text = virtual_keys.c, told_nobody.reveal()
         async with self._database.writing() as connection:
             row = await self._locked(connection, told_nobody.key_id, None)
-            if bytes(row["digest"]) != self._peppers.digest(text, row["pepper_version"]):
+            if not self._peppers.proves(text, row["pepper_version"], bytes(row["digest"])):
                 return
             await self._change(
                 connection,

@@ -3,6 +3,7 @@
 import secrets
 
 import pytest
+from sqlalchemy import select, update
 
 from gateway.clock import StoppedClock, SystemClock
 from gateway.errors import RequestInvalid, Unauthenticated
@@ -10,6 +11,7 @@ from gateway.identity import KeyText, Peppers, authenticate
 from gateway.store.engine import Database, open_database
 from gateway.store.identity.keys import KeyStore, NewKey, Place
 from gateway.store.revisions import current
+from gateway.store.schema.tables import virtual_keys
 
 
 pytestmark = pytest.mark.anyio
@@ -138,6 +140,21 @@ async def test_a_secret_that_nobody_was_told_is_taken_back_unless_it_was_replace
     newest = await store.rotate(first.key_id, overlap_s=60.0)
     await store.take_back(late)
     assert await is_good(store, newest, clock.utc_us())
+
+
+async def test_an_emptied_digest_under_a_pepper_that_is_gone_is_of_no_secret(
+    store: KeyStore, database: Database
+) -> None:
+    """Of such a pepper no digest is made, and what stands for none must equal nothing."""
+    first = await store.issue(NewKey(PLACE, "robot", "ada"))
+    lost = await store.rotate(first.key_id, overlap_s=60.0)
+    emptied = {"digest": b"", "pepper_version": 7}
+    async with database.writing() as connection:
+        await connection.execute(update(virtual_keys).values(emptied))
+    await store.take_back(lost)
+    async with database.reading() as connection:
+        row = (await connection.execute(select(virtual_keys))).mappings().one()
+    assert {name: row[name] for name in emptied} == emptied
 
 
 async def test_no_secret_reaches_the_database(
