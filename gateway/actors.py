@@ -27,10 +27,11 @@ def same_person(one: str, other: str) -> bool:
     Names are compared without case and blanks, so that `Ann` does not approve `ann `. A user of the
     machine counts as the person of the same name: who proposed something in the pages does not
     approve it from a shell. A name that is typed counts as the user who types it, and as the person
-    of that name too. Anybody may hold the admin token: it counts as everybody.
+    of that name too. Anybody may hold the admin token: it counts as everybody. So does no name at
+    all: a row that does not say who asked has no second person.
     """
     first, second = _names_of(one), _names_of(other)
-    return TOKENS_NAME in first | second or bool(first & second)
+    return bool(first & second or {TOKENS_NAME, ""} & (first | second))
 
 
 def typed_by(name: str, user: str) -> str:

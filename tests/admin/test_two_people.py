@@ -159,9 +159,14 @@ def test_what_the_token_asked_for_before_nobody_agrees_to() -> None:
             assert same_person(said, same), (typed, same)
         assert not same_person(said, typed_by("carl", "os:dora"))
     assert same_person(typed_by("bob", "os:ann"), "bob"), "by their own word"
+    for nobody in ("", " ", "os:", "os: ", ", typed by os:dora"):
+        assert same_person(nobody, "ann"), nobody
+        assert same_person("ann", nobody), nobody
     version = PolicyVersion("", 1, "d" * 64, "draft", TOKENS_NAME, 0)
     with pytest.raises(Forbidden, match="admin token"):
         step(version, "approve", "anton")
+    with pytest.raises(Forbidden):
+        step(PolicyVersion("", 1, "d" * 64, "draft", "", 0), "approve", "anton")
     assert step(version, "reject", "anton") == "rejected"
 
 
