@@ -161,7 +161,8 @@ class OpenIdClient:
         if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), begun.nonce.encode()):
             raise Unauthenticated(_FAILED)
         subject, sid = f"{claims['iss']}|{claims['sub']}", claims.get("sid")
-        if not subject.isprintable():
+        # Whoever has no name at the provider would be one person with all others who have none.
+        if not claims["sub"] or not subject.isprintable():
             raise Unauthenticated(_FAILED)
         name = claims.get("name") or claims.get("email") or claims["sub"]
         vouching = Vouching(

@@ -309,6 +309,7 @@ LIES: dict[str, Callable[[Liar, dict[str, Any]], str]] = {
     "one for several that says not for whom": lambda liar, claims: liar.honest(
         {**claims, "aud": [CLIENT, "other"]}
     ),
+    "nobody in particular": lambda liar, claims: liar.honest({**claims, "sub": ""}),
     "one from the future": lambda liar, claims: liar.honest(
         {**claims, "iat": claims["iat"] + 3600, "exp": claims["exp"] + 3600}
     ),
