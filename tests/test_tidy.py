@@ -68,6 +68,29 @@ KNOWN_AT_START = re.compile(
 # A model's chat template, from the model directory, in a sandbox; never a caller's text.
 TEMPLATE_READERS = {"local_engine/text/template.py"}
 
+# Where somebody is proved by a secret. How long `==` takes says how much of one was right.
+WHERE_PROVED = (
+    *("gateway/identity.py", "gateway/secrets/", "gateway/store/identity/", "gateway/workloads/"),
+    *("admin/access.py", "admin/undo.py", "admin/sign_in/", "local_engine/serve/api/app.py"),
+)
+PUBLISHED_KEYS = {"gateway/secrets/issuer_keys.py"}
+COMPARED_STEADILY = {
+    "gateway/identity.py": 1,
+    "gateway/secrets/secret.py": 1,
+    "gateway/store/identity/sessions.py": 1,
+    "gateway/store/identity/setup_links.py": 1,
+    "admin/access.py": 1,
+    "admin/undo.py": 1,
+    "admin/sign_in/oidc.py": 2,
+    "admin/sign_in/pages.py": 1,
+    "admin/sign_in/token_sessions.py": 1,
+    "local_engine/serve/api/app.py": 1,
+}
+PROOF = re.compile(
+    r"(?:.*_)?(?:digest|hexdigest|digest_of|reveal|as_bytes|signature|csrf|mac|hmac|password|pepper"
+    r"|nonce)"
+)
+
 # Where the words of one upstream may be compared: in its own adapter.
 ADAPTERS = ("gateway/providers/", "gateway/dialects/")
 UPSTREAM_NAMES = {*KINDS, *DIALECTS, "vllm", "sglang", "claude", "gpt", "ollama"} - {"engine"}
@@ -188,6 +211,25 @@ def test_nothing_is_evaluated_unpickled_or_run_in_a_shell() -> None:
     ]
 
     assert found == []
+
+
+def test_what_proves_somebody_is_compared_in_a_time_that_tells_nothing() -> None:
+    calls = Counter(
+        name_of(file)
+        for file in sources()
+        for node in ast.walk(parsed(file))
+        if isinstance(node, ast.Call) and _last_name(node) == "compare_digest"
+    )
+    compared = [
+        f"{name_of(file)}:{node.lineno}: {ast.unparse(node)}"
+        for file in sources()
+        if name_of(file).startswith(WHERE_PROVED) and name_of(file) not in PUBLISHED_KEYS
+        for node in ast.walk(parsed(file))
+        if isinstance(node, ast.Compare) and _compares_proofs(node)
+    ]
+
+    assert compared == [], "use hmac.compare_digest"
+    assert calls == COMPARED_STEADILY, "a place that proves somebody is new, or proves no more"
 
 
 def test_no_upstreams_name_is_compared_outside_its_adapter() -> None:
@@ -329,6 +371,27 @@ def test_the_look_for_dangerous_calls_sees_them(source: str, what: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("source", "is_one"),
+    [
+        ("peppers.digest(text, 1) == kept.digest", True),
+        ("_as_bytes(self._value) == _as_bytes(other.reveal())", True),
+        ("given != key.reveal()", True),
+        ("hashlib.sha256(text).hexdigest() == mark", True),
+        ("claims.get('nonce') == begun.nonce", True),
+        ("_csrf in (csrf, '')", True),
+        ("columns.digest == digest", False),
+        ("people.c.digest == digest_of(code)", False),
+        ("len(digest) == 32", False),
+        ("digest is None", False),
+    ],
+)
+def test_the_look_for_compared_proofs_sees_them(source: str, *, is_one: bool) -> None:
+    node = ast.parse(source, mode="eval").body
+    assert isinstance(node, ast.Compare)
+    assert _compares_proofs(node) is is_one
+
+
+@pytest.mark.parametrize(
     ("handler", "is_broad"),
     [
         ("except Exception: pass", True),
@@ -401,6 +464,27 @@ def _depth_of(statement: ast.stmt) -> int:
         elif isinstance(value, list) and value and isinstance(value[0], ast.stmt):
             depths.append(_depth(value))
     return 1 + max(depths)
+
+
+def _compares_proofs(node: ast.Compare) -> bool:
+    """Whether it tells a proof from another by `==` or `in`; a database's own is not timed here."""
+    sides = [node.left, *node.comparators]
+    sides += [each for side in sides if isinstance(side, ast.Tuple) for each in side.elts]
+    is_by_text = any(isinstance(each, ast.Eq | ast.NotEq | ast.In | ast.NotIn) for each in node.ops)
+    is_of_rows = any(
+        isinstance(side, ast.Attribute) and _last_name(side.value) in {"c", "columns"}
+        for side in sides
+    )
+    names = map(_last_name, sides)
+    return is_by_text and not is_of_rows and any(map(PROOF.fullmatch, names))
+
+
+def _last_name(node: ast.AST) -> str:
+    while isinstance(node, ast.Call):
+        node = node.func
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_broad(node: ast.AST) -> bool:

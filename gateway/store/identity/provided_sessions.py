@@ -202,8 +202,8 @@ class ProvidedSessions:
 
     @staticmethod
     async def _require_new(connection: AsyncConnection, logout: Logout) -> None:
-        digest = heard_logouts.c.digest
-        query = select(digest).where(digest == _mark(logout.number))
+        columns = heard_logouts.c
+        query = select(columns.digest).where(columns.digest == _mark(logout.number))
         if (await connection.execute(query)).first() is not None:
             raise LogoutKnown
 

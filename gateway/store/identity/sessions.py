@@ -4,6 +4,7 @@ Of a session's id only a digest is kept; whoever reads the table is signed in as
 """
 
 import hashlib
+import hmac
 from typing import Final
 
 from sqlalchemy import ColumnElement, and_, delete, or_, select
@@ -64,7 +65,9 @@ async def is_welcome(connection: AsyncConnection, person: str, mark: bytes | Non
     if row is not None and row.disabled_us is not None:
         return False
     encoded = None if row is None else row.password_hash
-    return mark is None or (encoded is not None and digest_of(encoded) == mark)
+    if mark is None:
+        return True
+    return encoded is not None and hmac.compare_digest(digest_of(encoded), mark)
 
 
 def is_over(now_us: int) -> ColumnElement[bool]:

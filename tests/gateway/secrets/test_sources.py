@@ -80,6 +80,28 @@ def test_a_file_of_root_is_everybodys_to_trust(
     assert FileSecret(path).load().reveal() == "canary"
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+def test_a_file_that_is_swapped_once_it_is_open_is_judged_as_it_was_opened(
+    tmp_path: Path, mode: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one would vouch for what is read."""
+    opened = write(tmp_path / "opened", b"opened", mode)
+    other = write(tmp_path / "other", b"other", {0o600: 0o644, 0o644: 0o600}[mode])
+    opens = os.open
+
+    def swapping(path: Path, flags: int) -> int:
+        descriptor = opens(path, flags)
+        other.replace(opened)
+        return descriptor
+
+    monkeypatch.setattr(os, "open", swapping)
+    if mode == 0o600:
+        assert FileSecret(opened).load().reveal() == "opened"
+    else:
+        with pytest.raises(ConfigurationInvalid, match="mode 0644"):
+            FileSecret(opened).load()
+
+
 def test_no_file_is_left_open_whatever_is_in_it(tmp_path: Path) -> None:
     """It is read again every few seconds, for as long as the worker lives."""
     before = list(Path("/dev/fd").iterdir())
