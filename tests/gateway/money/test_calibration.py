@@ -6,7 +6,7 @@ from msgspec import structs
 from gateway.dialects.token_count import count_input_tokens
 from gateway.estimate import FAMILIES, estimate_text_tokens
 from gateway.money.calibration import SAMPLED_EVERY, Calibration
-from gateway.types import Usage
+from gateway.types import Target, Usage
 from tests.gateway.dialects.samples import chat, messages, target
 
 
@@ -77,3 +77,27 @@ def test_an_odd_count_or_one_of_our_own_teaches_little_or_nothing(usage: Usage) 
     calibration.observe(request, target(), usage)
 
     assert before <= calibration.estimate(request, target()) <= before * 3 + 1
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image", "source": {"type": "url", "url": "https://pictures.example/1.png"}},
+        {"type": "document", "source": {"type": "url", "url": "https://papers.example/1.pdf"}},
+    ],
+)
+def test_what_pictures_and_documents_are_counted_as_teaches_nothing_of_text(
+    part: dict[str, object],
+) -> None:
+    calibration = Calibration(count_input_tokens)
+    words = {"type": "text", "text": PROSE}
+    request = messages(messages=[{"role": "user", "content": [words, part]}])
+    before = calibration.estimate(request, target())
+    for _ in range(SAMPLED_EVERY * 2):
+        calibration.observe(request, target(), Usage(input_tokens=before * 3))
+    assert calibration.estimate(request, target()) == before
+
+
+@pytest.mark.parametrize("of", [None, target()])
+def test_a_request_is_estimated_at_one_token_at_least(of: Target | None) -> None:
+    assert Calibration(lambda _, __: 0).estimate(chat(), of) == 1

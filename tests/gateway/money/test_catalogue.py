@@ -57,6 +57,8 @@ prices = st.builds(
     cache_write_microusd_per_mtok=rates,
     cache_write_1h_microusd_per_mtok=rates,
     batch_percent=st.integers(min_value=0, max_value=100),
+    priority_percent=st.integers(min_value=0, max_value=300),
+    flex_percent=st.integers(min_value=0, max_value=100),
     source=st.just("test"),
     as_of=st.just("2026-11-21"),
 )
@@ -152,8 +154,12 @@ def test_more_usage_never_costs_less(price: Price, a: Usage, more: Usage) -> Non
     assert cost(price, plus(a, more)) >= cost(price, a)
 
 
-@given(prices, usages())
-def test_cost_is_the_exact_amount_rounded_up(price: Price, usage: Usage) -> None:
+@given(
+    prices,
+    usages(),
+    st.sampled_from(["", "default", "standard", "priority", "flex", "batch", "unheard of"]),
+)
+def test_cost_is_the_exact_amount_rounded_up(price: Price, usage: Usage, tier: str) -> None:
     new = (
         usage.input_tokens
         - usage.cache_read_tokens
@@ -170,6 +176,25 @@ def test_cost_is_the_exact_amount_rounded_up(price: Price, usage: Usage) -> None
     )
     assert 0 <= cost(price, usage) - exact < 1
     assert 0 <= cost(price, usage, is_batch=True) - exact * price.batch_percent / 100 < 1
+    priced = {
+        "priority": price.priority_percent,
+        "flex": price.flex_percent,
+        "batch": price.batch_percent,
+    }
+    percent = priced.get(tier) or 100  # a tier without a price of its own is the standard one
+    served = structs.replace(usage, service_tier=tier)
+    assert 0 <= cost(price, served) - exact * percent / 100 < 1
+    assert cost(price, served, is_batch=True) == cost(price, usage, is_batch=True)
+
+
+def test_a_price_is_all_that_an_entry_says_of_it() -> None:
+    entry = load_catalogue(GOOD, "good.toml").models["m"]
+    names = {name: name for name in Price.__struct_fields__}
+    names["long_from_tokens"] = "priced_up_to_tokens"
+    said: dict[str, int | str | bool] = {of: number for number, of in enumerate(names.values(), 2)}
+    said |= {"source": "a page", "as_of": "2026-11-22", "unbilled_tools": True}
+    price = structs.replace(entry, **said).price
+    assert {of: getattr(price, name) for name, of in names.items()} == said
 
 
 @given(prices, usages(), tokens, tokens)
@@ -370,6 +395,8 @@ def test_what_a_cache_saves_is_what_the_same_tokens_would_have_cost_without_it()
 
     assert saved_by_cache(SONNET, read) == 2_000_000 - 100_000
     assert saved_by_cache(SONNET, kept) == 2_000_000 - 4_000_000
+    briefly = Usage(input_tokens=1_000_000, cache_write_tokens=1_000_000)
+    assert saved_by_cache(SONNET, briefly) == 2_000_000 - 2_500_000
     assert saved_by_cache(SONNET, Usage(input_tokens=1_000_000, output_tokens=7)) == 0
 
 
