@@ -57,15 +57,15 @@ async def talk(gateway: RunningGateway, http: aiohttp.ClientSession) -> None:
     assert (await caller.post("openai", body)).status == 200
 
 
-async def said_long_ago(gateway: RunningGateway) -> None:
+async def said_long_ago(gateway: RunningGateway, who: str = "", subject: str = "ann") -> None:
     """Content of forty days ago, by a worker of the same folder that is gone."""
     clock = StoppedClock(SystemClock().utc_us() - 40 * DAY_US)
-    name = f"{gateway.settings.audit.worker}-old"
+    name = f"{gateway.settings.audit.worker}{who}-old"
     keys, limits = master_key(gateway.settings), AuditLimits(free_floor_bytes=1)
     log = SegmentedAuditLog(gateway.audit_folder, name, keys=keys, clock=clock, limits=limits)
     await log.start()
-    record = AuditRecord("intent", f"req_{name}", "acme", clock.utc_us(), subject="ann")
-    await log.append(record, b"what was said long ago")
+    record = AuditRecord("intent", f"req_{name}", "acme", clock.utc_us(), subject=subject)
+    await log.append(record, f"what {who or 'ann'} said long ago".encode())
     await log.close()
 
 
@@ -106,7 +106,7 @@ async def looked(gateway: RunningGateway) -> None:
     """Until the worker has said how retention stands in its folder."""
     database = open_database(gateway.settings.database_url, pooled=False)
     mark, reports = folder_mark(gateway.audit_folder, Disk()), RetentionReports(database)
-    while mark not in [each.report.folder for each in await reports.of("acme")]:
+    while mark not in [each.report.folder for each in await reports.of("acme", 30)]:
         await asyncio.sleep(0.05)
     await database.close()
 
