@@ -1,8 +1,10 @@
 """People over the JSON API: one person, invited, disabled and enabled; typed in and out."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from litestar import Request, get, post
+from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from msgspec import Struct
 
@@ -62,7 +64,7 @@ def people_api_routes(services: Services) -> list[Any]:
     return [show_person, invite_person, link_person, withdraw_link, *_closing(reader, desk)]
 
 
-def _deed(name: str, records: str) -> Any:
+def _deed(name: str, records: str) -> Callable[[Callable[..., Any]], HTTPRouteHandler]:
     """What is done to one person, and answered without content."""
     opt = needs(_MANAGE, "everywhere", records=records)
     return post(f"{_AT}/{name}", opt=opt, status_code=NO_CONTENT)
