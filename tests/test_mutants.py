@@ -119,8 +119,19 @@ is_odd = lambda n: n % 2 == 1
 
 def unasked():
     return 1
+
+
+def endless():
+    return endless()
 """
-ASKS = """from room import Row, is_odd, small
+ASKS = """from room import Row, endless, is_odd, small
+
+
+def test_that_comes_first_and_recurs_without_end():
+    try:
+        endless()
+    except RecursionError:
+        pass
 
 
 def test():

@@ -118,11 +118,12 @@ def _reached(items: Sequence[pytest.Item], files: set[str]) -> dict[str, Any]:
             calling.add(frame.f_code)
 
     threading.setprofile(note)
-    sys.setprofile(note)
     callers: dict[Place, list[str]] = {}
     took_s: dict[str, float] = {}
     for item, next_ in _with_next(items):
         calling.clear()
+        # Anew for each: one that recurs without end makes the note fail too, and Python drops it.
+        sys.setprofile(note)
         began_s = time.perf_counter()
         if not _failed(item, next_):
             took_s[item.nodeid] = time.perf_counter() - began_s
