@@ -140,6 +140,7 @@ def test_targets_are_the_only_facts_outside_the_vocabulary() -> None:
         (r'organisation == "a\d"', 1, 19, "unknown escape"),
         (r'organisation == "\u12"', 1, 18, "four hexadecimal digits"),
         (r'organisation == "\ud800"', 1, 18, "a surrogate is not a character"),
+        (r'organisation == "\udfff"', 1, 18, "a surrogate is not a character"),
         ('stream or\n"\ud800" == organisation', 2, 2, "a surrogate is not a character"),
         ("complexity > 1e999", 1, 14, "the number 1e999 is too large"),
         ("complexity > " + "1" * 40, 1, 14, "longer than 32 characters"),
@@ -253,6 +254,12 @@ def test_an_expression_knows_the_facts_it_reads() -> None:
     text = 'findings.pan > 0 and (data_class >= "S3" or findings.pan > 3 or size(findings) > 1)'
     readings = compile_expression(text).readings
     assert readings == (Reading("findings", "pan"), Reading("data_class"), Reading("findings"))
+
+
+def test_what_stands_beside_the_surrogates_is_a_character() -> None:
+    for letter in ("\ud7ff", "\ue000"):
+        written = compile_expression(f'organisation == "\\u{ord(letter):04x}"')
+        assert written.holds(request(organisation=letter))
 
 
 def test_a_lone_surrogate_in_a_fact_neither_raises_nor_matches() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.audit.content_keys.keys import KEYS_NAME, read_keys
+from gateway.audit.content_keys.keys import KEY_ELSEWHERE, KEYS_NAME, read_keys
 from gateway.audit.projecting.export import export_records, segment_rows
 from gateway.audit.projecting.projection import SequencedRecord
 from gateway.audit.segments import segment_path
@@ -86,6 +86,17 @@ async def test_content_that_cannot_be_found_now_is_told_from_content_that_is_shu
         assert await said() == "the content's segment cannot be read"
         (tmp_path / "w0" / KEYS_NAME).write_bytes(b"")
         assert await said() == "the content's key was destroyed"
+
+
+async def test_content_whose_key_file_is_not_here_is_not_called_destroyed(tmp_path: Path) -> None:
+    async with running(tmp_path) as log:
+        await log.append(record(1), b"prompt")
+        await log.append(record(2))
+    (tmp_path / "w0" / KEYS_NAME).unlink()
+    with_content, without = await lines(tmp_path, KEYS)
+    assert str(with_content["content_error"]).startswith(KEY_ELSEWHERE)
+    assert "content" not in with_content
+    assert not {"content", "content_error"} & without.keys()
 
 
 async def test_a_key_line_moved_to_another_organisation_opens_nothing(tmp_path: Path) -> None:

@@ -57,6 +57,8 @@ async def test_every_field_of_a_record_is_a_typed_column(tmp_path: Path) -> None
 
     assert unreadable == 0
     assert set(AuditRecord.__struct_fields__) - {"utc_us"} < set(schema.names)
+    assert "utc_us" not in schema.names, "it is the column of times"
+    assert row["ended_again"] is False
     assert schema.field("utc").type == pa.timestamp("us", tz="UTC")
     assert schema.field("cost_microusd").type == pa.int64()
     assert schema.field("usage").type.field("input_tokens").type == pa.int64()
