@@ -77,6 +77,7 @@ OTHER_FIELDS: dict[str, Any] = {
     "conclusion": "a test",
     "concurrent_requests": None,
     "config": "",
+    "csrf": "",
     "currency": "USD",
     "deed": "",
     "ends_former": True,
