@@ -34,7 +34,7 @@ async def test_providers_and_targets_stand_with_route_price_and_date(browser: Br
     assert "in-house" in house
     claude = next(row for row in rows(page) if row.startswith("<tr><td>claude"))
     assert re.search(r"\$\d", claude)
-    assert re.search(r"20\d\d-\d\d-\d\d", claude)
+    assert re.search(r"[A-Z][a-z]{2} \d{1,2}, 20\d\d", claude)
 
 
 async def test_a_target_stands_with_what_decides_about_requests(

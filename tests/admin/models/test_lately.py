@@ -91,7 +91,7 @@ async def test_a_provider_stands_with_its_attempts_breakers_terms_and_dates(
     await browser.sign_in()
     _, page = await browser.send("GET", "/models")
     row = row_of(page, "kept")
-    wanted = ("unavailable", "open on 1 of 2 big", "no training", "missing", "2026-")
+    wanted = ("unavailable", "open on 1 of 2 big", "no training", "missing", ", 2026")
     assert [each for each in wanted if each not in row] == []
     _, one = await browser.send("GET", "/models/providers/kept")
     assert "It cannot be called: its credential is missing." in one
