@@ -20,6 +20,9 @@
 
 /* One block of floats; the compiler splits it where the machine's registers are narrower. */
 typedef float vec __attribute__((vector_size(4 * BLOCK), aligned(4)));
+/* What heads are a multiple of; the last pieces of one that is no multiple of two blocks. */
+#define PART 8
+typedef float part __attribute__((vector_size(4 * PART), aligned(4)));
 
 /* exp(x) for x <= 0, to about one unit in the last place (Cephes' polynomial). */
 static inline float exp_negative(float x) {
@@ -55,7 +58,8 @@ INLINE void score_block(const float *q, const float *k, int n, int dim, vec *sco
 /* Adds one block of values, weighed, to `n` sums of `dim` floats. */
 INLINE void add_block(const float *p, int stride, const float *v, int used, int n, int dim,
                       float *sums) {
-    for (int d = 0; d < dim; d += 2 * BLOCK) {
+    int d = 0;
+    for (; d + 2 * BLOCK <= dim; d += 2 * BLOCK) {
         vec low[MAX_QUERIES], high[MAX_QUERIES];
         for (int i = 0; i < n; i++) {
             low[i] = *(vec *)(sums + i * dim + d);
@@ -74,6 +78,13 @@ INLINE void add_block(const float *p, int stride, const float *v, int used, int 
             *(vec *)(sums + i * dim + d + BLOCK) = high[i];
         }
     }
+    for (; d < dim; d += PART)
+        for (int i = 0; i < n; i++) {
+            part sum = *(part *)(sums + i * dim + d);
+            for (int t = 0; t < used; t++)
+                sum += p[i * stride + t] * *(const part *)(v + t * dim + d);
+            *(part *)(sums + i * dim + d) = sum;
+        }
 }
 
 /* Where one key/value head of a sequence lies, and from which token to which it is looked at. */
@@ -153,7 +164,7 @@ INLINE int at_once(int left) {
 }
 
 /* One query per row. q and out [rows][heads][dim]; table [rows][table_width]; lengths in tokens,
- * the new one included. `dim` is a multiple of 32; `window` tokens are looked back at, 0 for all.
+ * the new one included. `dim` is a multiple of PART; `window` tokens are looked back at, 0 for all.
  * Returns 0, or 1 if there is no memory. */
 int paged_decode(const float *q, const float *keys, const float *values, const int32_t *table,
                  const int32_t *lengths, float *out, int rows, int heads, int kv_heads, int dim,

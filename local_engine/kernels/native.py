@@ -32,6 +32,8 @@ class NativeKernels:
     """The loaded library; tensors are float32 and contiguous unless it says otherwise."""
 
     block_size = 16
+    head_part = 8
+    """A head has a multiple of so many numbers, and two of them at least."""
     product_columns = 32
 
     def __init__(self, library: ctypes.CDLL) -> None:

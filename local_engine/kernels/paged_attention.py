@@ -132,7 +132,10 @@ def choose_native(
         return kernels if head_dim >= 16 and not head_dim & head_dim - 1 else None
     if device.type != "cpu" or {dtype, kv_dtype or dtype} != {torch.float32}:
         return None
-    if head_dim % 32 or head_dim > 1024 or block_size != NativeKernels.block_size:
+    part = NativeKernels.head_part
+    if head_dim % part or not 2 * part <= head_dim <= 1024:
+        return None
+    if block_size != NativeKernels.block_size:
         return None
     return native_kernels()
 

@@ -10,6 +10,7 @@ from local_engine.core.scheduler import Scheduler
 from local_engine.core.sequence import Sequence
 from local_engine.model.decoder import Decoder
 from local_engine.runner.model_runner import ModelRunner, Ranks
+from local_engine.runner.sampler import SampledToken
 from local_engine.runner.share import ShareOptions
 from local_engine.sampling_params import SamplingParams
 
@@ -39,6 +40,8 @@ class EngineLoop:
         )
         self.runner = ModelRunner(decoder, CPU, options, ranks=ranks)
         self.scheduler = Scheduler(self.limits)
+        self.told: dict[str, list[SampledToken]] = {}
+        """What came of each sequence, in order."""
         self.num_steps = 0
         self._count = 0
 
@@ -55,6 +58,8 @@ class EngineLoop:
         if step is None:
             return False
         results = self.runner.execute(step)
+        for name, result in results.items():
+            self.told.setdefault(name, []).extend(result.tokens)
         tokens = {name: result.token_ids for name, result in results.items()}
         for sequence in self.scheduler.complete(step, tokens, self.runner.spec.eos_token_ids):
             self.runner.free(sequence.sequence_id)

@@ -21,7 +21,14 @@ from tests.local_engine.models import random_decoder, tiny_spec
 
 WINDOWED = tiny_spec(windows=(0, 9), has_qk_norm=True, head_dim=32)
 SPARSE = tiny_spec(moe=MoeSpec(num_experts=4, num_chosen=2, intermediate_size=24), head_dim=32)
-SPECS = {"plain": tiny_spec(), "native": tiny_spec(head_dim=32), "window": WINDOWED, "moe": SPARSE}
+SPECS = {
+    "plain": tiny_spec(),
+    "native": tiny_spec(head_dim=32),
+    "native, in parts": tiny_spec(head_dim=40),
+    "window": WINDOWED,
+    "moe": SPARSE,
+}
+each_native = pytest.mark.parametrize("spec", [SPECS["native"], SPECS["native, in parts"]])
 each_spec = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 
 
@@ -216,9 +223,9 @@ def test_poisoned_free_blocks_reach_no_answer() -> None:
         assert list(one.output_token_ids) == expected
 
 
-def scored(sequence_id: int, company: int, **limits: Any) -> list[SampledToken]:
+def scored(sequence_id: int, company: int, kind: str, **limits: Any) -> list[SampledToken]:
     """What one sequence is given, with log-probabilities, among others."""
-    spec = SPECS["moe"] if limits.pop("is_sparse", False) else SPECS["native"]
+    spec = SPECS[kind]
     loop = EngineLoop(random_decoder(spec), is_deterministic=True, **limits)
     crowd = [loop.add(prompt(5 + n, seed=n), greedy(20)) for n in range(company)]
     if company:
@@ -237,18 +244,33 @@ def scored(sequence_id: int, company: int, **limits: Any) -> list[SampledToken]:
     return found
 
 
-@pytest.mark.parametrize("is_sparse", [False, True], ids=["dense", "moe"])
-def test_in_deterministic_mode_every_bit_is_the_same_in_any_company(is_sparse: bool) -> None:
-    alone = scored(77, 0, is_sparse=is_sparse)
+@pytest.mark.parametrize("kind", ["native", "native, in parts", "moe"])
+def test_in_deterministic_mode_every_bit_is_the_same_in_any_company(kind: str) -> None:
+    alone = scored(77, 0, kind)
     for company in (1, 3, 17, 31):
-        assert scored(77, company, is_sparse=is_sparse, prefill_chunk=64) == alone
-    assert scored(77, 5, is_sparse=is_sparse, prefill_chunk=7) == alone
+        assert scored(77, company, kind, prefill_chunk=64) == alone
+    assert scored(77, 5, kind, prefill_chunk=7) == alone
     # In its first step nobody's scores are asked for.
-    assert scored(77, 0, is_sparse=is_sparse, token_budget=20) == alone
+    assert scored(77, 0, kind, token_budget=20) == alone
 
 
-def test_in_deterministic_mode_a_prefix_hit_changes_no_bit() -> None:
-    loop = EngineLoop(random_decoder(SPECS["native"]), is_deterministic=True)
+@each_native
+def test_in_deterministic_mode_who_starts_over_is_given_the_same_bits(spec: ModelSpec) -> None:
+    """Its own words were written one by one, and are read all at once."""
+
+    def given(**limits: Any) -> list[list[SampledToken]]:
+        loop = EngineLoop(random_decoder(spec), is_deterministic=True, is_caching=False, **limits)
+        crowd = [loop.add(prompt(30, seed=n), greedy(40, logprobs=True)) for n in range(4)]
+        loop.run()
+        assert bool(loop.scheduler.num_preemptions) == bool(limits)
+        return [loop.told[each.sequence_id] for each in crowd]
+
+    assert given(num_blocks=9) == given()
+
+
+@each_native
+def test_in_deterministic_mode_a_prefix_hit_changes_no_bit(spec: ModelSpec) -> None:
+    loop = EngineLoop(random_decoder(spec), is_deterministic=True)
     seen = []
     for _ in range(2):
         one = loop.add(prompt(50), greedy(1, logprobs=True, top_logprobs=5))
