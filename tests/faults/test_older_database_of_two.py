@@ -11,6 +11,8 @@ import pytest
 from sqlalchemy import func, select
 from structlog.testing import capture_logs
 
+from gateway.audit.disk import Disk
+from gateway.audit.proving.integrator import CheckpointFiles
 from gateway.oversight.homes import BY_LABEL
 from gateway.pacing import rhythm
 from gateway.store.engine import open_database
@@ -176,6 +178,17 @@ async def says(gateway: RunningGateway, http: aiohttp.ClientSession) -> str:
         return "" if answer.ok else await answer.text()
 
 
+async def exported(gateway: RunningGateway, records: int) -> None:
+    """Wait until a machine has a checkpoint of so many outside of the database, whoever signed it.
+
+    Until then nothing there shows that what is lost was signed.
+    """
+    settings = gateway.settings
+    files = CheckpointFiles(settings.path(settings.audit.checkpoint_directory), Disk())
+    while (known := files.newest_of_all().get("acme")) is None or known.size < records:
+        await asyncio.sleep(0.05)
+
+
 async def test_a_failover_that_lost_what_was_signed_is_noticed_by_everybody_who_runs(
     tmp_path: Path, store: Store, own_upstreams: Upstreams, http: aiohttp.ClientSession
 ) -> None:
@@ -186,16 +199,16 @@ async def test_a_failover_that_lost_what_was_signed_is_noticed_by_everybody_who_
         assert await asks(one, http, key) == 200
     pair.share_keys()
     store.back_up()
-    async with pair.gateway("two") as two:
-        one = await pair.gateway("one").__aenter__()
+    async with pair.gateway("two") as two, pair.gateway("one") as one:
         assert [await asks(two, http, key) for _ in range(5)] == [200] * 5
         await pair.signed(12)
+        for each in (two, one):
+            await exported(each, 12)
         before = await pair.numbered()
         store.restore()
         for each in (two, one):
             while "was put back" not in await says(each, http):
                 await asks(two, http, key)
-        await one.__aexit__()
     one, two = pair.gateway("one"), pair.gateway("two")
     starting = asyncio.create_task(one.__aenter__())
     async with two:
