@@ -64,7 +64,7 @@ class Served:
         with self._log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-c", f"{BRISK_PROCESS}{more}\n{MAIN}"),
-                *(self._what, "--config", str(self.config_file)),
+                *(*self._what.split(), "--config", str(self.config_file)),
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=log,
             )

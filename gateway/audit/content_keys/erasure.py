@@ -154,11 +154,20 @@ def apply_list(directory: Path, list_folder: Path, disk: Disk) -> int:
     return _remove(directory, set(erased_keys(list_folder)), disk) if directory.is_dir() else 0
 
 
+def finish_broken_off(directory: Path, disk: Disk) -> None:
+    """Overwrite what a destruction that broke off has not: its keys are in no file any more.
+
+    Raises:
+        OSError: not all of it could be done.
+    """
+    _remove(directory, set(), disk)
+
+
 def _remove(directory: Path, ids: set[str], disk: Disk) -> int:
     removed = 0
     for worker in list_workers(directory):
         folder = directory / worker
-        has_them = not ids.isdisjoint(map(named_by, raw_lines(folder)))
+        has_them = bool(ids) and not ids.isdisjoint(map(named_by, raw_lines(folder)))
         if not has_them and not left_over(folder / KEYS_NAME):
             continue
         lock = disk.lock(folder / LOCK_NAME, wait=True)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
+from gateway.audit.content_keys.erasure import finish_broken_off
 from gateway.audit.disk import Disk
 from gateway.clock import DAY_US, Clock
 from gateway.configuration.settings import Settings
@@ -83,6 +84,7 @@ class Retention:
             NotReady: the database does not answer.
         """
         async with self._alone():
+            await asyncio.to_thread(finish_broken_off, self._directory, Disk())
             mark = (await self._here.tell()).folder
             done, waiting = list[tuple[Expired, int]](), list[Expired]()
             async for found in self.look(is_sure=is_sure):
