@@ -294,8 +294,8 @@ def _with(tree: dict[str, Any], path: str, value: object) -> dict[str, Any]:
         (b"", "The body is empty: send a JSON object."),
         (b'{"model": "m"} x', "The body is not JSON: error at line 1, column 16."),
         (
-            b'{"model": "m",\n "messages": [{"role": "user",}]}',
-            "messages[0]: The body is not JSON: error at line 2, column 31.",
+            b'{"model": "m",\n "messages": [{"role": "user" "x"}]}',
+            "messages[0].role: The body is not JSON: error at line 2, column 31.",
         ),
         (
             b'{"my secret": {"\\"": [1, [2], 3 4]}}',
