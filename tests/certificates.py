@@ -19,6 +19,11 @@ from msgspec import Struct
 
 
 HOUR = dt.timedelta(hours=1)
+_SIGNS = x509.KeyUsage(
+    **dict.fromkeys(("key_cert_sign", "crl_sign", "digital_signature"), True),
+    **dict.fromkeys(("content_commitment", "key_encipherment", "data_encipherment"), False),
+    **dict.fromkeys(("key_agreement", "encipher_only", "decipher_only"), False),
+)
 
 
 class Hours:
@@ -58,7 +63,9 @@ class Authority:
         *,
         ends: dt.timedelta = HOUR * 24,
         below: "Authority | None" = None,
+        tells_use: bool = True,
     ) -> None:
+        """Without `tells_use` it says not what its key is for, as those of `openssl req` do not."""
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -67,6 +74,8 @@ class Authority:
         own = above._begun(self._name, self._key, HOUR * -1, ends).add_extension(
             x509.BasicConstraints(ca=True, path_length=None), critical=True
         )
+        if tells_use:
+            own = own.add_extension(_SIGNS, critical=True)
         self.file.write_bytes(own.sign(above._key, hashes.SHA256()).public_bytes(Encoding.PEM))
 
     def trusting(self, caller: Pair | None = None) -> ssl.SSLContext:

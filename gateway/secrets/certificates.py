@@ -29,6 +29,7 @@ from gateway.secrets.bundles import (
 )
 from gateway.secrets.revocations import read_revocations
 from gateway.secrets.sources import FileSecret, FileState, state_of
+from gateway.secrets.tls import context_for
 from gateway.secrets.validity import EndTeller, Term, day, next_end
 from gateway.telemetry import Event, logger
 
@@ -109,9 +110,7 @@ def read_certificate(settings: Settings, section: Section, clock: Clock) -> Cert
         f"{section}.tls_key_file",
         is_shared=True,
     )
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    # Distributions build Python with whatever their OpenSSL allows.
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = context_for(ssl.Purpose.CLIENT_AUTH)
     context.set_alpn_protocols(["http/1.1"])
     now_us = clock.utc_us()
     term = term_of(pair.show_by(context, now_us))
@@ -267,8 +266,7 @@ def trusting(settings: Settings, section: Section) -> ssl.SSLContext | None:
     listener: Listener = getattr(settings, section)
     if not listener.is_encrypted:
         return None
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cadata=_chain(settings, section))
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = context_for(ssl.Purpose.SERVER_AUTH, _chain(settings, section))
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context

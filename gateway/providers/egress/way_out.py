@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from gateway.secrets.secret import Secret
 from gateway.secrets.sources import FileState
+from gateway.secrets.tls import context_for
 from gateway.secrets.validity import Term
 
 
@@ -49,10 +50,7 @@ def verifying(authorities: bytes = b"") -> ssl.SSLContext:
     Raises:
         ssl.SSLError: they are none.
     """
-    tls = ssl.create_default_context(cadata=authorities or None)
-    # Distributions build Python with whatever their OpenSSL allows.
-    tls.minimum_version = ssl.TLSVersion.TLSv1_2
-    return tls
+    return context_for(ssl.Purpose.SERVER_AUTH, authorities)
 
 
 def require_verifying(tls: ssl.SSLContext | None) -> None:
