@@ -1,10 +1,11 @@
 """Surrogates: what stands for a value of a kind and can be nobody's.
 
-Equal seeds give equal surrogates. Identifiers keep their layout, with check digits that are wrong;
-mail goes to reserved domains, network addresses come from documentation ranges.
+Equal seeds give equal surrogates. Identifiers keep their layout, with check digits that are wrong
+or beginnings that were never given to anybody; mail goes to reserved domains, network addresses
+come from documentation ranges. What has none of these, such as an account's number, is drawn.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from classifiers.pii import validators
@@ -84,7 +85,7 @@ _STREETS = [
     "Linden",
 ]
 _LETTERS = "bcdfghjkmnpqrstvwxz"
-_CHECKED: Final[dict[str, Callable[[str], bool]]] = {
+CHECKED: Final[dict[str, Callable[[str], bool]]] = {
     "CREDIT_CARD": validators.luhn,
     "IN_AADHAAR": validators.verhoeff,
     "US_SSN": validators.us_ssn,
@@ -97,16 +98,18 @@ _CHECKED: Final[dict[str, Callable[[str], bool]]] = {
     "IN_GSTIN": validators.gstin,
     "IN_PAN": validators.pan,
     "CRYPTO_WALLET": validators.bitcoin,
+    "NATIONAL_ID": validators.cpf,
+    "PASSPORT": validators.machine_readable,
 }
-
-
-# First digits that were never given to anybody.
+"""By label, what tells an identifier that somebody may have from one that nobody can."""
+# First digits, or letters, that were never given to anybody.
 _NEVER_ISSUED: Final = {
     "PHONE": "0",
     "US_SSN": "000",
     "US_ITIN": "0",
     "IN_AADHAAR": "1",
     "CREDIT_CARD": "0",
+    "UK_NINO": "QQ",
 }
 
 
@@ -170,15 +173,29 @@ def _network_address(value: str, draw: _Seed) -> str:
 def _same_layout(label: str, value: str, draw: _Seed) -> str:
     """Digits for digits, letters for letters, everything else as it was; never a valid number."""
     chars = [_like(char, draw) for char in value]
-    places = [at for at, char in enumerate(chars) if char.isdigit()]
-    for at, digit in zip(places, _NEVER_ISSUED.get(label, ""), strict=False):
-        chars[at] = digit
-    check = _CHECKED.get(label)
-    compact = "".join(filter(str.isalnum, chars))
-    if check is not None and check(compact):
-        last = max(at for at, char in enumerate(chars) if char.isalnum())
-        chars[last] = _next(chars[last])
+    first = _NEVER_ISSUED.get(label, "")
+    is_kind = str.isdigit if first.isdigit() else str.isalpha
+    places = [at for at, char in enumerate(chars) if is_kind(char)]
+    for at, char in zip(places, first, strict=False):
+        chars[at] = char
+    check = CHECKED.get(label)
+    if check is not None and _passes(check, chars):
+        _spoil(chars, check)
     return "".join(chars)
+
+
+def _passes(check: Callable[[str], bool], chars: list[str]) -> bool:
+    return check("".join(chars)) or check("".join(filter(str.isalnum, chars)))
+
+
+def _spoil(chars: list[str], check: Callable[[str], bool]) -> None:
+    """Change one character so that the check fails: the last one that it depends on."""
+    for at in reversed(range(len(chars))):
+        before = chars[at]
+        for chars[at] in _others(before):
+            if not _passes(check, chars):
+                return
+        chars[at] = before
 
 
 def _like(char: str, draw: _Seed) -> str:
@@ -190,16 +207,10 @@ def _like(char: str, draw: _Seed) -> str:
     return char
 
 
-def _next(char: str) -> str:
-    """Another digit or letter: a check character that fits no more."""
+def _others(char: str) -> Iterator[str]:
+    """Other digits for a digit, beginning with the next; other letters for a letter."""
     if char.isdigit():
-        return str((int(char) + 1) % 10)
-    return (
-        "B"
-        if char.isupper() and char != "B"
-        else "C"
-        if char.isupper()
-        else "b"
-        if char != "b"
-        else "c"
-    )
+        yield from (str((int(char) + step) % 10) for step in range(1, 10))
+    elif char.isalpha():
+        letters = _LETTERS.upper() if char.isupper() else _LETTERS
+        yield from (letter for letter in letters if letter != char)
