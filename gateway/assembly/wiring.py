@@ -8,6 +8,7 @@ from gateway.audit.device import AuditLimits
 from gateway.audit.second import TwoDeviceLog
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
+from gateway.configuration.kinds import OF_WAYS_OUT, kind_of
 from gateway.configuration.settings import ProviderSettings, Settings
 from gateway.continuing.threads import Threads
 from gateway.errors import ConfigurationInvalid
@@ -41,23 +42,6 @@ ALONE_FLUSH_S = 1.0
 SHARED_FLUSH_S = 0.2
 IDLE_S = 2.0
 """For so long money may lie idle in a slice beyond its size, or where nobody asks for it."""
-_OF_ENGINES = ("engine", "priorities", "events", "events_replay")
-_OF_POOLS = ("members",)
-_OF_WAYS_OUT = ("ca_file", "client_certificate", "client_key", "proxy", "proxy_credential")
-_OF_CLOUDS = ("region", "project", "identity", "service", "cross_region", "token_url")
-_OF_NO_NETWORK = (*_OF_ENGINES, *_OF_POOLS, *_OF_WAYS_OUT, *_OF_CLOUDS)
-_FOREIGN = {
-    "engine": (*_OF_POOLS, *_OF_CLOUDS),
-    "pool": (
-        *(*_OF_ENGINES, *_OF_WAYS_OUT, *_OF_CLOUDS),
-        *("base_url", "credential", "credential_header", "native_batches"),
-    ),
-    "bedrock": (*_OF_ENGINES, *_OF_POOLS, "credential_header", "project", "token_url"),
-    "vertex": (*_OF_ENGINES, *_OF_POOLS, "credential_header", "service"),
-    "scripted": _OF_NO_NETWORK,
-    "scripted_anthropic": _OF_NO_NETWORK,
-}
-"""By kind, settings of providers that mean nothing there; to all others neither of both does."""
 
 
 def make_egress(settings: Settings) -> Egress:
@@ -137,9 +121,8 @@ def _check_models(settings: Settings, clouds: Mapping[str, CloudProvider]) -> No
 
 def _check_fitting(name: str, provider: ProviderSettings) -> None:
     """What says nothing of a provider of this kind is a mistake: somebody thinks that it holds."""
-    foreign = _FOREIGN.get(provider.kind, (*_OF_ENGINES, *_OF_POOLS, *_OF_CLOUDS))
     usual = ProviderSettings(provider.kind, provider.jurisdiction)
-    for key in foreign:
+    for key in kind_of(provider.kind).unfit:
         if getattr(provider, key) != getattr(usual, key):
             reason = f"says nothing of a provider of kind {provider.kind}"
             raise ConfigurationInvalid(f"providers.{name}", key, reason)
@@ -218,7 +201,7 @@ def way_out_of(settings: Settings, name: str) -> WayOut | None:
         ConfigurationInvalid: a file cannot be used, or a setting means nothing without another.
     """
     provider = settings.providers[name]
-    if not any(getattr(provider, key) for key in _OF_WAYS_OUT):
+    if not any(getattr(provider, key) for key in OF_WAYS_OUT):
         return None
     # Who has none does not wait for the parts that read certificates.
     made: WayOut = import_module("gateway.assembly.ways_out").make_way_out(settings, name)

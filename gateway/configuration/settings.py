@@ -5,10 +5,11 @@ Relative paths are relative to the folder of the file they were read from.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from msgspec import Struct
 
+from gateway.configuration.kinds import kind_of
 from gateway.configuration.sections import (
     AlertSettings,
     AwsSettings,
@@ -140,10 +141,6 @@ class RequestSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Set a prompt-cache breakpoint in long conversations whose caller set none."""
 
 
-IN_HOUSE_KINDS: Final = frozenset({"engine", "pool"})
-"""Kinds of providers that are in the house; every other one is managed."""
-
-
 class ProviderSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """One upstream. `jurisdiction` is the label that decisions and the egress compare."""
 
@@ -194,7 +191,7 @@ class ProviderSettings(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def is_in_house(self) -> bool:
         """By its kind; its label is what an administrator wrote."""
-        return self.kind in IN_HOUSE_KINDS
+        return kind_of(self.kind).is_in_house
 
 
 class TargetSettings(Struct, frozen=True, forbid_unknown_fields=True):

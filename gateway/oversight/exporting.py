@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
+from gateway.configuration.kinds import kind_of
 from gateway.oversight.otlp_resource import Source, attributes_of, resource_of
 
 
@@ -32,13 +33,6 @@ _OPERATIONS = {
     "/v1/messages/count_tokens": COUNT,
     "/v1/responses/input_tokens": COUNT,
 }
-_PROVIDERS = {
-    "anthropic": "anthropic",
-    "openai": "openai",
-    "bedrock": "aws.bedrock",
-    "vertex": "gcp.vertex_ai",
-}
-"""The conventions' names by our kinds of providers; whoever has none goes by its own."""
 
 
 def as_json_lines(lines: Iterable[Line]) -> bytes:
@@ -94,7 +88,7 @@ def operation_of(endpoint: str) -> str:
 
 def provider_of(name: str, kind: str) -> str:
     """A provider of the settings in the conventions' words."""
-    return _PROVIDERS.get(kind, name)
+    return kind_of(kind).convention or name
 
 
 def _span(line: Line, kinds: Mapping[str, str]) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""Kind → adapter: the only place that knows which kinds of upstream there are."""
+"""Kind → adapter: the only place that chooses one; `configuration.kinds` has the rest of a kind."""
 
 from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
 
-from gateway.configuration.settings import IN_HOUSE_KINDS
+from gateway.configuration.kinds import kind_of
 from gateway.errors import ConfigurationInvalid
 from gateway.money.catalogue import Place
 from gateway.parcels import ParcelService
@@ -79,7 +79,7 @@ def place(name: str, kind: str, jurisdiction: str, assurances: Collection[str] =
     if unknown := set(assurances).difference(ASSURANCES):
         reason = f"{min(unknown)!r} is none of {', '.join(ASSURANCES)}"
         raise ConfigurationInvalid(f"providers.{name}", "assurances", reason)
-    in_house = kind in IN_HOUSE_KINDS
+    in_house = kind_of(kind).is_in_house
     promised = frozenset(ASSURANCES if in_house else assurances)
     return Place(jurisdiction, in_house, promised, found.target_prefix, found.seals)
 

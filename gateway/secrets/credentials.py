@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from gateway.clock import SystemClock
+from gateway.configuration.kinds import kind_of
 from gateway.configuration.reading import read_environment
 from gateway.configuration.sections import OutletSettings, SecretReference
 from gateway.configuration.settings import Settings
@@ -16,8 +17,6 @@ from gateway.secrets.sources import EnvironmentSecret, FileSecret, SecretSource
 
 PEPPER_BYTES_MIN = 32
 TOKEN_LENGTH_MIN = 20
-NEED_CREDENTIALS = frozenset({"anthropic", "bedrock", "openai", "vertex"})
-"""Kinds of providers that nothing is sent to without a credential, as their adapters hold it."""
 _LETTERS_MIN = 8
 """So many different characters a random text of this length has, all but certainly."""
 _unwrapped: dict[str, Secret[bytes]] = {}
@@ -54,7 +53,7 @@ def credential_problem(settings: Settings, provider: str) -> str:
     """
     named = settings.providers[provider]
     if named.credential is None:
-        is_needed = named.kind in NEED_CREDENTIALS and named.identity != "ambient"
+        is_needed = kind_of(named.kind).needs_credential and named.identity != "ambient"
         return "no credential" if is_needed else ""
     if not named.credential.is_local:
         return ""

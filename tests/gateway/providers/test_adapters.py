@@ -10,6 +10,8 @@ import openai
 import pytest
 from msgspec.structs import replace
 
+from gateway.configuration.kinds import PROVIDER_KINDS
+from gateway.configuration.settings import ProviderSettings
 from gateway.errors import ConfigurationInvalid, SovereigntyViolation, UpstreamUnreachable
 from gateway.ports import Provider
 from gateway.providers.config import ProviderConfig
@@ -17,7 +19,6 @@ from gateway.providers.egress.client import Egress
 from gateway.providers.engine import EngineProvider
 from gateway.providers.registry import KINDS, build_provider, place
 from gateway.providers.sdk_clients import LIST_BYTES_MAX
-from gateway.secrets.credentials import NEED_CREDENTIALS
 from gateway.secrets.secret import Secret
 from tests.gateway.providers.samples import HOME, make_call, make_secret
 from tests.upstreams import Answer, RecordedRequest, RecordingUpstream
@@ -246,7 +247,14 @@ async def test_the_settings_know_which_kinds_need_a_credential_as_their_adapters
         for kind in KINDS
         if kind != "pool"
     }
-    assert {kind for kind, one in made.items() if one.unavailable_reason} == NEED_CREDENTIALS
+    needing = {kind for kind, known in PROVIDER_KINDS.items() if known.needs_credential}
+    assert {kind for kind, one in made.items() if one.unavailable_reason} == needing
+
+
+def test_the_settings_know_the_kinds_that_have_adapters_and_what_fits_none_is_a_setting() -> None:
+    assert set(PROVIDER_KINDS) == set(KINDS)
+    unfit = {field for known in PROVIDER_KINDS.values() for field in known.unfit}
+    assert unfit <= set(ProviderSettings.__struct_fields__)
 
 
 def test_a_contracts_promises_are_those_of_the_settings_and_the_house_keeps_all() -> None:
