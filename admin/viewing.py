@@ -25,7 +25,7 @@ OWN: Final = recording(SIGNED_IN, "nothing: a cookie of the browser's own")
 
 
 class Ways(Struct, frozen=True):
-    """The form."""
+    """The fields of the form, as a browser sends them."""
 
     locale: str = ""
     zone: str = ""

@@ -44,7 +44,7 @@ class WholeAnswer(Struct, frozen=True):
 class StreamedAnswer(Struct, frozen=True):
     """An answer that is still arriving; `relay` writes it to its end, straight where it can.
 
-    It says whether the body may end as if the answer were whole; where it may not, it is cut.
+    `relay` returns whether the body may end as a whole answer's does; where not, it is cut.
     """
 
     headers: Mapping[str, str]

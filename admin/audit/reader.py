@@ -90,20 +90,22 @@ class AuditRoom:
         merged = merged_counts(counts)
         named = keys_named(asked, page, dict(merged["key"])) if organisation else ()
         names = await self._services.key_names.names(organisation, named)
+        facets = ((FACETS[name], choices_of(asked, name, merged[name], names)) for name in FACETS)
+        looked_back = Place(page.looked_back_us, 0) if page.looked_back_us else None
         return Explored(
             asked,
             now_us,
             page,
-            sum(each.rows for each in counts),
-            all(each.is_all for each in counts),
-            tuple((FACETS[name], choices_of(asked, name, merged[name], names)) for name in FACETS),
-            await self._changes(page.rows),
-            await self._signed({row.organisation for row in page.rows}),
-            names,
-            tuple(views),
-            asked.href(before=_last(page)) if page.is_more else "",
-            asked.href(before=Place(page.looked_back_us, 0)) if page.looked_back_us else "",
-            await self.gathered(organisation, asked, zone) if asked.view else None,
+            rows=sum(each.rows for each in counts),
+            is_all=all(each.is_all for each in counts),
+            facets=tuple(facets),
+            changes=await self._changes(page.rows),
+            signed=await self._signed({row.organisation for row in page.rows}),
+            names=names,
+            views=tuple(views),
+            older=asked.href(before=_last(page)) if page.is_more else "",
+            further=asked.href(before=looked_back) if looked_back else "",
+            gathered=await self.gathered(organisation, asked, zone) if asked.view else None,
         )
 
     async def gathered(self, organisation: str, asked: Asked, zone: str) -> Gathered:
@@ -119,15 +121,8 @@ class AuditRoom:
 
     async def _things(self, rows: Sequence[Row]) -> dict[tuple[str, int], str]:
         """What deeds were done to, as far as they say so."""
-        numbers = [row.sequence for row in rows if row.stage == "admin"]
-        records = await self._services.records.numbered(OPERATORS, numbers) if numbers else []
-        return {
-            (OPERATORS, each.sequence): named_in(
-                decoded(each.projected.record.detail.get("after", ""))
-            )
-            for each in records
-            if each.projected.raw_json
-        }
+        details = await self._details(rows)
+        return {place: named_in(decoded(told.get("after", ""))) for place, told in details.items()}
 
     async def page(self, organisation: str, asked: Asked, zone: str) -> Page:
         """Rows alone, for programs; raises NotReady."""
@@ -160,10 +155,15 @@ class AuditRoom:
         return b"".join(msgspec.json.encode(line) + b"\n" for line in whole)
 
     async def _changes(self, rows: Sequence[Row]) -> dict[tuple[str, int], tuple[Change, ...]]:
+        details = await self._details(rows)
+        return {place: told_of(told) for place, told in details.items()}
+
+    async def _details(self, rows: Sequence[Row]) -> dict[tuple[str, int], Mapping[str, str]]:
+        """What the records of deeds say beside their fields, of those that can be read."""
         numbers = [row.sequence for row in rows if row.stage == "admin"]
         records = await self._services.records.numbered(OPERATORS, numbers) if numbers else []
         return {
-            (OPERATORS, each.sequence): told_of(each.projected.record.detail)
+            (OPERATORS, each.sequence): each.projected.record.detail
             for each in records
             if each.projected.raw_json
         }

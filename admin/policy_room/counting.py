@@ -1,4 +1,4 @@
-"""How often each rule held lately: asked again about what was recorded, of so many at most.
+"""How often each rule held lately: asked again about a day's newest recorded requests.
 
 A record names its decision by digest, not by rule, so rules are asked again about the recorded
 facts. That is bounded to the newest requests of a day, kept for a minute, and said on the page.
@@ -43,8 +43,8 @@ class Hits(Struct, frozen=True):
         """The filter of a list of the newest; empty where it never held."""
         return render(Filter((Term("id", self.newest),))) if self.newest else ""
 
-    def and_of(self, utc_us: int, request_id: str) -> "Hits":
-        """With one more, which is older than all of these."""
+    def with_older(self, utc_us: int, request_id: str) -> "Hits":
+        """And one more request, older than all of these."""
         newest = (*self.newest, request_id) if len(self.newest) < VALUES_MAX else self.newest
         return Hits(self.count + 1, max(self.last_us, utc_us), newest)
 
@@ -113,5 +113,5 @@ def _asked(document: PolicyDocument, recent: Sequence[Timed]) -> dict[str, Hits]
         first = decision.matched_preference
         for name in (*decision.matched_constraints, *((first,) if first else ())):
             known = counts.get(name, Hits())
-            counts[name] = known.and_of(each.utc_us, each.recorded.request_id)
+            counts[name] = known.with_older(each.utc_us, each.recorded.request_id)
     return counts

@@ -141,7 +141,7 @@ def _changing(reader: TeamReader, desk: TeamDesk) -> list[Any]:
     ) -> TeamLine:
         found = await reader.team(organisation, team)
         defaults = await body_of(request, KeyDefaults)
-        await desk.set_defaults(session_of(request).person, found, defaults, None)
+        await desk.set_defaults(session_of(request).person, found, defaults, revision=None)
         return await reader.line(organisation, team)
 
     return [change_team, archive_team, restore_team, set_defaults]

@@ -25,15 +25,15 @@ _PASSES: Final = 3
 
 
 class Done(Struct):
-    """What became of one kind."""
+    """What became of the rows of one kind."""
 
     resealed: int = 0
     closed: int = 0
-    """None of the keys opens them: they hang on none of them."""
+    """Rows that none of the keys opens; they name no key any more."""
 
 
 class Resealing:
-    """Of one database."""
+    """Seals the rows of one database anew, kind by kind."""
 
     def __init__(self, database: Database, master: MasterKey, clock: Clock) -> None:
         self._database = database
@@ -56,7 +56,7 @@ class Resealing:
         return done
 
     async def _sealed_by(self, kind: SealedKind) -> Sequence[str]:
-        """The other keys, and none, as far as rows name them: lost ones are nothing to us."""
+        """Ids of the other keys that rows name, empty where they name none; not those we lack."""
         column = kind.table.c.master_key_id
         ours = {"", *self._master.key_ids} - {self._master.key_id}
         query = select(column).where(column.in_(ours), kind.is_sealed).distinct()

@@ -108,9 +108,8 @@ class Worker:
     def run(self) -> None:
         """Loop until the other side hangs up or says `Stop`."""
         try:
-            self._send(
-                Updates([], self.stats())
-            )  # An engine that nobody asked yet has figures too.
+            # An engine that nobody asked yet has figures too.
+            self._send(Updates([], self.stats()))
             while not self._is_stopping:
                 is_idle = not self._advance()
                 self._drain(is_idle=not self._embed_next() and is_idle)
