@@ -127,7 +127,7 @@ def _shape_in(hint: object) -> type[Struct] | None:
 def unsupported(place: str, reason: str, rule: int) -> FeatureUnsupported:
     """To raise: refuses what cannot be left out without changing what the request means.
 
-    `rule` is the one of the contract in docs/api.md that says so.
+    `rule` is the one of the contract in docs/translation.md that says so.
     """
     return FeatureUnsupported(f"{place}: {reason} (rule {rule}).", parameter=place)
 

@@ -1,4 +1,4 @@
-"""The agents that `make agents` fetches, set up as docs/api.md says, and started without a user."""
+"""Agents that `make agents` fetches, set up as docs/clients.md says, started without a user."""
 
 import asyncio
 import json
@@ -44,8 +44,8 @@ class Ended(Struct, frozen=True):
 
 
 def documented(kind: str) -> str:
-    """The one block of this kind under "Coding agents" in docs/api.md."""
-    page = ROOT.joinpath("docs", "api.md").read_text(encoding="utf-8")
+    """The one block of this kind under "Coding agents" in docs/clients.md."""
+    page = ROOT.joinpath("docs", "clients.md").read_text(encoding="utf-8")
     section = page.partition("\n## Coding agents\n")[2].partition("\n## ")[0]
     (block,) = re.findall(rf"^```{kind}\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
     return str(block)
@@ -66,7 +66,7 @@ def _codex(place: Place) -> Mapping[str, str]:
     block = re.sub('^model = ".*"$', f'model = "{place.target}"', block, flags=re.MULTILINE)
     folder = place.home / ".codex"
     folder.mkdir()
-    # Else it asks for searches in every turn: see docs/api.md.
+    # Else it asks for searches in every turn: see docs/clients.md.
     folder.joinpath("config.toml").write_text('web_search = "disabled"\n' + block)
     return {KEY: place.key}
 

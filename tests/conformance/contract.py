@@ -1,6 +1,6 @@
 """The contract of translation as a table: each rule in one line, and the tests that hold it.
 
-`python -m tests.conformance.contract` prints the table that stands in docs/api.md.
+`python -m tests.conformance.contract` prints the table that stands in docs/translation.md.
 """
 
 import re
@@ -111,7 +111,7 @@ def files_by_rule() -> dict[int, list[str]]:
 
 
 def table() -> str:
-    """The table of docs/api.md."""
+    """The table of docs/translation.md."""
     tests = files_by_rule()
     lines = ["| rule | what holds | tests in |", "|---|---|---|"]
     for number, sentence in RULES.items():
@@ -121,7 +121,7 @@ def table() -> str:
 
 
 def parameter_table() -> str:
-    """Which model takes which parameter, of docs/api.md."""
+    """Which model takes which parameter, of docs/translation.md."""
     lines = [f"| model | {' | '.join(f'`{name}`' for name in PARAMETERS)} |"]
     lines.append("|---" * (len(PARAMETERS) + 1) + "|")
     for name, entry in shipped_catalogue().models.items():

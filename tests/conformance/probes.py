@@ -245,7 +245,7 @@ def _alike(node: object) -> object:
 
 
 def count() -> str:
-    """One sentence for docs/api.md."""
+    """One sentence for docs/translation.md."""
     kinds = Counter(line.partition(" | ")[2].partition(":")[0] for line in _lines())
     told = ", ".join(
         f"{kinds[kind]} {kind}" for kind in ("exact", "emulated", "reported", "refused", "met")

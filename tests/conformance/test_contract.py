@@ -1,4 +1,4 @@
-"""The table of rules in docs/api.md is the one that the tests make."""
+"""The table of rules in docs/translation.md is the one that the tests make."""
 
 from tests.conformance.contract import ROOT, RULES, files_by_rule, table
 
@@ -9,6 +9,6 @@ def test_every_rule_has_a_test_of_its_name() -> None:
 
 
 def test_the_table_in_the_documents_is_the_one_that_the_tests_make() -> None:
-    text = ROOT.joinpath("docs", "api.md").read_text(encoding="utf-8")
+    text = ROOT.joinpath("docs", "translation.md").read_text(encoding="utf-8")
 
     assert table() in text, "print it with `python -m tests.conformance.contract`"

@@ -169,7 +169,7 @@ async def test_the_list_of_models_says_what_each_takes(gpt: openai.AsyncOpenAI) 
 
 
 def test_the_table_of_parameters_in_the_documents_is_the_catalogues() -> None:
-    text = ROOT.joinpath("docs", "api.md").read_text(encoding="utf-8")
+    text = ROOT.joinpath("docs", "translation.md").read_text(encoding="utf-8")
 
     assert parameter_table() in text, "print it with `python -m tests.conformance.contract`"
 

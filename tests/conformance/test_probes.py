@@ -74,4 +74,4 @@ def test_there_are_more_probes_than_any_peer_was_asked() -> None:
 
 
 def test_the_count_in_the_documents_is_the_one_that_was_found() -> None:
-    assert count() in ROOT.joinpath("docs", "api.md").read_text(encoding="utf-8")
+    assert count() in ROOT.joinpath("docs", "translation.md").read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 """Rules of translation between OpenAI's two dialects, and about what no other vendor is asked.
 
-Each test is named after its rule; the table in docs/api.md lists them all.
+Each test is named after its rule; the table in docs/translation.md lists them all.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Rules of translation about probabilities of tokens, which both of OpenAI's dialects tell.
 
-Each test is named after its rule; the table in docs/api.md lists them all.
+Each test is named after its rule; the table in docs/translation.md lists them all.
 """
 
 import itertools

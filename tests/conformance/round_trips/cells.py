@@ -2,8 +2,8 @@
 
 `same` where the upstream was asked what was meant and the caller heard what was said; `refused`
 and `reported` where the gateway says so; `other` where one of them got something else, which a
-rule of docs/api.md has to say. `python -m tests.conformance.round_trips.cells` writes what holds
-now to `cells.txt`, which is reviewed like code; `test_round_trips` compares.
+rule of docs/translation.md has to say. `python -m tests.conformance.round_trips.cells` writes what
+holds now to `cells.txt`, which is reviewed like code; `test_round_trips` compares.
 """
 
 import asyncio

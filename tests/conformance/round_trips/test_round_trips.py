@@ -69,6 +69,6 @@ def test_every_name_that_is_told_is_one_that_its_caller_sent() -> None:
 
 
 def test_the_documents_say_how_many_there_are() -> None:
-    text = ROOT.joinpath("docs", "api.md").read_text(encoding="utf-8")
+    text = ROOT.joinpath("docs", "translation.md").read_text(encoding="utf-8")
 
     assert f"cells.txt`: {len(cells.written())} of a caller" in text
