@@ -104,7 +104,8 @@ CHECKED: Final[dict[str, Callable[[str], bool]]] = {
 """By label, what tells an identifier that somebody may have from one that nobody can."""
 # First digits, or letters, that were never given to anybody.
 _NEVER_ISSUED: Final = {
-    "PHONE": "0",
+    # One 0 begins numbers of a country, two lead abroad, and no country is behind a third.
+    "PHONE": "000",
     "US_SSN": "000",
     "US_ITIN": "0",
     "IN_AADHAAR": "1",

@@ -35,6 +35,16 @@ def travel_line(rng: random.Random) -> str:
     return f"{checked(number)}UTO{checked(birth)}F{checked(end)}ZE<<<<<<"
 
 
+def phone(rng: random.Random) -> str:
+    """As people write one of their own country's, or of another one."""
+    rest = samples.grouped(samples.digits(rng, 8), " ", 2)
+    return rng.choice(["0", "+3", "004", ""]) + str(rng.randrange(1, 10)) + f" {rest}"
+
+
+def is_reached(text: str) -> bool:
+    return not "".join(filter(str.isdigit, text)).startswith("000")
+
+
 def is_nino(text: str) -> bool:
     return not text.upper().startswith("QQ")
 
@@ -50,6 +60,7 @@ def compact(check: Callable[[str], bool]) -> Callable[[str], bool]:
         ("NATIONAL_ID", cpf, compact(validators.cpf)),
         ("PASSPORT", travel_line, validators.machine_readable),
         ("UK_NINO", lambda rng: f"AB {samples.grouped(samples.digits(rng, 6), ' ', 2)} C", is_nino),
+        ("PHONE", phone, is_reached),
         ("UK_NHS", samples.nhs, validators.nhs),
         ("IN_GSTIN", samples.gstin, validators.gstin),
     ],
