@@ -49,6 +49,17 @@ class Ending(Struct, frozen=True, forbid_unknown_fields=True):
     revision: int | None = None
 
 
+class DefaultsOrder(KeyDefaults, frozen=True, forbid_unknown_fields=True):
+    """What new keys get from now on, all of it."""
+
+    revision: int | None = None
+    """As of a change."""
+
+    @property
+    def defaults(self) -> KeyDefaults:
+        return KeyDefaults(*(getattr(self, name) for name in KeyDefaults.__struct_fields__))
+
+
 class MemberOrder(Struct, frozen=True, forbid_unknown_fields=True):
     """Who belongs to a team, or does no more."""
 
@@ -140,8 +151,8 @@ def _changing(reader: TeamReader, desk: TeamDesk) -> list[Any]:
         request: Asked, organisation: FromPath[str], team: FromPath[str]
     ) -> TeamLine:
         found = await reader.team(organisation, team)
-        defaults = await body_of(request, KeyDefaults)
-        await desk.set_defaults(session_of(request).person, found, defaults, revision=None)
+        order, person = await body_of(request, DefaultsOrder), session_of(request).person
+        await desk.set_defaults(person, found, order.defaults, order.revision)
         return await reader.line(organisation, team)
 
     return [change_team, archive_team, restore_team, set_defaults]

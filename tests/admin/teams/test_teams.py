@@ -143,6 +143,22 @@ async def test_a_new_key_gets_what_its_team_gives_also_from_who_may_set_no_limit
     assert refused.status == 403
 
 
+async def test_what_a_team_gives_is_set_over_json_only_where_it_is_as_its_sender_saw_it(
+    listener: Listener, admin: Browser
+) -> None:
+    async def ordered(**order: object) -> int:
+        body = msgspec.json.encode(order).decode()
+        path = "/api/organisations/acme/teams/research/defaults"
+        return (await admin.send("POST", path, body=body))[0].status
+
+    seen = (await _team(listener, "research")).revision
+    assert await ordered(expires_days=7, revision=seen) == 201
+    assert await ordered(tokens_per_minute=5, revision=seen) == 409
+    assert (await _team(listener, "research")).defaults.expires_days == 7
+    assert await ordered(tokens_per_minute=5) == 201
+    assert (await _team(listener, "research")).defaults.tokens_per_minute == 5
+
+
 async def test_what_somebody_says_of_a_key_goes_before_what_its_team_gives(
     listener: Listener, admin: Browser
 ) -> None:
