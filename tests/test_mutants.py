@@ -1,8 +1,12 @@
 """The tool that makes mutants: what it changes, whom it asks, and what it says of the answer."""
 
 import json
+import os
+import select
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -183,22 +187,28 @@ print(json.dumps(became + [(change.line, "left") for _, change in left]))
 """
 
 
-def asked_in_forks(folder: Path, texts: list[str], limit_s: float) -> list[str]:
+def asking_in_forks(folder: Path, texts: list[str], limit_s: float) -> subprocess.Popen[str]:
     (folder / "room.py").write_text(ROOM, encoding="utf-8")
     (folder / "test_room.py").write_text(ASKS, encoding="utf-8")
-    given = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    command = [sys.executable, "-m", "asks"]
     (folder / "asks.py").write_text(RUN, encoding="utf-8")
-    told = subprocess.run(
-        command,
-        input=json.dumps([texts, limit_s]),
-        cwd=folder,
-        env=given,
-        text=True,
-        capture_output=True,
-        check=True,
-    )
-    return [became for _, became in sorted(json.loads(told.stdout))]
+    (folder / "asked.json").write_text(json.dumps([texts, limit_s]), encoding="utf-8")
+    with (folder / "asked.json").open() as asked:
+        return subprocess.Popen(
+            [sys.executable, "-m", "asks"],
+            cwd=folder,
+            env={"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+            text=True,
+            stdin=asked,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+
+def asked_in_forks(folder: Path, texts: list[str], limit_s: float) -> list[str]:
+    asking = asking_in_forks(folder, texts, limit_s)
+    told, failed = asking.communicate()
+    assert asking.returncode == 0, failed
+    return [became for _, became in sorted(json.loads(told))]
 
 
 def test_a_fork_is_asked_of_a_change_in_a_function_and_of_no_other(tmp_path: Path) -> None:
@@ -210,6 +220,24 @@ def test_a_fork_is_asked_of_a_change_in_a_function_and_of_no_other(tmp_path: Pat
 def test_a_fork_that_comes_to_no_end_is_ended(tmp_path: Path) -> None:
     texts = [ROOM.replace("return n < most", "while n: pass")]
     assert asked_in_forks(tmp_path, texts, 1) == ["out of time"]
+
+
+def test_whoever_ends_it_ends_the_fork_that_it_waits_for(tmp_path: Path) -> None:
+    written = "import os, time; open('fork', 'x').write(str(os.getpid()))"
+    text = ROOM.replace("return n < most", f"{written}\n    while n: time.sleep(0.01)")
+    asking = asking_in_forks(tmp_path, [text], 600)
+    while not (tmp_path / "fork").exists() or not (fork := (tmp_path / "fork").read_text()):
+        assert asking.poll() is None
+        time.sleep(0.01)
+    watched = os.pidfd_open(int(fork))
+    asking.terminate()
+    has_ended, _, _ = select.select([watched], [], [], 20)
+    os.close(watched)
+    if not has_ended:
+        os.kill(int(fork), signal.SIGKILL)
+    asking.communicate()
+    assert has_ended
+    assert asking.returncode == -signal.SIGTERM
 
 
 def test_a_copy_holds_the_tests_that_import_a_module_or_lie_in_its_room(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from hypothesis import Phase, settings
 
 from tests.mutants.changes import Change
 from tests.mutants.swapping import Place, bodies, functions_by_place, place_of, swaps
-from tests.mutants.trying import KILLED, LATE, MARKS, SURVIVED
+from tests.mutants.trying import KILLED, LATE, MARKS, SURVIVED, ended_with_this
 
 
 UNREACHED: Final = "not reached"
@@ -171,7 +171,8 @@ def _in_fork(work: Callable[[], Any], limit_s: float) -> Any:
                 os._exit(0)
         process = os.pidfd_open(child)
         try:
-            has_ended, _, _ = select.select([process], [], [], limit_s)
+            with ended_with_this(child):
+                has_ended, _, _ = select.select([process], [], [], limit_s)
         finally:
             os.close(process)
             with suppress(ProcessLookupError):

@@ -5,8 +5,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 
@@ -56,10 +58,28 @@ def ask(root: Path, tests: Sequence[str], limit_s: float) -> str:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    try:
-        status = running.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        os.killpg(running.pid, signal.SIGKILL)  # with every program that a test has started
-        running.wait()
-        return LATE
+    with ended_with_this(running.pid):
+        try:
+            status = running.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGKILL)  # with every program that a test has started
+            running.wait()
+            return LATE
     return TOLD.get(status, f"pytest ended with {status}")
+
+
+@contextmanager
+def ended_with_this(group: int) -> Iterator[None]:
+    """Whoever ends this process ends the tests with it: they lead a group of their own."""
+
+    def end(told: int, _: FrameType | None) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
+        signal.signal(told, signal.SIG_DFL)
+        signal.raise_signal(told)
+
+    was = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, was)
