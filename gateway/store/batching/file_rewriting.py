@@ -35,6 +35,9 @@ class FileRewriter:
     async def without(self, file: KeptFile, numbers: Collection[int], length_max: int) -> bool:
         """The file without these lines; one of which nothing is left is deleted.
 
+        What a batch was made of keeps an empty line in place of each: results, the batch and its
+        parcels at vendors call the others by their places there. Results say theirs themselves.
+
         False where somebody changed or deleted it meanwhile.
 
         Raises:
@@ -48,13 +51,16 @@ class FileRewriter:
         row = row_of_file(draft, key) | {"expires_us": self._files.unfinished_us()}
         async with self._database.writing() as connection:
             await connection.execute(kept_files.insert(), row)
-        writer = FileWriter(self._database, draft, key)
+        writer, is_any_left = FileWriter(self._database, draft, key), False
         try:
             async for number, raw, _ in cut_lines(self._files.content(file), length_max):
                 if number not in numbers:
                     await writer.write(raw)
+                    is_any_left |= bool(raw.strip())
+                elif file.purpose == "batch" and raw.endswith(b"\n"):
+                    await writer.write(b"\n")
             await writer.flush()
-            return await self._put(file, writer, old)
+            return await self._put(file, writer if is_any_left else None, old)
         finally:
             await writer.discard()
 
@@ -64,12 +70,12 @@ class FileRewriter:
             found = (await connection.execute(query)).scalar_one_or_none()
         return bytes(found) if found is not None else None
 
-    async def _put(self, file: KeptFile, writer: FileWriter, old: bytes) -> bool:
-        """Parts of the draft become the file's, in one transaction."""
+    async def _put(self, file: KeptFile, writer: FileWriter | None, old: bytes) -> bool:
+        """Parts of the draft become the file's, in one transaction; without one it is deleted."""
         is_same = (kept_files.c.id == file.file_id) & (kept_files.c.wrapped_key == old)
         parts = kept_file_parts.c.file_id
         async with self._database.writing() as connection:
-            if not writer.size_bytes:
+            if writer is None:
                 return bool((await connection.execute(delete(kept_files).where(is_same))).rowcount)
             changed = update(kept_files).where(is_same).values(**writer.as_written(file.name))
             if not (await connection.execute(changed)).rowcount:

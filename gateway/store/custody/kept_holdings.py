@@ -23,8 +23,9 @@ from gateway.store.batching.kept_names import (
     result_of,
 )
 from gateway.store.batching.leads import RECEIVING
+from gateway.store.custody.recorded_lines import LineRecords
 from gateway.store.engine import Database
-from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.kept_answers import DatabaseAnswers, kept_answers
 from gateway.store.schema.batches import batch_lines, batches
 
@@ -32,8 +33,6 @@ from gateway.store.schema.batches import batch_lines, batches
 READ_AT_ONCE = 50
 ALSO_HIDDEN_US = -1
 """As if nothing had expired yet: what a hold keeps is still there."""
-RECORDS_MAX = 20_000
-"""Records that are looked at for one batch whose file of lines is gone."""
 
 
 class Holdings(Struct, frozen=True):
@@ -94,7 +93,7 @@ class Reader:
     ) -> None:
         self._database = database
         self._batches, self._files, self._answers = stores
-        self._sink = sink
+        self._records = LineRecords(database, sink)
         self._length_max = length_max
 
     async def read(self, whose: Whose, bytes_max: int | None = None) -> Holding:
@@ -221,28 +220,10 @@ class Reader:
 
     async def _ask_log(self, search: "_Search", batch: Batch) -> None:
         """Whose lines were, of a batch that is in results only: its records say so."""
-        query = AuditQuery(
-            organisation=search.whose.organisation,
-            stage="intent",
-            key_id=batch.key_id,
-            since_us=batch.started_us,
-            until_us=batch.ended_us + 1,
-        )
-        looked_at = 0
-        async for row in self._sink.records(query, strict=True):
-            looked_at += 1
-            if looked_at > RECORDS_MAX:
-                return
-            if not row.projected.raw_json:
-                search.is_whole = False  # Whose line it was cannot be told any more.
-                continue
-            record = row.projected.record
-            if record.detail.get("batch") != batch.batch_id:
-                continue
-            number = int(record.detail.get("line", "0"))
-            if record.subject:
-                is_theirs = record.subject == search.whose.subject
-                search.saw(batch.batch_id, number, is_theirs=is_theirs)
+        found = await self._records.of(batch, all_of_them=search.reads_all)
+        search.is_whole &= found.is_whole
+        for number, subject in found.subjects:
+            search.saw(batch.batch_id, number, is_theirs=subject == search.whose.subject)
 
     async def _read_answers(self, search: "_Search") -> None:
         columns = kept_answers.c
@@ -344,6 +325,11 @@ class _Search:
         self.opened = self.closed = 0
         """Things whose key this master key opens, and does not."""
         self._left_bytes = bytes_max
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether it reads however much there is."""
+        return self._left_bytes is None
 
     def takes(self, length_bytes: int) -> bool:
         """Whether there is room to read so much; where there is none, not all was looked at."""

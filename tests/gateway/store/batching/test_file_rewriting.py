@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from sqlalchemy import func, select
 
-from gateway.batches import KeptFile
+from gateway.batches import FilePurpose, KeptFile
 from gateway.errors import NotReady
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
@@ -36,8 +36,8 @@ class Shelf:
         self.files = FileStore(database, master, self.clock)
         self.rewriter = FileRewriter(database, master, self.files)
 
-    async def kept(self, content: bytes) -> KeptFile:
-        writer = await self.files.begin(PROJECT, "k1", "batch")
+    async def kept(self, content: bytes, purpose: FilePurpose = "batch_output") -> KeptFile:
+        writer = await self.files.begin(PROJECT, "k1", purpose)
         await writer.write(content)
         return await writer.finish("a.jsonl", DAY_US)
 
@@ -73,6 +73,24 @@ async def test_every_other_line_stays_as_it_was(shelf: Shelf, gone: set[int]) ->
     left = b"".join(each for number, each in enumerate(LINES, 1) if number not in gone)
     assert await shelf.content(file.file_id) == left
     assert await shelf.rows() == (1, -(-len(left) // PART_BYTES))
+
+
+@pytest.mark.parametrize("gone", [{1}, {4}, {2, 3}, {1, 2, 3, 4}])
+async def test_lines_that_a_batch_was_made_of_stay_in_their_places(
+    shelf: Shelf, gone: set[int]
+) -> None:
+    lines = [b"a\n", b"b" * (2 * PART_BYTES) + b"\n", b"\n", b"d\n", b"e"]
+    file = await shelf.kept(b"".join(lines), "batch")
+    assert await shelf.rewriter.without(file, gone, LENGTH_MAX)
+    left = [b"\n" if number in gone else each for number, each in enumerate(lines, 1)]
+    assert await shelf.content(file.file_id) == b"".join(left)
+    again = await shelf.files.find(PROJECT, file.file_id)
+    assert again is not None
+    assert await shelf.rewriter.without(again, {5}, LENGTH_MAX)
+    if gone == {1, 2, 3, 4}:
+        assert await shelf.rows() == (0, 0), "nothing stands in it any more"
+    else:
+        assert await shelf.content(file.file_id) == b"".join(left[:-1])
 
 
 async def test_who_reads_it_meanwhile_is_not_told_that_it_is_damaged(shelf: Shelf) -> None:

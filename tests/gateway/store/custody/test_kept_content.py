@@ -197,11 +197,11 @@ async def test_a_file_goes_on_without_the_lines_under_a_new_key(archive: Archive
     assert (numbers.unnamed_files, numbers.unnamed_lines) == (1, 2)
     assert numbers.last_expiry_us > archive.clock.utc_us()
     await archive.kept.destroy(found, "acme")
-    assert await archive.content() == [rest]
+    assert await archive.content() == [b"\n" + rest], "the others are at their places"
     assert await archive.files.find(PROJECT, whole) is None
     file = await archive.files.find(PROJECT, file_id)
     assert file is not None
-    assert (file.name, file.size_bytes) == ("a.jsonl", len(rest))
+    assert (file.name, file.size_bytes) == ("a.jsonl", 1 + len(rest))
 
 
 async def test_the_first_line_of_a_file_with_a_mark_before_it_is_found_too(
@@ -212,7 +212,7 @@ async def test_the_first_line_of_a_file_with_a_mark_before_it_is_found_too(
     found = await archive.kept.find("acme", archive.subject("ann"))
     assert (found.numbers.file_lines, found.numbers.unnamed_lines) == (1, 0)
     await archive.kept.destroy(found, "acme")
-    assert await archive.content() == [line("bob")]
+    assert await archive.content() == [b"\n" + line("bob")]
 
 
 async def test_results_follow_the_lines_that_they_answer(archive: Archive) -> None:
@@ -226,7 +226,23 @@ async def test_results_follow_the_lines_that_they_answer(archive: Archive) -> No
     assert found.numbers.unnamed_lines == 2  # A line without a name, and its result.
     await archive.kept.destroy(found, "acme")
     assert sorted(await archive.content()) == sorted(
-        [line("bob") + line(""), result(batch, 2) + result(batch, 3)]
+        [b"\n" + line("bob") + line(""), result(batch, 2) + result(batch, 3)]
+    )
+
+
+async def test_results_follow_their_lines_after_others_went_before_them(archive: Archive) -> None:
+    """Results say where a line stood: were it elsewhere now, another's would go in its stead."""
+    asked = await archive.file(line("ann") + line("bob") + b"\n" + line("cleo") + line("dan"))
+    batch = await archive.batch(kind="file", input_file_id=asked)
+    answered = b"".join(result(batch, number) for number in (1, 2, 4, 5))
+    output = await archive.file(answered, "batch_output")
+    await archive.move(batch, state="completed", output_file_id=output)
+    for user in ("ann", "cleo"):
+        found = await archive.kept.find("acme", archive.subject(user))
+        assert found.numbers.file_lines == 2
+        await archive.kept.destroy(found, "acme")
+    assert sorted(await archive.content()) == sorted(
+        [b"\n" + line("bob") + b"\n\n" + line("dan"), result(batch, 2) + result(batch, 5)]
     )
 
 

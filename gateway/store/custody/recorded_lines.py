@@ -1,0 +1,76 @@
+"""Whose the lines of a batch were, as its records say: for results whose lines are gone."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+from sqlalchemy import select
+
+from gateway.batches import Batch
+from gateway.store.engine import Database
+from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
+from gateway.store.schema.batches import batches
+
+
+RECORDS_MAX: Final = 20_000
+"""So many records are looked at for one batch where not all of its are."""
+
+
+class RecordedLines(Struct, frozen=True):
+    """What the records of one batch say."""
+
+    subjects: Sequence[tuple[int, str]]
+    """Numbers of lines, and whom each was of; without those of nobody."""
+    is_whole: bool
+    """Whether every record of the batch was read."""
+
+
+class LineRecords:
+    """The records of batches in one database."""
+
+    def __init__(self, database: Database, sink: DatabaseAuditSink) -> None:
+        self._database, self._sink = database, sink
+
+    async def of(self, batch: Batch, *, all_of_them: bool) -> RecordedLines:
+        """What was written before each line was sent; not `all_of_them` is `RECORDS_MAX`.
+
+        Records of before schema 0052 are not found by their batch. Then `RECORDS_MAX` of its key
+        are looked at: it may have asked for any number beside.
+
+        Raises:
+            OSError: a segment cannot be read at this moment.
+        """
+        is_named = await self._is_named(batch)
+        most = None if all_of_them and is_named else RECORDS_MAX
+        subjects, is_whole, looked_at = list[tuple[int, str]](), True, 0
+        async for row in self._sink.records(_query(batch, is_named=is_named), strict=True):
+            if looked_at == most:
+                return RecordedLines(subjects, is_whole=False)
+            looked_at += 1
+            if not row.projected.raw_json:
+                is_whole = False  # Whose line it was cannot be told any more.
+                continue
+            record = row.projected.record
+            if record.subject and record.detail.get("batch") == batch.batch_id:
+                subjects.append((int(record.detail.get("line", "0")), record.subject))
+        return RecordedLines(subjects, is_whole)
+
+    async def _is_named(self, batch: Batch) -> bool:
+        """Whether all records of a batch are found by its name."""
+        query = select(batches.c.is_cost_kept).where(batches.c.id == batch.batch_id)
+        async with self._database.reading() as connection:
+            return bool((await connection.execute(query)).scalar_one_or_none())
+
+
+def _query(batch: Batch, *, is_named: bool) -> AuditQuery:
+    organisation, _, _ = batch.project
+    if is_named:
+        # By no times: they are of other machines' clocks than its own are.
+        return AuditQuery(organisation=organisation, stage="intent", batch=batch.batch_id)
+    return AuditQuery(
+        organisation=organisation,
+        stage="intent",
+        key_id=batch.key_id,
+        since_us=batch.started_us,
+        until_us=batch.ended_us + 1,
+    )
