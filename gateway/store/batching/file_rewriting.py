@@ -57,7 +57,7 @@ class FileRewriter:
                 if number not in numbers:
                     await writer.write(raw)
                     is_any_left |= bool(raw.strip())
-                elif file.purpose == "batch" and raw.endswith(b"\n"):
+                elif keeps_places(file) and raw.endswith(b"\n"):
                     await writer.write(b"\n")
             await writer.flush()
             return await self._put(file, writer if is_any_left else None, old)
@@ -84,3 +84,8 @@ class FileRewriter:
             moved = update(kept_file_parts).where(parts == writer.file.file_id)
             await connection.execute(moved.values(file_id=file.file_id))
         return True
+
+
+def keeps_places(file: KeptFile) -> bool:
+    """Whether lines of a file stay in their places when others are taken out."""
+    return file.purpose == "batch"

@@ -5,7 +5,8 @@ It names files, batches and answers by their ids, and lines by their numbers; ne
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,9 @@ class Erased(Struct, frozen=True, omit_defaults=True):
     organisation: str = ""
     case: str = ""
     """Of the erasure; empty where it was a command."""
+    keeps_places: bool = False
+    """Whether the lines behind these stayed at their places in the file. Lists of before, and
+    files of results, have lines move up."""
 
 
 def names_of_key(wrapped: bytes, key: ContentKey | None) -> tuple[str, ...]:
@@ -66,4 +70,32 @@ def listed(folder: Path) -> list[Erased]:
             found.append(msgspec.json.decode(line, type=Erased))
         except (msgspec.MsgspecError, UnicodeDecodeError):
             continue
+    return found
+
+
+def lines_gone(erased: Sequence[Erased], names: Collection[str]) -> frozenset[int]:
+    """What one file lost, by places in its content under a key of these names.
+
+    `erased` is what the list has of the file. Each entry counts by what the one before it left,
+    under a key that is nowhere any more: a backup from before several has to lose them all.
+    """
+    named = [each for each in erased if each.key]
+    first = next((at for at, each in enumerate(named) if each.key in names), len(named))
+    gone, moved = set[int](), list[int]()
+    for each, following in zip_longest(named[first:], named[first + 1 :]):
+        theirs = _before(sorted(each.lines), moved)
+        gone.update(theirs)
+        # What has the same content behind it was listed, and not taken out.
+        if not each.keeps_places and following is not None and following.key != each.key:
+            moved = sorted({*moved, *theirs})
+    return frozenset(gone)
+
+
+def _before(places: Sequence[int], moved: Sequence[int]) -> list[int]:
+    """Where lines stood before others went from these places; both in order."""
+    found, passed = list[int](), 0
+    for place in places:
+        while passed < len(moved) and moved[passed] <= place + passed:
+            passed += 1
+        found.append(place + passed)
     return found

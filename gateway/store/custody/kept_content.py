@@ -23,12 +23,12 @@ from gateway.secrets.content_keys import ContentKey, KeyClosed, opened_key
 from gateway.secrets.credentials import all_peppers
 from gateway.secrets.envelope import MasterKey
 from gateway.store.batching.batches import BatchStore
-from gateway.store.batching.file_rewriting import FileRewriter
+from gateway.store.batching.file_rewriting import FileRewriter, keeps_places
 from gateway.store.batching.files import FileStore, about_file, kept_files
 from gateway.store.batching.kept_names import Whose
 from gateway.store.batching.unsent_lines import UnsentLines
 from gateway.store.batching.vendor_copies import VendorCopies
-from gateway.store.custody.erased_kept import Erased, add, listed, names_of_key
+from gateway.store.custody.erased_kept import Erased, add, lines_gone, listed, names_of_key
 from gateway.store.custody.kept_holdings import Holding, Reader
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
@@ -104,7 +104,8 @@ class KeptContent:
         ]
         for file, numbers in holding.files:
             (key, *_) = keys.get(file.file_id, ("",)) if numbers else ("",)
-            erased.append(Erased(now_us, file=file.file_id, key=key, lines=tuple(sorted(numbers))))
+            one = Erased(now_us, file=file.file_id, key=key, lines=tuple(sorted(numbers)))
+            erased.append(replace(one, keeps_places=bool(numbers) and keeps_places(file)))
         erased += [Erased(now_us, answer=name) for _, name in holding.answers]
         await asyncio.to_thread(add, self._folder, erased, Disk())
         for file, numbers in holding.files:
@@ -119,16 +120,19 @@ class KeptContent:
             NotReady: the database does not answer.
         """
         erased = await asyncio.to_thread(listed, self._folder)
-        named = [each for each in erased if each.file]
         again = await self._apply([each for each in erased if not each.file], is_again=True)
-        again += await self._forget_files([each.file for each in named if not each.lines])
-        keys = await self._keys([each.file for each in named if each.lines])
-        for each in named:
-            if not each.lines or each.key not in keys.get(each.file, ()):
-                continue
-            file = await self._file(each.file)
+        again += await self._forget_files(
+            [each.file for each in erased if each.file and not each.lines]
+        )
+        parts: dict[str, list[Erased]] = {}
+        for each in erased:
+            if each.file and each.lines:
+                parts.setdefault(each.file, []).append(each)
+        for name, names in (await self._keys([*parts])).items():
+            numbers = lines_gone(parts[name], names)
+            file = await self._file(name) if numbers else None
             if file is not None:
-                await self._take_from(file, each.lines)
+                await self._take_from(file, numbers)
                 again += 1
         return again
 

@@ -27,15 +27,17 @@ from gateway.secrets.secret import Secret
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import PART_BYTES, FileStore, kept_file_parts, kept_files
 from gateway.store.batching.lines import LineStore
+from gateway.store.custody import recorded_lines
 from gateway.store.custody.erased_kept import NAME
 from gateway.store.custody.erasing import require_settled
-from gateway.store.custody.kept_content import KeptContent
+from gateway.store.custody.kept_content import PREVIEW_BYTES, KeptContent
 from gateway.store.custody.kept_holdings import Holdings
 from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.kept_answers import DatabaseAnswers, kept_answers
 from gateway.store.resealing import Resealing
+from gateway.store.schema.audit import audit_records
 from gateway.store.schema.batches import batch_lines, batches
 from gateway.store.sealed_kinds import KINDS
 from gateway.types import AuditRecord
@@ -116,6 +118,22 @@ class Archive:
             name, PROJECT, "key1", previous, "S0", now_us, now_us + 10**9, b"[]", said
         )
         await self.answers.keep(kept)
+
+    async def backup(self, file_id: str) -> dict[Table, Any]:
+        tables = {kept_files: kept_files.c.id, kept_file_parts: kept_file_parts.c.file_id}
+        async with self.database.reading() as connection:
+            return {
+                table: (await connection.execute(select(table).where(its == file_id)))
+                .mappings()
+                .one()
+                for table, its in tables.items()
+            }
+
+    async def restore(self, file_id: str, backup: dict[Table, Any]) -> None:
+        async with self.database.writing() as connection:
+            await connection.execute(delete(kept_files).where(kept_files.c.id == file_id))
+            for table, row in backup.items():
+                await connection.execute(insert(table), dict(row))
 
     async def numbers(self) -> list[tuple[str, int]]:
         async with self.database.reading() as connection:
@@ -255,15 +273,16 @@ async def results_without_lines(archive: Archive) -> tuple[Batch, Path]:
     await archive.move(batch, state="completed", output_file_id=output, ended_us=now_us)
     directory = archive.settings.path(archive.settings.audit.directory)
     async with running(directory) as log:
-        for number, user in ((1, "ann"), (2, "bob")):
+        # Beside, the key asks for something else; bob's line was sent where a clock is ahead.
+        for number, user, ahead_us in ((0, "ann", 0), (1, "ann", 0), (2, "bob", 9)):
             record = AuditRecord(
                 stage="intent",
                 request_id=f"r{number}",
                 organisation="acme",
-                utc_us=now_us,
+                utc_us=now_us + ahead_us,
                 key_id="key1",
                 subject=archive.subject(user),
-                detail={"batch": batch.batch_id, "line": str(number)},
+                detail={"batch": batch.batch_id, "line": str(number)} if number else {},
             )
             await log.append(record, None)
     await Projector(directory, DatabaseAuditSink(archive.database, directory)).catch_up()
@@ -276,6 +295,38 @@ async def test_the_log_says_whose_results_are_where_the_lines_are_gone(archive: 
     assert (found.numbers.file_lines, found.numbers.unnamed_lines) == (1, 1)
     await archive.kept.destroy(found, "acme")
     assert await archive.content() == [result(batch, 2) + result(batch, 3)]
+
+
+async def test_an_erasure_reads_every_record_of_a_batch_and_a_preview_says_where_it_stops(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await results_without_lines(archive)
+    told = {}
+    for most in (1, 2):
+        monkeypatch.setattr(recorded_lines, "RECORDS_MAX", most)
+        for bytes_max in (None, PREVIEW_BYTES):
+            found = await archive.kept.find("acme", archive.subject("bob"), bytes_max)
+            told[most, bytes_max] = (found.numbers.file_lines, found.numbers.is_whole)
+    assert told == {
+        (1, None): (1, True),
+        (1, PREVIEW_BYTES): (0, False),
+        (2, None): (1, True),
+        (2, PREVIEW_BYTES): (1, True),
+    }
+
+
+async def test_records_of_before_they_named_a_batch_are_looked_for_among_those_of_its_key(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch, _ = await results_without_lines(archive)
+    await archive.move(batch, is_cost_kept=False)
+    async with archive.database.writing() as connection:
+        await connection.execute(update(audit_records).values(batch=""))
+    found = await archive.kept.find("acme", archive.subject("ann"), None)
+    assert (found.numbers.file_lines, found.numbers.is_whole) == (1, True)
+    monkeypatch.setattr(recorded_lines, "RECORDS_MAX", 1)
+    found = await archive.kept.find("acme", archive.subject("ann"), None)
+    assert (found.numbers.file_lines, found.numbers.is_whole) == (0, False)
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -408,8 +459,8 @@ async def test_the_list_is_where_and_what_it_was_in_earlier_versions(archive: Ar
     assert sorted(told, key=str) == sorted(
         (
             now | {"batch": batch.batch_id, "lines": [1], "organisation": "acme", "case": "case1"},
-            now | {"file": part, "lines": [2]},
-            now | {"file": whole, "lines": [1]},
+            now | {"file": part, "lines": [2], "keeps_places": True},
+            now | {"file": whole, "lines": [1], "keeps_places": True},
             now | {"answer": "resp_1"},
         ),
         key=str,
@@ -454,22 +505,42 @@ async def test_a_backup_from_before_the_master_key_was_replaced_loses_what_was_e
 ) -> None:
     """What the list calls a file's content is no word of the master key that wrapped its key."""
     file_id = await archive.file(line("ann") + line("bob"))
-    tables = {kept_files: kept_files.c.id, kept_file_parts: kept_file_parts.c.file_id}
-    async with archive.database.reading() as connection:
-        backup = {
-            table: (await connection.execute(select(table).where(its == file_id))).mappings().one()
-            for table, its in tables.items()
-        }
+    backup = await archive.backup(file_id)
     present = MasterKey(Secret(secrets.token_bytes(32)), [master_key(archive.settings)])
     (kind,) = (each for each in KINDS if each.table is kept_files)
     assert (await Resealing(archive.database, present, archive.clock).of(kind)).resealed == 1
     kept = KeptContent(archive.settings, archive.database, present, archive.clock)
     await kept.destroy(await kept.find("acme", archive.subject("ann")), "acme")
     assert await kept.destroy_again() == 0
-    async with archive.database.writing() as connection:
-        await connection.execute(delete(kept_files).where(kept_files.c.id == file_id))
-        for table, row in backup.items():
-            await connection.execute(insert(table), dict(row))
+    await archive.restore(file_id, backup)
     assert await kept.destroy_again() == 1
     assert (await kept.find("acme", archive.subject("ann"))).numbers.file_lines == 0
     assert (await kept.find("acme", archive.subject("bob"))).numbers.file_lines == 1
+
+
+@pytest.mark.parametrize("purpose", ["batch", "batch_output"])
+async def test_a_backup_loses_what_several_erasures_took_out_of_one_file(
+    archive: Archive, purpose: Any
+) -> None:
+    """Each but the first found the file under the key that the one before it gave it."""
+    names = ("ann", "bob", "cleo", "dan", "eve")
+    asked = await archive.file(b"".join(map(line, names)))
+    batch = await archive.batch(kind="file", input_file_id=asked)
+    answered = b"".join(result(batch, number) for number, _ in enumerate(names, 1))
+    output = await archive.file(answered, "batch_output")
+    await archive.move(batch, state="completed", output_file_id=output)
+    file_id = asked if purpose == "batch" else output
+    first = await archive.backup(file_id)
+    for name in ("bob", "ann", "dan"):
+        await archive.kept.destroy(await archive.kept.find("acme", archive.subject(name)), "acme")
+        if name == "bob":
+            second = await archive.backup(file_id)
+    left = sorted(await archive.content())
+    assert await archive.kept.destroy_again() == 0
+    for backup in (first, second):
+        await archive.restore(file_id, backup)
+        assert await archive.kept.destroy_again() == 1
+        assert sorted(await archive.content()) == left
+    assert left == sorted(
+        [b"\n\n" + line("cleo") + b"\n" + line("eve"), result(batch, 3) + result(batch, 5)]
+    )

@@ -1,0 +1,59 @@
+"""What a file lost since a backup, by the list of what was erased."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from gateway.store.custody.erased_kept import Erased, lines_gone
+
+
+def taken(key: str, *lines: int, stays: bool = False) -> Erased:
+    return Erased(1, file="f", key=key, lines=lines, keeps_places=stays)
+
+
+@pytest.mark.parametrize(
+    ("erased", "names", "gone"),
+    [
+        ([taken("k0", 2), taken("k1", 1), taken("k2", 2)], ("k0",), {1, 2, 4}),
+        ([taken("k0", 2), taken("k1", 1), taken("k2", 2)], ("other", "k1"), {1, 3}),
+        ([taken("k0", 2), taken("k1", 1), taken("k2", 2)], ("k3",), set[int]()),
+        ([taken("k0", 2, stays=True), taken("k1", 1, stays=True)], ("k0",), {1, 2}),
+        # A list that an earlier version began: it let lines move up.
+        (
+            [taken("k0", 1), taken("k1", 1, stays=True), taken("k2", 3, stays=True)],
+            ("k0",),
+            {1, 2, 4},
+        ),
+        # One that was broken off before it took its lines out.
+        ([taken("k0", 1), taken("k0", 2), taken("k1", 2)], ("k0",), {1, 2, 3}),
+        # What could not be named was not taken out.
+        ([taken("", 1), taken("k0", 2)], ("",), set[int]()),
+        ([taken("", 1), taken("k0", 2)], ("k0", ""), {2}),
+        ([], ("k0",), set[int]()),
+    ],
+)
+def test_a_content_loses_what_went_under_its_key_or_later(
+    erased: Sequence[Erased], names: tuple[str, ...], gone: set[int]
+) -> None:
+    assert lines_gone(erased, names) == gone
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_whatever_went_in_whatever_order_is_left_out_again(seed: int) -> None:
+    chance = random.Random(seed)
+    whole = [*range(1, 13)]
+    left, erased, contents = [*whole], list[Erased](), dict[str, list[int]]()
+    while left:
+        key = f"k{len(erased)}"
+        contents[key] = left
+        places = set(chance.sample(range(1, len(left) + 1), chance.randint(1, len(left))))
+        erased.append(taken(key, *sorted(places)))
+        left = [each for at, each in enumerate(left, 1) if at not in places]
+    for key, content in contents.items():
+        assert lines_gone(erased, (key,)) == {*range(1, len(content) + 1)}
+    for key, content in contents.items():
+        gone = lines_gone(erased[:-1], (key,))
+        last = contents[erased[-1].key]
+        if key != erased[-1].key:
+            assert [each for at, each in enumerate(content, 1) if at not in gone] == last
