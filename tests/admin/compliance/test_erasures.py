@@ -18,6 +18,7 @@ from gateway.audit.proving import offline
 from gateway.cli.custody import opened_custody
 from gateway.continuing.kept_answers import KeptAnswer
 from gateway.secrets.credentials import master_key
+from gateway.store.batching.files import FileStore
 from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.custody.erasing import Erasures
 from gateway.store.custody.erasure_cases import CLAIM_US, ErasureCases
@@ -479,6 +480,27 @@ async def test_a_certificate_says_that_a_damaged_answer_was_not_looked_at(
     assert (told["kept_all_looked_at"], told["kept"]["answers"]) == (False, 1)
     assert told["kept"]["unnamed_answers"] == 1
     assert "0 or more" in page
+
+
+async def test_a_certificate_of_an_organisation_says_how_many_files_went(
+    listener: Listener,
+) -> None:
+    """Nobody reads how many lines stand in them."""
+    await converse(listener, ["ann"])
+    async with opened_custody(listener.settings) as (_, database):
+        files = FileStore(database, master_key(listener.settings), listener.clock)
+        for _ in range(3):
+            writer = await files.begin(("acme", "research", "assistant"), "key1", "batch")
+            await writer.write(b"{}\n")
+            await writer.finish("a.jsonl", listener.clock.utc_us() + 10**12)
+    async with person(listener, "cora") as cora, person(listener, "anton", "approver") as anton:
+        one = await opened(cora, scope="organisation", user="")
+        assert await asked(cora, one) == 303
+        assert (await decided(anton, one))[0] == 303
+        _, page = await cora.send("GET", one)
+        told = msgspec.json.decode(await certificate(cora, one))
+    assert (told["kept"]["files"], told["kept_left"]) == (3, 0)
+    assert "<dt>Files</dt><dd>3</dd>" in page
 
 
 async def test_nothing_is_erased_while_a_segment_cannot_be_read_at_this_moment(

@@ -143,7 +143,9 @@ async def test_once_a_day_each_organisation_loses_what_is_past_its_own_class(hou
         await house.signed(name, 0, 1, 2, 3)
     for days_ago in (301, 31, 30):
         house.keys("one", *((name, "ann", days_ago) for name in ("acme", "globex", "initech")))
+    await house.signed("umbra", 0, 1, 2, 3)
     retention = house.retention("one")
+    assert retention.overdue_s() == 0, "nobody has looked yet"
     await retention.tend()
     assert [house.left("one", name) for name in ("acme", "globex", "initech")] == [
         ["ann 30"],
@@ -164,9 +166,9 @@ async def test_once_a_day_each_organisation_loses_what_is_past_its_own_class(hou
     )
     assert retention.overdue_s() == 0
 
-    house.keys("one", ("acme", "bob", 30))
+    house.keys("one", ("acme", "bob", 31))
     await retention.tend()
-    assert house.left("one") == ["ann 30", "bob 30"], "it was looked at today"
+    assert house.left("one") == ["ann 30", "bob 31"], "it was looked at today"
     house.clock.advance(86_400)
     await retention.tend()
     assert house.left("one") == [], "their day is over as well"

@@ -30,6 +30,7 @@ from gateway.store.batching.lines import LineStore
 from gateway.store.custody import recorded_lines
 from gateway.store.custody.erased_kept import NAME
 from gateway.store.custody.erasing import require_settled
+from gateway.store.custody.erasure_attempts import Attempt, most_of
 from gateway.store.custody.kept_content import PREVIEW_BYTES, KeptContent
 from gateway.store.custody.kept_holdings import Holdings
 from gateway.store.custody.orders import Custody, CustodyRefused
@@ -373,9 +374,19 @@ async def test_everything_of_an_organisation_goes_at_once(archive: Archive) -> N
     await archive.answer("resp_1", "")
     found = await archive.kept.find("acme", None)
     assert (found.numbers.lines, found.numbers.files, found.numbers.answers) == (3, 1, 1)
+    assert found.numbers.things == 5
     await archive.kept.destroy(found, "acme")
     assert (await archive.numbers(), await archive.content()) == ([], [])
     assert (await archive.kept.find("acme", None)).numbers.things == 0
+
+
+def test_what_was_kept_is_what_the_attempt_found_that_found_the_most() -> None:
+    """A file of an organisation is a thing, too: nobody reads how many lines stand in it."""
+    kept = Holdings(files=5), Holdings(answers=1), Holdings(files=1, file_lines=4)
+    attempts = [Attempt("ann", 1, (), each) for each in kept]
+    assert [each.things for each in kept] == [5, 1, 4]
+    assert most_of(attempts) == kept[0]
+    assert most_of(attempts[1:]) == kept[2]
 
 
 async def test_nothing_is_destroyed_while_lines_are_on_their_way(archive: Archive) -> None:
