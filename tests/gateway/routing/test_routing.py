@@ -32,7 +32,8 @@ from gateway.routing.planning import (
     service_tier,
     visible_headers,
 )
-from gateway.types import Candidate, ChatRequest, Inspection, Principal, Target
+from gateway.routing.warmth import Warm
+from gateway.types import Candidate, ChatRequest, Inspection, Principal, Purpose, Target
 from policies.decide import decide
 from policies.facts import Facts, TargetFacts
 from policies.program import PolicyDocument
@@ -141,17 +142,28 @@ def test_a_board_says_of_a_target_all_that_policy_may_look_at() -> None:
 @pytest.mark.parametrize("flag", ["stream", "has_tools", "has_images", "has_documents"])
 def test_facts_have_each_value_under_its_own_name(flag: str) -> None:
     flags = {"stream": False, "has_tools": False, "has_images": False, "has_documents": False}
-    figures = {"input_tokens_estimate": 11, "max_output_tokens": 12}
-    asked = structs.replace(request(), **flags | {flag: True}, **figures)
-    inspection = structs.replace(INSPECTION, complexity=0.25, complexity_tier="mid")
+    figures = {"input_tokens_estimate": 11, "max_output_tokens": 12, "longest_tokens_estimate": 9}
+    thought = {"role": "assistant", "content": [{"type": "thinking", "signature": "s"}]}
+    sealed = {"dialect": "anthropic_messages", "tree": {"messages": [thought]}}
+    asked = structs.replace(request(), **flags | {flag: True}, **figures, **sealed)
+    inspection = structs.replace(
+        *(INSPECTION,),
+        complexity=0.25,
+        complexity_tier="mid",
+        injection=0.75,
+        injection_suspected=True,
+    )
     board = TargetBoard({"house": HOUSE}, {})
-    facts = gather(asked, PRINCIPAL, inspection, None, THURSDAY_NOON_US, board)
+    warm = Warm("house", 5)
+    facts = gather(asked, PRINCIPAL, inspection, 13, THURSDAY_NOON_US, board, warm=warm)
 
     names = {"model": "model_requested", "complete": "inspection_complete"}
     for noun in (PRINCIPAL, asked, inspection):
         said = {names.get(each, each): getattr(noun, each) for each in noun.__struct_fields__}
         shared = said.keys() & set(Facts.__struct_fields__)
         assert {each: getattr(facts, each) for each in shared} == {n: said[n] for n in shared}
+    assert (facts.warm_target, facts.warm_tokens) == ("house", 5)
+    assert (facts.sealed, facts.budget_left_microusd) == ("anthropic_messages", 13)
 
 
 def test_sensitive_data_leaves_no_managed_candidate_and_no_clearance() -> None:
@@ -409,6 +421,30 @@ def test_vectors_are_chosen_only_where_all_that_a_key_may_use_can_be_compared(
         check_model(asked, board, document(), scope)
     assert refused.value.parameter == "model"
     assert error is FeatureUnsupported or "`small`, `large`" in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("model", "purpose", "seen"),
+    [
+        ("large", "embedding", {"large"}),
+        ("small", "embedding", {"small", "copy"}),
+        ("auto", "embedding", {"small", "copy", "large"}),
+        ("house", "answer", {"house"}),
+        ("small", "answer", {"house"}),
+    ],
+)
+def test_of_vectors_policy_sees_only_targets_that_make_those_of_the_model_named(
+    model: str, purpose: Purpose, seen: set[str]
+) -> None:
+    """A substitute that makes others would spoil an index, and nobody could see it."""
+    asked = structs.replace(request(model=model), purpose=purpose)
+    board = TargetBoard({each.name: each for each in (HOUSE, SMALL, COPY, LARGE)}, {})
+    for scope in (None, frozenset({"small"}), None):
+        facts = board.facts_asked(scope, asked)
+        assert {each.name for each in facts} == seen
+        assert {each.name for each in facts if each.permitted_to_key} == (
+            seen if scope is None else seen & scope
+        )
 
 
 def test_of_headers_policies_see_those_that_are_set_short_and_without_anybodys_data() -> None:

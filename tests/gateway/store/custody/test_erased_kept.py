@@ -2,10 +2,12 @@
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from gateway.store.custody.erased_kept import Erased, lines_gone
+from gateway.audit.disk import Disk
+from gateway.store.custody.erased_kept import NAME, Erased, add, lines_gone, listed
 
 
 def taken(key: str, *lines: int, stays: bool = False) -> Erased:
@@ -57,3 +59,17 @@ def test_whatever_went_in_whatever_order_is_left_out_again(seed: int) -> None:
         last = contents[erased[-1].key]
         if key != erased[-1].key:
             assert [each for at, each in enumerate(content, 1) if at not in gone] == last
+
+
+def test_a_list_that_cannot_be_read_at_this_moment_is_not_an_empty_one(tmp_path: Path) -> None:
+    """A start that took it for empty would serve again what a backup brought back."""
+    assert listed(tmp_path) == []
+    add(tmp_path, [taken("k0", 2)], Disk())
+    assert listed(tmp_path) == [taken("k0", 2)]
+    aside = (tmp_path / NAME).rename(tmp_path / "aside")
+    (tmp_path / NAME).mkdir()
+    with pytest.raises(IsADirectoryError):
+        listed(tmp_path)
+    (tmp_path / NAME).rmdir()
+    aside.rename(tmp_path / NAME)
+    assert listed(tmp_path) == [taken("k0", 2)]
