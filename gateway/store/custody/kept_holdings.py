@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import func, select
+from sqlalchemy import RowMapping, func, select
 
 from gateway.batches import Batch, KeptFile
 from gateway.errors import NotReady
@@ -228,30 +228,33 @@ class Reader:
 
     async def _read_answers(self, search: "_Search") -> None:
         columns = kept_answers.c
-        query = (
-            select(columns.organisation, columns.workspace, columns.project, columns.id)
-            .where(columns.organisation == search.whose.organisation)
-            .order_by(columns.created_us)
+        places = (columns.organisation, columns.workspace, columns.project, columns.id)
+        query = select(*places, columns.previous_id, columns.expires_us).where(
+            columns.organisation == search.whose.organisation
         )
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
+        others: list[tuple[RowMapping, str]] = []
         for row in rows:
-            project = _project(row)
+            project, named = _project(row), ""
             try:
                 kept = await self._answers.find(project, row["id"], ALSO_HIDDEN_US)
             except (KeyClosed, ContentDamaged) as error:
                 search.close(is_key=isinstance(error, KeyClosed))
+            else:
+                search.opened += 1
+                if kept is None or not search.takes(len(kept.response)):
+                    continue
+                named = named_by_body(kept.response)
+            if search.whose.is_named(named):
+                search.answers[row["id"]] = project
+            else:
+                others.append((row, named))
+        search.follow([row for row, _ in others])
+        for row, named in others:
+            if not named and row["id"] not in search.answers:
                 search.unnamed_answers += 1
-                continue
-            search.opened += 1
-            if kept is None or not search.takes(len(kept.response)):
-                continue
-            named = named_by_body(kept.response)
-            if search.whose.is_named(named) or kept.previous_id in search.answers:
-                search.answers[kept.answer_id] = project
-            elif not named:
-                search.unnamed_answers += 1
-                search.last_expiry_us = max(search.last_expiry_us, kept.expires_us)
+                search.last_expiry_us = max(search.last_expiry_us, row["expires_us"])
 
     async def _holding(self, search: "_Search", files: Sequence[KeptFile]) -> Holding:
         found = [
@@ -356,6 +359,17 @@ class _Search:
         for known in (self.theirs, self.others):
             if file_id in known:
                 known.setdefault(batch_id, set()).update(known[file_id])
+
+    def follow(self, answers: Sequence[RowMapping]) -> None:
+        """Take to theirs what continues one of theirs, whichever a clock says was first."""
+        continuing: dict[str, list[RowMapping]] = {}
+        for each in answers:
+            continuing.setdefault(each["previous_id"], []).append(each)
+        left = [*self.answers]
+        while left:
+            for each in continuing.pop(left.pop(), ()):
+                self.answers[each["id"]] = _project(each)
+                left.append(each["id"])
 
     def line(self, batch: Batch, number: int, state: str, named: str) -> None:
         """One line that is kept with its batch."""

@@ -368,6 +368,25 @@ async def test_answers_go_with_those_that_continue_them(archive: Archive) -> Non
     assert left == [False, False, True, True]
 
 
+async def test_answers_go_with_those_that_continue_them_whatever_a_workers_clock_says(
+    archive: Archive,
+) -> None:
+    """The second was kept where a clock is behind, the third cannot be opened any more."""
+    await archive.answer("resp_1", "ann")
+    archive.clock.jump(-5)
+    await archive.answer("resp_2", "", "resp_1")
+    await archive.answer("resp_3", "bob", "resp_2")
+    await archive.answer("resp_4", "", "resp_3")
+    await archive.answer("resp_5", "", "gone")
+    await archive.damage(kept_answers, "resp_3")
+    found = await archive.kept.find("acme", archive.subject("ann"))
+    assert (found.numbers.answers, found.numbers.unnamed_answers) == (4, 1)
+    assert not found.numbers.is_whole
+    await archive.kept.destroy(found, "acme")
+    left = (await archive.kept.find("acme", None)).answers
+    assert [name for _, name in left] == ["resp_5"]
+
+
 async def test_everything_of_an_organisation_goes_at_once(archive: Archive) -> None:
     await archive.batch("ann", "bob", "")
     await archive.file(line("ann"))
