@@ -38,7 +38,6 @@ from gateway.store.schema.tables import metadata
 KINDS: Final = ("disclosure", "access", "loss", "unavailable", "integrity", "other")
 TITLE_CHARS_MAX: Final = 120
 TEXT_CHARS_MAX: Final = 2_000
-SHOWN_MAX: Final = 200
 AHEAD_US_MAX: Final = 366 * 86_400_000_000
 """So far ahead somebody may say that it ends."""
 _ID_BYTES: Final = 6
@@ -181,19 +180,6 @@ class IncidentStore:
         async with self._database.writing() as connection:
             await connection.execute(insert(incidents).values(asdict(incident)))
 
-    async def listed(
-        self, organisations: Collection[str] | None, *, open_only: bool = False
-    ) -> list[Incident]:
-        """Open ones first, then the newest; None is every organisation."""
-        columns, query = incidents.c, _LISTED.reading(select(incidents))
-        if organisations is not None:
-            query = query.where(columns.organisation.in_(sorted(organisations)))
-        if open_only:
-            query = query.where(columns.closed_us == 0)
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(query.limit(SHOWN_MAX))).mappings().all()
-        return [_incident_of(row) for row in rows]
-
     async def page(
         self, organisation: str, first: int, limit: int, after: str = ""
     ) -> Part[Incident]:
@@ -223,8 +209,8 @@ class IncidentStore:
     async def standing(
         self, organisations: Collection[str] | None
     ) -> list[tuple[Incident, list[Running]]]:
-        """Open incidents with their clocks."""
-        found = await self.listed(organisations, open_only=True)
+        """Open incidents with their clocks, the newest first: all, since the oldest are late."""
+        found = await self._open(organisations)
         reports, now_us = await self.reports(found), self._clock.utc_us()
         return [(each, clocks(each, reports, now_us)) for each in found]
 
@@ -263,6 +249,15 @@ class IncidentStore:
         )
         async with self._database.writing() as connection:
             return bool((await connection.execute(changed)).rowcount)
+
+    async def _open(self, organisations: Collection[str] | None) -> list[Incident]:
+        """None is every organisation."""
+        columns, query = incidents.c, _LISTED.reading(select(incidents))
+        if organisations is not None:
+            query = query.where(columns.organisation.in_(sorted(organisations)))
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query.where(columns.closed_us == 0))).mappings().all()
+        return [_incident_of(row) for row in rows]
 
     async def _change(
         self,
