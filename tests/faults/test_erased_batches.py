@@ -175,7 +175,7 @@ async def test_an_erased_persons_lines_are_gone_for_good_and_others_stay(
     async with restored:
         # The project reads what is left, under the names that it knows.
         team = Team(restored, http, key)
-        rest = b"".join(each + b"\n" for each in lines("ann", "bob", "").splitlines()[1:])
+        rest = b"\n" + b"".join(each + b"\n" for each in lines("ann", "bob", "").splitlines()[1:])
         assert await team.ask("GET", f"/v1/files/{mixed}/content") == rest
         listed = json.loads(await team.ask("GET", "/v1/files"))["data"]
         assert alone not in {each["id"] for each in listed}

@@ -25,6 +25,7 @@ class _Body(Struct, frozen=True):
 
 class _Line(Struct, frozen=True):
     body: _Body
+    custom_id: Any = None
 
 
 class _Response(Struct, frozen=True):
@@ -34,6 +35,7 @@ class _Response(Struct, frozen=True):
 class _Result(Struct, frozen=True):
     id: str
     response: _Response | None = None
+    custom_id: Any = None
 
 
 _BODY = msgspec.json.Decoder(_Body)
@@ -62,17 +64,23 @@ def named_by_body(raw: bytes) -> str:
         return ""
 
 
-def named_by_line(raw: bytes) -> str:
-    """Likewise of a line of a batch's file, whose first may begin with a mark."""
+def line_of(raw: bytes) -> tuple[str, str]:
+    """Of a line of a batch's file: what it calls itself, and whom its body names.
+
+    Both are empty where it is none. The first of a file may begin with a mark.
+    """
     try:
         line = _LINE.decode(raw.removeprefix(BYTE_ORDER_MARK))
-        return end_user_reference(structs.asdict(line.body))
+        return _called(line.custom_id), end_user_reference(structs.asdict(line.body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
+        return "", ""
 
 
-def result_of(raw: bytes) -> tuple[str, int, str] | None:
-    """Of a line of results: its batch, its place there, whom its answer names; None of no line."""
+def result_of(raw: bytes) -> tuple[str, int, str, str] | None:
+    """Of a line of results: its batch, its line's place and name there, whom its answer names.
+
+    None of what is no result.
+    """
     try:
         line = _RESULT_LINE.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -82,7 +90,11 @@ def result_of(raw: bytes) -> tuple[str, int, str] | None:
         return None
     body = line.response.body if line.response is not None else _Body()
     named = end_user_reference(structs.asdict(body))
-    return f"{BATCH_PREFIX}{place[1]}", int(place[2]), named
+    return f"{BATCH_PREFIX}{place[1]}", int(place[2]), _called(line.custom_id), named
+
+
+def _called(custom_id: object) -> str:
+    return custom_id if isinstance(custom_id, str) else ""
 
 
 async def cut_lines(

@@ -5,7 +5,6 @@ answer before it names. What names nobody cannot be attributed: it is counted, a
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
 
 from msgspec import Struct
 from sqlalchemy import RowMapping, func, select
@@ -18,11 +17,12 @@ from gateway.store.batching.files import FileStore, kept_files
 from gateway.store.batching.kept_names import (
     Whose,
     cut_lines,
+    line_of,
     named_by_body,
-    named_by_line,
     result_of,
 )
 from gateway.store.batching.leads import RECEIVING
+from gateway.store.custody.kept_search import Search, project_of
 from gateway.store.custody.recorded_lines import LineRecords
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
@@ -103,7 +103,7 @@ class Reader:
         Raises:
             KeyClosed: nothing of all that is kept opens: this master key is not its own.
         """
-        search = _Search(whose, bytes_max)
+        search = Search(whose, bytes_max)
         known = await self._batches_of(whose.organisation)
         for batch in known:
             await self._read_lines(search, batch)
@@ -141,7 +141,7 @@ class Reader:
             arriving=arriving,
             busy=busy,
         )
-        answers = [(_project(row), row["id"]) for row in rows]
+        answers = [(project_of(row), row["id"]) for row in rows]
         return Holding(lines, [(file, frozenset()) for file in files], answers, numbers)
 
     async def _batches_of(self, organisation: str) -> list[Batch]:
@@ -153,7 +153,7 @@ class Reader:
         found = [await self._batches.led(each) for each in ids]
         return [each for each in found if each is not None]
 
-    async def _read_lines(self, search: "_Search", batch: Batch) -> None:
+    async def _read_lines(self, search: Search, batch: Batch) -> None:
         try:
             key = await self._batches.content_key(batch)
             search.opened += key is not None
@@ -179,28 +179,30 @@ class Reader:
                 search.takes(len(body))
                 search.line(batch, row.number, row.state, named_by_body(body))
 
-    async def _read_file(self, search: "_Search", file: KeptFile) -> None:
+    async def _read_file(self, search: Search, file: KeptFile) -> None:
         unnamed = 0
         async for number, raw, is_whole in self._lines_of(search, file):
-            named = named_by_line(raw) if is_whole else ""
+            called, named = line_of(raw) if is_whole else ("", "")
             if named:
-                search.saw(file.file_id, number, is_theirs=search.whose.is_named(named))
+                is_theirs = search.whose.is_named(named)
+                search.saw(file.file_id, number, is_theirs=is_theirs, called=called)
             unnamed += not named
         search.leave(file, unnamed)
 
-    async def _read_results(self, search: "_Search", file: KeptFile) -> None:
+    async def _read_results(self, search: Search, file: KeptFile) -> None:
         unnamed = 0
         async for number, raw, is_whole in self._lines_of(search, file):
             result = result_of(raw) if is_whole else None
-            batch_id, line, named = result or ("", 0, "")
-            if search.whose.is_named(named) or line in search.theirs.get(batch_id, ()):
+            batch_id, line, called, named = result or ("", 0, "", "")
+            is_theirs = search.is_result_theirs(batch_id, line, called)
+            if is_theirs or search.whose.is_named(named):
                 search.saw(file.file_id, number, is_theirs=True)
             else:
                 unnamed += not named and line not in search.others.get(batch_id, ())
         search.leave(file, unnamed)
 
     async def _lines_of(
-        self, search: "_Search", file: KeptFile
+        self, search: Search, file: KeptFile
     ) -> AsyncIterator[tuple[int, bytes, bool]]:
         if not search.takes(file.size_bytes):
             return
@@ -219,14 +221,14 @@ class Reader:
             # It was deleted while it was read, or rewritten: then it was looked at in vain.
             search.is_whole = False
 
-    async def _ask_log(self, search: "_Search", batch: Batch) -> None:
+    async def _ask_log(self, search: Search, batch: Batch) -> None:
         """Whose lines were, of a batch that is in results only: its records say so."""
         found = await self._records.of(batch, all_of_them=search.reads_all)
         search.is_whole &= found.is_whole
         for number, subject in found.subjects:
             search.saw(batch.batch_id, number, is_theirs=subject == search.whose.subject)
 
-    async def _read_answers(self, search: "_Search") -> None:
+    async def _read_answers(self, search: Search) -> None:
         columns = kept_answers.c
         places = (columns.organisation, columns.workspace, columns.project, columns.id)
         query = select(*places, columns.previous_id, columns.expires_us).where(
@@ -236,7 +238,7 @@ class Reader:
             rows = (await connection.execute(query)).mappings().all()
         others: list[tuple[RowMapping, str]] = []
         for row in rows:
-            project, named = _project(row), ""
+            project, named = project_of(row), ""
             try:
                 kept = await self._answers.find(project, row["id"], ALSO_HIDDEN_US)
             except (KeyClosed, ContentDamaged) as error:
@@ -256,7 +258,7 @@ class Reader:
                 search.unnamed_answers += 1
                 search.last_expiry_us = max(search.last_expiry_us, row["expires_us"])
 
-    async def _holding(self, search: "_Search", files: Sequence[KeptFile]) -> Holding:
+    async def _holding(self, search: Search, files: Sequence[KeptFile]) -> Holding:
         found = [
             (file, frozenset(search.theirs[file.file_id]))
             for file in files
@@ -308,88 +310,3 @@ class Reader:
             arriving = (await connection.execute(files)).scalar_one()
             receiving, busy = (await connection.execute(counted)).one()
         return arriving + receiving, busy
-
-
-class _Search:
-    """What was found so far, in one pass over what is kept."""
-
-    def __init__(self, whose: Whose, bytes_max: int | None) -> None:
-        self.whose = whose
-        self.theirs: dict[str, set[int]] = {}
-        """Lines that name who is looked for, by batch or file."""
-        self.others: dict[str, set[int]] = {}
-        """Likewise lines that name somebody else."""
-        self.kept: dict[str, int] = {}
-        self.told: set[str] = set()
-        """Batches of whose lines it is known whom they name."""
-        self.answers: dict[str, tuple[str, str, str]] = {}
-        self.running = self.unnamed_lines = self.unnamed_files = self.unnamed_answers = 0
-        self.last_expiry_us = 0
-        self.is_whole = True
-        self.opened = self.closed = 0
-        """Things whose key this master key opens, and does not."""
-        self._left_bytes = bytes_max
-
-    @property
-    def reads_all(self) -> bool:
-        """Whether it reads however much there is."""
-        return self._left_bytes is None
-
-    def takes(self, length_bytes: int) -> bool:
-        """Whether there is room to read so much; where there is none, not all was looked at."""
-        if self._left_bytes is not None and self._left_bytes <= 0:
-            self.is_whole = False
-            return False
-        if self._left_bytes is not None:
-            self._left_bytes -= length_bytes
-        return True
-
-    def close(self, *, is_key: bool) -> None:
-        """Something, or its key, does not open: of whom it is nobody can say."""
-        self.closed += is_key
-        self.opened += not is_key
-        self.is_whole = False
-
-    def saw(self, thing: str, number: int, *, is_theirs: bool) -> None:
-        known = self.theirs if is_theirs else self.others
-        known.setdefault(thing, set()).add(number)
-
-    def inherit(self, batch_id: str, file_id: str) -> None:
-        """What is known of a file's lines is known of the lines that were made of it."""
-        for known in (self.theirs, self.others):
-            if file_id in known:
-                known.setdefault(batch_id, set()).update(known[file_id])
-
-    def follow(self, answers: Sequence[RowMapping]) -> None:
-        """Take to theirs what continues one of theirs, whichever a clock says was first."""
-        continuing: dict[str, list[RowMapping]] = {}
-        for each in answers:
-            continuing.setdefault(each["previous_id"], []).append(each)
-        left = [*self.answers]
-        while left:
-            for each in continuing.pop(left.pop(), ()):
-                self.answers[each["id"]] = _project(each)
-                left.append(each["id"])
-
-    def line(self, batch: Batch, number: int, state: str, named: str) -> None:
-        """One line that is kept with its batch."""
-        if not named:
-            self.unnamed_lines += 1
-            self.last_expiry_us = max(self.last_expiry_us, batch.keep_until_us)
-            return
-        is_theirs = self.whose.is_named(named)
-        self.saw(batch.batch_id, number, is_theirs=is_theirs)
-        if is_theirs:
-            self.kept[batch.batch_id] = self.kept.get(batch.batch_id, 0) + 1
-            self.running += state == "running"
-
-    def leave(self, file: KeptFile, unnamed: int) -> None:
-        """Lines of a file that nobody can attribute."""
-        self.unnamed_lines += unnamed
-        self.unnamed_files += bool(unnamed)
-        if unnamed:
-            self.last_expiry_us = max(self.last_expiry_us, file.expires_us)
-
-
-def _project(row: Any) -> tuple[str, str, str]:
-    return row["organisation"], row["workspace"], row["project"]

@@ -8,7 +8,7 @@ from typing import Any
 from gateway.conversation import ITEM_MARK, RAW_ARGUMENTS
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import RequestInvalid
-from gateway.store.batching.kept_names import named_by_body, named_by_line, result_of
+from gateway.store.batching.kept_names import line_of, named_by_body, result_of
 from gateway.types import ChatRequest
 from tests.gateway.dialects.samples import ANTHROPIC, OPENAI, chat, messages, target
 
@@ -60,5 +60,5 @@ def test_sealed_reasoning_with_such_a_thing_in_it_is_another_vendors() -> None:
 def test_a_kept_line_with_such_a_thing_in_it_names_nobody_and_stops_no_erasure() -> None:
     body = f'{{"user":"ann","x":{NEST}}}'.encode()
     assert named_by_body(body) == ""
-    assert named_by_line(b'{"custom_id":"a","body":%b}' % body) == ""
+    assert line_of(b'{"custom_id":"a","body":%b}' % body) == ("", "")
     assert result_of(b'{"id":"batch_req_a_1","response":{"body":%b}}' % body) is None

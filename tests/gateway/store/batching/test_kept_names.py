@@ -11,8 +11,8 @@ from gateway.money.budgets import end_user_subject
 from gateway.store.batching.kept_names import (
     Whose,
     cut_lines,
+    line_of,
     named_by_body,
-    named_by_line,
     result_of,
 )
 
@@ -64,18 +64,19 @@ async def test_no_byte_is_lost_however_a_file_comes(texts: list[str]) -> None:
 def test_a_body_names_its_user_in_any_dialects_words(body: dict[str, object]) -> None:
     raw = json.dumps(body).encode()
     assert named_by_body(raw) == "ann"
-    assert named_by_line(b'{"custom_id":"q","body":' + raw + b"}") == "ann"
-    wire = {"id": "batch_req_9f_12", "response": {"body": body}}
-    assert result_of(json.dumps(wire).encode()) == ("batch_9f", 12, "ann")
+    assert line_of(b'{"custom_id":"q","body":' + raw + b"}") == ("q", "ann")
+    assert line_of(b'{"custom_id":7,"body":' + raw + b"}") == ("", "ann")
+    wire = {"id": "batch_req_9f_12", "custom_id": "q", "response": {"body": body}}
+    assert result_of(json.dumps(wire).encode()) == ("batch_9f", 12, "q", "ann")
 
 
 @pytest.mark.parametrize("raw", [b"", b"[", b"\xff", b"7", b"[" * 100_000])
 def test_what_is_none_names_nobody(raw: bytes) -> None:
-    assert (named_by_body(raw), named_by_line(raw), result_of(raw)) == ("", "", None)
+    assert (named_by_body(raw), line_of(raw), result_of(raw)) == ("", ("", ""), None)
 
 
 def test_a_result_without_an_answer_has_its_place_and_names_nobody() -> None:
-    assert result_of(b'{"id":"batch_req_9f_3","response":null}') == ("batch_9f", 3, "")
+    assert result_of(b'{"id":"batch_req_9f_3","response":null}') == ("batch_9f", 3, "", "")
 
 
 @pytest.mark.parametrize("name", ["batch_req_9f", "batch_req_9f_", "req_9f_3", "batch_req_9f_3x"])

@@ -1,0 +1,114 @@
+"""What was found so far of somebody in one pass over what is kept beside the log. Pure."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import RowMapping
+
+from gateway.batches import Batch, KeptFile
+from gateway.store.batching.kept_names import Whose
+
+
+class Search:
+    """Whose lines, files and answers are."""
+
+    def __init__(self, whose: Whose, bytes_max: int | None) -> None:
+        self.whose = whose
+        self.theirs: dict[str, set[int]] = {}
+        """Lines that name who is looked for, by batch or file."""
+        self.others: dict[str, set[int]] = {}
+        """Likewise lines that name somebody else."""
+        self._called: dict[str, set[str]] = {}
+        """What lines of theirs call themselves, by file, and by batch that is made of one."""
+        self.kept: dict[str, int] = {}
+        self.told: set[str] = set()
+        """Batches of whose lines it is known whom they name."""
+        self.answers: dict[str, tuple[str, str, str]] = {}
+        self.running = self.unnamed_lines = self.unnamed_files = self.unnamed_answers = 0
+        self.last_expiry_us = 0
+        self.is_whole = True
+        self.opened = self.closed = 0
+        """Things whose key this master key opens, and does not."""
+        self._left_bytes = bytes_max
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether it reads however much there is."""
+        return self._left_bytes is None
+
+    def takes(self, length_bytes: int) -> bool:
+        """Whether there is room to read so much; where there is none, not all was looked at."""
+        if self._left_bytes is not None and self._left_bytes <= 0:
+            self.is_whole = False
+            return False
+        if self._left_bytes is not None:
+            self._left_bytes -= length_bytes
+        return True
+
+    def close(self, *, is_key: bool) -> None:
+        """Something, or its key, does not open: of whom it is nobody can say."""
+        self.closed += is_key
+        self.opened += not is_key
+        self.is_whole = False
+
+    def saw(self, thing: str, number: int, *, is_theirs: bool, called: str = "") -> None:
+        """`called` is what a line of a file calls itself."""
+        known = self.theirs if is_theirs else self.others
+        known.setdefault(thing, set()).add(number)
+        if is_theirs and called:
+            self._called.setdefault(thing, set()).add(called)
+
+    def inherit(self, batch_id: str, file_id: str) -> None:
+        """What is known of a file's lines is known of the lines that were made of it.
+
+        Unless these themselves name somebody else: a file of which an earlier version took lines
+        out has the others at other places.
+        """
+        if file_id in self._called:
+            self._called[batch_id] = self._called[file_id]
+        known = self.theirs.get(batch_id, set[int]()), self.others.get(batch_id, set[int]())
+        for mine, by_themselves in ((self.theirs, known[1]), (self.others, known[0])):
+            if left := mine.get(file_id, set[int]()) - by_themselves:
+                mine.setdefault(batch_id, set()).update(left)
+
+    def is_result_theirs(self, batch_id: str, line: int, called: str) -> bool:
+        """Whether a result answers a line of theirs: by what that calls itself, where it is known.
+
+        No two lines of a batch have the same name.
+        """
+        if called and batch_id in self._called:
+            return called in self._called[batch_id]
+        return line in self.theirs.get(batch_id, ())
+
+    def follow(self, answers: Sequence[RowMapping]) -> None:
+        """Take to theirs what continues one of theirs, whichever a clock says was first."""
+        continuing: dict[str, list[RowMapping]] = {}
+        for each in answers:
+            continuing.setdefault(each["previous_id"], []).append(each)
+        left = [*self.answers]
+        while left:
+            for each in continuing.pop(left.pop(), ()):
+                self.answers[each["id"]] = project_of(each)
+                left.append(each["id"])
+
+    def line(self, batch: Batch, number: int, state: str, named: str) -> None:
+        """One line that is kept with its batch."""
+        if not named:
+            self.unnamed_lines += 1
+            self.last_expiry_us = max(self.last_expiry_us, batch.keep_until_us)
+            return
+        is_theirs = self.whose.is_named(named)
+        self.saw(batch.batch_id, number, is_theirs=is_theirs)
+        if is_theirs:
+            self.kept[batch.batch_id] = self.kept.get(batch.batch_id, 0) + 1
+            self.running += state == "running"
+
+    def leave(self, file: KeptFile, unnamed: int) -> None:
+        """Lines of a file that nobody can attribute."""
+        self.unnamed_lines += unnamed
+        self.unnamed_files += bool(unnamed)
+        if unnamed:
+            self.last_expiry_us = max(self.last_expiry_us, file.expires_us)
+
+
+def project_of(row: RowMapping) -> tuple[str, str, str]:
+    return row["organisation"], row["workspace"], row["project"]
