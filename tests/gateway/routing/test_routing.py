@@ -1,5 +1,7 @@
 """Facts are gathered whole, decisions become plans, and every denial has its own error."""
 
+from datetime import UTC, datetime
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -94,6 +96,15 @@ def test_facts_know_every_day_of_the_week() -> None:
         for day in range(8)
     ]
     assert [facts.weekday for facts in days] == [3, 4, 5, 6, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("moment", ["2026-11-29 23:59", "2027-02-28 00:00", "2028-02-29 17:30"])
+def test_facts_have_the_hour_and_the_weekday_of_a_calendar(moment: str) -> None:
+    at = datetime.fromisoformat(moment).replace(tzinfo=UTC)
+    board = TargetBoard({"house": HOUSE}, {})
+    now_us = int(at.timestamp()) * 1_000_000
+    facts = gather(request(), PRINCIPAL, INSPECTION, None, now_us, board)
+    assert (facts.hour_utc, facts.weekday) == (at.hour, at.weekday())
 
 
 def test_facts_hold_what_comes_with_a_request_and_whose_turn_it_is() -> None:
@@ -447,6 +458,16 @@ def test_of_vectors_policy_sees_only_targets_that_make_those_of_the_model_named(
         )
 
 
+@pytest.mark.parametrize(("model", "purpose"), [("small", "answer"), ("house", "embedding")])
+def test_a_model_that_is_for_something_else_is_refused_before_any_rule_is_asked(
+    model: str, purpose: Purpose
+) -> None:
+    asked = structs.replace(request(model=model), purpose=purpose)
+    with pytest.raises(FeatureUnsupported, match="it is for") as refused:
+        check_model(asked, TargetBoard({"house": HOUSE, "small": SMALL}, {}), document())
+    assert refused.value.parameter == "model"
+
+
 def test_of_headers_policies_see_those_that_are_set_short_and_without_anybodys_data() -> None:
     """Also what one without them finds: a header twice has its first value, as it came first."""
     wanted = {b"x-team": "x_team", b"x-card": "x_card", b"x-long": "x_long"}
@@ -504,6 +525,8 @@ def test_who_asks_for_a_route_that_is_none_is_told_which_there_are(
     policy = document(preferences=preferences)
     with pytest.raises(ModelUnknown) as unknown:
         check_model(request(model="auto:nope"), TargetBoard({"house": HOUSE}, {}), policy)
+    for known in policy.routes:
+        check_model(request(model=f"auto:{known}"), TargetBoard({"house": HOUSE}, {}), policy)
 
     said = f"The policy has no route `auto:nope`. {told} with `auto` it chooses itself."
     assert str(unknown.value) == said

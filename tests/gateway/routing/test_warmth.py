@@ -48,3 +48,27 @@ def test_the_longest_beginning_counts_and_memory_is_bounded() -> None:
     endless = asked(FIRST * (MESSAGES_MAX + 1))
     warmth.answered(ME, endless, "gpt", Usage(), 0.0)
     assert warmth.find(ME, endless, 1.0) == COLD
+
+
+def test_a_conversation_that_goes_on_outlives_those_that_were_left() -> None:
+    warmth = Warmth()
+    for number in range(CONVERSATIONS_MAX):
+        if number == 2:
+            warmth.answered(ME, asked(FIRST), "gpt", Usage(input_tokens=950), 1.0)
+        text = {"role": "user", "content": str(number)} if number else FIRST[0]
+        warmth.answered(ME, asked([text]), "claude", Usage(input_tokens=number), 0.0)
+    left = {"role": "user", "content": "1"}
+    assert warmth.find(ME, asked([left]), 1.0) == Warm("claude", 1)
+    warmth.answered(ME, asked(SECOND), "claude", Usage(), 1.0)
+    assert warmth.find(ME, asked([left]), 1.0) == COLD
+    assert warmth.find(ME, asked(FIRST), 1.0) == Warm("gpt", 950)
+
+
+def test_the_most_messages_count_and_one_text_is_no_conversation() -> None:
+    warmth = Warmth()
+    most = asked(FIRST * MESSAGES_MAX)
+    warmth.answered(ME, most, "gpt", Usage(input_tokens=1), 0.0)
+    assert warmth.find(ME, most, 1.0) == Warm("gpt", 1)
+    said = DIALECTS["openai_responses"].decode_request(b'{"model":"auto","input":"aa"}', "req_1")
+    warmth.answered(ME, said, "gpt", Usage(input_tokens=1), 0.0)
+    assert warmth.find(ME, said, 1.0) == COLD
