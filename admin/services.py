@@ -34,6 +34,7 @@ from gateway.store.custody.custody_lists import CustodyLists
 from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.custody.folder_erasures import FolderErasures
 from gateway.store.custody.folder_retention import FolderRetention
+from gateway.store.custody.kept_content import KeptContent
 from gateway.store.custody.orders import Custody
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.integration import Integration
@@ -105,6 +106,8 @@ class Services(Struct, frozen=True):
     checker: LogChecker
     lost_workers: RetirementDesk
     """Whose names two people retire; what it ends is ended once, from whichever page."""
+    integration: Integration
+    """The audit folder of this process, and the database."""
     erasures: FolderErasures
     """Carries out here what was agreed to anywhere."""
     statics: Statics
@@ -120,6 +123,10 @@ class Services(Struct, frozen=True):
         directory = self.settings.path(self.settings.audit.directory)
         await require_what_was_numbered(self.database, directory, self.log.worker)
         await self.log.start()
+        # What was erased from here is on the lists that lie here: workers may have others.
+        await self.integration.erase_again()
+        master = master_key(self.settings)
+        await KeptContent(self.settings, self.database, master, self.clock).catch_up()
         await self.erasures.catch_up()
         self.upkeep.start()
 
@@ -151,14 +158,13 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     checker = LogChecker(settings, records, deeds, clock)
     policies = PolicyStore(database, clock)
     scheduler = Scheduler(database, policies, deeds, clock)
-    spares = SpareSecretTable(database, master_key(settings), clock)
-    retirement = Retirement(spares, deeds)
+    retirement = Retirement(SpareSecretTable(database, master_key(settings), clock), deeds)
     badge = LogBadge(database, checker, clock, settings.audit.checkpoint_period_s)
     packs = EvidencePacks(database, settings.path(settings.audit.pack_directory), clock)
     shown_once = ShownOnce(clock)
     forgotten = [people.forget_over, refusals.tell, shown_once.forget]
     lost = RetirementDesk(settings, database, records, log, deeds=deeds, people=listed, clock=clock)
-    erasures, *duties = _here(settings, database, log, clock)
+    integration, erasures, *duties = _here(settings, database, log, clock)
     waiting = _waiting(database, log, clock, policies, lost)
     return Services(
         settings=settings,
@@ -184,6 +190,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
         refusals=refusals,
         checker=checker,
         lost_workers=lost,
+        integration=integration,
         erasures=erasures,
         statics=statics,
         screens=screens,
@@ -199,13 +206,13 @@ def _keys(settings: Settings, database: Database, clock: Clock) -> KeyStore:
 
 def _here(
     settings: Settings, database: Database, log: SegmentedAuditLog, clock: Clock
-) -> tuple[FolderErasures, Duty, Duty]:
+) -> tuple[Integration, FolderErasures, Duty, Duty]:
     """What is done in the audit folder of this process, whoever agreed to it."""
     keys = master_key(settings)
     parts = Integration(settings, database, clock, keys)
     erasures = FolderErasures(settings, parts, keys, log, clock, worker=log.worker)
     retention = FolderRetention(settings, database, log, clock, worker=log.worker)
-    return erasures, erasures.duty, retention.duty
+    return parts, erasures, erasures.duty, retention.duty
 
 
 def _waiting(

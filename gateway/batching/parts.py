@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Struct
@@ -34,7 +33,6 @@ from gateway.batching.runner import BatchRunner, Share, Stores
 from gateway.clock import DAY_US, Clock
 from gateway.configuration.settings import Settings
 from gateway.dialects.anthropic_batches import ENDPOINT
-from gateway.errors import StartupRefused
 from gateway.intake import Stages
 from gateway.metrics import Metrics
 from gateway.oversight.deeds import Deeds
@@ -61,7 +59,7 @@ from gateway.store.money.late_bookings import LateBookings
 from gateway.store.money.leased_ledger import LeasedLedger
 from gateway.store.money.parked_money import ParkedMoney, Stake
 from gateway.store.money.slices import NO_WINDOW, HeldSlice
-from gateway.telemetry import Event, logger
+from gateway.telemetry import Event
 from gateway.types import Reservation
 
 
@@ -96,7 +94,6 @@ class Batches:
     def __init__(self, means: Means) -> None:
         self._means = means
         settings, database, clock = means.settings, means.database, means.clock
-        self._log: Any = logger()
         self._master = master_key(settings)
         self._shared = DatabaseClock(database, clock)
         """By it leases end, and what workers share is due; records have the worker's own time."""
@@ -111,13 +108,7 @@ class Batches:
             StartupRefused: the list of it cannot be read.
         """
         means = self._means
-        kept = KeptContent(means.settings, means.database, self._master, means.clock)
-        try:
-            again = await kept.destroy_again()
-        except OSError as error:
-            raise StartupRefused(f"the list of erased content: {error.strerror}") from error
-        if again:
-            self._log.warning(Event.AUDIT_ERASED_AGAIN, count=again)
+        await KeptContent(means.settings, means.database, self._master, means.clock).catch_up()
 
     @cached_property
     def _journeys(self) -> LineJourneys:

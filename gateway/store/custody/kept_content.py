@@ -17,7 +17,7 @@ from gateway.audit.disk import Disk
 from gateway.batches import KeptFile
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
-from gateway.errors import NotReady
+from gateway.errors import NotReady, StartupRefused
 from gateway.identity import Peppers
 from gateway.secrets.content_keys import ContentKey, KeyClosed, opened_key
 from gateway.secrets.credentials import all_peppers
@@ -34,6 +34,7 @@ from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.kept_answers import DatabaseAnswers, kept_answers
 from gateway.store.schema.batches import batch_lines, batches
+from gateway.telemetry import Event, logger
 
 
 PREVIEW_BYTES: Final = 64 * 1024 * 1024
@@ -111,6 +112,20 @@ class KeptContent:
         for file, numbers in holding.files:
             await self._take_from(file, numbers)
         await self._apply([each for each in erased if not each.file], is_again=False)
+
+    async def catch_up(self) -> None:
+        """At a start, before anything is done with it: destroy again what a backup brought back.
+
+        Raises:
+            StartupRefused: the list of what was erased cannot be read.
+            NotReady: the database does not answer.
+        """
+        try:
+            again = await self.destroy_again()
+        except OSError as error:
+            raise StartupRefused(f"the list of erased content: {error.strerror}") from error
+        if again:
+            logger().warning(Event.AUDIT_ERASED_AGAIN, count=again)
 
     async def destroy_again(self) -> int:
         """Destroy what is on the list and a backup brought back; how many things that were.

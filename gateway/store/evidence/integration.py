@@ -130,6 +130,32 @@ class Integration:
         """Raises StartupRefused where segments of this worker were put back or removed."""
         await require_what_was_numbered(self.database, self.directory, self._settings.worker)
 
+    async def erase_again(self) -> None:
+        """Destroy keys on the list of erased ones that a backup brought back, wherever they lie.
+
+        Raises:
+            StartupRefused: the list, or a file of keys, cannot be used.
+        """
+        try:
+            folder = self.files.directory
+            again = await asyncio.to_thread(apply_list, self.directory, folder, Disk())
+            erased = await asyncio.to_thread(erased_keys, folder)
+        except OSError as error:
+            raise StartupRefused(
+                f"audit: keys, or the list of erased ones: {error.strerror}"
+            ) from error
+        again += await self._second.destroy(list(erased))
+        if again:
+            self._log.warning(Event.AUDIT_ERASED_AGAIN, count=again)
+
+    async def _tell_damaged(self) -> None:
+        try:
+            damaged = await asyncio.to_thread(damaged_keys, self.directory, self._keys)
+        except OSError as error:
+            raise StartupRefused(f"audit: keys: {error.strerror}") from error
+        for line in damaged:
+            self._log.error(Event.AUDIT_KEY_DAMAGED, worker=line.worker, reason=str(line))
+
     async def open(self) -> None:
         """Erase again what a backup brought back, project, and compare with what was signed.
 
@@ -140,20 +166,8 @@ class Integration:
             StartupRefused: the log is shorter or other than its checkpoints or the database say,
                 the signing key or the list of erased keys cannot be used.
         """
-        try:
-            folder = self.files.directory
-            again = await asyncio.to_thread(apply_list, self.directory, folder, Disk())
-            erased = await asyncio.to_thread(erased_keys, folder)
-            damaged = await asyncio.to_thread(damaged_keys, self.directory, self._keys)
-        except OSError as error:
-            raise StartupRefused(
-                f"audit: keys, or the list of erased ones: {error.strerror}"
-            ) from error
-        again += await self._second.destroy(list(erased))
-        if again:
-            self._log.warning(Event.AUDIT_ERASED_AGAIN, count=again)
-        for line in damaged:
-            self._log.error(Event.AUDIT_KEY_DAMAGED, worker=line.worker, reason=str(line))
+        await self.erase_again()
+        await self._tell_damaged()
         await self.require_what_was_numbered()
         older = await self._begin_recovery()
         is_behind = older is not None or await self.recovery.is_under_way()

@@ -1,11 +1,25 @@
 """An erasure waits in the inbox with its numbers; what is declined or held is not destroyed."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
+from sqlalchemy import insert
 
 from admin.access import STEP_UP_S
+from gateway.audit.content_keys.keys import WrappedKey
+from gateway.audit.disk import Disk
+from gateway.cli.custody import opened_custody
+from gateway.clock import DAY_US
+from gateway.continuing.kept_answers import KeptAnswer
 from gateway.oversight.access import Grant
+from gateway.secrets.credentials import master_key
+from gateway.store.custody import keeping
+from gateway.store.custody.erased_kept import Erased, add
+from gateway.store.evidence import second_rows
 from gateway.store.identity.people import PeopleStore
+from gateway.store.kept_answers import DatabaseAnswers
+from gateway.store.schema.audit import audit_second_keys
 from tests.admin.chromium import come_true, window
 from tests.admin.compliance.archive import PASSWORD, SAID, converse, deeds, person
 from tests.admin.compliance.test_erasures import (
@@ -205,3 +219,34 @@ async def test_enter_in_the_comment_agrees_to_nothing_without_scripts(listener: 
     assert f"{SAID}ann" in await content_of(listener, ann)
     told = [action for _, action in await deeds(listener) if action.startswith("erasure.")]
     assert told == ["erasure.opened", "erasure.asked", "erasure.declined"]
+
+
+async def test_a_start_destroys_again_what_was_erased_from_here_and_a_backup_brought_back(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    """Also where no worker has these lists: they lie beside who agreed to the erasure."""
+    async with Listener(tmp_path, sqlite_url) as first:
+        settings, clock = first.settings, first.clock
+    async with opened_custody(settings) as (_, database):
+        master = master_key(settings)
+        answers, place = DatabaseAnswers(database, master), ("acme", "research", "assistant")
+        day, until_us = clock.utc_us() // DAY_US, clock.utc_us() + 10**12
+        for name, user in (("lost", "ann"), ("kept", "bob")):
+            said = msgspec.json.encode({"id": name, "user": user})
+            answer = KeptAnswer(name, place, "key1", "", "S0", 1, until_us, b"[]", said)
+            await answers.keep(answer)
+        wrapped = [WrappedKey(name, "acme", day, master.key_id, b"w", 1) for name in ("k1", "k2")]
+        rows = [second_rows.line_of(each) for each in wrapped]
+        async with database.writing() as connection:
+            await connection.execute(insert(audit_second_keys), rows)
+        lists = settings.path(settings.audit.checkpoint_directory)
+        add(lists, [Erased(1, answer="lost")], Disk())
+        await keeping.destroy(settings, database, wrapped[:1], clock.utc_us())
+        async with database.writing() as connection:
+            await connection.execute(insert(audit_second_keys), rows[:1])
+    async with Listener(tmp_path, sqlite_url), opened_custody(settings) as (_, database):
+        answers = DatabaseAnswers(database, master)
+        left = [await answers.find(place, name, 0) is not None for name in ("lost", "kept")]
+        assert left == [False, True]
+        second = second_rows.SecondContents(database)
+        assert [each.key for each in await second.matching_keys("acme", None)] == ["k2"]
