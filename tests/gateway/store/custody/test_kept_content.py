@@ -1,180 +1,32 @@
 """What is kept beside the log of somebody: found by reading, destroyed, and told where unknown."""
 
-import base64
-import secrets
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
-from sqlalchemy import Table, delete, insert, select, update
+from sqlalchemy import select, update
 
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.projecting.projector import Projector
-from gateway.batches import Batch, Line, LineEnd, Project
-from gateway.clock import StoppedClock
-from gateway.configuration.reading import load_settings
-from gateway.configuration.settings import Settings
-from gateway.continuing.kept_answers import KeptAnswer
+from gateway.batches import Batch, LineEnd
 from gateway.dialects.openai_batches import BYTE_ORDER_MARK
-from gateway.identity import Peppers
-from gateway.money.budgets import end_user_subject
 from gateway.secrets.content_keys import KeyClosed
-from gateway.secrets.credentials import master_key, pepper
-from gateway.secrets.envelope import MasterKey
-from gateway.secrets.secret import Secret
-from gateway.store.batching.batches import BatchStore
-from gateway.store.batching.files import PART_BYTES, FileStore, kept_file_parts, kept_files
-from gateway.store.batching.lines import LineStore
+from gateway.store.batching.files import PART_BYTES, kept_files
 from gateway.store.custody import recorded_lines
-from gateway.store.custody.erased_kept import NAME
 from gateway.store.custody.erasing import require_settled
 from gateway.store.custody.erasure_attempts import Attempt, most_of
-from gateway.store.custody.kept_content import PREVIEW_BYTES, KeptContent
+from gateway.store.custody.kept_content import PREVIEW_BYTES
 from gateway.store.custody.kept_holdings import Holdings
 from gateway.store.custody.orders import Custody, CustodyRefused
-from gateway.store.engine import Database, open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
-from gateway.store.kept_answers import DatabaseAnswers, kept_answers
-from gateway.store.resealing import Resealing
+from gateway.store.kept_answers import kept_answers
 from gateway.store.schema.audit import audit_records
-from gateway.store.schema.batches import batch_lines, batches
-from gateway.store.sealed_kinds import KINDS
+from gateway.store.schema.batches import batches
 from gateway.types import AuditRecord
 from tests.gateway.audit.samples import running
+from tests.gateway.store.custody.kept_archive import PROJECT, Archive, line, result
 
 
 pytestmark = pytest.mark.anyio
-PROJECT: Project = ("acme", "research", "assistant")
-CONFIG = """
-[database]
-url = "{url}"
-[secrets]
-pepper = {{ env = "GATEWRIGHT_TEST_PEPPER" }}
-master_key = {{ file = "master.key" }}
-[providers.engine]
-kind = "engine"
-base_url = "http://127.0.0.1:1"
-jurisdiction = "in-house"
-[targets.house]
-provider = "engine"
-model = "house"
-catalogue = "in-house"
-"""
-
-
-class Archive:
-    """Files, batches and answers of one project, and the part that destroys them."""
-
-    def __init__(self, settings: Settings, database: Database) -> None:
-        master, self.clock = master_key(settings), StoppedClock()
-        self.database, self.settings = database, settings
-        self.files = FileStore(database, master, self.clock)
-        self.batches = BatchStore(database, master, self.clock)
-        self.lines = LineStore(database, self.clock)
-        self.answers = DatabaseAnswers(database, master)
-        self.kept = KeptContent(settings, database, master, self.clock)
-
-    def subject(self, reference: str) -> str:
-        peppers = Peppers({1: pepper(self.settings)})
-        return end_user_subject("acme", reference, peppers.keyed)
-
-    async def file(self, content: bytes, purpose: Any = "batch") -> str:
-        writer = await self.files.begin(PROJECT, "key1", purpose)
-        await writer.write(content)
-        until_us = self.clock.utc_us() + 86_400_000_000
-        return (await writer.finish("a.jsonl", until_us)).file_id
-
-    async def batch(self, *users: str, kind: Any = "messages", **changes: object) -> Batch:
-        now_us = self.clock.utc_us()
-        batch = Batch(
-            *("batch_", kind, PROJECT, "key1", "/v1/chat/completions", "validating"),
-            created_us=now_us,
-            expires_us=now_us + 10**9,
-            keep_until_us=now_us + 10**12,
-        )
-        batch = await self.batches.make(msgspec.structs.replace(batch, **changes))
-        key = await self.batches.content_key(batch)
-        assert key is not None
-        lines = [Line(n, f"n{n}", body(user)) for n, user in enumerate(users, 1)]
-        await self.lines.add(batch.batch_id, key, lines)
-        await self.batches.begin(batch.batch_id, 1)
-        return batch
-
-    async def move(self, batch: Batch, **values: object) -> None:
-        async with self.database.writing() as connection:
-            where = batches.c.id == batch.batch_id
-            await connection.execute(update(batches).where(where).values(**values))
-
-    async def damage(self, table: Table, name: str) -> None:
-        async with self.database.writing() as connection:
-            changed = update(table).where(table.c.id == name).values(wrapped_key=b"damaged")
-            assert (await connection.execute(changed)).rowcount == 1
-
-    async def answer(self, name: str, user: str, previous: str = "") -> None:
-        said = msgspec.json.encode({"id": name, "user": user, "output": []})
-        now_us = self.clock.utc_us()
-        kept = KeptAnswer(
-            name, PROJECT, "key1", previous, "S0", now_us, now_us + 10**9, b"[]", said
-        )
-        await self.answers.keep(kept)
-
-    async def backup(self, file_id: str) -> dict[Table, Any]:
-        tables = {kept_files: kept_files.c.id, kept_file_parts: kept_file_parts.c.file_id}
-        async with self.database.reading() as connection:
-            return {
-                table: (await connection.execute(select(table).where(its == file_id)))
-                .mappings()
-                .one()
-                for table, its in tables.items()
-            }
-
-    async def restore(self, file_id: str, backup: dict[Table, Any]) -> None:
-        async with self.database.writing() as connection:
-            await connection.execute(delete(kept_files).where(kept_files.c.id == file_id))
-            for table, row in backup.items():
-                await connection.execute(insert(table), dict(row))
-
-    async def numbers(self) -> list[tuple[str, int]]:
-        async with self.database.reading() as connection:
-            query = select(batch_lines.c.batch_id, batch_lines.c.number)
-            return sorted(map(tuple, (await connection.execute(query)).all()))
-
-    async def content(self) -> list[bytes]:
-        files = await self.files.of_organisation("acme")
-        return [b"".join([each async for each in self.files.content(file)]) for file in files]
-
-
-def body(user: str) -> bytes:
-    return msgspec.json.encode({"messages": []} | ({"user": user} if user else {}))
-
-
-def line(user: str, name: str = "n", pad: int = 0) -> bytes:
-    wire = {"custom_id": name, "method": "POST", "url": "/v1/x", "body": msgspec.Raw(body(user))}
-    return msgspec.json.encode(wire | ({"pad": "x" * pad} if pad else {})) + b"\n"
-
-
-def result(batch: Batch, number: int) -> bytes:
-    name = f"batch_req_{batch.batch_id.removeprefix('batch_')}_{number}"
-    end = {"status_code": 200, "request_id": f"r{number}", "body": {"text": f"said {number}"}}
-    return msgspec.json.encode({"id": name, "custom_id": f"n{number}", "response": end}) + b"\n"
-
-
-@pytest.fixture
-async def archive(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Archive]:
-    monkeypatch.setenv("GATEWRIGHT_TEST_PEPPER", secrets.token_hex(32))
-    key_file = tmp_path / "master.key"
-    key_file.touch(mode=0o600)
-    key_file.write_text(base64.b64encode(secrets.token_bytes(32)).decode())
-    config = tmp_path / "gatewright.toml"
-    config.write_text(CONFIG.format(url=database_url))
-    settings = load_settings(config)
-    database = open_database(settings.database_url)
-    yield Archive(settings, database)
-    await database.close()
 
 
 async def test_lines_of_a_batch_are_destroyed_by_whom_they_name(archive: Archive) -> None:
@@ -478,45 +330,6 @@ async def test_a_preview_says_that_it_did_not_look_at_everything(archive: Archiv
     assert (found.numbers.file_lines, found.numbers.is_whole) == (1, False)
 
 
-@pytest.mark.parametrize("ending", [b"", b'\xff"}\n'])
-async def test_a_torn_or_damaged_line_of_the_list_names_nothing(
-    archive: Archive, ending: bytes
-) -> None:
-    batch = await archive.batch("ann", "bob")
-    await archive.kept.destroy(await archive.kept.find("acme", archive.subject("ann")), "acme")
-    folder = archive.settings.path(archive.settings.audit.checkpoint_directory)
-    with (folder / NAME).open("ab") as written:
-        written.write(b'\n{"erased_us":1,"batch":"' + batch.batch_id.encode() + ending)
-    assert await archive.kept.destroy_again() == 0
-    assert await archive.numbers() == [(batch.batch_id, 2)]
-
-
-async def test_the_list_is_where_and_what_it_was_in_earlier_versions(archive: Archive) -> None:
-    """Under other names a start would read nothing of it, and a backup would bring all back."""
-    batch = await archive.batch("ann", "bob")
-    await archive.answer("resp_1", "ann")
-    whole, part = await archive.file(line("ann")), await archive.file(line("bob") + line("ann"))
-    file = archive.settings.path(archive.settings.audit.checkpoint_directory) / "erased-kept"
-    file.parent.mkdir(parents=True)
-    file.write_bytes(b'{"erased_us":1,"ans')
-    found = await archive.kept.find("acme", archive.subject("ann"))
-    await archive.kept.destroy(found, "acme", "case1")
-    torn, *lines = file.read_bytes().split(b"\n")
-    told = [msgspec.json.decode(each) for each in lines if each]
-    keys = [each.pop("key") for each in told if "file" in each]
-    now = {"erased_us": archive.clock.utc_us()}
-    assert (torn, *map(len, keys)) == (b'{"erased_us":1,"ans', 32, 32)
-    assert sorted(told, key=str) == sorted(
-        (
-            now | {"batch": batch.batch_id, "lines": [1], "organisation": "acme", "case": "case1"},
-            now | {"file": part, "lines": [2], "keeps_places": True},
-            now | {"file": whole, "lines": [1], "keeps_places": True},
-            now | {"answer": "resp_1"},
-        ),
-        key=str,
-    )
-
-
 async def test_what_is_held_neither_expires_nor_is_deleted(archive: Archive) -> None:
     log = MemoryAuditLog()
     await log.start()
@@ -548,50 +361,3 @@ async def test_what_is_held_neither_expires_nor_is_deleted(archive: Archive) -> 
     await custody.release_hold("ann", hold.id)
     await custody.release_hold("bob", hold.id)
     assert await forget() == [1, 1, 1]
-
-
-async def test_a_backup_from_before_the_master_key_was_replaced_loses_what_was_erased_since(
-    archive: Archive,
-) -> None:
-    """What the list calls a file's content is no word of the master key that wrapped its key."""
-    file_id = await archive.file(line("ann") + line("bob"))
-    backup = await archive.backup(file_id)
-    present = MasterKey(Secret(secrets.token_bytes(32)), [master_key(archive.settings)])
-    (kind,) = (each for each in KINDS if each.table is kept_files)
-    assert (await Resealing(archive.database, present, archive.clock).of(kind)).resealed == 1
-    kept = KeptContent(archive.settings, archive.database, present, archive.clock)
-    await kept.destroy(await kept.find("acme", archive.subject("ann")), "acme")
-    assert await kept.destroy_again() == 0
-    await archive.restore(file_id, backup)
-    assert await kept.destroy_again() == 1
-    assert (await kept.find("acme", archive.subject("ann"))).numbers.file_lines == 0
-    assert (await kept.find("acme", archive.subject("bob"))).numbers.file_lines == 1
-
-
-@pytest.mark.parametrize("purpose", ["batch", "batch_output"])
-async def test_a_backup_loses_what_several_erasures_took_out_of_one_file(
-    archive: Archive, purpose: Any
-) -> None:
-    """Each but the first found the file under the key that the one before it gave it."""
-    names = ("ann", "bob", "cleo", "dan", "eve")
-    lines = [line(name, f"n{number}") for number, name in enumerate(names, 1)]
-    asked = await archive.file(b"".join(lines))
-    batch = await archive.batch(kind="file", input_file_id=asked)
-    answered = b"".join(result(batch, number) for number, _ in enumerate(names, 1))
-    output = await archive.file(answered, "batch_output")
-    await archive.move(batch, state="completed", output_file_id=output)
-    file_id = asked if purpose == "batch" else output
-    first = await archive.backup(file_id)
-    for name in ("bob", "ann", "dan"):
-        await archive.kept.destroy(await archive.kept.find("acme", archive.subject(name)), "acme")
-        if name == "bob":
-            second = await archive.backup(file_id)
-    left = sorted(await archive.content())
-    assert await archive.kept.destroy_again() == 0
-    for backup in (first, second):
-        await archive.restore(file_id, backup)
-        assert await archive.kept.destroy_again() == 1
-        assert sorted(await archive.content()) == left
-    assert left == sorted(
-        [b"\n\n" + lines[2] + b"\n" + lines[4], result(batch, 3) + result(batch, 5)]
-    )

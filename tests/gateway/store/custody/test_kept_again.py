@@ -1,0 +1,130 @@
+"""What was erased beside the log is on a list, and goes again when a backup brings it back."""
+
+import secrets
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.errors import NotReady
+from gateway.secrets.credentials import master_key
+from gateway.secrets.envelope import MasterKey
+from gateway.secrets.secret import Secret
+from gateway.store.batching.file_rewriting import FileRewriter
+from gateway.store.batching.files import kept_files
+from gateway.store.custody.erased_kept import NAME
+from gateway.store.custody.kept_content import KeptContent
+from gateway.store.resealing import Resealing
+from gateway.store.sealed_kinds import KINDS
+from tests.gateway.store.custody.kept_archive import Archive, line, result
+
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("ending", [b"", b'\xff"}\n'])
+async def test_a_torn_or_damaged_line_of_the_list_names_nothing(
+    archive: Archive, ending: bytes
+) -> None:
+    batch = await archive.batch("ann", "bob")
+    await archive.kept.destroy(await archive.kept.find("acme", archive.subject("ann")), "acme")
+    folder = archive.settings.path(archive.settings.audit.checkpoint_directory)
+    with (folder / NAME).open("ab") as written:
+        written.write(b'\n{"erased_us":1,"batch":"' + batch.batch_id.encode() + ending)
+    assert await archive.kept.destroy_again() == 0
+    assert await archive.numbers() == [(batch.batch_id, 2)]
+
+
+async def test_the_list_is_where_and_what_it_was_in_earlier_versions(archive: Archive) -> None:
+    """Under other names a start would read nothing of it, and a backup would bring all back."""
+    batch = await archive.batch("ann", "bob")
+    await archive.answer("resp_1", "ann")
+    whole, part = await archive.file(line("ann")), await archive.file(line("bob") + line("ann"))
+    file = archive.settings.path(archive.settings.audit.checkpoint_directory) / "erased-kept"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b'{"erased_us":1,"ans')
+    found = await archive.kept.find("acme", archive.subject("ann"))
+    await archive.kept.destroy(found, "acme", "case1")
+    torn, *lines = file.read_bytes().split(b"\n")
+    told = [msgspec.json.decode(each) for each in lines if each]
+    keys = [each.pop("key") for each in told if "file" in each]
+    now = {"erased_us": archive.clock.utc_us()}
+    assert (torn, *map(len, keys)) == (b'{"erased_us":1,"ans', 32, 32)
+    assert sorted(told, key=str) == sorted(
+        (
+            now | {"batch": batch.batch_id, "lines": [1], "organisation": "acme", "case": "case1"},
+            now | {"file": part, "lines": [2], "keeps_places": True},
+            now | {"file": whole, "lines": [1], "keeps_places": True},
+            now | {"answer": "resp_1"},
+        ),
+        key=str,
+    )
+
+
+async def test_a_backup_from_before_the_master_key_was_replaced_loses_what_was_erased_since(
+    archive: Archive,
+) -> None:
+    """What the list calls a file's content is no word of the master key that wrapped its key."""
+    file_id = await archive.file(line("ann") + line("bob"))
+    backup = await archive.backup(file_id)
+    present = MasterKey(Secret(secrets.token_bytes(32)), [master_key(archive.settings)])
+    (kind,) = (each for each in KINDS if each.table is kept_files)
+    assert (await Resealing(archive.database, present, archive.clock).of(kind)).resealed == 1
+    kept = KeptContent(archive.settings, archive.database, present, archive.clock)
+    await kept.destroy(await kept.find("acme", archive.subject("ann")), "acme")
+    assert await kept.destroy_again() == 0
+    await archive.restore(file_id, backup)
+    assert await kept.destroy_again() == 1
+    assert (await kept.find("acme", archive.subject("ann"))).numbers.file_lines == 0
+    assert (await kept.find("acme", archive.subject("bob"))).numbers.file_lines == 1
+
+
+@pytest.mark.parametrize("purpose", ["batch", "batch_output"])
+async def test_a_backup_loses_what_several_erasures_took_out_of_one_file(
+    archive: Archive, purpose: Any
+) -> None:
+    """Each but the first found the file under the key that the one before it gave it."""
+    names = ("ann", "bob", "cleo", "dan", "eve")
+    lines = [line(name, f"n{number}") for number, name in enumerate(names, 1)]
+    asked = await archive.file(b"".join(lines))
+    batch = await archive.batch(kind="file", input_file_id=asked)
+    answered = b"".join(result(batch, number) for number, _ in enumerate(names, 1))
+    output = await archive.file(answered, "batch_output")
+    await archive.move(batch, state="completed", output_file_id=output)
+    file_id = asked if purpose == "batch" else output
+    first = await archive.backup(file_id)
+    for name in ("bob", "ann", "dan"):
+        await archive.kept.destroy(await archive.kept.find("acme", archive.subject(name)), "acme")
+        if name == "bob":
+            second = await archive.backup(file_id)
+    left = sorted(await archive.content())
+    assert await archive.kept.destroy_again() == 0
+    for backup in (first, second):
+        await archive.restore(file_id, backup)
+        assert await archive.kept.destroy_again() == 1
+        assert sorted(await archive.content()) == left
+    assert left == sorted(
+        [b"\n\n" + lines[2] + b"\n" + lines[4], result(batch, 3) + result(batch, 5)]
+    )
+
+
+@pytest.mark.parametrize("fails", [2, 3])
+async def test_a_file_that_gets_another_master_key_meanwhile_is_tried_again(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch, fails: int
+) -> None:
+    await archive.file(line("ann") + line("bob"))
+    without, left = FileRewriter.without, [False] * fails
+
+    async def late(*given: Any) -> bool:
+        return left.pop() if left else await without(*given)
+
+    monkeypatch.setattr(FileRewriter, "without", late)
+    found = await archive.kept.find("acme", archive.subject("ann"))
+    if fails == 3:
+        with pytest.raises(NotReady, match="try again"):
+            await archive.kept.destroy(found, "acme")
+    await archive.kept.destroy(found, "acme")
+    assert await archive.content() == [b"\n" + line("bob")]
+    left.append(False)
+    await archive.kept.destroy(await archive.kept.find("acme", None), "acme")
+    await archive.kept.destroy(found, "acme")  # It is gone by now.
