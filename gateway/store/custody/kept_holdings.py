@@ -111,7 +111,7 @@ class Reader:
         asked = [file for file in files if file.purpose == "batch"]
         for file in asked:
             await self._read_file(search, file)
-        there = {file.file_id for file in asked}
+        there = {file.file_id for file in asked} - search.damaged
         for batch in known:
             search.inherit(batch.batch_id, batch.input_file_id)
             if batch.is_over and batch.kind == "file" and batch.input_file_id not in there:
@@ -213,10 +213,9 @@ class Reader:
                 search.opened += 1
                 if raw.strip():
                     yield number, raw, is_whole
-        except KeyClosed:
-            search.close(is_key=True)
-        except ContentDamaged:
-            search.close(is_key=False)
+        except (KeyClosed, ContentDamaged) as error:
+            search.close(is_key=isinstance(error, KeyClosed))
+            search.damaged.add(file.file_id)
         except NotReady:
             # It was deleted while it was read, or rewritten: then it was looked at in vain.
             search.is_whole = False

@@ -19,6 +19,8 @@ class Search:
         """Likewise lines that name somebody else."""
         self._called: dict[str, set[str]] = {}
         """What lines of theirs call themselves, by file, and by batch that is made of one."""
+        self.damaged: set[str] = set()
+        """Files that could not be read to their end, and never can be."""
         self.kept: dict[str, int] = {}
         self.told: set[str] = set()
         """Batches of whose lines it is known whom they name."""
@@ -63,7 +65,7 @@ class Search:
         Unless these themselves name somebody else: a file of which an earlier version took lines
         out has the others at other places.
         """
-        if file_id in self._called:
+        if file_id in self._called and file_id not in self.damaged:
             self._called[batch_id] = self._called[file_id]
         known = self.theirs.get(batch_id, set[int]()), self.others.get(batch_id, set[int]())
         for mine, by_themselves in ((self.theirs, known[1]), (self.others, known[0])):

@@ -10,7 +10,7 @@ from gateway.audit.projecting.projector import Projector
 from gateway.batches import Batch, LineEnd
 from gateway.dialects.openai_batches import BYTE_ORDER_MARK
 from gateway.secrets.content_keys import KeyClosed
-from gateway.store.batching.files import PART_BYTES, kept_files
+from gateway.store.batching.files import PART_BYTES, kept_file_parts, kept_files
 from gateway.store.batching.leads import RECEIVING
 from gateway.store.custody import recorded_lines
 from gateway.store.custody.erasing import require_settled
@@ -169,6 +169,24 @@ async def test_the_log_says_whose_results_are_where_the_lines_are_gone(archive: 
     assert (found.numbers.file_lines, found.numbers.unnamed_lines) == (1, 1)
     await archive.kept.destroy(found, "acme")
     assert await archive.content() == [result(batch, 2) + result(batch, 3)]
+
+
+async def test_the_log_says_whose_results_are_where_the_lines_are_damaged(archive: Archive) -> None:
+    """Also of those behind the lines that could still be read."""
+    batch, _ = await results_without_lines(archive)
+    pad = PART_BYTES * 2 // 3
+    asked = await archive.file(line("ann", "n1", pad) + line("bob", "n2", pad))
+    await archive.move(batch, input_file_id=asked)
+    async with archive.database.writing() as connection:
+        columns = kept_file_parts.c
+        last = (columns.file_id == asked) & (columns.number == 1)
+        await connection.execute(update(kept_file_parts).where(last).values(sealed=b"damaged"))
+    for user, lines in (("ann", 2), ("bob", 1)):
+        found = (await archive.kept.find("acme", archive.subject(user), None)).numbers
+        assert (found.file_lines, found.is_whole) == (lines, False)
+    await archive.damage(kept_files, asked)
+    found = (await archive.kept.find("acme", archive.subject("bob"), None)).numbers
+    assert (found.file_lines, found.is_whole) == (1, False)
 
 
 async def test_an_erasure_reads_every_record_of_a_batch_and_a_preview_says_where_it_stops(
