@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import delete, select, update
 
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.projecting.projector import Projector
@@ -16,7 +16,7 @@ from gateway.store.custody import recorded_lines
 from gateway.store.custody.erasing import require_settled
 from gateway.store.custody.erasure_attempts import Attempt, most_of
 from gateway.store.custody.kept_content import PREVIEW_BYTES
-from gateway.store.custody.kept_holdings import Holdings
+from gateway.store.custody.kept_holdings import READ_AT_ONCE, Holdings
 from gateway.store.custody.orders import Custody, CustodyRefused
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.kept_answers import kept_answers
@@ -337,7 +337,13 @@ async def test_what_lost_its_key_keeps_nobody_elses_from_being_found(archive: Ar
 
 
 async def test_nothing_passes_for_looked_at_under_another_master_key(archive: Archive) -> None:
-    """Also of files alone, and of answers alone: whoever erases is told before anything goes."""
+    """Also of files, batches or answers alone: whoever erases is told before anything goes."""
+    batch = await archive.batch("ann")
+    await archive.damage(batches, batch.batch_id)
+    with pytest.raises(KeyClosed):
+        await archive.kept.find("acme", archive.subject("ann"))
+    async with archive.database.writing() as connection:
+        await connection.execute(delete(batches))
     lost = await archive.file(line("ann"))
     await archive.damage(kept_files, lost)
     with pytest.raises(KeyClosed):
@@ -354,6 +360,16 @@ async def test_a_preview_says_that_it_did_not_look_at_everything(archive: Archiv
     await archive.file(line("ann"))
     found = await archive.kept.find("acme", archive.subject("ann"), bytes_max=1)
     assert (found.numbers.file_lines, found.numbers.is_whole) == (1, False)
+    await archive.batch(*["ann"] * (READ_AT_ONCE + 1))
+    await archive.answer("resp_1", "ann")
+    found = await archive.kept.find("acme", archive.subject("ann"), bytes_max=1)
+    numbers = found.numbers
+    assert (numbers.lines, numbers.file_lines, numbers.answers) == (READ_AT_ONCE, 0, 0)
+    assert not numbers.is_whole
+    found = await archive.kept.find("acme", archive.subject("ann"), bytes_max=None)
+    numbers = found.numbers
+    assert (numbers.lines, numbers.file_lines, numbers.answers) == (READ_AT_ONCE + 1, 2, 1)
+    assert numbers.is_whole
 
 
 async def test_what_is_held_neither_expires_nor_is_deleted(archive: Archive) -> None:
