@@ -34,8 +34,9 @@ def compose(levels: Sequence[PolicyDocument]) -> PolicyDocument:
         names = _names_of(body, used)
         constraints += [replace(rule, name=names[rule.name]) for rule in body.constraints]
         own = [replace(rule, name=names[rule.name]) for rule in body.preferences]
-        # The default order of the level that wrote a preference stays its own.
-        own = [rule if rule.order else replace(rule, order=body.defaults.order) for rule in own]
+        # A preference without an order has the one in force at its level, whatever is said below.
+        order = _order([*outer, body.defaults])
+        own = [rule if rule.order else replace(rule, order=order) for rule in own]
         own = [_kept_at_most(rule, outer) for rule in own]
         outer.append(body.defaults)
         preferences = own + preferences
@@ -60,9 +61,19 @@ def rule_names(levels: Sequence[PolicyBody]) -> Mapping[str, str]:
 
 
 def _names_of(body: PolicyBody, used: set[str]) -> dict[str, str]:
-    """Adds them to those that are used."""
-    names = {rule.name: _free(rule.name, body.name, used) for rule in _rules(body)}
-    used.update(names.values())
+    """Adds them to those that are used.
+
+    None is called as another of its level is: an approval of one would be an approval of both.
+    """
+    taken = used | {rule.name for rule in _rules(body)}
+    names: dict[str, str] = {}
+    for rule in _rules(body):
+        name = rule.name
+        if name in used:
+            name = _free(name, body.name, taken)
+            taken.add(name)
+        names[rule.name] = name
+    used |= taken
     return names
 
 
@@ -88,8 +99,15 @@ def _cached(levels: Sequence[Defaults]) -> Defaults:
     return Defaults(cache_s=min(spans, default=None), cache_like_percent=max(shares, default=None))
 
 
-def _free(name: str, document: str, used: set[str]) -> str:
-    while name in used:
+def _order(levels: Sequence[Defaults]) -> tuple[str, ...]:
+    """What the nearest level says that says any; a document does not tell `cheapest` from none."""
+    silent = Defaults().order
+    said = [level.order for level in levels if level.order != silent]
+    return said[-1] if said else silent
+
+
+def _free(name: str, document: str, taken: set[str]) -> str:
+    while name in taken:
         name = f"{document}{SEPARATOR}{name}"
     return name
 
@@ -100,7 +118,7 @@ def _defaults(levels: Sequence[Defaults]) -> Defaults:
     return Defaults(
         output_tokens_max=min(caps, default=None),
         when_requested_model_closed="refuse" if refuses else "substitute",
-        order=levels[-1].order,
+        order=_order(levels),
         cache_s=_cached(levels).cache_s,
         cache_like_percent=_cached(levels).cache_like_percent,
     )

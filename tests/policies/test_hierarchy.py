@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from policies.decide import decide
 from policies.facts import Facts
-from policies.hierarchy import compose
+from policies.hierarchy import compose, rule_names
 from policies.program import PolicyDocument
 from tests.policies.worlds import document, documents, request, requests
 
@@ -75,6 +75,44 @@ def test_names_stay_apart_however_often_they_are_used() -> None:
     same = document({"no_cache": True})
     names = [step.name for step in compose([same, same, same]).constraints]
     assert names == ["c0", "test/c0", "test/test/c0"]
+
+
+def test_no_rule_is_called_as_another_of_its_level_is() -> None:
+    outer = document({"name": "a", "no_cache": True}, {"name": "x/a", "no_cache": True}, name="x")
+    inner = document(
+        {"name": "a", "require_approval": "Ask legal."},
+        {"name": "x/a", "require_approval": "Ask finance."},
+        {"name": "x/x/a", "no_cache": True},
+        name="x",
+    )
+
+    whole = compose([outer, inner])
+    names = [step.name for step in whole.constraints]
+
+    assert names == ["a", "x/a", "x/x/x/a", "x/x/x/x/a", "x/x/a"]
+    assert list(rule_names([outer.body, inner.body]).values()) == names[2:]
+    for approved in (names[2:3], names[3:4]):
+        labels = [f"approved:{name}" for name in approved]
+        assert decide(whole, request(labels=labels)).refusal == "approval_required"
+    both = [f"approved:{name}" for name in names[2:4]]
+    assert decide(whole, request(labels=both)).effect == "allow"
+
+
+def test_a_level_that_says_no_order_leaves_the_one_above_it() -> None:
+    outer = document(defaults={"order": ["frontier"]})
+    silent = document({"cap_output_tokens": 500})
+    named = document(preferences=({"when": "stream", "targets": ["managed-mid"]},))
+    inner = document(
+        defaults={"order": ["mid"]}, preferences=({"when": "has_tools", "order": ["mid"]},)
+    )
+
+    assert decide(compose([outer, silent]), request()).candidates[0] == "managed-frontier"
+    assert compose([outer, inner]).body.defaults.order == ("mid",)
+    assert compose([outer, inner, silent]).body.defaults.order == ("mid",)
+    assert compose([silent, named]).body.defaults.order == ("cheapest",)
+    # What is said below changes no preference of a level above.
+    (rule,) = compose([outer, named, inner]).body.preferences[1:]
+    assert rule.order == ("frontier",)
 
 
 def test_answers_are_given_again_no_longer_than_the_levels_above_let_them_be() -> None:
