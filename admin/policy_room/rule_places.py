@@ -1,6 +1,7 @@
 """Where the rules of a recorded decision stand now: from a request to the very rule."""
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -10,7 +11,10 @@ from gateway.assembly.configured_policy import load_policy
 from gateway.store.policies.documents import PolicyStore
 from policies.document import Constraint, PolicyBody, Preference
 from policies.explain import RuleExplanation
-from policies.hierarchy import SEPARATOR
+from policies.hierarchy import SEPARATOR, rule_names
+
+
+_Placed: TypeAlias = tuple[Place, int, Constraint | Preference] | None
 
 
 class RulePlace(Struct, frozen=True):
@@ -53,15 +57,34 @@ class RulePlaces:
 def _found(
     organisation: str, bodies: Sequence[tuple[Place, PolicyBody]], asked: RuleExplanation
 ) -> RulePlace | None:
-    for place, body in bodies:
-        section = f"{asked.kind}s"
-        rules: tuple[Constraint | Preference, ...] = (
-            body.constraints if asked.kind == "constraint" else body.preferences
-        )
-        for number, rule in enumerate(rules):
-            # Where two levels use a name, the lower one's stands behind that of its document.
-            if asked.name not in (rule.name, f"{body.name}{SEPARATOR}{rule.name}"):
-                continue
-            path = f"/o/{organisation}/policies/{place.slug}#{section}-{number}"
-            return RulePlace(path, place.title, (rule.when or None) == (asked.when or None))
+    placed = _called_so_now(bodies, asked) or _called_so_before(bodies, asked)
+    if placed is None:
+        return None
+    place, number, rule = placed
+    path = f"/o/{organisation}/policies/{place.slug}#{asked.kind}s-{number}"
+    return RulePlace(path, place.title, (rule.when or None) == (asked.when or None))
+
+
+def _called_so_now(bodies: Sequence[tuple[Place, PolicyBody]], asked: RuleExplanation) -> _Placed:
+    """Levels and their documents may share names, so only all of them together tell whose it is."""
+    for count, (place, body) in enumerate(bodies, start=1):
+        names = rule_names([outer for _, outer in bodies[:count]])
+        for number, rule in enumerate(_rules(body, asked)):
+            if names[rule.name] == asked.name:
+                return place, number, rule
     return None
+
+
+def _called_so_before(
+    bodies: Sequence[tuple[Place, PolicyBody]], asked: RuleExplanation
+) -> _Placed:
+    """Behind its document's name, while a level above used the same one."""
+    for place, body in bodies:
+        for number, rule in enumerate(_rules(body, asked)):
+            if asked.name in (rule.name, f"{body.name}{SEPARATOR}{rule.name}"):
+                return place, number, rule
+    return None
+
+
+def _rules(body: PolicyBody, asked: RuleExplanation) -> tuple[Constraint | Preference, ...]:
+    return body.constraints if asked.kind == "constraint" else body.preferences

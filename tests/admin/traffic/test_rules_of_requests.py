@@ -89,6 +89,27 @@ async def test_each_rule_leads_to_where_it_stands_now(listener: Listener, browse
             assert f'id="{anchor}"' in (await browser.send("GET", at))[1]
 
 
+async def test_a_rule_of_one_level_leads_to_none_of_another_of_the_same_names(
+    listener: Listener, browser: Browser
+) -> None:
+    listener.clock.advance((NOW_US - listener.clock.utc_us()) / 1e6 + 60)
+    await browser.sign_in()
+    world, organisation = World(listener), load_document(POLICY)
+    lab = LAB.replace('"lab"', f'"{organisation.name}"')
+    world.document = compose([organisation, load_document(lab)])
+    await world.open()
+    ids = await world.write(Asked(1, data_class="S3"))
+    await publish(listener, "org:acme", POLICY)
+    await publish(listener, "ws:acme/research", lab)
+
+    told = rules_of((await browser.send("GET", f"{LIST}/{ids[0]}"))[1])
+
+    place = f"{AT}/ws:research#preferences-0"
+    assert told[f"{organisation.name}/simple"] == (place, "preference of Team research")
+    place = f"{AT}/organisation#preferences-0"
+    assert told["simple"] == (place, "preference of Organisation acme")
+
+
 def way_to_requests(page: str, rule: str) -> str:
     """Where "requests for which the rule held" leads."""
     words = (
