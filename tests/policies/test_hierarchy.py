@@ -75,6 +75,9 @@ def test_names_stay_apart_however_often_they_are_used() -> None:
     same = document({"no_cache": True})
     names = [step.name for step in compose([same, same, same]).constraints]
     assert names == ["c0", "test/c0", "test/test/c0"]
+    ordering = document(preferences=({"order": ["mid"]},))
+    nearest_first = [step.name for step in compose([ordering, ordering]).preferences]
+    assert nearest_first == ["test/p0", "p0"]
 
 
 def test_no_rule_is_called_as_another_of_its_level_is() -> None:
@@ -109,7 +112,7 @@ def test_a_level_that_says_no_order_leaves_the_one_above_it() -> None:
     assert decide(compose([outer, silent]), request()).candidates[0] == "managed-frontier"
     assert compose([outer, inner]).body.defaults.order == ("mid",)
     assert compose([outer, inner, silent]).body.defaults.order == ("mid",)
-    assert compose([silent, named]).body.defaults.order == ("cheapest",)
+    assert compose([silent, named]).body.defaults == silent.body.defaults
     # What is said below changes no preference of a level above.
     (rule,) = compose([outer, named, inner]).body.preferences[1:]
     assert rule.order == ("frontier",)
@@ -138,4 +141,9 @@ def test_answers_are_given_again_no_longer_than_the_levels_above_let_them_be() -
     both = compose([strict, loose]).body
     assert both.defaults.cache_like_percent == 97.5
     assert [rule.cache_like_percent for rule in both.preferences] == [97.5]
+    alone = compose([document(name="silent"), loose]).body
+    assert [rule.cache_like_percent for rule in alone.preferences] == [80.0]
+    # A preference that says nothing of the cache has what all levels together say.
+    (rule,) = compose([strict, outer, document(preferences=({"order": ["mid"]},))]).preferences[:1]
+    assert (rule.preference.cache_s, rule.preference.cache_like_percent) == (None, None)
     assert compose([document(name="silent"), inner]).body.preferences[0].cache_s == 600
