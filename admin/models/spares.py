@@ -58,10 +58,13 @@ class NextOrder(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Seen(Struct, frozen=True, forbid_unknown_fields=True):
-    """The versions that were seen: of what the step is about, and for a switch of that in use."""
+    """The versions that were seen: of what the step is about, and of what it takes the place of."""
 
     version: int
     in_use: int = 0
+    """For a switch, and to put one back."""
+    next: int = 0
+    """To put one back; 0 where there was none."""
 
 
 class Trial(Struct, frozen=True):
@@ -155,7 +158,9 @@ class SpareDesk:
         """Use the former version again; raises RequestInvalid or ChangedMeanwhile."""
         after = {"name": name, "version": seen.version}
         async with self._doing(person, "secret.put_back", after):
-            await self.table.put_back(name, expected=seen.version)
+            await self.table.put_back(
+                name, expected=seen.version, in_use=seen.in_use, coming=seen.next
+            )
 
     async def drop(self, person: Person, name: str, seen: Seen) -> None:
         """Throw the next version away; raises RequestInvalid or ChangedMeanwhile."""
@@ -302,4 +307,4 @@ def _ordering(part: str, records: str, deed: Deed) -> Any:
 
 
 def _seen(form: Form) -> Seen:
-    return Seen(form.whole("version", VERSION_MAX) or 0, form.whole("in_use", VERSION_MAX) or 0)
+    return Seen(*(form.whole(name, VERSION_MAX) or 0 for name in Seen.__struct_fields__))

@@ -102,16 +102,20 @@ class SpareSecretTable:
             await bump(connection)
         return _spare(former)
 
-    async def put_back(self, name: str, *, expected: int) -> int:
-        """Use the former version again; the one in use becomes the next one, in place of any.
+    async def put_back(self, name: str, *, expected: int, in_use: int, coming: int) -> int:
+        """Use the former version again; the one in use becomes the next one, in place of `coming`.
+
+        `coming` is the next version that was seen, 0 for none.
 
         Raises:
             RequestInvalid: there is none, or its time is over.
-            ChangedMeanwhile: it is not the one that was seen.
+            ChangedMeanwhile: one of the three is not the one that was seen. What somebody set since
+                would go out of use for an older value, and what they prepared would be destroyed.
         """
         async with self._database.writing() as connection:
-            current = await _in_use(connection, name)
+            current = await _in_use(connection, name, in_use)
             former = await _require(connection, name, FORMER, expected)
+            await _require(connection, name, NEXT, coming)
             if not former:
                 raise RequestInvalid(NONE_SUCH, parameter="version")
             if former["until_us"] <= self._clock.utc_us():

@@ -108,6 +108,7 @@ OTHER_FIELDS: dict[str, Any] = {
     "model": {},
     "models": ["house"],
     "name": "new",
+    "next": 0,
     "noticed_turn": "",
     "noticed_us": 0,
     "once": "",

@@ -100,7 +100,7 @@ async def test_a_next_version_is_tried_used_and_put_back_and_every_step_is_on_re
     said = await shown(browser)
     assert "2 in use" in said
     assert "Version 1 can be put back" in said
-    assert (await step(browser, "put-back", version="1"))[0] == 303
+    assert (await step(browser, "put-back", version="1", in_use="2"))[0] == 303
     said = await shown(browser)
     assert "1 in use" in said
     assert "2 next" in said
@@ -173,6 +173,35 @@ async def test_what_changed_meanwhile_or_is_not_there_is_refused_on_the_page(
     assert "2 next" in await shown(browser)
 
 
+async def test_a_version_is_put_back_only_over_those_that_were_seen(
+    listener: Listener, browser: Browser
+) -> None:
+    """Somebody sets another one, as the old ones leaked, or prepares one that only they have."""
+    await step(browser, "next", value=NEW, version="0")
+    await step(browser, "switch", version="2", in_use="1")
+    looked = {"version": "1", "in_use": "2"}
+    form = {"name": "kept", "value": f"{NEW}x", "version": "2"}
+    assert (await browser.send("POST", "/models/credentials/set", form))[0].status == 303
+    status, said = await step(browser, "put-back", **looked)
+    assert (status, "Somebody else set or removed" in said) == (409, True)
+    assert "3 in use" in await shown(browser)
+
+    looked["in_use"] = "3"
+    await step(browser, "next", value=f"{NEW}y", version="0")
+    assert (await step(browser, "put-back", **looked))[0] == 409
+    assert "4 next" in await shown(browser)
+
+    _, page = await browser.send("GET", AT)
+    fields = re.search(r'put-back"(.*?)<button', page, re.DOTALL)
+    assert fields is not None
+    seen = dict(re.findall(r'name="(version|in_use|next)" value="(\d+)"', fields[1]))
+    assert seen == {"version": "1", "in_use": "3", "next": "4"}
+    assert (await step(browser, "put-back", **seen))[0] == 303
+    said = await shown(browser)
+    assert "1 in use" in said
+    assert "3 next" in said
+
+
 async def test_a_former_version_is_destroyed_when_its_time_is_over(
     listener: Listener, browser: Browser
 ) -> None:
@@ -188,7 +217,7 @@ async def test_a_former_version_is_destroyed_when_its_time_is_over(
             listener.clock.advance(2)
             assert await table.of("kept") == {}
             await browser.sign_in()
-            status, said = await step(browser, "put-back", version="1")
+            status, said = await step(browser, "put-back", version="1", in_use="2")
             assert (status, "Its time is over" in said) == (400, True)
             await retirement.tend()
             assert await table.expired() == []
@@ -216,7 +245,7 @@ async def test_only_who_may_set_secrets_takes_steps_and_programs_take_the_same(
     assert (await browser.send("POST", f"{api}/next/test/kept"))[0].status == 201
     seen = json.dumps({"version": 2, "in_use": 1})
     assert (await browser.send("POST", f"{api}/switch", body=seen))[0].status == 204
-    back = json.dumps({"version": 1})
+    back = json.dumps({"version": 1, "in_use": 2, "next": 0})
     assert (await browser.send("POST", f"{api}/put-back", body=back))[0].status == 204
     assert (await browser.send("POST", f"{api}/next/drop", body='{"version": 2}'))[0].status == 204
     assert (await browser.send("POST", f"{api}/retire", body='{"version": 2}'))[0].status == 409
