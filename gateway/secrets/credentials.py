@@ -212,9 +212,8 @@ def key_bytes_at(
         ConfigurationInvalid: see `master_key`.
     """
     text = source_of(settings, reference, key).load().reveal().strip()
-    service_name = settings.secrets.key_service
-    is_wrapped = bool(service_name) and text.startswith(("vault:", "aws-kms:"))
-    if not is_wrapped and service_name and not plain_too:
+    is_wrapped = text.startswith(("vault:", "aws-kms:"))
+    if not is_wrapped and settings.secrets.key_service and not plain_too:
         reason = "is not wrapped: run `gatewright secrets wrap`"
         raise ConfigurationInvalid(settings.source, key, reason)
     if not is_wrapped:
@@ -224,7 +223,8 @@ def key_bytes_at(
     if known is None:
         service = key_service(settings)
         if service is None:
-            raise ConfigurationInvalid(settings.source, "secrets.key_service", "is missing")
+            reason = f"is missing: what {key} names is wrapped"
+            raise ConfigurationInvalid(settings.source, "secrets.key_service", reason)
         try:
             known = Secret(service.unwrap(text))
         except KeyServiceFailed as error:

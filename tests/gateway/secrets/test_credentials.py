@@ -1,5 +1,6 @@
 """Secrets as the settings name them: where each is looked for, and which are none."""
 
+import base64
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from gateway.secrets.credentials import (
     admin_token,
     all_peppers,
     credential_problem,
+    key_bytes_at,
     pepper,
     pepper_setting,
     provider_credential,
@@ -137,6 +139,29 @@ def test_each_pepper_has_the_version_that_the_settings_give_it(folder: Folder) -
     with pytest.raises(ConfigurationInvalid) as caught:
         all_peppers(settings)
     assert caught.value.key == "secrets.other_peppers.1"
+
+
+@pytest.mark.parametrize("wrapped", ["vault:v1:AAAA", "aws-kms:AAAA"])
+def test_a_wrapped_master_key_without_its_service_is_no_key_and_says_what_is_missing(
+    folder: Folder, wrapped: str
+) -> None:
+    reference = folder.keeps("master.key", wrapped)
+    for service in ("", ":gatewright"):
+        settings = folder.settings(secrets=SecretsSettings(key_service=service))
+        with pytest.raises(ConfigurationInvalid, match="what master names is wrapped") as caught:
+            key_bytes_at(settings, "master", reference)
+        assert caught.value.key == "secrets.key_service"
+
+
+def test_a_plain_master_key_beside_a_service_is_none_but_to_be_wrapped(folder: Folder) -> None:
+    key = secrets.token_bytes(32)
+    reference = folder.keeps("master.key", f"{base64.b64encode(key).decode()}\n")
+    settings = folder.settings(secrets=SecretsSettings(key_service="vault:gatewright"))
+    with pytest.raises(ConfigurationInvalid, match="is not wrapped") as caught:
+        key_bytes_at(settings, "master", reference)
+    assert caught.value.key == "master"
+    assert key_bytes_at(settings, "master", reference, plain_too=True) == key
+    assert key_bytes_at(folder.settings(), "master", reference) == key
 
 
 def test_a_credential_in_a_variable_is_that_of_the_variable_it_names(
