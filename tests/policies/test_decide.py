@@ -312,6 +312,7 @@ def test_a_chat_model_named_for_bare_text_is_refused_for_what_else_it_lacks(
     )
     assert (decision.effect, decision.refusal) == ("deny", refusal)
     assert "it lacks completions" not in decision.reason
+    assert "managed-mid" in {each.target for each in decision.excluded}
 
 
 def test_a_chat_model_that_a_long_prompt_did_not_fit_answers_a_short_one() -> None:
@@ -460,6 +461,9 @@ def test_the_most_reticent_audit_and_any_refusal_to_cache_win() -> None:
     assert _decide(encrypted, {"no_cache": True}).obligations.no_cache is True
 
 
+EVERYBODY = " ".join(each.name for each in EXAMPLE_TARGETS)
+
+
 @pytest.mark.parametrize(
     ("selector", "names"),
     [
@@ -470,9 +474,10 @@ def test_the_most_reticent_audit_and_any_refusal_to_cache_win() -> None:
         ({"providers": ["somebody"]}, ""),
         (
             {"capabilities": ["tools", "images"]},
-            "in-house managed-cheap managed-mid managed-frontier",
+            EVERYBODY,
         ),
         ({"capabilities": ["tools", "audio"]}, ""),
+        ({"capabilities": sorted(EXAMPLE_TARGETS[0].capabilities)}, EVERYBODY),
         ({"tiers": ["cheap"], "jurisdictions": ["us"]}, "managed-cheap"),
     ],
 )

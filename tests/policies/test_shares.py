@@ -109,6 +109,8 @@ def test_hedging_is_asked_for_only_where_there_is_somebody_else_to_ask() -> None
     preference = {"order": ["cheapest"], "hedge_after_ms": 300}
     policy = document(preferences=(preference,))
     assert decide(policy, request()).hedge_after_ms == 300
+    one_other = {"allow_only": {"targets": ["managed-mid", "managed-cheap"]}}
+    assert decide(document(one_other, preferences=(preference,)), request()).hedge_after_ms == 300
     home = document({"allow_only": {"in_house": True}}, preferences=(preference,))
     assert decide(home, request()).hedge_after_ms is None
 

@@ -1,6 +1,7 @@
 """Loading a document: what it means, what is refused, and where the mistake is said to be."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -47,6 +48,11 @@ def _problems(text: str) -> list[str]:
     with pytest.raises(DocumentInvalid) as raised:
         load_document(text)
     return [str(problem) for problem in raised.value.problems]
+
+
+def _unplaced(text: str) -> list[str]:
+    """The problems of one line of JSON, without their columns."""
+    return [re.sub(r"^line 1, column \d+: ", "", each) for each in _problems(text)]
 
 
 def test_toml_and_json_of_one_meaning_have_one_digest() -> None:
@@ -139,6 +145,67 @@ def test_a_mistake_outside_the_rules_is_named(rest: dict[str, object], expected:
 
 
 @pytest.mark.parametrize(
+    ("at_most", "beyond", "expected"),
+    [
+        (
+            {"forbid": {"targets": [str(n) for n in range(256)]}},
+            {"forbid": {"targets": [str(n) for n in range(257)]}},
+            "constraints[0].forbid.targets (rule 'c0'): the list has more than 256 entries",
+        ),
+        (
+            {"forbid": {"targets": ["x" * 100]}},
+            {"forbid": {"targets": ["x" * 101]}},
+            "constraints[0].forbid.targets (rule 'c0'): an entry has 1 to 100 characters",
+        ),
+        (
+            {"cap_output_tokens": 10**12},
+            {"cap_output_tokens": 10**12 + 1},
+            "constraints[0].cap_output_tokens (rule 'c0'): not between 1 and 1000000000000",
+        ),
+        (
+            {"cap_input_tokens": 0},
+            {"cap_input_tokens": -1},
+            "constraints[0].cap_input_tokens (rule 'c0'): not between 0 and 1000000000000",
+        ),
+        (
+            {"deny": "x" * 2000},
+            {"deny": "x" * 2001},
+            "constraints[0].deny (rule 'c0'): longer than 2000 characters",
+        ),
+    ],
+)
+def test_what_a_constraint_may_hold_has_a_bound_and_holds_up_to_it(
+    at_most: dict[str, object], beyond: dict[str, object], expected: str
+) -> None:
+    assert document(at_most).constraints[0].name == "c0"
+    assert _unplaced(document_text(beyond)) == [expected]
+
+
+@pytest.mark.parametrize("percent", [0, 100.5, 101, -1, True, "5", None, float("1e300")])
+def test_a_share_is_above_nothing_and_at_most_all(percent: object) -> None:
+    for good in (0.001, 1, 100):
+        (rule,) = document(preferences=({"canary": {"target": "a", "percent": good}},)).preferences
+        assert rule.preference.canary is not None
+        assert rule.preference.canary.percent == good
+    told = _unplaced(
+        document_text(preferences=({"order": ["mid"], "cascade_above_percent": percent},))
+    )
+    assert told == [
+        "preferences[0].cascade_above_percent (rule 'p0'): expected a number above 0 and up to 100"
+    ]
+
+
+def test_a_rule_too_many_is_named_and_what_is_wrong_behind_it_is_not_its_own() -> None:
+    for name, told in (("x" * 100, f" (rule '{'x' * 100}')"), ("x" * 101, ""), (1, "")):
+        rules = [{"name": f"c{n}", "no_cache": True} for n in range(1000)]
+        table = {"name": "t", "version": 1, "constraints": [*rules, {"name": name}], "odd": 1}
+        assert _unplaced(json.dumps(table)) == [
+            f"constraints[1000]{told}: there are more than 1000 entries",
+            "odd: unknown key 'odd'",
+        ]
+
+
+@pytest.mark.parametrize(
     ("rule", "expected"),
     [
         ({}, "constraints[0] (rule 'c0'): the constraint has no effect"),
@@ -148,8 +215,14 @@ def test_a_mistake_outside_the_rules_is_named(rest: dict[str, object], expected:
         ({"forbid": {"tiers": ["mids"]}}, "forbid.tiers (rule 'c0'): 'mids' is not known; did"),
         ({"forbid": {"tiers": ["x"]}}, "'x' is not known; one of cheap, mid, frontier"),
         ({"forbid": {"targets": []}}, "forbid.targets (rule 'c0'): the list is empty"),
-        ({"forbid": {"targets": ["a", "a"]}}, "an entry stands twice in the list"),
-        ({"forbid": {"targets": [1]}}, "expected a list of strings only"),
+        (
+            {"forbid": {"targets": ["a", "a"]}},
+            "forbid.targets (rule 'c0'): an entry stands twice in the list",
+        ),
+        (
+            {"forbid": {"targets": [1]}},
+            "forbid.targets (rule 'c0'): expected a list of strings only",
+        ),
         ({"forbid": {"targets": 1}}, "expected a list of strings, not a number"),
         ({"forbid": {"targets": [""]}}, "an entry has 1 to 100 characters"),
         ({"forbid": {"targets": [str(n) for n in range(300)]}}, "more than 256 entries"),
@@ -159,7 +232,10 @@ def test_a_mistake_outside_the_rules_is_named(rest: dict[str, object], expected:
             "forbid.house (rule 'c0'): unknown key 'house'; did you mean",
         ),
         ({"no_cache": 1}, "no_cache (rule 'c0'): expected true or false, not a number"),
-        ({"audit_content": "all"}, "'all' is not one of none, metadata, redacted, encrypted, full"),
+        (
+            {"audit_content": "all"},
+            "audit_content (rule 'c0'): 'all' is not one of none, metadata, redacted, enc",
+        ),
         ({"cap_output_tokens": 0}, "cap_output_tokens (rule 'c0'): not between 1 and"),
         ({"cap_output_tokens": 1.5}, "expected a whole number, not a number"),
         ({"cap_output_tokens": None}, "expected a whole number, not a value of another kind"),
