@@ -1,5 +1,7 @@
 """On a screen of 1280 pixels no column of a list is out of sight."""
 
+from pathlib import Path
+
 import pytest
 from msgspec import structs
 from sqlalchemy import update
@@ -12,7 +14,9 @@ from gateway.types import AuditRecord
 from tests.admin.batches.seeding import batch, end
 from tests.admin.chromium import window
 from tests.admin.listener import Listener
+from tests.admin.models import test_engine as engines
 from tests.admin.policies.people import staff
+from tests.admin.screenshots import fill
 from tests.admin.seeding import PASSWORD, issue, person, requests
 from tests.admin.test_every_list_by_key import fill_compliance
 from tests.admin.test_long_lists import fill_policies
@@ -143,3 +147,22 @@ async def test_long_names_push_no_column_of_limits_incidents_or_versions_out_of_
             if name == "cora":
                 await seen.open("/o/acme/compliance")
                 assert "10 of 30 open incidents" in await seen.page.inner_text("main")
+
+
+async def test_a_window_too_narrow_for_a_rail_beside_them_shows_every_column_of_the_lists(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    """From 1101 to 1279 pixels ten lists were cut off, one of engines in a pool even at 1280."""
+    async with Listener(tmp_path, sqlite_url, engines.MORE) as listener:
+        await fill(listener)
+        await engines.said(listener, "w5", engines.LEFT, engines.RIGHT, ago_s=2)
+        acme = ("traffic", "costs", "batches", "teams", "audit", "keys", "compliance/reviews")
+        paths = [*(f"/o/acme/{each}" for each in (*acme, "compliance/erasures"))]
+        async with window(listener) as seen:
+            await seen.sign_in("mira", PASSWORD)
+            for path in (*paths, "/models", "/models/engine", "/system"):
+                await seen.open(path)
+                for width in (1101, 1279, 1280):
+                    await seen.page.set_viewport_size({"width": width, "height": 900})
+                    assert await seen.page.locator("main .scroll").count() > 0
+                    assert await seen.page.evaluate(OUT_OF_SIGHT) == [], (path, width)
