@@ -99,15 +99,27 @@ copied.className = "visually-hidden";
 copied.role = "status";
 if (document.querySelector("[data-copies]")) document.body.append(copied);
 
+// Beyond this machine a page that came by plain http has no clipboard, and some people permit none:
+// what is selected is copied the old way, or by whoever sees it selected.
+async function copy(shown) {
+  try {
+    await navigator.clipboard.writeText(shown.textContent);
+    return true;
+  } catch {
+    getSelection().selectAllChildren(shown);
+    return document.execCommand("copy");
+  }
+}
+
 document.addEventListener("click", async (event) => {
   const dialog = event.target.closest("[data-opens]")?.dataset.opens;
   if (dialog) open(dialog);
   if (event.target.closest("[data-closes-peek]")) closePeek();
   const copier = event.target.closest("[data-copies]");
   if (copier) {
-    await navigator.clipboard.writeText(document.getElementById(copier.dataset.copies).textContent);
+    const done = await copy(document.getElementById(copier.dataset.copies));
     const word = copier.textContent;
-    copier.textContent = copied.textContent = "Copied";
+    copier.textContent = copied.textContent = done ? "Copied" : "Press Ctrl C";
     setTimeout(() => { copier.textContent = word; copied.textContent = ""; }, 1500);
   }
   closeMenusBeside(event.target);

@@ -93,6 +93,40 @@ async def test_a_key_that_is_issued_by_an_impatient_press_is_shown_all_the_same(
         await seen.page.wait_for_selector("span[role=status]:has-text('Copied')")
 
 
+async def test_a_secret_is_copied_where_the_browser_has_no_clipboard_for_pages(
+    listener: Listener,
+) -> None:
+    """Over plain http from another machine `navigator.clipboard` is missing: nothing happened."""
+    await issue(listener, "another")
+    async with window(listener) as seen:
+        await seen.sign_in_with_token(listener.token)
+        await seen.open("/o/acme/keys/new")
+        for name, said in (("name", "mine"), ("workspace", "people"), ("project", "payroll")):
+            await seen.page.fill(f"#field-{name}", said)
+        await seen.page.click("text=Issue the key")
+        await seen.page.wait_for_selector("#the-key")
+        await seen.page.evaluate(
+            "Object.defineProperty(navigator, 'clipboard', {value: undefined})"
+        )
+        for shown in ("the-key", "the-curl"):
+            await seen.page.click(f"[data-copies={shown}]")
+            await seen.page.wait_for_selector(f"[data-copies={shown}]:has-text('Copied')")
+            whole = "".join((await seen.page.inner_text(f"#{shown}")).split())
+            await seen.page.keyboard.press("Control+k")
+            await seen.page.keyboard.press("Control+v")
+            pasted = "".join((await seen.page.input_value("#finder input")).split())
+            assert len(pasted) > 30
+            assert whole.startswith(pasted)
+            await seen.page.evaluate("document.getElementById('finder').close()")
+        # Where that is forbidden, too, it is selected at least.
+        await seen.page.evaluate("document.execCommand = () => false")
+        await seen.page.click("[data-copies=the-key]")
+        await seen.page.wait_for_selector("span[role=status]:has-text('Press Ctrl C')")
+        selected = await seen.page.evaluate("getSelection().toString()")
+        assert selected == await seen.page.inner_text("#the-key")
+        assert seen.problems == []
+
+
 async def test_an_expired_key_says_what_callers_are_told_and_leads_to_another_like_it(
     listener: Listener,
 ) -> None:
