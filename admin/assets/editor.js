@@ -221,9 +221,17 @@ function markOf(state, mark) {
   return Decoration.mark({ class: severity, attributes: { title } }).range(from, to);
 }
 
-function say(view, told) {
-  const panel = document.getElementById("found");
-  if (!panel) return;
+// The verdict alone is read out, and only when it is another: what stands below it is put in anew at
+// every pause in typing.
+function say(verdict, ...below) {
+  const said = document.querySelector("#found p");
+  if (!said) return;
+  if (said.textContent !== verdict) said.textContent = verdict;
+  while (said.nextSibling) said.nextSibling.remove();
+  said.after(...below);
+}
+
+function sayChecked(view, told) {
   const list = document.createElement("ul");
   list.className = "marks";
   for (const mark of told.marks) {
@@ -239,24 +247,15 @@ function say(view, told) {
     line.append(`${mark.severity}: `, button, ` ${mark.rule ? `${mark.rule}: ` : ""}${mark.message}`);
     list.append(line);
   }
-  const state = document.createElement("p");
-  state.textContent = told.marks.length && told.ok ? "Ready to submit, with warnings." : told.ok ? `Ready to submit; test cases passed: ${told.tests}.` : "Not ready yet.";
-  panel.replaceChildren(panel.querySelector("h2"), state, list);
+  say(told.marks.length && told.ok ? "Ready to submit, with warnings." : told.ok ? `Ready to submit; test cases passed: ${told.tests}.` : "Not ready yet.", list);
 }
 
 // The last verdict is of another text: it goes, and why there is no new one is said.
 function sayUnchecked(status) {
-  const panel = document.getElementById("found");
-  if (!panel) return;
   const why = { 401: "your session has ended", 403: "this page is of an earlier session" }[status] ?? "no answer came";
-  const said = document.createElement("p");
-  said.textContent = `Not checked: ${why}. What you typed stays here, and saving it checks it. `;
-  if (status === 401) {
-    const link = document.createElement("a");
-    Object.assign(link, { href: "/sign-in", target: "_blank", rel: "noopener", textContent: "Sign in, in another tab" });
-    said.append(link);
-  }
-  panel.replaceChildren(panel.querySelector("h2"), said);
+  const link = document.createElement("a");
+  Object.assign(link, { href: "/sign-in", target: "_blank", rel: "noopener", textContent: "Sign in, in another tab" });
+  say(`Not checked: ${why}. What you typed stays here, and saving it checks it.`, ...(status === 401 ? [link] : []));
 }
 
 // Typing over a selection: left to itself, the browser keeps the style of what it replaces by a style
@@ -293,7 +292,7 @@ async function mount(area) {
     }
     const told = await answer.json();
     view.dispatch({ effects: setMarks.of(told.marks) });
-    say(view, told);
+    sayChecked(view, told);
   };
   const changed = (update) => {
     if (!update.docChanged) {

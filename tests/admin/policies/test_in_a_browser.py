@@ -62,6 +62,30 @@ async def test_every_screen_stands_in_both_themes_and_three_widths(listener: Lis
                 assert seen.problems == [], (path, view)
 
 
+async def test_of_what_is_checked_while_somebody_types_the_verdict_alone_is_read_out(
+    listener: Listener,
+) -> None:
+    """The whole list was a live region, and put in anew at each pause in typing."""
+    await staff(listener)
+    if not BUILT.with_name("editor.js").exists():
+        pytest.skip("the pages' scripts were not built: make scripts")
+    async with window(listener) as seen:
+        page = seen.page
+        await seen.sign_in(WRITER, PASSWORD)
+        await seen.open(f"{HOME}/edit?as=code")
+        await page.evaluate("window.verdict = document.querySelector('#found [aria-live=polite]')")
+        await page.click(".editor .cm-content")
+        for text, verdict in (("nonsense\n", "Not ready yet."), (TEXT, "Ready to submit")):
+            await page.keyboard.press("Control+a")
+            await page.keyboard.insert_text(text)
+            await page.wait_for_selector(f"#found [aria-live=polite]:has-text('{verdict}')")
+            assert await page.locator("#found .marks").count() == 1
+            assert await page.locator("[aria-live] .marks").count() == 0
+            # What is put in anew is read out anew, though it says the same.
+            assert await page.evaluate("verdict === document.querySelector('#found [aria-live]')")
+        assert seen.problems == []
+
+
 async def test_the_editor_completes_marks_and_saves_by_keys(listener: Listener) -> None:
     await staff(listener)
     await record_traffic(listener, EXAMPLES)
@@ -88,6 +112,7 @@ async def test_the_editor_completes_marks_and_saves_by_keys(listener: Listener) 
         await page.keyboard.press("Control+a")
         await page.keyboard.insert_text(text)
         await page.wait_for_selector("#found:has-text('Ready to submit')")
+        assert await page.locator("[aria-live] .marks").count() == 0
         assert "0 test cases passed" not in await page.inner_text("#found")
         # What is read out is a sentence that stood there before; neither a table nor a new one.
         await page.evaluate("window.stood = document.getElementById('decided')")
