@@ -29,6 +29,7 @@ from gateway.store.workers import WorkerTable
 
 AT: Final = "/models/engine"
 REASON_LENGTH_MAX: Final = 500
+_TAKING: Final = frozenset(("up", "warming", "slow"))
 _HTML: Final = MediaType.HTML
 _READS: Final = needs(Permission.SYSTEM_READ, "everywhere")
 _ASKS: Final = needs(Permission.SYSTEM_CONFIGURE, "everywhere")
@@ -72,6 +73,12 @@ class EngineLine(Struct, frozen=True):
     calls: int
     """Of all workers, under way there."""
     drain: Drain | None
+
+    @property
+    def is_in_service(self) -> bool:
+        """Whether a worker that is heard of would send it something new."""
+        heard = (each.seen.state for each in self.views if each.standing != "lost")
+        return self.drain is None and any(state in _TAKING for state in heard)
 
     @property
     def room(self) -> Room | None:
@@ -220,7 +227,7 @@ def _draining(services: Services) -> list[Any]:
             "engine",
             CONFLICT if wrong else 200,
             line=line,
-            others=[each for each in others if each.drain is None],
+            others=others,
             reason=reason,
             wrong=wrong,
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from gateway.oversight.workers import EngineMemory, MemberReport, WorkerReport
+from gateway.oversight.workers import EngineMemory, MemberReport, MemberState, WorkerReport
 from gateway.store.pool_drains import DrainTable
 from gateway.store.workers import WorkerTable
 from tests.admin import seeding
@@ -194,7 +194,7 @@ async def test_what_is_polled_is_the_figures_alone(listener: Listener, browser: 
 async def test_a_member_is_drained_with_a_reason_and_resumed_and_both_are_on_record(
     listener: Listener, browser: Browser
 ) -> None:
-    await said(listener, "w0", LEFT, RIGHT)
+    await said(listener, "w0", LEFT, structs.replace(RIGHT, state="up"))
     await browser.sign_in()
     _, asked = await browser.send("GET", f"{AT}/drain?member=left")
     told = text_of(asked)
@@ -214,6 +214,10 @@ async def test_a_member_is_drained_with_a_reason_and_resumed_and_both_are_on_rec
     assert "drained it already" in refused
     _, last = await browser.send("GET", f"{AT}/drain?member=right")
     assert "herd has no other member in service" in text_of(last)
+    assert "Not in service: left (drained)." in text_of(last)
+    _, same = await browser.send("GET", f"{AT}/drain?member=left")
+    assert "left: drained just now by admin-token (new weights)" in text_of(same)
+    assert 'name="reason"' not in same
     answer, _ = await browser.send("POST", f"{AT}/resume", {"member": "left"})
     assert answer.status == 303
     assert await drained(listener) == []
@@ -223,6 +227,20 @@ async def test_a_member_is_drained_with_a_reason_and_resumed_and_both_are_on_rec
         *(("pool.drained", "admin-token"), ("pool.resumed", "admin-token"))
     ]
     assert json.loads(records[0].detail["after"])["reason"] == "new weights"
+
+
+@pytest.mark.parametrize(("state", "ago_s"), [("down", 0.0), ("unknown", 0.0), ("up", 600.0)])
+async def test_a_member_that_gets_nothing_is_not_counted_on_for_anothers_share(
+    listener: Listener, browser: Browser, state: MemberState, ago_s: float
+) -> None:
+    """Where the other one was down, the page said that it takes the share of the first."""
+    await said(listener, "w1", structs.replace(RIGHT, state=state), ago_s=ago_s)
+    await said(listener, "w0", LEFT)
+    await browser.sign_in()
+    _, asked = await browser.send("GET", f"{AT}/drain?member=left")
+    assert "herd has no other member in service" in text_of(asked)
+    told = "no worker tells of it" if ago_s else state
+    assert f"Not in service: right ({told})." in text_of(asked)
 
 
 async def test_only_a_member_of_a_pool_can_be_drained_and_only_by_who_may(
