@@ -48,6 +48,8 @@ class Outcome(Struct, frozen=True):
     before: SpanSums | None
     since: SpanSums | None
     figures: tuple[Figure, ...]
+    kept_days: int = 0
+    """For how long hours are kept, where it went live so long ago that none of those before is."""
 
     @property
     def is_enough(self) -> bool:
@@ -85,7 +87,8 @@ class Outcomes:
         oldest_us = (now_us // HOUR_US - HOURS_KEPT) * HOUR_US
         hours = min((last_us - first_us) // HOUR_US, (before_us - oldest_us) // HOUR_US, HOURS_MAX)
         if hours <= 0:
-            return Outcome(number, live_us, ended_us, 0, None, None, ())
+            kept_days = 0 if before_us > oldest_us else HOURS_KEPT // 24
+            return Outcome(number, live_us, ended_us, 0, None, None, (), kept_days)
         where = tuple(place.slug.split(":")[1:])
         length_us = hours * HOUR_US
 

@@ -88,6 +88,34 @@ def test_thirty_requests_are_enough_on_both_sides_and_fewer_on_one_are_not() -> 
     assert Outcome(1, 1, 0, 1, mixed, mixed, figures_of(mixed, mixed)).is_enough, "some are"
 
 
+async def test_a_version_without_hours_to_compare_says_why_and_promises_none_that_never_come(
+    listener: Listener,
+) -> None:
+    """That another full hour helps was said of versions of last year, and of former ones."""
+    await staff(listener)
+    listener.clock.advance(600.0)
+    async with listener.database() as database:
+        store = PolicyStore(database, listener.clock)
+        for number in (1, 2):
+            await store.draft("org:acme", load_document(STRICT), "ann")
+            await store.act("org:acme", number, "approve", "bob")
+            await store.act("org:acme", number, "publish", "bob")
+
+    async def told(number: int) -> str:
+        async with signed_in(listener, WRITER) as wanda:
+            return plain((await wanda.send("GET", f"{HOME}/versions/{number}"))[1])
+
+    too_short = "It was live for less than a whole hour: there is nothing to compare."
+    assert too_short in await told(1)
+    assert "look again after the next full hour" in await told(2)
+    listener.clock.advance(7 * 86_400.0)
+    assert too_short in await told(1)
+    listener.clock.advance(15 * 86_400.0)
+    for number in (1, 2):
+        assert "It went live more than 21 days ago" in await told(number)
+        assert "next full hour" not in await told(number)
+
+
 async def test_a_versions_page_compares_equal_hours_of_its_own_level(listener: Listener) -> None:
     await staff(listener)
     key = await seeding.issue(listener, "chat", project="chat")
