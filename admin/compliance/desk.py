@@ -104,7 +104,7 @@ class PackDesk:
             id=self.store.new_id(),
             organisation=organisation,
             log=_log_of(organisation, wish),
-            recipient=wish.recipient.strip()[:RECIPIENT_CHARS_MAX],
+            recipient=recipient_of(wish.recipient),
             since_us=wish.since_us,
             until_us=wish.until_us,
             with_policies=wish.with_policies,
@@ -189,6 +189,15 @@ class PackDesk:
 
     async def _failed(self, pack: EvidencePack, problem: str) -> None:
         await self.store.change(pack.id, state="failed", problem=problem[:500])
+
+
+def recipient_of(text: str) -> str:
+    """For whom a pack is, as it stands in it; raises RequestInvalid where that is too long."""
+    said = text.strip()
+    if len(said) > RECIPIENT_CHARS_MAX:
+        reason = f"Say it in {RECIPIENT_CHARS_MAX} characters at most."
+        raise RequestInvalid(reason, parameter="recipient")
+    return said
 
 
 def _log_of(organisation: str, wish: Wish) -> str:

@@ -12,7 +12,7 @@ from litestar.response import File, Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of
-from admin.compliance.desk import LOGS, RECIPIENT_CHARS_MAX, Wish
+from admin.compliance.desk import LOGS, Wish, recipient_of
 from admin.compliance.office import Office
 from admin.queries import PAGE_ROWS, after_of, first_of
 from admin.services import Services
@@ -96,7 +96,7 @@ def _making(services: Services, office: Office) -> list[Any]:
             since=query.get("since", str(today - timedelta(days=DEFAULT_DAYS - 1))),
             until=query.get("until", str(today)),
             log=query.get("log", "requests"),
-            recipient=query.get("recipient", "")[:RECIPIENT_CHARS_MAX],
+            recipient=query.get("recipient", ""),
             policies=query.get("policies", "" if is_asked else "on"),
         )
         return await wizard(request, organisation, form, is_asked=is_asked)
@@ -170,7 +170,7 @@ def wish_of(form: PackForm, person: Person) -> Wish:
         log=form.log,
         since_us=_midnight_us(since),
         until_us=_midnight_us(until) + DAY_US,
-        recipient=form.recipient,
+        recipient=recipient_of(form.recipient),
         with_policies=bool(form.policies),
     )
 

@@ -314,7 +314,10 @@ def _require(person: Person, permission: Permission, organisation: str, place: P
 
 
 def _reason(text: str) -> str:
-    said = text.strip()[:REASON_LENGTH_MAX]
+    said = text.strip()
     if not said:
         raise RequestInvalid("say why; it is kept in the history", parameter="reason")
+    if len(said) > REASON_LENGTH_MAX:
+        most = f"say it in {REASON_LENGTH_MAX:,} characters at most"
+        raise RequestInvalid(f"{most}: these are {len(said):,}", parameter="reason")
     return said

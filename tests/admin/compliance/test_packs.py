@@ -167,7 +167,7 @@ async def test_a_period_without_records_says_so_and_a_wrong_one_stays_in_its_for
         assert (await cora.send("GET", f"{empty}/file"))[0].status == 404
         for wrong in (
             *({"since": "soon"}, {"until": "2001-01-01"}, {"log": "all"}, {"log": "deeds"}),
-            *({"since": "0001-01-01"}, {"until": "9999-12-31"}),
+            *({"since": "0001-01-01"}, {"until": "9999-12-31"}, {"recipient": f"me{'x' * 199}"}),
         ):
             form = {"since": "2026-01-02", "until": "2026-01-03", "recipient": "me"} | wrong
             answer, page = await cora.send("POST", AT, form)
@@ -177,6 +177,11 @@ async def test_a_period_without_records_says_so_and_a_wrong_one_stays_in_its_for
             body = msgspec.json.encode(wish).decode()
             path = "/api/organisations/acme/compliance/packs"
             assert (await cora.send("POST", path, body=body))[0].status == 400
+        # Cut to what fits, it would stand in the pack as nobody wrote it.
+        answer, page = await cora.send("GET", f"{AT}/new?since=2026-01-02&recipient={'x' * 201}")
+        assert answer.status == 400
+        assert "in 200 characters at most" in page
+        assert "x" * 201 in page
 
 
 async def test_the_log_of_operators_is_for_who_may_export_everywhere(

@@ -106,6 +106,11 @@ async def test_a_draft_is_weighed_agreed_on_by_another_and_rolled_out(listener: 
         assert (await stepped(wanda, path, "approve"))[0] == 403
         status, said = await stepped(anton, path, "approve", reason="")
         assert (status, "say why" in said) == (400, True)
+        # What is too long was cut at 2,000 characters, and the rest was lost without a word.
+        long = {"action": "approve", "reason": f"{'x' * 2_000} and the rest"}
+        answer, page = await anton.send("POST", f"{path}/verdict", long)
+        assert (answer.status, "at most: these are 2,013" in page) == (400, True)
+        assert long["reason"] in page
         assert (await stepped(anton, path, "approve"))[0] == 303
         for share in ("0", "100.1", "nan", "half"):
             status, said = await stepped(anton, path, "canary", percent=share)
