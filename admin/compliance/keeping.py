@@ -21,6 +21,7 @@ from admin.services import Services
 from admin.sign_in.pages import SEE_OTHER
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission
+from gateway.store.custody.orders import Hold
 
 
 AT: Final = "/o/{organisation:str}/compliance"
@@ -29,6 +30,14 @@ _READS: Final = needs(_P.AUDIT_READ)
 Asked = Request[Any, Any, Any]
 Showing = Callable[..., Awaitable[Response[str]]]
 Deed = Callable[[str, str], Awaitable[object]]
+
+
+class NewHold(Struct, frozen=True):
+    """A hold that was set just now, and what it covers: of a name mistyped, nothing."""
+
+    hold: Hold
+    keys: int | None
+    """None where the audit folder cannot be read at this moment."""
 
 
 class HoldForm(Struct, frozen=True):
@@ -92,6 +101,7 @@ def _hold_routes(services: Services, office: Office) -> list[Any]:
         values: dict[str, Any] = {"holds": holds, "form": form, "problem": problem}
         values["notes"] = await notes.of(organisation, holds.rows)
         values["mistakes"] = {field: problem} if field else {}
+        values["new"] = await _new_hold(request, organisation, office)
         return await services.shell.page(
             request, "compliance/holds.html", "holds", status, **values
         )
@@ -119,12 +129,23 @@ def _hold_routes(services: Services, office: Office) -> list[Any]:
             except RequestInvalid as error:
                 return await showing(request, organisation, data, error.message, error.status)
             actor = session_of(request).person.name
-            await office.custody.set_hold(actor, organisation, subject, data.reason.strip())
-            return Redirect(f"/o/{organisation}/compliance/holds", status_code=SEE_OTHER)
+            made = await office.custody.set_hold(actor, organisation, subject, data.reason.strip())
+            back = f"/o/{organisation}/compliance/holds?done={made.id}"
+            return Redirect(back, status_code=SEE_OTHER)
 
         return await services.shown_once.answer(request, await form_of(request), made)
 
     return [holds, set_hold, *_release_routes(office, showing)]
+
+
+async def _new_hold(request: Asked, organisation: str, office: Office) -> NewHold | None:
+    hold = await office.custody.hold(organisation, request.query_params.get("done", ""))
+    if hold is None or hold.released_by:
+        return None
+    try:
+        return NewHold(hold, await office.covered(hold))
+    except OSError:
+        return NewHold(hold, None)
 
 
 def _release_routes(office: Office, showing: Showing) -> list[Any]:

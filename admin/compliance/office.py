@@ -31,7 +31,7 @@ from gateway.store.custody.custody_lists import CustodyLists, RevealFigures
 from gateway.store.custody.erasing import Consequences, Erasures
 from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.incidents import IncidentStore
-from gateway.store.custody.keeping import Expired, expired_of, retention_of
+from gateway.store.custody.keeping import Expired, content_keys, expired_of, retention_of
 from gateway.store.custody.orders import Custody, CustodyChanged, CustodyRefused, Hold, Reveal
 from gateway.store.custody.reaching import Reach
 from gateway.store.custody.retention_reports import FolderRetentionStanding, RetentionReports
@@ -173,6 +173,11 @@ class Office:
 
     async def hold(self, organisation: str, hold_id: str) -> Hold:
         return _there(await self.custody.hold(organisation, hold_id))
+
+    async def covered(self, hold: Hold) -> int:
+        """Keys of content that a hold keeps, here and in the database; raises OSError."""
+        settings, database = self._services.settings, self._services.database
+        return len(await content_keys(settings, database, hold.organisation, hold.subject or None))
 
     async def case(self, organisation: str, case_id: str) -> ErasureCase:
         return _there(await self.erasures.cases.case(organisation, case_id))

@@ -65,6 +65,29 @@ async def test_a_hold_says_that_content_was_erased_before_it(listener: Listener)
         assert page.count("was erased on") == 1, "not everybody's was"
 
 
+async def test_who_sets_a_hold_is_told_what_it_covers_and_that_a_mistyped_name_has_nothing(
+    listener: Listener,
+) -> None:
+    """Of a name that no request has it said nothing, and retention took what was to be held."""
+    await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora:
+        for user, told in (
+            ("ann", "It keeps 1 content key of this audit folder"),
+            ("Ann", "No content of this end user is in this audit folder"),
+        ):
+            form = {"user": user, "reason": "a lawsuit"}
+            answer, _ = await cora.send("POST", HOLDS, form)
+            _, page = await cora.send("GET", answer.headers["location"])
+            assert told in page
+            assert f"traffic?q=user%3A{subject(listener, user)}" in page, "they are a click away"
+            assert told not in (await cora.send("GET", HOLDS))[1]
+        async with person(listener, "gil", organisation="globex") as gil:
+            await listener.issue_key("theirs", "globex")
+            new = answer.headers["location"].replace("acme", "globex")
+            answer, page = await gil.send("GET", new)
+            assert (answer.status, "is in force, and on record" in page) == (200, False)
+
+
 async def test_what_waits_names_an_end_user_shortly_and_no_wrong_time(listener: Listener) -> None:
     await converse(listener, ["ann"])
     digest = subject(listener, "ann")
