@@ -171,3 +171,14 @@ async def test_a_rule_is_written_submitted_and_approved_without_scripts(listener
         await page.fill("#reason-1", "agreed")
         await page.click("button:has-text('Approve')")
         assert "Nothing waits" in await page.inner_text("main")
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+async def test_keys_are_named_only_where_a_script_hears_them(
+    listener: Listener, *, scripts: bool
+) -> None:
+    await staff(listener)
+    async with window(listener, scripts=scripts) as seen:
+        await seen.sign_in(APPROVER, PASSWORD)
+        await seen.open("/o/acme/approvals")
+        assert await seen.page.locator("kbd:has-text('d') >> visible=true").count() == scripts
