@@ -340,6 +340,48 @@ async def test_each_part_of_a_stream_tells_what_its_choice_was_counted_so_far(
     assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 10)
 
 
+CALLED = {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "required"}
+ENDED = {"allowed_token_ids": [1, 300], "min_tokens": 2, "logit_bias": {"1": 100}}
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        *(
+            (f"/v1/{path}completions", asked)
+            for path in ("", "chat/")
+            for asked in (ENDED, {"stop": ["lo wor"], "guided_regex": "hel+lo words", "n": 2})
+        ),
+        ("/v1/completions", {"prompt": ["one", "two two"], "echo": True}),
+        ("/v1/chat/completions", CALLED),
+        ("/v1/chat/completions", {"allowed_token_ids": [200], "logprobs": True}),
+    ],
+)
+async def test_a_stream_names_every_token_that_the_whole_answer_names(
+    client: httpx.AsyncClient, path: str, asked: dict[str, Any]
+) -> None:
+    """Also those whose text is held back, or is none: a part of a call, of a character, an end."""
+    question: Any = {"messages": MESSAGES} if "chat" in path else {"prompt": "one"}
+    body = {**question, "max_tokens": 12, "seed": 5, "return_token_ids": True, **asked}
+    whole = await post(client, path, **body)
+    response = await client.post(path, json={"model": "tiny", **body, "stream": True})
+
+    prompts: dict[int, list[int]] = {}
+    written: dict[int, list[int]] = {}
+    for part in events(response.text):
+        (choice,) = part["choices"]
+        written.setdefault(choice["index"], []).extend(choice["token_ids"])
+        prompt = (part if "chat" in path else choice).get("prompt_token_ids")
+        if prompt is not None:
+            assert choice["index"] not in prompts, "it is told once"
+            prompts[choice["index"]] = prompt
+    assert written == {each["index"]: each["token_ids"] for each in whole["choices"]}
+    if "chat" in path:
+        assert prompts == {0: whole["prompt_token_ids"]}
+    else:
+        assert prompts == {each["index"]: each["prompt_token_ids"] for each in whole["choices"]}
+
+
 async def test_who_wants_no_usage_is_told_none_along_the_way(client: httpx.AsyncClient) -> None:
     options = {"include_usage": False, "continuous_usage_stats": True}
     body = {"model": "tiny", "prompt": "one", "stream": True, "stream_options": options}

@@ -92,23 +92,24 @@ class ChatResponse:
         """The answer as one object; `outputs` by choice."""
         pairs = zip(self._choices, outputs, strict=True)
         choices = [self._whole_choice(choice, mine) for choice, mine in pairs]
-        body = {**self._head, "object": "chat.completion", "choices": choices}
-        if self._wants_token_ids:
-            body["prompt_token_ids"] = self._choices[0].generation.prompt_token_ids
+        body = {**self._head, **self._prompt(), "object": "chat.completion", "choices": choices}
         first = self._choices[0].generation
         if (num_top := first.params.prompt_logprobs) is not None:
             body["prompt_logprobs"] = prompt_scores(first.prompt_logprobs, num_top, self._tokenizer)
         return msgspec.json.encode({**body, "usage": usage_of(self._generations())})
 
     def opening(self) -> bytes:
-        """The first chunk of each choice: it names the role."""
+        """The first chunk of each choice names its role, and that of the first one the prompt."""
         role: Json = {"role": "assistant", "content": ""}
-        return b"".join(self._chunk(choice, role) for choice in self._choices)
+        first, *others = self._choices
+        events = [self._chunk(first, role, about=self._prompt())]
+        return b"".join([*events, *(self._chunk(choice, role) for choice in others)])
 
     def part(self, index: int, output: Output) -> bytes:
         """Events of one output; a step that holds all its text back says nothing."""
         choice = self._choices[index]
         first_call = choice.num_calls
+        written = choice.generation.output_token_ids[choice.num_told : output.num_written]
         choice.num_told = output.num_written
         deltas = [_delta(part) for part in choice.parts(output)]
         for delta in deltas:
@@ -116,17 +117,19 @@ class ChatResponse:
                 delta["tool_calls"][0]["index"] = first_call
                 first_call += 1
         logprobs = self._logprobs(choice, output.tokens)
-        if not deltas and output.tokens and logprobs is not None:
+        if not deltas and output.tokens and (logprobs is not None or self._wants_token_ids):
             deltas = [{"content": ""}]
         events = b""
-        for number, delta in enumerate(deltas):
+        for delta in deltas:
+            events += self._chunk(choice, delta, logprobs=logprobs, token_ids=written)
             # The tokens of a step belong to its first event.
-            shown = logprobs if number == 0 else None
-            tokens = output.tokens if number == 0 else ()
-            events += self._chunk(choice, delta, logprobs=shown, tokens=tokens)
+            logprobs, written = None, []
         if output.finish_reason is not None:
-            reason = choice.finish_reason(output.finish_reason)
-            events += self._chunk(choice, {}, finish_reason=reason, stop_reason=output.stopped_by)
+            end = {
+                "finish_reason": choice.finish_reason(output.finish_reason),
+                "stop_reason": output.stopped_by,
+            }
+            events += self._chunk(choice, {}, end=end, token_ids=written)
         return events
 
     def usage_event(self) -> bytes:
@@ -135,6 +138,11 @@ class ChatResponse:
             return b""
         body = {**self._head, "object": "chat.completion.chunk", "choices": []}
         return as_event(msgspec.json.encode({**body, "usage": usage_of(self._generations())}))
+
+    def _prompt(self) -> Json:
+        """The prompt's tokens, where they are asked for."""
+        ids = self._choices[0].generation.prompt_token_ids
+        return {"prompt_token_ids": ids} if self._wants_token_ids else {}
 
     def _generations(self) -> list[Generation]:
         return [choice.generation for choice in self._choices]
@@ -167,22 +175,23 @@ class ChatResponse:
         choice: Choice,
         delta: Json,
         *,
-        finish_reason: str | None = None,
-        stop_reason: str | int | None = None,
+        end: Json | None = None,
         logprobs: Json | None = None,
-        tokens: Many[Token] = (),
+        token_ids: Many[int] = (),
+        about: Json | None = None,
     ) -> bytes:
+        """`end` says why it ended, `about` what belongs to all choices."""
         found: Json = {
             "index": choice.index,
             "delta": delta,
             "logprobs": logprobs,
-            "finish_reason": finish_reason,
+            "finish_reason": None,
+            **(end or {}),
         }
-        if finish_reason is not None:
-            found["stop_reason"] = stop_reason
         if self._wants_token_ids:
-            found["token_ids"] = [token.token_id for token in tokens]
-        body = {**self._head, "object": "chat.completion.chunk", "choices": [found]}
+            found["token_ids"] = token_ids
+        body = {**self._head, **(about or {}), "object": "chat.completion.chunk"}
+        body["choices"] = [found]
         if self._include_usage:
             body["usage"] = choice.usage_so_far() if self._usage_so_far else None
         return as_event(msgspec.json.encode(body))

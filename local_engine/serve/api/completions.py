@@ -179,11 +179,13 @@ class _Writer:
     def part(self, index: int, output: Output) -> bytes:
         text, written = self._written([output])
         tokens = written
+        generation, num_told = self._generations[index], self._num_told[index]
         self._num_told[index] = 0 if self._request.is_read_only else output.num_written
-        if index not in self._told_length:
+        is_first = index not in self._told_length
+        if is_first:
             if self._request.echo and not output.tokens and output.finish_reason is None:
                 return b""  # A long prompt is read in parts, and is not all known yet.
-            before, read = self._echoed(self._generations[index])
+            before, read = self._echoed(generation)
             text, tokens = before + text, read + written
         at = self._told_length.get(index, 0)
         self._told_length[index] = at + len(text)
@@ -196,7 +198,9 @@ class _Writer:
         if output.finish_reason is not None:
             choice["stop_reason"] = output.stopped_by
         if self._request.return_token_ids:
-            choice["token_ids"] = [token.token_id for token in written]
+            new = slice(num_told, self._num_told[index])
+            choice["token_ids"] = generation.output_token_ids[new]
+            choice |= {"prompt_token_ids": generation.prompt_token_ids} if is_first else {}
         body = {**self._head, "choices": [choice]}
         if self._request.include_usage:
             body["usage"] = self._usage_so_far(index) if self._request.usage_so_far else None
