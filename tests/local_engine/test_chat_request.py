@@ -92,6 +92,28 @@ def test_harmless_fields_are_ignored() -> None:
     assert read(**harmless) == read()
 
 
+def test_an_effort_is_told_to_the_template_which_a_variable_may_say_otherwise() -> None:
+    told = [read(reasoning_effort=each).variables for each in ("low", "none", None)]
+    assert told == [
+        {"reasoning_effort": "low", "enable_thinking": True},
+        {"reasoning_effort": "none", "enable_thinking": False},
+        {},
+    ]
+    both = read(reasoning_effort="high", chat_template_kwargs={"enable_thinking": False, "a": 1})
+    assert both.variables == {"reasoning_effort": "high", "enable_thinking": False, "a": 1}
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_what_a_model_thought_is_told_to_the_template_again(name: str) -> None:
+    def thought(role: str, **said: str) -> list[Any]:
+        request = read(messages=[{"role": role, "content": "4", **said}])
+        return [message.get("reasoning_content") for message in request.messages]
+
+    assert thought("assistant", **{name: "2 and 2"}) == ["2 and 2"]
+    assert thought("assistant", **{name: ""}) == thought("assistant") == [None]
+    assert thought("user", **{name: "2 and 2"}) == [None]
+
+
 def test_text_parts_are_joined() -> None:
     content = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     request = read(messages=[{"role": "user", "content": content}])
@@ -210,7 +232,25 @@ BAD_REQUESTS: list[tuple[dict[str, Any], str, str | None]] = [
     ({"continue_final_message": True}, "unsupported_parameter", "continue_final_message"),
     ({"chat_template": "{{ 1 }}"}, "unsupported_parameter", "chat_template"),
     ({"documents": [{"text": "x"}]}, "unsupported_parameter", "documents"),
-    ({"add_generation_prompt": False}, "unsupported_parameter", "add_generation_prompt"),
+    *(
+        ({word: False}, "unsupported_parameter", word)
+        for word in ("add_generation_prompt", "include_reasoning", "separate_reasoning")
+    ),
+    *(
+        ({word: asked}, "unsupported_parameter", word)
+        for word, asked in (
+            ("repetition_detection", {"max_pattern_size": 3, "min_count": 2}),
+            ("watermarking", True),
+            ("structural_tag", "{}"),
+            ("json_schema", "{}"),
+            ("grammar", 'root ::= "a"'),
+            ("vllm_xargs", {"a": 1}),
+            ("kv_transfer_params", {"do_remote_decode": True}),
+            ("ec_transfer_params", {"a": 1}),
+            ("return_prompt_text", True),
+        )
+    ),
+    ({"reasoning_effort": "some"}, "invalid_type", "reasoning_effort"),
     ({"use_beam_search": True}, "unsupported_parameter", "use_beam_search"),
     ({"stream": "yes"}, "invalid_type", "stream"),
 ]

@@ -11,6 +11,7 @@ import torch
 from local_engine.serve.api.app import EngineApp
 from local_engine.serve.compute.identity import WorkerIdentity
 from local_engine.serve.wire import Stats
+from local_engine.text.tokenizer import chat_tokenizer
 from tests.local_engine.served import Served, client_of, events, served
 
 
@@ -189,6 +190,43 @@ async def test_a_shortened_prompt_is_its_last_tokens(
     whole = await post(client, "/v1/embeddings", input=PROMPT[-7:])
     assert cut["data"] == whole["data"]
     assert cut["usage"]["prompt_tokens"] == 7
+
+
+async def test_a_prompt_is_cut_from_the_side_that_is_named(
+    place: Served, client: httpx.AsyncClient
+) -> None:
+    window = place.engine.context_window
+    longer = [1 + at % 500 for at in range(window + 100)]
+    for side, kept in (("left", slice(-20, None)), ("right", slice(20))):
+        told = await complete(client, truncate_prompt_tokens=20, truncation_side=side)
+        assert told["choices"][0]["prompt_token_ids"] == PROMPT[kept]
+        cut = await post(
+            client, "/v1/embeddings", input=PROMPT, truncate_prompt_tokens=20, truncation_side=side
+        )
+        assert cut["data"] == (await post(client, "/v1/embeddings", input=PROMPT[kept]))["data"]
+    told = await complete(client, prompt=longer, truncate_prompt_tokens=-1, truncation_side="right")
+    assert told["choices"][0]["prompt_token_ids"] == longer[: window - 4]
+
+
+async def test_what_was_thought_and_an_effort_are_part_of_the_prompt(place: Served) -> None:
+    template = (
+        "{% for m in messages %}{{ m.content }}{{ m.reasoning_content or '' }}{% endfor %}"
+        "{{ reasoning_effort }}{{ enable_thinking }}"
+    )
+    engine = place.engine
+    tokenizer = chat_tokenizer(
+        engine.ready.tokenizer_json, engine.ready.tokenizer_config, template.encode()
+    )
+    said = [{"role": "assistant", "content": "four", "reasoning_content": "two twice"}]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "tokenizer", tokenizer)
+        async with client_of(engine) as client:
+            asked = {"messages": said, "reasoning_effort": "low"}
+            counted = await post(client, "/tokenize", **asked)
+            body = {**asked, "max_tokens": 1, "return_token_ids": True}
+            answer = await post(client, "/v1/chat/completions", **body)
+    assert tokenizer.decode(answer["prompt_token_ids"]) == "fourtwo twicelowTrue"
+    assert counted["tokens"] == answer["prompt_token_ids"]
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])

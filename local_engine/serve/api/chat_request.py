@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -45,6 +45,7 @@ _PARAM_IN_ERROR = re.compile(r" - at `\$\.?([^`]*)`$")
 # How a character is written that JSON spells in two halves, or one of the halves alone.
 _MAYBE_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 Json = dict[str, Any]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class _Part(msgspec.Struct):
@@ -70,6 +71,9 @@ class Message(msgspec.Struct):
     tool_call_id: str | None = None
     name: str | None = None
     function_call: Json | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    """vLLM's later name for the same."""
 
 
 class _Function(msgspec.Struct):
@@ -103,6 +107,7 @@ class _Body(SamplingFields, kw_only=True):
     tool_choice: str | _ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: Json | None = None
+    reasoning_effort: Effort | None = None
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +117,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[Json, ...]
     tools: tuple[Json, ...]
     variables: Json
-    """What a caller sets in the template, such as Qwen's `enable_thinking`."""
+    """See `variables_of`."""
     params: SamplingParams
     num_choices: int
     is_stream: bool
@@ -174,7 +179,7 @@ def read_chat_request(
         model=parsed.model,
         messages=messages,
         tools=() if parsed.tool_choice == "none" else tools,
-        variables=parsed.chat_template_kwargs or {},
+        variables=variables_of(parsed.chat_template_kwargs, parsed.reasoning_effort),
         params=params,
         num_choices=parsed.num_choices,
         is_stream=bool(parsed.stream),
@@ -207,6 +212,16 @@ def _as_invalid_request(error: msgspec.ValidationError) -> InvalidRequest:
 
 def _invalid(message: str, param: str) -> InvalidRequest:
     return InvalidRequest(message, code="invalid_value", param=param)
+
+
+def variables_of(given: Json | None, effort: Effort | None) -> Json:
+    """What a caller sets in the template, such as Qwen's `enable_thinking`.
+
+    An effort is told there, as vLLM does it; what is set by name goes before.
+    """
+    if effort is None:
+        return given or {}
+    return {"reasoning_effort": effort, "enable_thinking": effort != "none", **(given or {})}
 
 
 def tools_of(tools: list[Tool]) -> tuple[Json, ...]:
@@ -273,6 +288,9 @@ def _message(message: Message, index: int) -> Json:
     found: Json = {"role": message.role, "content": _text(message, param)}
     if message.tool_calls:
         found["tool_calls"] = [_call(call, param) for call in message.tool_calls]
+    thought = message.reasoning_content or message.reasoning
+    if thought and message.role == "assistant":
+        found["reasoning_content"] = thought
     if message.role == "tool":
         found["tool_call_id"] = message.tool_call_id or ""
         found["name"] = message.name or ""

@@ -15,7 +15,7 @@ from local_engine.serve.api.choices import Choices, written
 from local_engine.serve.api.errors import InvalidRequest, NotFound, queue_full
 from local_engine.serve.api.http import Send, send_body, send_part, start_event_stream
 from local_engine.serve.api.prompt_scores import prompt_scores
-from local_engine.serve.api.prompts import Prompt, read_prompts, shortened
+from local_engine.serve.api.prompts import Prompt, Side, read_prompts, shortened
 from local_engine.serve.api.sampling_fields import (
     OTHERS_SAMPLING,
     SamplingFields,
@@ -50,6 +50,7 @@ class _Body(SamplingFields, kw_only=True):
     best_of: int | None = None
     add_special_tokens: bool | None = None
     truncate_prompt_tokens: int | None = None
+    truncation_side: Side | None = None
 
     @property
     def num_prompt_top(self) -> int | None:
@@ -102,7 +103,8 @@ async def _prepare(engine: Engine, request: _Body, caller: Caller) -> list[Gener
     )
     if request.truncate_prompt_tokens is not None:
         room = engine.context_window - (request.max_tokens or 1)
-        prompts = [shortened(each, request.truncate_prompt_tokens, room) for each in prompts]
+        num_kept, side = request.truncate_prompt_tokens, request.truncation_side
+        prompts = [shortened(each, num_kept, room, side) for each in prompts]
     num_top = request.logprobs
     if num_top is not None and not 0 <= num_top <= MAX_TOP_LOGPROBS:
         message = f"logprobs must be between 0 and {MAX_TOP_LOGPROBS}."

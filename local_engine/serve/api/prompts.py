@@ -2,10 +2,19 @@
 
 import asyncio
 from functools import partial
+from typing import Literal
 
 import msgspec
 
-from local_engine.serve.api.chat_request import Json, Message, Tool, messages_of, tools_of
+from local_engine.serve.api.chat_request import (
+    Effort,
+    Json,
+    Message,
+    Tool,
+    messages_of,
+    tools_of,
+    variables_of,
+)
 from local_engine.serve.api.errors import InvalidRequest
 from local_engine.serve.engine import Engine
 from local_engine.text.errors import PromptRefused
@@ -15,6 +24,8 @@ from local_engine.text.tokenizer import ChatTokenizer
 MAX_PROMPTS = 64
 # msgspec cannot tell lists apart by their content, so the check is ours.
 Prompt = str | list[str | int | list[int]]
+Side = Literal["left", "right"]
+"""From which of them a prompt is cut; nobody says: from the left."""
 
 
 class AskedPrompt(msgspec.Struct):
@@ -25,6 +36,7 @@ class AskedPrompt(msgspec.Struct):
     tools: list[Tool] | None = None
     tool_choice: str | Json | None = None
     chat_template_kwargs: Json | None = None
+    reasoning_effort: Effort | None = None
     add_special_tokens: bool | None = None
     """Of a text; a chat's are its template's."""
     return_token_strs: bool | None = None
@@ -44,7 +56,8 @@ async def tokens_of(asked: AskedPrompt, engine: Engine) -> list[int]:
     messages = messages_of(asked.messages)
     tools = () if asked.tool_choice == "none" else tools_of(asked.tools or [])
     try:
-        return await engine.encode_chat(messages, tools, asked.chat_template_kwargs or {})
+        variables = variables_of(asked.chat_template_kwargs, asked.reasoning_effort)
+        return await engine.encode_chat(messages, tools, variables)
     except PromptRefused as error:
         raise _invalid(str(error), "messages") from error
 
@@ -79,16 +92,16 @@ async def read_prompts(
     return found
 
 
-def shortened(tokens: list[int], num_kept: int, most: int) -> list[int]:
-    """The last `num_kept` tokens of a prompt, -1 for as many as there is room for (`most`).
+def shortened(tokens: list[int], num_kept: int, most: int, side: Side | None) -> list[int]:
+    """`num_kept` tokens of a prompt cut from `side`, -1 for as many as have room (`most`).
 
     Raises `InvalidRequest` for what is neither.
     """
     if num_kept == -1:
-        return tokens[-max(1, most) :]
+        num_kept = max(1, most)
     if num_kept < 1:
         raise _invalid("truncate_prompt_tokens must be -1 or at least 1.", "truncate_prompt_tokens")
-    return tokens[-num_kept:]
+    return tokens[:num_kept] if side == "right" else tokens[-num_kept:]
 
 
 def _invalid(message: str, param: str) -> InvalidRequest:

@@ -48,7 +48,16 @@ OTHERS_SAMPLING = (
     "thinking_token_budget",
     "guided_whitespace_pattern",
     "logprob_token_ids",
-    # SGLang's.
+    "repetition_detection",
+    "watermarking",
+    "structural_tag",
+    "vllm_xargs",
+    "kv_transfer_params",
+    "ec_transfer_params",
+    "return_prompt_text",
+    # SGLang's, and what llama.cpp's server calls a grammar.
+    "json_schema",
+    "grammar",
     "regex",
     "ebnf",
     "no_stop_trim",
@@ -59,7 +68,7 @@ OTHERS_SAMPLING = (
     "return_hidden_states",
 )
 # What they do unless they are told not to, as this one always does.
-ALWAYS_ON = ("add_generation_prompt",)
+ALWAYS_ON = ("add_generation_prompt", "include_reasoning", "separate_reasoning")
 MAX_CACHE_SALT_CHARS = 256
 
 

@@ -10,7 +10,14 @@ from local_engine.core.sequence import PromptTooLong
 from local_engine.serve.api.chat_request import decode_body, unsupported_parameter
 from local_engine.serve.api.errors import InvalidRequest, NotFound, api_error_of
 from local_engine.serve.api.http import Send, send_body
-from local_engine.serve.api.prompts import AskedPrompt, Prompt, read_prompts, shortened, tokens_of
+from local_engine.serve.api.prompts import (
+    AskedPrompt,
+    Prompt,
+    Side,
+    read_prompts,
+    shortened,
+    tokens_of,
+)
 from local_engine.serve.engine import Engine
 from local_engine.serve.link import StepFailed
 
@@ -25,6 +32,7 @@ class _Embeddings(msgspec.Struct):
     encoding_format: str | None = None
     dimensions: int | None = None
     truncate_prompt_tokens: int | None = None
+    truncation_side: Side | None = None
 
 
 class _Detokenize(msgspec.Struct):
@@ -44,7 +52,8 @@ async def answer_embeddings(body: bytes, send: Send, engine: Engine, served_name
     prompts = await read_prompts(engine.tokenizer, request.input, "input")
     if request.truncate_prompt_tokens is not None:
         num_kept, room = request.truncate_prompt_tokens, engine.context_window
-        prompts = [shortened(prompt, num_kept, room) for prompt in prompts]
+        side = request.truncation_side
+        prompts = [shortened(prompt, num_kept, room, side) for prompt in prompts]
     data = []
     for index, prompt in enumerate(prompts):
         embedding = await _embed(engine, prompt)
