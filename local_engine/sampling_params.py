@@ -90,11 +90,6 @@ class SamplingParams:
         )
 
     @property
-    def needs_history(self) -> bool:
-        """Whether more than the scores decides: what was written before, or what may be."""
-        return self.looks_back or self.is_narrowed
-
-    @property
     def looks_back(self) -> bool:
         """Whether single tokens are more or less likely for what was written before."""
         return self.has_penalties or bool(self.bad_token_ids)

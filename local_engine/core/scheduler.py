@@ -355,4 +355,4 @@ class Scheduler:
 def _may_run_ahead(sequence: Sequence) -> bool:
     """Whether the token after a pending one can be computed before the pending one is known."""
     is_at_length = sequence.num_output_tokens + sequence.num_pending >= sequence.max_tokens
-    return not is_at_length and not sequence.params.needs_history
+    return not is_at_length and not sequence.params.is_narrowed

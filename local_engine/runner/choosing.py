@@ -17,7 +17,7 @@ from local_engine.core.sequence import Sequence
 from local_engine.core.step import Item
 from local_engine.kernels.fast import FastKernels
 from local_engine.model.spec import ModelSpec
-from local_engine.runner.batch import FlatBatch
+from local_engine.runner.batch import FlatBatch, moved_together
 from local_engine.runner.drawing import Row, choose_drawing
 from local_engine.runner.retouching import described, is_asked_about, ranked, retouched, sending
 from local_engine.runner.sampler import History, SampledToken, describe_token, sample
@@ -104,9 +104,19 @@ class Chooser:
     def choose(self, batch: FlatBatch, logits: torch.Tensor) -> Choice:
         """What comes of `logits` [scored rows, vocabulary] for every item of the batch."""
         sampled = [item for item in batch.items if item.is_sampled]
+        newest = self._newest(batch, sampled, logits.device)
         if self.last is not None and self._is_all_drawn(batch, sampled):
-            return self._choose_together(batch, logits, sampled, self.last)
-        return Choice(lambda: self._choose_singly(batch, logits))
+            return self._choose_together(batch, logits, sampled, newest, self.last)
+        return Choice(lambda: self._choose_singly(batch, logits, newest))
+
+    def _newest(self, batch: FlatBatch, sampled: list[Item], device: torch.device) -> torch.Tensor:
+        """What each scored row has read last; nothing where nobody looks back."""
+        if not any(item.sequence.params.looks_back for item in sampled):
+            return batch.token_ids[:0]
+        rows = batch.scored_rows
+        if self.last is None:
+            return batch.token_ids[rows]
+        return self.known(*moved_together([batch.token_ids[rows], batch.sources[rows]], device))
 
     def attach_grammar(self, sequence: Sequence, grammar: Grammar) -> None:
         self._state_of(sequence).grammar = grammar
@@ -123,7 +133,12 @@ class Chooser:
         )
 
     def _choose_together(
-        self, batch: FlatBatch, logits: torch.Tensor, sampled: list[Item], last: torch.Tensor
+        self,
+        batch: FlatBatch,
+        logits: torch.Tensor,
+        sampled: list[Item],
+        newest: torch.Tensor,
+        last: torch.Tensor,
     ) -> Choice:
         names = {item.sequence.sequence_id: row for row, item in enumerate(sampled)}
         if not sampled:
@@ -131,7 +146,7 @@ class Chooser:
         rows: list[Row] = []
         if not all(self._state_of(item.sequence).is_likeliest for item in sampled):
             rows = [self._row(row, item, _position_of(item)) for row, item in enumerate(sampled)]
-        with retouched(logits, rows, self._spec.eos_token_ids) as scores:
+        with retouched(logits, rows, self._spec.eos_token_ids, newest) as scores:
             if all(row.params.is_greedy for row in rows):
                 tokens = self._likeliest(scores)
             else:
@@ -151,7 +166,9 @@ class Chooser:
 
         return Choice(collect, names)
 
-    def _choose_singly(self, batch: FlatBatch, logits: torch.Tensor) -> dict[str, Result]:
+    def _choose_singly(
+        self, batch: FlatBatch, logits: torch.Tensor, newest: torch.Tensor
+    ) -> dict[str, Result]:
         results = {item.sequence.sequence_id: Result() for item in batch.items}
         if not len(logits):
             return results
@@ -173,14 +190,14 @@ class Chooser:
             if self._state_of(item.sequence).is_drawn
             for at, row in enumerate(rows, _position_of(item))
         ]
-        with retouched(logits, drawn, self._spec.eos_token_ids) as scores:
+        with retouched(logits, drawn, self._spec.eos_token_ids, newest) as scores:
             likeliest = self._likeliest(scores).tolist()
             for row, token_id in self._drawn(scores, drawn).items():
                 likeliest[row] = token_id
         for item, rows in sampled:
             result = results[item.sequence.sequence_id]
             try:
-                for token in self._accepted(item, logits, likeliest, rows):
+                for token in self._accepted(item, logits, likeliest, rows, newest):
                     result.tokens.append(token)
             except GrammarRefused as error:
                 result.refusal = str(error)
@@ -193,11 +210,12 @@ class Chooser:
     def _row(self, row: int, item: Item, position: int) -> Row:
         sequence, kept = item.sequence, self._state_of(item.sequence)
         if (seen := kept.seen) is not None:
-            first, num_written = sequence.num_prompt_tokens, _position_of(item)
-            seen.note(sequence.token_ids[first + seen.num_written : first + num_written])
-            # The row counts only if all drafts before it are accepted.
-            if drafts := sequence.draft_token_ids[: position - num_written]:
-                seen = seen.followed_by(drafts)
+            end = sequence.num_prompt_tokens + _position_of(item) - 1
+            seen.note(sequence.token_ids[sequence.num_prompt_tokens + seen.num_written : end])
+            # The row counts only if all drafts before it are accepted; its newest is the last.
+            if num_drafts := position - _position_of(item):
+                drafts = sequence.draft_token_ids[: num_drafts - 1]
+                seen = seen.followed_by([sequence.token_ids[end], *drafts])
         return Row(row, sequence.params, kept.seed, position, seen)
 
     def _drawn(self, scores: torch.Tensor, rows: list[Row]) -> dict[int, int]:
@@ -209,7 +227,12 @@ class Chooser:
         return dict(zip([row.at for row in noisy], chosen, strict=True))
 
     def _accepted(
-        self, item: Item, logits: torch.Tensor, likeliest: list[int], rows: range
+        self,
+        item: Item,
+        logits: torch.Tensor,
+        likeliest: list[int],
+        rows: range,
+        newest: torch.Tensor,
     ) -> Iterator[SampledToken]:
         """Choose row by row while the draft says the same; the first that differs is the last.
 
@@ -219,9 +242,12 @@ class Chooser:
         """
         sequence = item.sequence
         params, kept = sequence.params, self._state_of(sequence)
-        # Without placeholders: who looks at its own words is never planned ahead of them.
-        is_looked_at = params.needs_history and not kept.is_drawn
-        written = list(sequence.output_token_ids) if is_looked_at else []
+        written: list[int] = []
+        if params.looks_back and not kept.is_drawn and (num_written := _position_of(item)):
+            end = sequence.num_prompt_tokens + num_written - 1
+            written = sequence.token_ids[sequence.num_prompt_tokens : end]
+            # The sequence itself may not know this one yet.
+            written.append(int(newest[rows.start]))
         drafts = [*sequence.draft_token_ids, None]
         for at, (row, draft) in enumerate(zip(rows, drafts, strict=False), _position_of(item)):
             if kept.is_drawn:

@@ -40,79 +40,127 @@ class Described:
 def is_asked_about(params: SamplingParams) -> bool:
     """Whether a request asks anything about single tokens."""
     is_biased = bool(params.logit_bias) or params.min_tokens > 0
-    return params.logprobs or is_biased or params.needs_history
+    return params.logprobs or is_biased or params.looks_back or params.is_narrowed
 
 
 @contextmanager
 def retouched(
-    logits: torch.Tensor, rows: Many[Row], eos_token_ids: Many[int]
+    logits: torch.Tensor, rows: Many[Row], eos_token_ids: Many[int], newest: torch.Tensor
 ) -> Iterator[torch.Tensor]:
     """Float32 scores [rows, vocabulary] as `sampler.adjusted` has them, to the last bit.
 
+    `newest` [rows] is what each row has read last: where that was written, `Row.seen` is what came
+    before it, since only the device may know it yet.
+
     They are `logits` itself, which is as it was afterwards: no vocabulary is copied for it.
-    No place is written twice by one operation, so a GPU comes to the same in whatever order.
+    No place gets two values by one operation, so a GPU comes to the same in whatever order.
     """
-    seen, penalties = _penalties(rows)
-    touched, added = _additions(rows, eos_token_ids)
-    if not (seen.size or touched.size):
+    asked = (_penalties(rows), _firsts(rows), _additions(rows, eos_token_ids), _begun(rows))
+    if not any(whole.size for wholes, _ in asked for whole in wholes):
         yield logits
         return
-    numbers = [part.view(np.int32).ravel() for part in (seen, touched, penalties, added)]
-    sizes = [seen.shape[1]] * 2 + [touched.shape[1]] * 2 + [seen.shape[1]] * 2 + [added.size]
-    parts = torch.split(sent(np.concatenate(numbers), logits.device), sizes)
-    factors, lost, more = (part.view(torch.float32) for part in parts[4:])
+    wholes, amounts = _sent(asked, logits.device)
+    at, token_ids, first_at, touched_at, touched_ids, begun_at, begun_ids, begun_by = wholes
+    factors, lost, more, first_factors, first_lost, added = amounts
     before: list[tuple[tuple[torch.Tensor, ...], torch.Tensor]] = []
+
+    def found(*where: torch.Tensor) -> torch.Tensor:
+        before.append((where, logits[where]))
+        return before[-1][1]
+
     try:
-        if seen.size:
-            where, found = _found(logits, *parts[:2])
-            before.append((where, found))
-            logits[where] = torch.where(found > 0, found / factors, found * factors) - lost
-        if touched.size:
-            where, found = _found(logits, *parts[2:4])
-            before.append((where, found))
-            logits[where] = found + more
+        if at.numel() or first_at.numel():
+            written = newest[first_at]
+            first, scores = found(first_at, written), found(at, token_ids)
+            logits[first_at, written] = _penalised(first, first_factors, first_lost)
+            # Who was written before, too, is among these, which have the last word.
+            lost = torch.where(token_ids == newest[at], more, lost)
+            logits[at, token_ids] = _penalised(scores, factors, lost)
+        if touched_at.numel():
+            logits[touched_at, touched_ids] = found(touched_at, touched_ids) + added
+        if begun_at.numel():
+            # Several words may end alike: what is added twice is nothing, or minus infinity.
+            found(begun_at, begun_ids)
+            ends = torch.where(newest[begun_at] == begun_by, -torch.inf, 0.0)
+            logits.index_put_((begun_at, begun_ids), ends, accumulate=True)
         yield logits
     finally:
-        for where, found in reversed(before):
-            logits[where] = found
+        for where, scores in reversed(before):
+            logits[where] = scores
 
 
-def _found(
-    logits: torch.Tensor, *where: torch.Tensor
-) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
-    """Places and what stands there."""
-    places = tuple(part.long() for part in where)
-    return places, logits[places]
+_Wholes = list[npt.NDArray[np.int32]]
+_Amounts = list[npt.NDArray[np.float32]]
 
 
-def _penalties(rows: Many[Row]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-    """Rows and tokens [2, places]; what repetition divides by and the rest takes off there."""
-    places: list[npt.NDArray[np.int32]] = [np.zeros((2, 0), np.int32)]
-    amounts: list[npt.NDArray[np.float32]] = [np.zeros((2, 0), np.float32)]
+def _sent(
+    asked: Many[tuple[_Wholes, _Amounts]], device: torch.device
+) -> tuple[Many[torch.Tensor], Many[torch.Tensor]]:
+    """All whole numbers and all amounts on a device, by one copy."""
+    wholes = [part for parts, _ in asked for part in parts]
+    amounts = [part for _, parts in asked for part in parts]
+    packed = sent(np.concatenate([*wholes, *(part.view(np.int32) for part in amounts)]), device)
+    sizes = [[part.size for part in parts] for parts in (wholes, amounts)]
+    ids, numbers = torch.split(packed, [sum(each) for each in sizes])
+    return torch.split(ids.long(), sizes[0]), torch.split(numbers.view(torch.float32), sizes[1])
+
+
+def _penalised(scores: torch.Tensor, factors: torch.Tensor, lost: torch.Tensor) -> torch.Tensor:
+    return torch.where(scores > 0, scores / factors, scores * factors) - lost
+
+
+def _penalties(rows: Many[Row]) -> tuple[_Wholes, _Amounts]:
+    """Rows and tokens; what repetition divides by, and what the rest takes off.
+
+    The last amounts are those of a token that is the newest one, too.
+    """
+    wholes = [np.zeros((2, 0), np.int32)]
+    amounts = [np.zeros((3, 0), np.float32)]
     for row in rows:
         if row.seen is not None and len(token_ids := row.seen.token_ids):
-            places.append(np.stack([np.full_like(token_ids, row.at), token_ids]))
-            lost = row.seen.amounts.astype(np.float32)
-            amounts.append(np.stack([np.full_like(lost, row.params.repetition_penalty), lost]))
-    return np.concatenate(places, axis=1), np.concatenate(amounts, axis=1)
+            wholes.append(np.stack([np.full_like(token_ids, row.at), token_ids]))
+            lost = [row.seen.amounts(more).astype(np.float32) for more in (0, row.position > 0)]
+            factors = np.full_like(lost[0], row.params.repetition_penalty)
+            amounts.append(np.stack([factors, *lost]))
+    return [*np.concatenate(wholes, axis=1)], [*np.concatenate(amounts, axis=1)]
 
 
-def _additions(
-    rows: Many[Row], eos_token_ids: Many[int]
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-    """Rows and tokens [2, places], and what is added there: minus infinity forbids a token."""
+def _firsts(rows: Many[Row]) -> tuple[_Wholes, _Amounts]:
+    """Rows; by what their newest token is divided if it is new, and what is taken off."""
+    found = [
+        (row.at, row.params.repetition_penalty, row.seen.first_amount)
+        for row in rows
+        if row.seen is not None and row.position > 0 and row.params.has_penalties
+    ]
+    at, factors, lost = np.array(found, np.float64).reshape(-1, 3).T
+    return [at.astype(np.int32)], [factors.astype(np.float32), lost.astype(np.float32)]
+
+
+def _additions(rows: Many[Row], eos_token_ids: Many[int]) -> tuple[_Wholes, _Amounts]:
+    """Rows and tokens, and what is added there: minus infinity forbids a token."""
     places: list[tuple[int, int]] = []
     amounts: list[float] = []
     for row in rows:
         params = row.params
         if not (params.logit_bias or params.bad_token_ids or row.position < params.min_tokens):
             continue
-        tail = () if row.seen is None else row.seen.tail
-        history = History((), tail, eos_token_ids, num_written=row.position)
+        history = History(eos_token_ids=eos_token_ids, num_written=row.position)
         added = params.logit_bias | dict.fromkeys(forbidden(params, history), -np.inf)
         places += [(row.at, token_id) for token_id in added]
         amounts += added.values()
-    return np.array(places, np.int32).reshape(-1, 2).T, np.array(amounts, np.float32)
+    return [*np.array(places, np.int32).reshape(-1, 2).T], [np.array(amounts, np.float32)]
+
+
+def _begun(rows: Many[Row]) -> tuple[_Wholes, _Amounts]:
+    """Rows, tokens that end a bad word, and after which token they do: all before that is there."""
+    found = [
+        (row.at, last, by)
+        for row in rows
+        if row.seen is not None and row.position > 0
+        for *start, by, last in (word for word in row.params.bad_token_ids if len(word) > 1)
+        if not start or row.seen.tail[-len(start) :] == start
+    ]
+    return [*np.array(found, np.int32).reshape(-1, 3).T], []
 
 
 def described(logits: torch.Tensor, rows: list[Row], tokens: torch.Tensor) -> Described | None:

@@ -47,7 +47,7 @@ class History:
     allowed: torch.Tensor | None = None
     """True for each token of the vocabulary that a grammar, or the request itself, allows next."""
     num_written: int = 0
-    """How many tokens came before; `written` names them only if `params.needs_history`."""
+    """How many tokens came before; `written` names them only if `params.looks_back`."""
 
 
 def sample(

@@ -60,12 +60,14 @@ class Seen:
         """Each once, in no order; of a prompt only where repetition is penalised."""
         return self._token_ids[: len(self._places)]
 
+    def amounts(self, num_more: int = 0) -> npt.NDArray[np.float64]:
+        """What the scores of `token_ids` lose, each written `num_more` times more."""
+        return _lost(self.params, self._counts[: len(self._places)] + num_more)
+
     @property
-    def amounts(self) -> npt.NDArray[np.float64]:
-        """What the scores of `token_ids` lose for presence and frequency."""
-        counts, params = self._counts[: len(self._places)], self.params
-        lost = params.presence_penalty + counts * params.frequency_penalty
-        return np.where(counts > 0, lost, 0.0)
+    def first_amount(self) -> float:
+        """What the score of a token loses that is written for the first time."""
+        return float(_lost(self.params, np.ones(1, np.int64))[0])
 
     def _place_of(self, token_id: int) -> int:
         place = self._places.setdefault(token_id, len(self._places))
@@ -74,3 +76,9 @@ class Seen:
             self._counts = np.concatenate([self._counts, np.zeros(place, np.int64)])
         self._token_ids[place] = token_id
         return place
+
+
+def _lost(params: SamplingParams, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """For presence and frequency."""
+    lost = params.presence_penalty + counts * params.frequency_penalty
+    return np.where(counts > 0, lost, 0.0)

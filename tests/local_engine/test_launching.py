@@ -97,6 +97,15 @@ def test_a_step_launched_early_writes_what_it_would_have_written(way: str, choic
     assert timeline.num_under_way == 0, "everything that was launched was collected"
 
 
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_thread_that_computes_what_was_planned_ahead_writes_the_same(choice: str) -> None:
+    """As `--overlap on` does on a CPU: a sequence may learn its tokens after the thread."""
+    expected = written(new_loop(None), CHOICES[choice])
+    engine = new_engine(random_decoder(SPEC), CPU, kv_tokens=2048, most_rows=8)
+
+    assert written(engine.loop(is_ahead=True, token_budget=512), CHOICES[choice]) == expected
+
+
 def test_a_step_is_launched_while_the_one_before_is_under_way() -> None:
     timeline = LateTimeline()
     written(new_loop(timeline), CHOICES["greedy"])
@@ -121,9 +130,22 @@ def test_who_asks_about_single_tokens_makes_nobody_wait(asked: str) -> None:
     assert timeline.most_under_way == 2
 
 
-def test_who_looks_back_is_waited_for() -> None:
+@pytest.mark.parametrize("asked", ASKED)
+def test_who_asks_about_single_tokens_is_in_each_step(asked: str) -> None:
+    """Also where its last token is not known yet, and tells how likely the next one is."""
+    steps = []
+    for fields in ({}, ASKED[asked]):
+        timeline = LateTimeline()
+        loop = new_loop(timeline)
+        written(loop, [greedy(NUM_TOKENS, **fields)] * 4)
+        assert timeline.most_under_way == 2
+        steps.append(loop.num_steps)
+    assert steps[0] == steps[1]
+
+
+def test_who_may_write_a_few_tokens_only_is_waited_for() -> None:
     timeline = LateTimeline()
-    written(new_loop(timeline), [greedy(NUM_TOKENS, presence_penalty=0.5)] * 4)
+    written(new_loop(timeline), [greedy(NUM_TOKENS, allowed_token_ids=(5, 6, 7))] * 4)
 
     assert timeline.most_under_way < 2
 

@@ -23,6 +23,7 @@ from tests.local_engine.operations import operations_of
 
 VOCABULARY = 40
 ENDS = (1, 2)
+NOTHING = torch.zeros(0, dtype=torch.int64)
 tokens_of = st.integers(0, VOCABULARY - 1)
 
 
@@ -61,9 +62,11 @@ def asked(draw: st.DrawFn) -> SamplingParams:
     )
 
 
-def chosen_together(logits: torch.Tensor, rows: list[Row]) -> list[SampledToken]:
+def chosen_together(
+    logits: torch.Tensor, rows: list[Row], newest: torch.Tensor = NOTHING
+) -> list[SampledToken]:
     before = logits.clone()
-    with retouched(logits, rows, ENDS) as scores:
+    with retouched(logits, rows, ENDS, newest) as scores:
         tokens = Cut().draw(scores, rows)
     weights = torch.arange(float(len(tokens)))
     arriving = sending(LateTimeline(), (tokens, weights), described(logits, rows, tokens))
@@ -89,17 +92,18 @@ def test_rows_together_are_chosen_as_each_by_itself(
     rows, histories = [], []
     for at, (params, prompt, written) in enumerate(asking):
         seen = Seen(params, prompt)
-        for part in [written] if at_once else [[each] for each in written]:
+        for part in [written[:-1]] if at_once else [[each] for each in written[:-1]]:
             seen.note(part)
         rows.append(Row(at, params, params.seed or 0, len(written), seen))
         histories.append(History(prompt, written, ENDS, num_written=len(written)))
+    newest = torch.tensor([[*prompt, *written][-1] for _, prompt, written in asking])
     alone = [
         adjusted(logits[row.at], row.params, each)
         for row, each in zip(rows, histories, strict=True)
     ]
-    with retouched(logits, rows, ENDS) as scores:
+    with retouched(logits, rows, ENDS, newest) as scores:
         assert torch.equal(scores, torch.stack(alone)), "the same to the last bit"
-    together = chosen_together(logits, rows)
+    together = chosen_together(logits, rows, newest)
 
     for row, history, found in zip(rows, histories, together, strict=True):
         expected = sample(logits[row.at], row.params, history, row.seed)
@@ -114,7 +118,7 @@ def test_a_long_text_is_counted_as_a_short_one() -> None:
     params = SamplingParams(presence_penalty=0.5, frequency_penalty=0.25, repetition_penalty=1.5)
     seen = Seen(params, range(50))
     seen.note([*range(40, 300), 40, 40])
-    found = dict(zip(seen.token_ids.tolist(), seen.amounts.tolist(), strict=True))
+    found = dict(zip(seen.token_ids.tolist(), seen.amounts().tolist(), strict=True))
     expected = {**dict.fromkeys(range(40), 0.0), **dict.fromkeys(range(40, 300), 0.75), 40: 1.25}
     assert found == expected
 
@@ -124,10 +128,27 @@ def test_what_is_only_guessed_is_not_written() -> None:
     seen = Seen(params, ())
     seen.note([3, 4])
     guess = seen.followed_by([4, *range(100, 200)])
-    assert (seen.token_ids.tolist(), seen.amounts.tolist()) == ([3, 4], [0.5, 0.5])
+    assert (seen.token_ids.tolist(), seen.amounts().tolist()) == ([3, 4], [0.5, 0.5])
     assert (seen.tail, seen.num_written) == ([3, 4], 2)
-    assert guess.amounts.tolist() == [0.5, 1.0, *[0.5] * 100]
+    assert guess.amounts().tolist() == [0.5, 1.0, *[0.5] * 100]
     assert (guess.tail, guess.num_written) == ([198, 199], 103)
+
+
+@pytest.mark.parametrize(
+    ("written", "chosen"), [([3, 4], 8), ([7, 4], 9), ([5], 8), ([4], 9), ([3, 3, 4], 8)]
+)
+def test_a_bad_word_ends_nowhere_but_behind_all_of_it_however_many_end_alike(
+    written: list[int], chosen: int
+) -> None:
+    logits = torch.zeros(1, VOCABULARY)
+    logits[0, 9], logits[0, 8] = 9.0, 8.0
+    words = ((3, 4, 9), (5, 9), (6, 9))
+    params = SamplingParams(temperature=0.0, bad_token_ids=words, logit_bias={9: 0.5})
+    seen = Seen(params)
+    seen.note(written[:-1])
+    asking = Row(0, params, 0, len(written), seen)
+    (found,) = chosen_together(logits, [asking], torch.tensor(written[-1:]))
+    assert found.token_id == chosen
 
 
 def row(**choices: Any) -> Row:
@@ -136,7 +157,7 @@ def row(**choices: Any) -> Row:
 
 def test_scores_that_nobody_asks_about_stay_where_they_are() -> None:
     logits = torch.randn(1, VOCABULARY)
-    with retouched(logits, [row()], ENDS) as scores:
+    with retouched(logits, [row()], ENDS, NOTHING) as scores:
         assert scores is logits
     assert described(logits, [row()], logits.argmax(-1)) is None
 
