@@ -256,18 +256,33 @@ def _forced_call(body: _Body, tools: tuple[Json, ...]) -> str | None:
             "type": "object",
             "properties": {
                 "name": {"const": name},
-                "arguments": function.get("parameters") or {"type": "object"},
+                "arguments": _arguments(number, function.get("parameters")),
             },
             "required": ["name", "arguments"],
             "additionalProperties": False,
         }
-        for name, function in functions.items()
+        for number, (name, function) in enumerate(functions.items())
     ]
     try:
         return grammar_of_schema(calls[0] if len(calls) == 1 else {"anyOf": calls})
     except GrammarRefused as error:
         message = f"The tools' parameters cannot be used: {error}"
         raise InvalidRequest(message, code="invalid_grammar", param="tools") from error
+
+
+def _arguments(number: int, parameters: Json | None) -> Json:
+    """A tool's parameters as a part of another schema.
+
+    With an id of its own `#/$defs/City` is still its own, and not the whole's. Before 2019 a
+    reference stood for everything beside it, the id too, so it goes one level down.
+    """
+    if not parameters:
+        return {"type": "object"}
+    own = {"$id": f"tool:{number}", **parameters}
+    if "$ref" in own:
+        beside = {"allOf": own["allOf"]} if "allOf" in own else {}
+        own["allOf"] = [{"$ref": own.pop("$ref")}, beside]
+    return own
 
 
 def messages_of(messages: list[Message]) -> tuple[Json, ...]:
