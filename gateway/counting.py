@@ -37,10 +37,14 @@ class Unpaid:
         self._ledger = ledger
 
     async def reserve(
-        self, accounts: tuple[str, ...], amount_microusd: int, lease_s: float = 0.0
+        self,
+        accounts: tuple[str, ...],
+        amount_microusd: int,
+        lease_s: float = 0.0,
+        admitted_us: int | None = None,
     ) -> Reservation:
         """On no account: who has used up a budget may still count."""
-        del lease_s
+        del lease_s, admitted_us
         del accounts, amount_microusd
         return await self._ledger.reserve((), 0)
 

@@ -345,11 +345,17 @@ class Ledger(Protocol):
     """Budgets: reserve → settle | release, in integer micro-dollars, on every level of the tree."""
 
     async def reserve(
-        self, accounts: tuple[str, ...], amount_microusd: int, lease_s: float = 0.0
+        self,
+        accounts: tuple[str, ...],
+        amount_microusd: int,
+        lease_s: float = 0.0,
+        admitted_us: int | None = None,
     ) -> Reservation:
         """Set the amount aside on every account that has a limit, or on none.
 
-        It stays aside for `lease_s`, or for as long as requests usually may take.
+        It stays aside for `lease_s`, or for as long as requests usually may take. For a request
+        that was let through before, at `admitted_us`, nothing is set aside in windows and of limits
+        that have begun since: they are not charged with it.
 
         Raises:
             BudgetExhausted: it does not fit; the message names the level, not the

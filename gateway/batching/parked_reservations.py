@@ -1,7 +1,8 @@
 """What this worker has set aside for lines that wait for a vendor.
 
-Money that an earlier process had set aside for a line is set aside again; where it does not fit any
-more, the line's true cost is booked all the same, since the vendor has been asked.
+Money that an earlier process had set aside for a line is set aside again, in those windows that it
+was let through in and that are not over; where it does not fit any more, the line's true cost is
+booked all the same, since the vendor has been asked.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -102,8 +103,8 @@ class ParkedReservations:
 
         async def book(cost_microusd: int) -> None:
             if cost_microusd:
-                accounts, now_us = ticket.reservation.accounts, self._clock.utc_us()
-                late = LateCost(ticket.request_id, accounts, cost_microusd, now_us)
+                accounts, admitted_us = ticket.reservation.accounts, _admitted_us(ticket)
+                late = LateCost(ticket.request_id, accounts, cost_microusd, admitted_us)
                 await self._purse.late.book(late)
 
         return book
@@ -262,17 +263,24 @@ class ParkedReservations:
                 self.release(request_id)
 
     async def _reserved(self, ticket: Ticket) -> Reservation:
-        kept = ticket.reservation
+        kept, admitted_us = ticket.reservation, _admitted_us(ticket)
         now_us = self._clock.utc_us()
         left_s = max(0.0, (kept.leased_until_us - now_us) / 1e6)
         if ticket.request_id in self._paid:
             return await self._ledger.reserve((), 0, left_s)
         try:
-            return await self._ledger.reserve(kept.accounts, kept.amount_microusd, left_s)
+            return await self._ledger.reserve(
+                kept.accounts, kept.amount_microusd, left_s, admitted_us
+            )
         except BudgetExhausted:
-            nothing = await self._ledger.reserve(kept.accounts, 0, left_s)
+            nothing = await self._ledger.reserve(kept.accounts, 0, left_s, admitted_us)
             self._unfitting.add(ticket.request_id)
             return nothing
 
     def _stake(self, request_id: str, reservation: Reservation) -> Stake:
         return self._purse.stake(request_id, reservation)
+
+
+def _admitted_us(ticket: Ticket) -> int:
+    """Of which moment the windows are charged, also where an older version wrote the ticket."""
+    return ticket.reservation.admitted_us or ticket.arrived_us

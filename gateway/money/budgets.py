@@ -293,7 +293,11 @@ class MemoryLedger:
         self._paths: dict[tuple[str, ...], list[Pot]] = {}
 
     async def reserve(
-        self, accounts: tuple[str, ...], amount_microusd: int, lease_s: float = 0.0
+        self,
+        accounts: tuple[str, ...],
+        amount_microusd: int,
+        lease_s: float = 0.0,
+        admitted_us: int | None = None,
     ) -> Reservation:
         assert amount_microusd >= 0
         now_us = self._clock.utc_us()
@@ -303,7 +307,9 @@ class MemoryLedger:
             pots = self._find(accounts, now_us)
         if any(now_us >= pot.valid_until_us for pot in pots):
             self._paths.clear()
-            return await self.reserve(accounts, amount_microusd, lease_s)
+            return await self.reserve(accounts, amount_microusd, lease_s, admitted_us)
+        if admitted_us is not None:
+            pots = [pot for pot in pots if self._begun_us(pot, now_us) <= admitted_us]
         gone = [pot.limit for pot in pots if 0 < amount_microusd > pot.free]
         if gone:
             raise exhausted([(limit, now_us) for limit in gone], amount_microusd)
@@ -343,6 +349,9 @@ class MemoryLedger:
             self._paths.clear()
         self._paths[accounts] = pots
         return pots
+
+    def _begun_us(self, pot: Pot, now_us: int) -> int:
+        return window_start_us(pot.limit.window, now_us, pot.limit.time_zone)
 
     def _new_pot(self, limit: Limit) -> Pot:
         pot = Pot(limit)

@@ -300,3 +300,23 @@ async def test_a_reservation_is_given_back_to_every_window(make_ledger: MakeLedg
         ledger.release(await ledger.reserve(PATH, 60))
     ledger.settle(await ledger.reserve(PATH, 60), 25)
     assert ledger.left_microusd(PATH) == 35
+
+
+async def test_what_was_let_through_yesterday_is_set_aside_today_only_where_that_goes_on(
+    make_ledger: MakeLedger, clock: StoppedClock
+) -> None:
+    """Of a day that has begun since it needs nothing, and so a full one refuses it nothing."""
+    day, total = Limit("org:acme", 30, "day"), Limit("org:acme", 100)
+    ledger = await make_ledger(day, total)
+    admitted_us = clock.utc_us()
+    ledger.settle(await ledger.reserve(PATH, 1), 1)
+    clock.advance(BEFORE_MIDNIGHT_S + 1.0)
+    full = await ledger.reserve(PATH, 30)
+    again = await ledger.reserve(PATH, 60, admitted_us=admitted_us)
+    with pytest.raises(BudgetExhausted):
+        await ledger.reserve(PATH, 10, admitted_us=admitted_us)
+    ledger.release(full)
+    assert not await is_refused(ledger, 30)
+    ledger.settle(again, 60)
+    assert await is_refused(ledger, 31)
+    assert not await is_refused(ledger, 30)

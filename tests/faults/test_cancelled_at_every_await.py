@@ -113,7 +113,7 @@ async def test_a_reservation_that_is_cancelled_anywhere_holds_nothing(database_u
 
     async def check() -> None:
         assert [part.reserved for part in ledgers[0]._held.by_key.values()] in ([0, 0], [0, 0, 0])
-        assert not ledgers[0]._awaited
+        assert not ledgers[0]._held._awaited
         await fresh()
 
     await fresh()

@@ -4,7 +4,8 @@ End users have no budget of their own until they are seen: their first request g
 with the limits of their organisation's template. Those beyond the number there may be share one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from msgspec.structs import replace
 
@@ -35,6 +36,29 @@ class HeldSlices:
         self.lacks_news = False
         """Whether a limit of end users is gone of which nothing was heard yet."""
         self._templates_begun_us: dict[BudgetKey, int] = {}
+        self._awaited: dict[str, int] = {}
+
+    @contextmanager
+    def awaiting(self, accounts: tuple[str, ...], amount: int) -> Iterator[None]:
+        """A request is about to take so much: it must not be given back under its hands."""
+        shared = tuple(others_of(account) for account in accounts if template_of(account))
+        for account in accounts + shared:
+            self._awaited[account] = self._awaited.get(account, 0) + amount
+        try:
+            yield
+        finally:
+            for account in accounts + shared:
+                # Others may wait for nothing at all, and leave no entry when they go first.
+                if left := self._awaited.pop(account, 0) - amount:
+                    self._awaited[account] = left
+
+    def awaits(self, part: HeldSlice) -> bool:
+        """Whether somebody is about to take something of it."""
+        return self._awaited.get(part.account, 0) > 0
+
+    def idle(self, part: HeldSlice) -> int:
+        """What nobody uses, or is about to take."""
+        return part.free - self._awaited.get(part.account, 0)
 
     def users(self) -> list[str]:
         return [account for account, _ in self.by_key if template_of(account)]
@@ -140,6 +164,10 @@ class HeldSlices:
         """Remember nothing of paths, nor of who shares a budget."""
         self.others.clear()
         self.paths.clear()
+
+    def path_of(self, accounts: tuple[str, ...], admitted_us: int) -> tuple[HeldSlice, ...]:
+        """Those of them that are charged with what was let through then."""
+        return tuple(part for part in self.path(accounts) if part.is_charged_with(admitted_us))
 
     def path(self, accounts: tuple[str, ...]) -> tuple[HeldSlice, ...]:
         """The slices of these accounts; end users who are here for the first time get one."""

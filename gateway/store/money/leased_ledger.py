@@ -17,7 +17,6 @@ from gateway.money.budgets import (
     BudgetKey,
     ReservationBook,
     exhausted,
-    others_of,
     template_of,
 )
 from gateway.pacing.moments import rung
@@ -74,8 +73,6 @@ class LeasedLedger:
         self._forgot_s = clock.monotonic_s()
         self._exchanging = asyncio.Lock()
         self._wanted: dict[BudgetKey, int] = {}
-        self._awaited: dict[str, int] = {}
-        """What requests are about to take: it must not be given back under their hands."""
         self._round: asyncio.Task[None] | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
@@ -105,7 +102,11 @@ class LeasedLedger:
         await self._exchange([self._claim(part, keeps=0) for part in changed])
 
     async def reserve(
-        self, accounts: tuple[str, ...], amount_microusd: int, lease_s: float = 0.0
+        self,
+        accounts: tuple[str, ...],
+        amount_microusd: int,
+        lease_s: float = 0.0,
+        admitted_us: int | None = None,
     ) -> Reservation:
         """See the port.
 
@@ -114,17 +115,20 @@ class LeasedLedger:
             NotReady: it does not fit in what is leased, and the database does not answer.
         """
         assert amount_microusd >= 0
+        if admitted_us is not None:
+            await self._hear_of(accounts)  # Which windows have begun is not known before.
         now_us, now_s = self._clock.utc_us(), self._clock.monotonic_s()
-        slices = self._held.paths.get(accounts)
+        slices = self._held.paths.get(accounts) if admitted_us is None else None
         if slices is None:
-            slices = self._held.path(accounts)
+            slices = self._path(accounts, admitted_us)
         for part in slices:
             if (
                 part.amount - part.spent - part.reserved < amount_microusd
                 or now_us >= part.valid_until_us
                 or now_s >= part.valid_until_s
             ):
-                slices = await self._fill(accounts, amount_microusd)
+                with self._held.awaiting(accounts, amount_microusd):
+                    slices = await self._filled(accounts, amount_microusd, admitted_us)
                 # Midnight may have struck meanwhile; and if it did just now, they are of before.
                 now_us = min([self._clock.utc_us(), *(each.valid_until_us - 1 for each in slices)])
                 break
@@ -182,7 +186,7 @@ class LeasedLedger:
             claims = []
             for part in tuple(self._held.by_key.values()):
                 keeps = self._keeps(part)
-                gives_back = keeps is not None and self._idle(part) > keeps
+                gives_back = keeps is not None and self._held.idle(part) > keeps
                 leaves = self._is_forgettable(part)
                 if leaves and part.window_start_us == NO_WINDOW and not part.is_unsure:
                     self._held.drop(part.limit.key)  # Nothing was ever leased.
@@ -223,38 +227,25 @@ class LeasedLedger:
     def _is_forgettable(self, part: HeldSlice) -> bool:
         """End users come and go: whoever was quiet for a while is forgotten."""
         is_quiet = part.quiet_rounds >= self._quiet_rounds and not part.open
-        return is_quiet and bool(template_of(part.account)) and not self._awaits(part)
+        return is_quiet and bool(template_of(part.account)) and not self._held.awaits(part)
 
     def _forget(self, key: BudgetKey) -> None:
         part = self._held.by_key.get(key)
-        if part is not None and not part.open and not self._awaits(part):
+        if part is not None and not part.open and not self._held.awaits(part):
             self._held.drop(key)
 
-    def _awaits(self, part: HeldSlice) -> bool:
-        return self._awaited.get(part.account, 0) > 0
-
-    async def _fill(self, accounts: tuple[str, ...], amount: int) -> tuple[HeldSlice, ...]:
+    async def _filled(
+        self, accounts: tuple[str, ...], amount: int, admitted_us: int | None
+    ) -> tuple[HeldSlice, ...]:
         """The slices of the accounts, each with `amount` free, leased from the database."""
-        shared = tuple(others_of(account) for account in accounts if template_of(account))
-        for account in accounts + shared:
-            self._awaited[account] = self._awaited.get(account, 0) + amount
-        try:
-            return await self._filled(accounts, amount)
-        finally:
-            for account in accounts + shared:
-                # Others may wait for nothing at all, and leave no entry when they go first.
-                if left := self._awaited.pop(account, 0) - amount:
-                    self._awaited[account] = left
-
-    async def _filled(self, accounts: tuple[str, ...], amount: int) -> tuple[HeldSlice, ...]:
         pauses, deadline_s = self._pauses, self._clock.monotonic_s() + self._patience_s
         for _ in range(self._pauses + _EXCHANGES_MAX):
-            asked = {part.limit.key for part in self._short(accounts, amount)}
+            asked = {part.limit.key for part in self._short(accounts, amount, admitted_us)}
             if asked:
                 await self._ask_for(asked, amount)
-            short = self._short(accounts, amount)
+            short = self._short(accounts, amount, admitted_us)
             if not short:
-                return self._held.path(accounts)
+                return self._path(accounts, admitted_us)
             # Where there is more, somebody only took what came for us; and what became short while
             # we asked for others is asked for first, before anybody is told that it is used up.
             dry = [
@@ -278,12 +269,20 @@ class LeasedLedger:
             if unheard := {part.limit.key for part in self._short(accounts, 0)}:
                 await self._ask_for(unheard, 0)
 
-    def _short(self, accounts: tuple[str, ...], amount: int) -> list[HeldSlice]:
+    def _path(self, accounts: tuple[str, ...], admitted_us: int | None) -> tuple[HeldSlice, ...]:
+        """The slices that are charged, of those who are let through now for None."""
+        if admitted_us is None:
+            return self._held.path(accounts)
+        return self._held.path_of(accounts, admitted_us)
+
+    def _short(
+        self, accounts: tuple[str, ...], amount: int, admitted_us: int | None = None
+    ) -> list[HeldSlice]:
         now_us, now_s = self._clock.utc_us(), self._clock.monotonic_s()
         needed = amount or -(1 << 62)  # Nothing fits also where more was spent than there was.
         return [
             part
-            for part in self._held.path(accounts)
+            for part in self._path(accounts, admitted_us)
             if part.free < needed or now_us >= part.valid_until_us or now_s >= part.valid_until_s
         ]
 
@@ -321,7 +320,7 @@ class LeasedLedger:
     ) -> Claim:
         if keeps is not None:
             # Given back before it is reported: while we wait, nobody may reserve it any more.
-            part.amount -= max(self._idle(part) - keeps, 0)
+            part.amount -= max(self._held.idle(part) - keeps, 0)
         if is_last:
             part.end()
         return Claim(
@@ -348,14 +347,11 @@ class LeasedLedger:
 
     def _keeps(self, part: HeldSlice) -> int | None:
         """How much may go on lying idle; None while all of it may."""
-        is_ample = self._idle(part) > self._slice_microusd
+        is_ample = self._held.idle(part) > self._slice_microusd
         quiet, ample = part.count_quiet(), part.count_ample(is_ample=is_ample)
         if part.is_tight or quiet >= self._quiet_rounds:
             return 0
         return self._slice_microusd if ample >= self._quiet_rounds else None
-
-    def _idle(self, part: HeldSlice) -> int:
-        return part.free - self._awaited.get(part.account, 0)
 
     def _is_ageing(self, part: HeldSlice) -> bool:
         """Whether a slice must be leased anew soon: it holds money, or something may cost some.

@@ -305,6 +305,13 @@ class HeldSlice(Pot):
     def has_news(self) -> bool:
         return self.is_unsure or self.is_stale or self.spent != self.booked
 
+    def is_charged_with(self, admitted_us: int) -> bool:
+        """Whether what was let through then is charged here, as far as is known.
+
+        It is not where the limit, or the window, has begun since.
+        """
+        return max(self.window_start_us, self.begun_us or 0) <= admitted_us
+
     def left_at(self, now_us: int) -> int:
         """What is left of the limit now, as last heard; what was heard long ago is asked anew.
 

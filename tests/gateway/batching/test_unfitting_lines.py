@@ -106,11 +106,14 @@ async def test_where_there_was_room_again_before_nothing_was_set_aside(lot: Lot)
     reserve = second.ledger.reserve
 
     async def away(
-        accounts: tuple[str, ...], amount_microusd: int, lease_s: float = 0.0
+        accounts: tuple[str, ...],
+        amount_microusd: int,
+        lease_s: float = 0.0,
+        admitted_us: int | None = None,
     ) -> Reservation:
         if not amount_microusd:
             raise NotReady("away for a moment")
-        return await reserve(accounts, amount_microusd, lease_s)
+        return await reserve(accounts, amount_microusd, lease_s, admitted_us)
 
     second.ledger.reserve = away  # type: ignore[method-assign]
     await second.runner.tend()

@@ -109,14 +109,34 @@ class Books:
 
     def reserves(self, ledger: LeasedLedger, reservation: Reservation) -> None:
         """Each level that has a limit holds it, and nothing else does."""
+        keys = self._holds(ledger, reservation)
+        assert keys == self.expected(reservation.accounts), (keys, reservation.accounts)
+
+    def holds(self, ledger: LeasedLedger, held: Reservation, first: Reservation) -> None:
+        """What a line holds that was let through at first with another reservation, perhaps.
+
+        Each level holds it whose window and limit had begun by then; the others do where a clock
+        was set, and where nothing has taken away what was held at first.
+        """
+        keys = self._holds(ledger, held)
+        every = self.expected(held.accounts)
+        owing = {each for each in every if self._began_us(each) <= first.admitted_us}
+        assert owing <= keys, (keys, owing)
+        if held != first and held.accounts:
+            assert keys == owing, (keys, owing)
+
+    def _began_us(self, key: BudgetKey) -> int:
+        return max(self.window[key], self.rows[key][2] if key in self.rows else 0)
+
+    def _holds(self, ledger: LeasedLedger, reservation: Reservation) -> set[BudgetKey]:
         found = [each for each in ledger.book.pots(reservation) if isinstance(each, HeldSlice)]
         keys = [each.limit.key for each in found]
         assert len(keys) == len(set(keys))
-        assert set(keys) == self.expected(reservation.accounts), (keys, reservation.accounts)
         self._where[reservation.reservation_id] = tuple(found)
         for each in found:
             generation = self._generation.get(each.limit.key, 0)
             self._born.setdefault(id(each), (each, generation))
+        return set(keys)
 
     def pots(self, reservation: Reservation) -> list[HeldSlice]:
         """Where it was set aside, of present windows and limits."""

@@ -551,4 +551,4 @@ async def test_requests_that_cost_nothing_wait_beside_each_other_and_beside_paid
 
     assert [each.amount_microusd for each in taken] == list(amounts)
     assert ledger.left_microusd(ORG) == 1000 - sum(amounts)
-    assert not ledger._awaited
+    assert not ledger._held._awaited

@@ -495,7 +495,7 @@ class Money(RuleBasedStateMachine):
             return
         reservation = run.lines.of(name)
         await self.books.look()
-        self.books.reserves(run.ledger, reservation)
+        self.books.holds(run.ledger, reservation, line.ticket.reservation)
         if line.cost < 0:
             line.cost = line.ticket.reservation.amount_microusd * percent // 100
         await self._settle_line(run, line, reservation)
@@ -519,13 +519,12 @@ class Money(RuleBasedStateMachine):
             if not line.is_settled:
                 self.books.settles(reservation, line.cost)
         else:
-            now_us = self.clock.utc_us()
             run.ledger.release(reservation)
             await book(line.cost)
             await self.books.look()
             if not line.is_settled:
-                accounts = line.ticket.reservation.accounts
-                self.books.books_late(accounts, line.cost, now_us)
+                kept = line.ticket.reservation
+                self.books.books_late(kept.accounts, line.cost, kept.admitted_us)
         line.is_settled = True
 
     async def states(self, _batch_id: str, numbers: Sequence[int]) -> dict[int, str]:

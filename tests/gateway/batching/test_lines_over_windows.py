@@ -1,0 +1,170 @@
+"""Lines that wait over the end of a day and a month: who is charged, and what reconcile finds.
+
+They were let through on the last evening of a month, and are charged to that day and month, whoever
+ends them, and whatever became of the worker that set their money aside.
+"""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Literal
+
+import pytest
+
+from gateway.audit.projecting.projection import ProjectedRecord
+from gateway.money.budgets import Limit, WindowKind
+from gateway.oversight.homes import BY_LABEL
+from gateway.store.batching.parcels import CRASHED_REST_US
+from gateway.store.engine import open_database
+from gateway.store.evidence.sink import DatabaseAuditSink
+from gateway.store.money.spending import Difference, SpendingReader
+from tests.gateway.batching.parking_lot import ACCOUNT, HELD, LIMIT, Lot, Worker
+
+
+pytestmark = [pytest.mark.anyio, pytest.mark.either]
+LAST_EVENING = datetime(2027, 1, 31, 23, 30, tzinfo=UTC)
+OVER_MIDNIGHT_S = 3600.0
+Fate = Literal["lives", "stops", "is killed", "is taken over"]
+FATES: tuple[Fate, ...] = ("lives", "stops", "is killed", "is taken over")
+
+
+@pytest.fixture
+async def lot(database_url: str) -> AsyncIterator[Lot]:
+    database = open_database(database_url)
+    lot = Lot(database)
+    lot.clock.advance(LAST_EVENING.timestamp() - lot.clock.utc_us() / 1e6)
+    await lot.begin(6)
+    await lot.table.set_limit(Limit(ACCOUNT, LIMIT, "day"))
+    await lot.table.set_limit(Limit(ACCOUNT, LIMIT, "month"))
+    yield lot
+    await database.close()
+
+
+async def over_midnight(lot: Lot, worker: Worker, fate: Fate) -> Worker:
+    """Who looks after the lines in the new month; all that is left of the old one is theirs."""
+    if fate == "stops":
+        lot.workers.clear()
+        await worker.runner.close()
+        await worker.ledger.close()
+    elif fate != "lives":
+        lot.workers.clear()
+        assert worker.ledger._flusher is not None
+        worker.ledger._flusher.cancel()
+    await lot.wait(OVER_MIDNIGHT_S)
+    if fate == "lives":
+        return worker
+    later = await lot.worker("w1" if fate == "is taken over" else "w0")
+    await lot.wait(CRASHED_REST_US / 1e6)
+    return later
+
+
+async def reconciled(lot: Lot) -> dict[str, Difference]:
+    """By kind of window, once all is reported and nothing lies idle."""
+    await lot.wait(300.0)
+    batch = [
+        ProjectedRecord("w0", 1, at, b"{}", known_record=each, known_leaf="0" * 64)
+        for at, each in enumerate(lot.audit.records)
+    ]
+    sink = DatabaseAuditSink(lot.database)
+    assert await sink.store(batch, "w0", (1, 0), (1, len(batch)))
+    found = await SpendingReader(lot.database, BY_LABEL).differences()
+    return {each.window: each for each in found}
+
+
+async def spent(lot: Lot) -> dict[str, int]:
+    await lot.wait(300.0)
+    found = await lot.table.budgets()
+    assert {each.leased_microusd for each in found} == {0}
+    return {each.limit.window: each.spent_microusd for each in found}
+
+
+def cost_of(lot: Lot, requests: list[str]) -> int:
+    return sum(lot.outcomes()[each].cost_microusd for each in requests)
+
+
+@pytest.mark.parametrize("fate", FATES)
+async def test_lines_are_paid_in_the_windows_in_which_they_were_let_through(
+    lot: Lot, fate: Fate
+) -> None:
+    first = await lot.worker("w0")
+    requests = await first.park(4)
+    await first.tend()
+    later = await over_midnight(lot, first, fate)
+    await later.ended(requests)
+    cost = cost_of(lot, requests)
+    assert cost > 0
+    assert await spent(lot) == {"total": cost, "day": 0, "month": 0}
+    assert {each.difference_microusd for each in (await reconciled(lot)).values()} == {0}
+    assert await lot.stakes() == 0
+
+
+async def test_each_part_of_a_batch_is_paid_where_it_was_let_through(lot: Lot) -> None:
+    """Two lines wait over midnight, two come after it; a crash and an end for all of them."""
+    first = await lot.worker("w0")
+    old = await first.park(2)
+    await first.tend()
+    later = await over_midnight(lot, first, "is killed")
+    new = await later.park(2)
+    await later.tend()
+    last = await killed(lot, later)
+    await last.ended([*old, *new])
+    costs = cost_of(lot, old), cost_of(lot, new)
+    assert min(costs) > 0
+    assert await spent(lot) == {"total": sum(costs), "day": costs[1], "month": costs[1]}
+    assert {each.difference_microusd for each in (await reconciled(lot)).values()} == {0}
+
+
+async def killed(lot: Lot, worker: Worker) -> Worker:
+    """Within the same day; what lay idle had gone back, so that nothing but lines is held."""
+    await lot.wait(300.0)
+    lot.workers.clear()
+    assert worker.ledger._flusher is not None
+    worker.ledger._flusher.cancel()
+    await lot.wait(CRASHED_REST_US / 1e6)
+    return await lot.worker("w0")
+
+
+@pytest.mark.parametrize("window", ["day", "total"])
+async def test_what_has_no_room_any_more_is_charged_to_the_windows_it_was_let_through_in(
+    lot: Lot, window: WindowKind
+) -> None:
+    """Of a day that is used up nothing is needed; of all time too little, and it is booked so."""
+    first = await lot.worker("w0")
+    requests = await first.park(2)
+    await first.tend()
+    await lot.table.set_limit(Limit(ACCOUNT, 0, window))
+    later = await over_midnight(lot, first, "stops")
+    await later.ended(requests)
+    cost = cost_of(lot, requests)
+    assert cost > 0
+    assert await spent(lot) == {"total": cost, "day": 0, "month": 0}
+    assert {each.difference_microusd for each in (await reconciled(lot)).values()} == {0}
+
+
+async def test_a_full_day_keeps_no_line_of_another_one_from_its_money(lot: Lot) -> None:
+    first = await lot.worker("w0")
+    await first.park(2)
+    await first.tend()
+    await lot.table.set_limit(Limit(ACCOUNT, 0, "day"))
+    later = await over_midnight(lot, first, "stops")
+    await later.tend()
+    found = {each.limit.window: each.leased_microusd for each in await lot.table.budgets()}
+    assert (await lot.stakes(), found["day"], found["total"]) == (2, 0, 2 * HELD)
+
+
+@pytest.mark.parametrize("fate", FATES)
+async def test_a_limit_that_is_set_while_lines_wait_is_not_charged_with_them(
+    lot: Lot, fate: Fate
+) -> None:
+    """Whether it is the first of its kind, or takes the place of one that is gone."""
+    first = await lot.worker("w0")
+    requests = await first.park(2)
+    await first.tend()
+    await lot.table.remove_limit(ACCOUNT, "total")
+    await lot.wait(60.0)
+    await lot.table.set_limit(Limit(ACCOUNT, LIMIT))
+    await first.ledger.refresh()
+    later = await over_midnight(lot, first, fate)
+    await later.ended(requests)
+    assert cost_of(lot, requests) > 0
+    assert await spent(lot) == {"total": 0, "day": 0, "month": 0}
+    assert {each.difference_microusd for each in (await reconciled(lot)).values()} == {0}
