@@ -5,6 +5,10 @@ from msgspec import Struct, structs
 
 PLAIN_TIERS = frozenset({"", "auto", "default", "standard", "standard_only"})
 """Service tiers at the price of the catalogue."""
+TIERS_ASKED = frozenset({"service_tier", "speed", "inference_geo"})
+"""What a request may name that is paid otherwise: how fast it is served, and in which country."""
+ANYWHERE = "global"
+"""The place of inference that prices of the catalogue are of."""
 _STANDARD_PERCENT = 100
 
 

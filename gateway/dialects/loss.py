@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from functools import cache, reduce
 from operator import or_
 from types import GenericAlias
-from typing import Any, Final, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct
 
 from gateway.conversation import Hosted
 from gateway.errors import FeatureUnsupported
-from gateway.price import PLAIN_TIERS, paid_tier
+from gateway.price import ANYWHERE, PLAIN_TIERS, TIERS_ASKED, paid_tier
 from gateway.types import ChatRequest, Target
 
 
@@ -21,8 +21,6 @@ NAMES_MAX = 32
 
 AUTO_TIER = "auto"
 """The one service tier that means the same to every vendor."""
-
-_TIERS_ASKED: Final = frozenset({"service_tier", "speed"})
 
 
 _FIELD = re.compile(r"\A[A-Za-z_.\-]{1,48}[0-9]{0,2}\Z")
@@ -143,18 +141,22 @@ def check_schema_wanted(target: Target, place: str = "response_format", *, is_wa
 
 
 def check_tier_priced(request: ChatRequest, target: Target) -> None:
-    """Refuse a tier whose price nobody knows: it could not be reserved, nor be billed.
+    """Refuse a tier or place whose price nobody knows: it could not be reserved, nor be billed.
+
+    Of a speed and a place no price is known at all: Anthropic asks a tenth more for inference in
+    one country (platform.claude.com/docs/en/manage-claude/data-residency, read 2026-11-29).
 
     Raises:
         FeatureUnsupported
     """
-    if target.in_house or _TIERS_ASKED.isdisjoint(request.tree):
+    if target.in_house or TIERS_ASKED.isdisjoint(request.tree):
         return
-    for name in ("service_tier", "speed"):
+    for name in sorted(TIERS_ASKED):
         asked = request.tree.get(name)
-        if asked in PLAIN_TIERS or not isinstance(asked, str):
+        plain = {ANYWHERE} if name == "inference_geo" else PLAIN_TIERS
+        if asked in plain or not isinstance(asked, str):
             continue
-        if name == "speed" or not target.price.percent_of(paid_tier(asked)):
+        if name != "service_tier" or not target.price.percent_of(paid_tier(asked)):
             raise unsupported(name, "What this costs at this model is not known", rule=26)
 
 

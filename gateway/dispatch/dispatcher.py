@@ -33,6 +33,7 @@ from gateway.errors import (
 from gateway.money.catalogue import PARAMETER_FIELDS
 from gateway.pacing.turns import Turns
 from gateway.ports import Dialect, Provider, UpstreamBody, UpstreamReply
+from gateway.price import TIERS_ASKED
 from gateway.tally import read_tokens, tokens_of, usage_of, with_estimates
 from gateway.types import (
     Candidate,
@@ -304,7 +305,7 @@ def _of_body(reply: UpstreamReply, request: ChatRequest, candidate: Candidate) -
 def _may_be_refused(request: ChatRequest) -> bool:
     """Whether even a target of the caller's own dialect may not do what is asked."""
     tree = request.tree
-    is_plain = tree.get("service_tier") is None and tree.get("speed") is None
+    is_plain = TIERS_ASKED.isdisjoint(tree)
     if request.wants_json_schema or bool(request.dropped) or not is_plain:
         return True
     return offers_hosted_tools(request) or not PARAMETER_FIELDS.isdisjoint(tree)
