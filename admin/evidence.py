@@ -7,7 +7,8 @@ from msgspec import Struct
 from admin.services import Services
 from gateway.audit.content_keys.keys import is_key_destroyed
 from gateway.audit.projecting.projection import ProjectedRecord, SequencedRecord
-from gateway.audit.proving.integrator import SignedCheckpoint, TreeDamaged
+from gateway.audit.proving.exported import SignedCheckpoint
+from gateway.audit.proving.integrator import TreeDamaged
 from gateway.audit.second import is_second
 from gateway.secrets.credentials import master_key
 from gateway.store.evidence.proofs import Proof, proof_of

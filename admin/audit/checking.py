@@ -18,8 +18,8 @@ from gateway.audit.disk import Disk
 from gateway.audit.projecting.projection import SequencedRecord
 from gateway.audit.projecting.projector import ProjectionBroken
 from gateway.audit.proving.checkpoints import verifier_keys
+from gateway.audit.proving.exported import CheckpointFiles, SignedCheckpoint
 from gateway.audit.proving.fsck import check_log
-from gateway.audit.proving.integrator import CheckpointFiles, SignedCheckpoint
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.errors import GatewrightError

@@ -16,7 +16,7 @@ from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER
 from gateway.audit.proving import offline
 from gateway.audit.proving.checkpoints import verifier_keys
-from gateway.audit.proving.integrator import SignedCheckpoint
+from gateway.audit.proving.exported import SignedCheckpoint
 from gateway.clock import DAY_US
 from gateway.oversight.access import Permission
 from gateway.store.evidence.tree import DatabaseAuditTrees

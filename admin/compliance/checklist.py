@@ -15,7 +15,7 @@ from admin.compliance.office import Office
 from admin.services import Services
 from gateway.actors import same_person
 from gateway.audit.disk import Disk
-from gateway.audit.proving.integrator import CheckpointFiles
+from gateway.audit.proving.exported import CheckpointFiles
 from gateway.errors import RequestInvalid
 from gateway.obligations import REGIMES, TITLES
 from gateway.oversight.access import Permission, Person

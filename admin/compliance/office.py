@@ -19,7 +19,7 @@ from admin.services import Services
 from gateway.actors import same_person
 from gateway.audit.projecting.export import export_records
 from gateway.audit.projecting.projector import ProjectionBroken
-from gateway.audit.proving.integrator import SignedCheckpoint
+from gateway.audit.proving.exported import SignedCheckpoint
 from gateway.clock import DAY_US, WEEK_US
 from gateway.errors import ChangedMeanwhile, RequestInvalid
 from gateway.identity import Peppers

@@ -32,14 +32,14 @@ class Soundness:
 
     def audit_reason(self) -> str:
         """Why nothing may be done now; empty while the audit log can be added to."""
+        if said := self._integration.put_back:
+            return f"{said[0].upper()}{said[1:]}."
         if self._integration.problem:
             return (
                 "The audit log contradicts a signed checkpoint: stop every worker and start anew."
             )
         if self._integration.is_retired:
             return "This worker's name was retired: nothing that it records is heard any more."
-        if said := self._integration.put_back:
-            return f"{said[0].upper()}{said[1:]}."
         return "" if self._evidence.healthy else "The audit log cannot be written."
 
     def problems(self) -> tuple[str, ...]:

@@ -21,8 +21,8 @@ import pytest
 from gateway.audit.disk import Disk
 from gateway.audit.projecting.export import export_records, segment_rows
 from gateway.audit.proving.checkpoints import verifier_keys
+from gateway.audit.proving.exported import CheckpointFiles
 from gateway.audit.proving.fsck import SignedRoots, check_signed
-from gateway.audit.proving.integrator import CheckpointFiles
 from gateway.audit.proving.verify import verify_directory
 from gateway.cli.init import prepare
 from gateway.clock import SystemClock

@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from msgspec import Struct
 
 from gateway.audit.projecting.projection import SequencedRecord
-from gateway.audit.proving.integrator import SignedCheckpoint, TreeDamaged, TreeStore
+from gateway.audit.proving.exported import SignedCheckpoint
+from gateway.audit.proving.integrator import TreeDamaged, TreeStore
 from gateway.audit.proving.merkle import TILE_HASHES, OpenTree, Tile, split_hashes
 from gateway.audit.proving.offline import Wrong, open_checkpoint, parse_key
 

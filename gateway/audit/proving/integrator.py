@@ -6,19 +6,13 @@ out of the database, to files that a restored backup of it does not bring back t
 """
 
 import asyncio
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol, TypeVar
-from urllib.parse import quote
 
-import msgspec
-from msgspec import Struct
-
-from gateway.audit.disk import Disk
 from gateway.audit.proving.checkpoints import Checkpoint, Signer, origin_of
-from gateway.audit.proving.leaves import AT_ONCE, KEPT_AT_FIRST, LeafFiles
+from gateway.audit.proving.exported import CheckpointFiles, SignedCheckpoint, furthest
+from gateway.audit.proving.kept_still import KeptStill, Moment
+from gateway.audit.proving.leaves import AT_ONCE, KEPT_AT_FIRST
 from gateway.audit.proving.merkle import TILE_HASHES, HashesOfTile, OpenTree, subtree_root
 from gateway.clock import Clock
 from gateway.errors import ToldToOperators
@@ -26,9 +20,7 @@ from gateway.telemetry import Event, logger
 
 
 _T = TypeVar("_T")
-_TAIL_BYTES = 4096
 _AT_ONCE = 50
-_SUFFIX = ".jsonl"
 Question = Callable[[HashesOfTile], _T]
 """A pure computation over the tiles of one tree."""
 
@@ -41,14 +33,8 @@ class LogForked(ToldToOperators):
     """What the database says now contradicts a checkpoint that was signed before."""
 
 
-class SignedCheckpoint(Struct, frozen=True):
-    """A row of the checkpoint table and a line of the exported file."""
-
-    organisation: str
-    signed_us: int
-    size: int
-    root: bytes
-    note: str
+class LogPutBack(LogForked):
+    """The database has lost checkpoints that were exported after it had kept them."""
 
 
 _Newest = Mapping[str, SignedCheckpoint]
@@ -85,53 +71,13 @@ class TreeStore(Protocol):
         """The first that was signed for a log of at least this size."""
         ...
 
+    async def lacking(self, moments: Collection[Moment]) -> Collection[Moment]:
+        """Those of which no checkpoint is kept."""
+        ...
+
     async def keep(self, checkpoints: Sequence[SignedCheckpoint]) -> Sequence[SignedCheckpoint]:
         """Those that were kept: none that is behind what another worker has signed meanwhile."""
         ...
-
-
-class CheckpointFiles:
-    """Checkpoints outside the database: one append-only file of JSON lines per organisation."""
-
-    def __init__(self, directory: Path, disk: Disk) -> None:
-        self.directory = directory
-        self._disk = disk
-        self.leaves = LeafFiles(directory, disk)
-
-    def append(self, checkpoint: SignedCheckpoint) -> None:
-        """Blocks until it is durable; raises OSError."""
-        self._disk.make_folder(self.directory)
-        line = b"\n" + msgspec.json.encode(checkpoint) + b"\n"
-        self._disk.append_durably(self._path(checkpoint.organisation), line)
-
-    def newest_of_all(self) -> dict[str, SignedCheckpoint]:
-        """Of the last whole lines of each file the furthest, by organisation; raises OSError.
-
-        A worker that was stopped before it exported comes after others that signed more.
-        """
-        by_age = sorted(self.recent(), key=lambda each: (each.size, each.signed_us))
-        return {each.organisation: each for each in by_age}
-
-    def recent(self) -> list[SignedCheckpoint]:
-        """The last whole lines of each file, some ten of them; raises OSError."""
-        if not self.directory.is_dir():
-            return []
-        # Not by `Path.glob`, to which a folder that it may not list is an empty one.
-        names = sorted(each for each in os.listdir(self.directory) if each.endswith(_SUFFIX))  # noqa: PTH208
-        return [found for name in names for found in _last_lines(self.directory / name)]
-
-    def every(self, organisation: str) -> Iterator[SignedCheckpoint | None]:
-        """All that were exported of a log; None for a line that cannot be read; raises OSError.
-
-        A crash may have cut off a line; the next one begins on a line of its own.
-        """
-        with suppress(FileNotFoundError), self._path(organisation).open("rb") as file:
-            for line in file:
-                if line.strip():
-                    yield _decoded(line)
-
-    def _path(self, organisation: str) -> Path:
-        return self.directory / f"{quote(organisation, safe='')}{_SUFFIX}"
 
 
 class Integrator:
@@ -155,6 +101,9 @@ class Integrator:
         self._period_us = round(period_s * 1_000_000)
         self._log = logger()
         self._exported: dict[str, SignedCheckpoint] | None = None
+        self._lines: list[Moment] = []
+        """Of the last ones in each file, as they were read last."""
+        self._kept = KeptStill(trees.lacking)
         self._signed_s: dict[str, float] = {}
         """When this process last signed each log, on the clock that nobody sets."""
         self.problem = ""
@@ -176,7 +125,7 @@ class Integrator:
                 was restored, or somebody rewrote it.
             TreeDamaged: a tree is not whole.
         """
-        exported, newest = await self._signed_before()
+        exported, newest = await self._newest_exported(), await self._trees.newest_of_all()
         trees = await self._trees.trees()
         for organisation in sorted({*trees, *exported, *newest}):
             tree = trees.get(organisation, OpenTree())
@@ -189,6 +138,7 @@ class Integrator:
 
         Raises:
             LogForked, TreeDamaged: nothing more was signed, and `problem` says why.
+            LogPutBack: nothing was signed; so it is each time until everybody started anew.
         """
         exported, newest = await self._signed_before()
         trees = await self._trees.trees()
@@ -217,6 +167,7 @@ class Integrator:
 
         Raises:
             LogForked, TreeDamaged: nothing more was signed, and `problem` says why.
+            LogPutBack: nothing was signed; so it is each time until everybody started anew.
         """
         exported, newest = await self._signed_before()
         grown = {}
@@ -230,6 +181,7 @@ class Integrator:
     async def sign_now(self, organisation: str, size: int) -> SignedCheckpoint | None:
         """A fresh checkpoint of one log, if it has `size` records; raises as `sign_due` does."""
         exported, newest = await self._newest_exported(), await self._trees.newest(organisation)
+        await self._require_kept([] if newest is None else [newest])
         tree = (await self._trees.trees()).get(organisation)
         if tree is None or tree.size < size:
             return None
@@ -338,15 +290,30 @@ class Integrator:
 
         Read before the trees, always: what another worker signs meanwhile is no contradiction.
         """
-        return await self._newest_exported(), await self._trees.newest_of_all()
+        exported, newest = await self._newest_exported(), await self._trees.newest_of_all()
+        await self._require_kept(newest.values())
+        return exported, newest
+
+    async def _require_kept(self, newest: Collection[SignedCheckpoint]) -> None:
+        """Raises LogPutBack where what was exported here is not in the database any more."""
+        lost = await self._kept.lost(self._lines, [each.moment for each in newest])
+        if lost:
+            self.problem = (
+                f"the database lacks a checkpoint of {lost[0][0]} that was exported from it: it was"
+                " put back to an earlier state. Stop every process and start anew"
+            )
+            raise LogPutBack(self.problem)
 
     async def _newest_exported(self) -> dict[str, SignedCheckpoint]:
         """Read anew: other workers export too. What could be read last, where it cannot be now."""
         try:
-            self._exported = await asyncio.to_thread(self._files.newest_of_all)
+            lines = await asyncio.to_thread(self._files.recent)
         except OSError:
             if self._exported is None:
                 raise
+        else:
+            self._lines = [each.moment for each in lines]
+            self._exported = furthest(lines)
         return self._exported
 
     def _export(self, signed: Sequence[SignedCheckpoint]) -> None:
@@ -369,17 +336,3 @@ def _after(newest: SignedCheckpoint | None) -> int:
     it has lost, at the same moment, and pass for whole.
     """
     return newest.signed_us + 1 if newest else 0
-
-
-def _last_lines(path: Path) -> list[SignedCheckpoint]:
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - _TAIL_BYTES))
-        tail = file.read()
-    return list(filter(None, map(_decoded, tail.splitlines())))
-
-
-def _decoded(line: bytes) -> SignedCheckpoint | None:
-    with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-        return msgspec.json.decode(line, type=SignedCheckpoint)
-    return None

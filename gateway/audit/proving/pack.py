@@ -18,7 +18,8 @@ from msgspec import Struct
 
 from gateway.audit.projecting.projection import SequencedRecord
 from gateway.audit.proving import offline
-from gateway.audit.proving.integrator import SignedCheckpoint, TreeStore
+from gateway.audit.proving.exported import SignedCheckpoint
+from gateway.audit.proving.integrator import TreeStore
 from gateway.audit.proving.merkle import HashesOfTile, consistency_path, outside_hashes
 
 

@@ -13,7 +13,7 @@ from gateway.audit.projecting.projection import SequencedRecord
 from gateway.audit.projecting.projector import ProjectionBroken
 from gateway.audit.proving import offline
 from gateway.audit.proving.checkpoints import verifier_keys
-from gateway.audit.proving.integrator import SignedCheckpoint
+from gateway.audit.proving.exported import SignedCheckpoint
 from gateway.audit.proving.merkle import inclusion_path
 from gateway.audit.second import is_second
 from gateway.audit.segments import list_workers

@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gateway.audit.disk import Disk
-from gateway.audit.proving.integrator import CheckpointFiles
+from gateway.audit.proving.exported import CheckpointFiles
 from gateway.clock import DAY_US, HOUR_US, Clock
 from gateway.configuration.reading import load_settings
 from gateway.configuration.settings import Settings

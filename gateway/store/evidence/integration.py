@@ -5,21 +5,17 @@ The data plane runs it beside its requests; the command line uses the same parts
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Final
 
 from gateway.audit.content_keys.erasure import apply_list, damaged_keys, erased_keys
 from gateway.audit.content_keys.keys import KeyWrapper
 from gateway.audit.disk import Disk
 from gateway.audit.projecting.projector import ProjectionBroken, Projector
 from gateway.audit.proving.checkpoints import open_signer
-from gateway.audit.proving.integrator import (
-    CheckpointFiles,
-    Integrator,
-    LogForked,
-    SignedCheckpoint,
-    TreeDamaged,
-)
+from gateway.audit.proving.exported import CheckpointFiles, SignedCheckpoint
+from gateway.audit.proving.integrator import Integrator, LogForked, LogPutBack, TreeDamaged
 from gateway.audit.segments import failure_at
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import Clock
@@ -45,6 +41,10 @@ from gateway.telemetry import Event, logger
 
 PROJECTION_RECORDS = 2_000
 """A round costs about 2 ms of transaction however many records it moves; nobody waits for it."""
+_LACKS: Final = (
+    "the database lacks a checkpoint that was exported from it: it was put back to an earlier"
+    " state. Stop every process and start anew"
+)
 
 
 class Integration:
@@ -91,6 +91,7 @@ class Integration:
             batch_records=PROJECTION_RECORDS,
         )
         self._integrator: Integrator | None = None
+        self._lacks = ""
         self._projected_s: float | None = None
         """Up to when all that was durable then is in the database."""
         self._cut_off: CutOff | None = None
@@ -119,7 +120,7 @@ class Integration:
     @property
     def put_back(self) -> str:
         """How much less the database knows than before; empty while nobody put it back."""
-        return self.projector.put_back
+        return self.projector.put_back or self._lacks
 
     @property
     def is_retired(self) -> bool:
@@ -286,7 +287,8 @@ class Integration:
                 await self._gone.close()
             await self.projector.catch_up()
             if self._integrator is not None:
-                await self._integrator.sign_grown()
+                async with self._signing() as integrator:
+                    await integrator.sign_grown()
         except ProjectionBroken as error:
             self._log.error(Event.AUDIT_PROJECTION_FAILED, reason=str(error))
         except (LogForked, TreeDamaged) as error:
@@ -309,7 +311,20 @@ class Integration:
 
     async def sign(self) -> None:
         """Sign every log whose newest checkpoint has become old."""
-        await self.integrator().sign_due()
+        async with self._signing() as integrator:
+            await integrator.sign_due()
+
+    @asynccontextmanager
+    async def _signing(self) -> AsyncIterator[Integrator]:
+        """Where the database was put back, what a start would begin is begun, so that all hear."""
+        try:
+            yield self.integrator()
+        except LogPutBack:
+            # Where what was read a moment ago cannot be read now, the next look tries again.
+            with suppress(OSError):
+                if await self.recovery.begin() is not None:
+                    self._lacks = _LACKS
+            raise
 
     async def checkpoint_of(self, organisation: str, size: int) -> SignedCheckpoint | None:
         """One that covers this many records: an earlier one, or signed now."""
@@ -317,4 +332,5 @@ class Integration:
         if known is not None:
             return known
         await self.projector.catch_up()
-        return await self.integrator().sign_now(organisation, size)
+        async with self._signing() as integrator:
+            return await integrator.sign_now(organisation, size)

@@ -5,20 +5,23 @@ by that is taken away again: money that was spent, and keys that were revoked. T
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
-from typing import Any
+from itertools import takewhile
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import func, select
 
-from gateway.audit.proving.integrator import CheckpointFiles, SignedCheckpoint
+from gateway.audit.proving.exported import CheckpointFiles, SignedCheckpoint
 from gateway.clock import Clock
 from gateway.money.budgets import USER_PREFIX, BudgetKey, others_of, template_of
 from gateway.oversight.deeds import OPERATORS
 from gateway.oversight.homes import BY_LABEL
 from gateway.store.engine import Database
+from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.money.budget_rows import budget_of, write_budgets
 from gateway.store.money.end_users import END_USERS_MAX, EndUserRows
 from gateway.store.money.leases import LeaseTable
@@ -28,14 +31,16 @@ from gateway.store.schema.audit import audit_checkpoints, audit_records
 from gateway.store.schema.tables import budgets
 
 
-_AT_ONCE = 500
+_signed_us = attrgetter("signed_us")
 
 
 class Older(Struct, frozen=True):
     """What shows that a database was put back."""
 
     lacks: SignedCheckpoint
-    """Exported after it was kept in the database, and not there now."""
+    """Exported after it was kept in the database, and not there now: the first of such."""
+    last_us: int
+    """When the last of them was signed."""
     newest_us: int
     """When the last checkpoint before it was signed that is there; 0 where there is none."""
 
@@ -60,37 +65,59 @@ class OlderDatabase:
     def __init__(self, database: Database, files: CheckpointFiles, clock: Clock) -> None:
         self._database = database
         self._files = files
+        self._trees = DatabaseAuditTrees(database)
         self._clock = clock
 
     async def found(self) -> Older | None:
-        """The first exported checkpoint that the database has lost.
+        """What shows that the database has lost exported checkpoints; None where it has not.
 
         Raises:
             NotReady: the database does not answer.
             OSError: exported checkpoints cannot be read.
         """
-        lost = await self._lost()
-        if not lost:
+        first: SignedCheckpoint | None = None
+        last_us = 0
+        async for lost in self.lost():
+            first = min((*lost, *((first,) if first else ())), key=_signed_us)
+            last_us = max(last_us, *map(_signed_us, lost))
+        if first is None:
             return None
-        first = min(lost, key=lambda each: each.signed_us)
         signed_us = audit_checkpoints.c.signed_us
         before = select(func.max(signed_us)).where(signed_us < first.signed_us)
         async with self._database.reading() as connection:
-            return Older(first, (await connection.execute(before)).scalar_one() or 0)
+            return Older(first, last_us, (await connection.execute(before)).scalar_one() or 0)
 
-    async def _lost(self) -> list[SignedCheckpoint]:
-        columns = audit_checkpoints.c
+    async def lost(self) -> AsyncIterator[Sequence[SignedCheckpoint]]:
+        """What the database lacks of what was exported here, some of it at a time.
+
+        Of each log the last ten or so are looked at, and where the first of these is lost what lies
+        before, back to one that is there.
+        """
         # Read before the database, always: it keeps what another worker signs, which then exports.
         exported = await asyncio.to_thread(self._files.recent)
-        places = tuple_(columns.organisation, columns.signed_us)
-        kept: set[tuple[str, int]] = set()
-        async with self._database.reading() as connection:
-            for start in range(0, len(exported), _AT_ONCE):
-                some = exported[start : start + _AT_ONCE]
-                asked: Any = [(each.organisation, each.signed_us) for each in some]
-                query = select(columns.organisation, columns.signed_us).where(places.in_(asked))
-                kept |= {(name, at) for name, at in (await connection.execute(query)).all()}
-        return [each for each in exported if (each.organisation, each.signed_us) not in kept]
+        lost = await self._lacking(exported)
+        if lost:
+            yield lost
+        firsts = {each.organisation: each for each in reversed(exported)}
+        for organisation in sorted({each.organisation for each in lost}):
+            if firsts[organisation] in lost:
+                async for more in self._lost_before(organisation):
+                    yield more
+
+    async def _lost_before(self, organisation: str) -> AsyncIterator[Sequence[SignedCheckpoint]]:
+        with closing(self._files.from_end(organisation)) as pieces:
+            await asyncio.to_thread(next, pieces, ())  # Has been looked at.
+            while piece := await asyncio.to_thread(next, pieces, ()):
+                lost = {*await self._lacking(piece)}
+                last = [*takewhile(lost.__contains__, reversed(piece))]
+                if last:
+                    yield last
+                if len(last) < len(piece):
+                    return
+
+    async def _lacking(self, exported: Sequence[SignedCheckpoint]) -> list[SignedCheckpoint]:
+        lacking = await self._trees.lacking({each.moment for each in exported})
+        return [each for each in exported if each.moment in lacking]
 
     async def known_deeds(self) -> int:
         """How many deeds were signed when the database was backed up; 0 where none were.
@@ -100,9 +127,9 @@ class OlderDatabase:
         """
         columns = audit_checkpoints.c
         query = select(func.max(columns.size)).where(columns.organisation == OPERATORS)
-        lost = [each.signed_us for each in await self._lost() if each.organisation == OPERATORS]
-        if lost:
-            query = query.where(columns.signed_us < min(lost))
+        async for lost in self.lost():
+            if mine := [each.signed_us for each in lost if each.organisation == OPERATORS]:
+                query = query.where(columns.signed_us < min(mine))
         async with self._database.reading() as connection:
             return (await connection.execute(query)).scalar_one() or 0
 

@@ -16,7 +16,7 @@ from sqlalchemy import delete, insert, select, update
 
 from gateway.audit.projecting.projection import SequencedRecord
 from gateway.audit.proving.checkpoints import SIGNERS_NAME, origin_of, verifier_keys
-from gateway.audit.proving.integrator import SignedCheckpoint
+from gateway.audit.proving.exported import SignedCheckpoint
 from gateway.audit.proving.offline import Wrong, open_checkpoint, parse_key
 from gateway.audit.proving.pack import CHECKPOINTS_MAX, PackRefused, PackRequest, write_pack
 from gateway.clock import Clock

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gateway.audit.projecting.projection import SequencedRecord
 from gateway.audit.proving.checkpoints import verifier_keys
-from gateway.audit.proving.integrator import SignedCheckpoint
+from gateway.audit.proving.exported import SignedCheckpoint
 from gateway.audit.proving.merkle import HashesOfTile, inclusion_path
 from gateway.store.evidence.tree import DatabaseAuditTrees
 

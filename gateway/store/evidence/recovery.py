@@ -7,11 +7,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 from sqlalchemy import func, insert, select, update
 
 from gateway.audit.disk import Disk
 from gateway.audit.projecting.projector import Projector
-from gateway.audit.proving.integrator import CheckpointFiles, SignedCheckpoint
+from gateway.audit.proving.exported import CheckpointFiles, SignedCheckpoint
 from gateway.audit.proving.merkle import HASH_BYTES, OpenTree, Tile
 from gateway.audit.second import SECOND_SUFFIX
 from gateway.audit.segments import list_workers
@@ -78,7 +79,7 @@ class Recovery:
         for organisation in sorted(signed):
             while not await self._grow(organisation, signed[organisation]):
                 pass
-        await self.awaited.expect(await self._alive_before(older.lacks.signed_us))
+        await self.awaited.expect(await self._alive_before(older.lacks.signed_us, older.last_us))
         return older
 
     async def is_under_way(self) -> bool:
@@ -120,14 +121,11 @@ class Recovery:
 
     async def keep_signed(self) -> None:
         """Bring exported checkpoints back into the database: it is as new as its log again."""
-        rows = [
-            {name: getattr(each, name) for name in each.__struct_fields__}
-            for each in await asyncio.to_thread(self._files.recent)
-        ]
-        if rows:
-            added = insert_into(self._database.kind, audit_checkpoints)
+        added = insert_into(self._database.kind, audit_checkpoints).on_conflict_do_nothing()
+        async for lost in self._older.lost():
+            rows = [msgspec.structs.asdict(each) for each in lost]
             async with self._database.writing() as connection:
-                await connection.execute(added.on_conflict_do_nothing(), rows)
+                await connection.execute(added, rows)
 
     async def _grow(self, organisation: str, signed: Sequence[SignedCheckpoint]) -> bool:
         """Add the leaves up to the newest checkpoint; false where somebody else was faster.
@@ -163,14 +161,16 @@ class Recovery:
         pieces = self._files.leaves.following(organisation, size)
         return b"".join(pieces)[: (until - size) * HASH_BYTES]
 
-    async def _alive_before(self, utc_us: int) -> set[str]:
+    async def _alive_before(self, utc_us: int, until_us: int) -> set[str]:
         """Workers that were alive when the backup was made: they may know of more than is here.
 
-        So may those that run since before, on a database that was put back under them.
+        So may those that run since before the last that is lost was signed, on a database that was
+        put back under them.
         """
         columns = workers.c
         before = select(columns.worker, columns.seen_us).where(columns.seen_us < utc_us)
-        over = select(columns.worker).where(columns.started_us < utc_us, columns.seen_us >= utc_us)
+        over = select(columns.worker)
+        over = over.where(columns.started_us < until_us, columns.seen_us >= utc_us)
         newest = select(func.max(columns.seen_us)).where(columns.seen_us < utc_us)
         async with self._database.reading() as connection:
             rows = (await connection.execute(before)).all()

@@ -4,7 +4,7 @@ A tree grows in the transaction that numbers its records, under the lock of its 
 so that record n is leaf n-1 whatever happens, however many processes project.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -22,7 +22,9 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.audit.projecting.projection import ProjectedRecord
-from gateway.audit.proving.integrator import Question, SignedCheckpoint, TreeDamaged
+from gateway.audit.proving.exported import SignedCheckpoint
+from gateway.audit.proving.integrator import Question, TreeDamaged
+from gateway.audit.proving.kept_still import Moment
 from gateway.audit.proving.merkle import (
     HASH_BYTES,
     TILE_HASHES,
@@ -38,6 +40,7 @@ from gateway.store.schema.audit import audit_checkpoints, audit_sequences, audit
 _T = TypeVar("_T")
 _NO_HASHES = [bytes(32)] * TILE_HASHES
 _KEYS_AT_ONCE = 200
+_MOMENTS_AT_ONCE = 500
 # Made once: what is asked for every few seconds, by a worker that does nothing else, takes longer
 # to be made than to be answered.
 _TREES = select(audit_sequences)
@@ -231,6 +234,17 @@ class DatabaseAuditTrees:
                 await connection.execute(query.order_by(columns.signed_us).limit(1))
             ).one_or_none()
         return SignedCheckpoint(*row) if row else None
+
+    async def lacking(self, moments: Collection[Moment]) -> set[Moment]:
+        """Those of which no checkpoint is kept."""
+        columns, asked = audit_checkpoints.c, sorted(moments)
+        places, kept = tuple_(columns.organisation, columns.signed_us), set[Moment]()
+        async with self._database.reading() as connection:
+            for start in range(0, len(asked), _MOMENTS_AT_ONCE):
+                some: Any = asked[start : start + _MOMENTS_AT_ONCE]
+                query = select(columns.organisation, columns.signed_us).where(places.in_(some))
+                kept |= {(name, at) for name, at in (await connection.execute(query)).all()}
+        return set(asked) - kept
 
     async def keep(self, checkpoints: Sequence[SignedCheckpoint]) -> list[SignedCheckpoint]:
         """Those that were kept; not what was made of a log that another worker signed further on.

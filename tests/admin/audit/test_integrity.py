@@ -11,7 +11,7 @@ from sqlalchemy import delete, select, update
 from admin.audit import checking
 from admin.audit.checking import with_newest
 from admin.audit.integrity import signed_alike
-from gateway.audit.proving.integrator import SignedCheckpoint
+from gateway.audit.proving.exported import SignedCheckpoint
 from gateway.audit.proving.merkle import HASH_BYTES
 from gateway.audit.proving.verify import verify_directory
 from gateway.audit.segments import segment_path

@@ -19,7 +19,7 @@ from gateway.audit.content_keys.keys import DataKeys, read_keys
 from gateway.audit.disk import Disk
 from gateway.audit.open_intents import OpenMark, keep_mark, read_mark
 from gateway.audit.proving.checkpoints import open_signer, read_signers
-from gateway.audit.proving.integrator import CheckpointFiles, SignedCheckpoint
+from gateway.audit.proving.exported import CheckpointFiles, SignedCheckpoint
 from gateway.clock import SystemClock
 from gateway.providers.outlets.sinks import FileSink
 from tests.gateway.audit.samples import KEYS

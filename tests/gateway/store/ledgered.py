@@ -9,7 +9,8 @@ from pathlib import Path
 from gateway.audit.disk import Disk
 from gateway.audit.projecting.projector import Projector
 from gateway.audit.proving.checkpoints import Signer, open_signer, origin_of
-from gateway.audit.proving.integrator import CheckpointFiles, Integrator
+from gateway.audit.proving.exported import CheckpointFiles
+from gateway.audit.proving.integrator import Integrator
 from gateway.audit.proving.pack import PackRequest, write_pack
 from gateway.clock import StoppedClock
 from gateway.store.engine import Database, open_database

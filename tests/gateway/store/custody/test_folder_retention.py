@@ -16,7 +16,7 @@ from gateway.audit.content_keys.keys import KEYS_NAME, WrappedKey
 from gateway.audit.disk import Disk
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.projecting.projection import RETIRED
-from gateway.audit.proving.integrator import CheckpointFiles, SignedCheckpoint
+from gateway.audit.proving.exported import CheckpointFiles, SignedCheckpoint
 from gateway.cli.init import prepare
 from gateway.clock import DAY_US, StoppedClock, SystemClock
 from gateway.configuration.reading import load_settings

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.audit.memory import MemoryAuditLog
-from gateway.audit.proving.integrator import SignedCheckpoint
+from gateway.audit.proving.exported import SignedCheckpoint
 from gateway.clock import SECOND_US, StoppedClock
 from gateway.errors import AuditUnavailable
 from gateway.oversight.deeds import OPERATORS

@@ -23,14 +23,9 @@ from gateway.audit.proving.checkpoints import (
     read_signers,
     verifier_keys,
 )
+from gateway.audit.proving.exported import CheckpointFiles, SignedCheckpoint
 from gateway.audit.proving.fsck import BadLog, check_log
-from gateway.audit.proving.integrator import (
-    CheckpointFiles,
-    Integrator,
-    LogForked,
-    SignedCheckpoint,
-    TreeDamaged,
-)
+from gateway.audit.proving.integrator import Integrator, LogForked, LogPutBack, TreeDamaged
 from gateway.audit.proving.merkle import OpenTree, consistency_path, inclusion_path
 from gateway.audit.proving.offline import (
     Wrong,
@@ -142,7 +137,7 @@ async def test_a_thousand_idle_logs_are_signed_with_few_questions(
         monkeypatch.setattr(Database, name, counted)
     assert await integrator.sign_due() == 120
     assert await integrator.sign_due() == 0
-    assert asked == {"peek": 4, "writing": 3}
+    assert asked == {"peek": 4, "writing": 3, "reading": 1}
     monkeypatch.undo()
     assert len(await checkpoints(log, "o77")) == 2
     assert log.files.newest_of_all()["o119"].size == 3
@@ -259,7 +254,7 @@ async def test_a_restored_old_backup_is_noticed_and_nothing_is_signed(local: Led
         await integrator.check()
     with pytest.raises(LogForked):
         await integrator.sign_due()
-    assert "old backup" in integrator.problem
+    assert "was put back" in integrator.problem
     assert await checkpoints(local) == []
 
 
@@ -281,15 +276,17 @@ async def test_a_backup_restored_under_running_workers_is_told_from_what_another
             await connection.execute(delete(table))
     await local.project()
     local.clock.advance(60.0)
-    with pytest.raises(LogForked, match="a checkpoint of 44 was signed"):
+    with pytest.raises(LogPutBack, match="a checkpoint of acme that was exported"):
         await seldom.sign_due()
+    with pytest.raises(LogForked, match="a checkpoint of 44 was signed"):
+        await seldom.check()
     assert await checkpoints(local) == []
 
     # A folder that cannot be read for a while stops nobody who has read it before.
-    def unreadable(self: CheckpointFiles) -> dict[str, SignedCheckpoint]:
+    def unreadable(self: CheckpointFiles) -> list[SignedCheckpoint]:
         raise PermissionError
 
-    monkeypatch.setattr(CheckpointFiles, "newest_of_all", unreadable)
+    monkeypatch.setattr(CheckpointFiles, "recent", unreadable)
     with pytest.raises(LogForked):
         await seldom.sign_due()
     with pytest.raises(PermissionError):

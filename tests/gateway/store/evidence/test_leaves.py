@@ -7,7 +7,8 @@ import pytest
 from gateway.audit.disk import Disk
 from gateway.audit.projecting.projection import START, ProjectedRecord
 from gateway.audit.projecting.projector import ProjectionBroken, Projector
-from gateway.audit.proving.integrator import CheckpointFiles, Integrator
+from gateway.audit.proving.exported import CheckpointFiles
+from gateway.audit.proving.integrator import Integrator
 from gateway.audit.proving.leaves import LeafFiles
 from gateway.audit.proving.merkle import HASH_BYTES, OpenTree
 from gateway.store.engine import Database

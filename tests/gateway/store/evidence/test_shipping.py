@@ -15,7 +15,8 @@ from aiohttp import web
 from gateway.audit.disk import Disk
 from gateway.audit.projecting.projector import Projector
 from gateway.audit.proving.checkpoints import open_signer
-from gateway.audit.proving.integrator import CheckpointFiles, Integrator, SignedCheckpoint
+from gateway.audit.proving.exported import CheckpointFiles, SignedCheckpoint
+from gateway.audit.proving.integrator import Integrator
 from gateway.clock import StoppedClock, SystemClock
 from gateway.errors import ConfigurationInvalid
 from gateway.oversight.exporting import as_spans, as_syslog

@@ -8,7 +8,8 @@ import pytest
 from gateway.audit.disk import Disk
 from gateway.audit.projecting.projector import Projector
 from gateway.audit.proving.checkpoints import open_signer
-from gateway.audit.proving.integrator import CheckpointFiles, Integrator, SignedCheckpoint
+from gateway.audit.proving.exported import CheckpointFiles, SignedCheckpoint
+from gateway.audit.proving.integrator import Integrator
 from gateway.audit.proving.merkle import OpenTree
 from gateway.clock import SystemClock
 from gateway.store.engine import Database

@@ -1,0 +1,25 @@
+"""The lines of a file that grows at its end, from there backwards: as many as somebody needs."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def lines_from_end(path: Path, first_bytes: int, then_bytes: int) -> Iterator[list[bytes]]:
+    """Whole lines, but empty ones, in the order of the file: a piece at a time, the last one first.
+
+    The first is of some `first_bytes`, each further one of `then_bytes`: no more is in memory.
+    Blocks; raises OSError.
+    """
+    step, rest = first_bytes, b""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            start = max(0, end - step)
+            file.seek(start)
+            piece = file.read(end - start) + rest
+            rest = b""
+            if start:  # What began before is of the piece before.
+                rest, _, piece = piece.partition(b"\n")
+            yield [*filter(None, piece.splitlines())]
+            end, step = start, then_bytes

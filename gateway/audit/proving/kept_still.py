@@ -1,0 +1,39 @@
+"""Whether a database still has the checkpoints that were exported from it, while a process runs.
+
+A failover to a server that lacks the last seconds ends no process. Records that are still in the
+segments get the same numbers again, so nothing contradicts anything; only what lies outside shows
+that money was spent, and keys were revoked, of which the database knows nothing any more.
+"""
+
+from collections.abc import Awaitable, Callable, Collection
+from operator import itemgetter
+
+
+Moment = tuple[str, int]
+"""Whose checkpoint, and when it was signed: no two of a log are of one moment."""
+Lacking = Callable[[Collection[Moment]], Awaitable[Collection[Moment]]]
+
+
+class KeptStill:
+    """For one process and the files that it exports to."""
+
+    def __init__(self, lacking: Lacking) -> None:
+        """`lacking` asks the database which of some moments it does not have."""
+        self._lacking = lacking
+        self._settled: frozenset[Moment] = frozenset()
+
+    async def lost(self, exported: Collection[Moment], newest: Collection[Moment]) -> list[Moment]:
+        """Those that the database has lost, oldest first.
+
+        `exported` are the last lines of each file, and `newest` what the database has of each log,
+        read in this order. A line is asked for until a later one of its log was there, too: both
+        are lost then, or neither. What is signed in the moment of a failover hides nothing so.
+        """
+        asked = set(exported).difference(self._settled, newest)
+        if asked and (lost := await self._lacking(asked)):
+            return sorted(lost, key=itemgetter(1, 0))
+        last: dict[str, int] = {}
+        for name, signed_us in exported:
+            last[name] = max(signed_us, last.get(name, 0))
+        self._settled = frozenset(exported).difference(last.items())
+        return []
