@@ -32,6 +32,7 @@ from gateway.store.custody.erasure_attempts import DatedKey, ErasureAttempts, ke
 from gateway.store.custody.erasure_reach import ErasureReach
 from gateway.store.custody.folder_reports import FolderReport, FolderReports, PendingCase
 from gateway.store.custody.orders import CustodyRefused
+from gateway.store.custody.uninterrupted import to_its_end
 from gateway.store.engine import Database
 from gateway.store.evidence.integration import Integration
 from gateway.telemetry import Event, logger
@@ -292,9 +293,7 @@ class FolderErasures:
             found = await self._looked_at(case, claimed)
             # Reading took its time.
             if await self._reports.may_go(claimed):
-                checked = await self._destroyed(case, claimed, found) | _damage(damaged)
-                said = msgspec.json.encode(checked).decode()
-                is_done = await self._reports.done(msgspec.structs.replace(claimed, checked=said))
+                is_done = await to_its_end(self._finish(case, claimed, found, damaged))
         except (OSError, GatewrightError, ToldToOperators) as error:
             failure = _reason(error)
             raise
@@ -303,6 +302,14 @@ class FolderErasures:
                 await self._reports.failed([claimed], failure)
             elif not is_done:
                 await self._reports.release(claimed)
+
+    async def _finish(
+        self, case: PendingCase, report: FolderReport, found: FoundRecords, damaged: int
+    ) -> bool:
+        """Whether nobody had said before that it is done."""
+        checked = await self._destroyed(case, report, found) | _damage(damaged)
+        said = msgspec.json.encode(checked).decode()
+        return await self._reports.done(msgspec.structs.replace(report, checked=said))
 
     async def _destroyed(
         self, case: PendingCase, report: FolderReport, found: FoundRecords

@@ -6,9 +6,9 @@ it again after a crash does no harm.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from gateway.audit.content_keys.erasure import finish_broken_off
 from gateway.audit.disk import Disk
@@ -21,6 +21,7 @@ from gateway.store.custody.audit_folders import FolderHere
 from gateway.store.custody.keeping import Expired, destroy, expired
 from gateway.store.custody.orders import CustodyReader
 from gateway.store.custody.retention_reports import RetentionReport, RetentionReports
+from gateway.store.custody.uninterrupted import to_its_end
 from gateway.store.engine import Database
 
 
@@ -29,7 +30,6 @@ LOCK_NAME: Final = "retention.lock"
 TOGETHER: Final = 100
 """So many organisations lose their keys at once: for each time key files are written anew."""
 _HELD: Final = "held"
-_Done = TypeVar("_Done")
 
 
 class RetentionBusy(ToldToOperators):
@@ -106,7 +106,7 @@ class Retention:
         ended = {each.organisation: each for each in found}
         waiting = [each for each in found if each.due]
         while waiting:
-            left = await _to_its_end(self._destroy(waiting, mark, actor, is_sure=is_sure))
+            left = await to_its_end(self._destroy(waiting, mark, actor, is_sure=is_sure))
             ended |= {each.organisation: each for each in left}
             waiting = [each for each in left if each.due]
         return list(ended.values())
@@ -191,17 +191,3 @@ class Retention:
         finally:
             if lock is not None:
                 disk.close(lock)
-
-
-async def _to_its_end(work: Coroutine[Any, Any, _Done]) -> _Done:
-    """Also where the process is told to end meanwhile: a thread that destroys is not stopped.
-
-    What is on record as failed would go all the same.
-    """
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        task.exception()  # What failed is on record.
-        raise

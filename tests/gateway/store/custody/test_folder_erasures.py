@@ -1,9 +1,11 @@
 """What one audit folder does of erasures that were agreed to elsewhere, without a worker."""
 
+import asyncio
 import errno
 import os
 import secrets
 import shutil
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -394,3 +396,29 @@ async def test_a_folder_that_fails_rests_between_its_tries_and_not_before_a_new_
         assert await tends(3 * 3600) <= 12
     await erasures.tend(at_once=True)
     assert house.subjects("one") == []
+
+
+async def test_who_is_told_to_end_while_keys_go_does_not_say_that_they_stayed(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.key("ann", "one", "one")
+    case = await house.agreed("one")
+    begun, may_end = threading.Event(), threading.Event()
+
+    class SlowDisk(Disk):
+        def replace(self, *given: Any) -> None:
+            begun.set()
+            assert may_end.wait(60)
+            super().replace(*given)
+
+    monkeypatch.setattr(folder_erasures, "Disk", SlowDisk)
+    tending = asyncio.create_task(house.erasures("one").tend())
+    assert await asyncio.to_thread(begun.wait, 60)
+    tending.cancel()
+    await asyncio.wait([tending], timeout=0.1)
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await tending
+    assert house.subjects("one") == []
+    assert [each.error for each in await records(house)] == [""]
+    assert (await house.reach(case)).is_complete
