@@ -4,7 +4,10 @@ import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+
+_ROOT: Final = 0
 
 
 class FileState(NamedTuple):
@@ -26,7 +29,7 @@ class Disk:
         while missing and missing[-1].is_dir():
             missing.pop()
         for folder in reversed(missing):
-            folder.mkdir(mode=0o700, exist_ok=True)
+            _make_folder(folder)
             try:
                 self.sync_folder(folder.parent)
             except OSError:
@@ -40,7 +43,7 @@ class Disk:
 
         When another has it: BlockingIOError, or, where that is asked for, as long as it takes.
         """
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = _open_or_make(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError:
@@ -50,8 +53,7 @@ class Disk:
 
     def create(self, path: Path) -> int:
         """A new file that only its owner can read, open for writing; never an existing one."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        return os.open(path, flags, 0o600)
+        return _make(path, os.O_WRONLY | os.O_CLOEXEC)
 
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)
@@ -116,8 +118,7 @@ class Disk:
 
     def open_to_add(self, path: Path) -> int:
         """A small file, made where there is none."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        return os.open(path, flags, 0o600)
+        return _open_or_make(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
     def replace(self, draft: Path, path: Path) -> None:
         """Give a file another's name; that is durable when its folder is synced."""
@@ -131,3 +132,44 @@ class Disk:
 
     def close(self, descriptor: int) -> None:
         os.close(descriptor)
+
+
+def _open_or_make(path: Path, flags: int) -> int:
+    if os.geteuid() == _ROOT:
+        with suppress(FileExistsError):
+            return _make(path, flags)
+    return os.open(path, flags | os.O_CREAT, 0o600)
+
+
+def _make(path: Path, flags: int) -> int:
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+    if os.geteuid() == _ROOT:
+        _give(descriptor, path.parent)
+    return descriptor
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+        return
+    if os.geteuid() == _ROOT:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            _give(descriptor, path.parent)
+        finally:
+            os.close(descriptor)
+
+
+def _give(descriptor: int, folder: Path) -> None:
+    """What root makes belongs to whom the folder around it belongs, whose worker could not open it.
+
+    Only what is new, and by its descriptor: a name in somebody's folder may lead anywhere. Where
+    root may give nothing away, it stays root's.
+    """
+    owner = os.stat(folder)  # noqa: PTH116 - both numbers at once
+    if owner.st_uid != _ROOT:
+        with suppress(PermissionError):
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)

@@ -1,0 +1,61 @@
+"""Whose the files of an audit folder are, where root types commands beside another's worker."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gateway.audit.content_keys.overwriting import put_in_place
+from gateway.audit.disk import Disk
+from gateway.audit.folder_mark import folder_mark
+
+
+IS_ROOT = os.geteuid() == 0
+WORKER = 65_534 if IS_ROOT else os.geteuid()
+"""Another user than who makes the files, where there may be one."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    if IS_ROOT:
+        os.chown(tmp_path, WORKER, WORKER)
+    return tmp_path
+
+
+def test_whatever_is_made_in_a_folder_belongs_to_whose_folder_it_is(folder: Path) -> None:
+    disk, audit = Disk(), folder / "var" / "audit"
+    disk.make_folder(audit)
+    folder_mark(audit, disk)
+    for made in (disk.lock(audit / "lock"), disk.create(audit / "segment")):
+        disk.close(made)
+    disk.append_durably(audit / "keys.jsonl", b"a key and another")
+    put_in_place(audit / "keys.jsonl", b"another", disk)
+    made = sorted(folder.rglob("*"))
+    assert [each.name for each in made if each.is_file()] == [
+        *("folder-mark", "folder-mark.lock", "keys.jsonl", "lock", "segment")
+    ]
+    assert {each.stat().st_uid for each in made} == {WORKER}
+
+
+def test_what_was_there_stays_whose_it_is(folder: Path) -> None:
+    """A name in somebody's folder may lead to any file: nothing that was there is given away."""
+    elsewhere = folder.parent / "elsewhere"
+    elsewhere.write_bytes(b"")
+    (folder / "lock").symlink_to(elsewhere)
+    (folder / "list").hardlink_to(elsewhere)
+    disk = Disk()
+    disk.close(disk.lock(folder / "lock"))
+    disk.append_durably(folder / "list", b"line")
+    assert elsewhere.stat().st_uid == os.geteuid()
+    with pytest.raises(FileExistsError):
+        disk.create(folder / "lock")
+
+
+def test_a_folder_that_somebody_else_makes_meanwhile_is_his(folder: Path) -> None:
+    audit = folder / "audit"
+    audit.mkdir()
+    Disk().make_folder(audit)
+    assert audit.stat().st_uid == os.geteuid()
+    (folder / "file").write_bytes(b"")
+    with pytest.raises(OSError, match=r"exists|Not a directory"):
+        Disk().make_folder(folder / "file")
