@@ -26,6 +26,11 @@ from gateway.ports import AuditLog
 from gateway.store.custody.keeping import limited
 from gateway.store.custody.retaining import Retention, RetentionBusy
 from gateway.store.custody.retention_reports import RetentionReports
+from gateway.store.custody.retention_words import (
+    RetentionDoubted,
+    RetentionWords,
+    require_no_longer,
+)
 from gateway.store.database_clock import DatabaseClock
 from gateway.store.engine import Database
 from gateway.store.evidence.awaited import AwaitedTable
@@ -36,10 +41,6 @@ from gateway.telemetry import Event
 ACTOR: Final = "gateway"
 AHEAD_US: Final = HOUR_US
 """A clock that is so far ahead of the database's destroys nothing by itself."""
-
-
-class RetentionDoubted(ToldToOperators):
-    """Nothing is destroyed, since it is not certain that it should be."""
 
 
 class FolderRetention(Collector):
@@ -54,6 +55,8 @@ class FolderRetention(Collector):
         self._reports, self._awaited = RetentionReports(database), AwaitedTable(database)
         files = CheckpointFiles(settings.path(settings.audit.checkpoint_directory), Disk())
         self._older = OlderDatabase(database, files, clock)
+        directory = settings.path(settings.audit.directory)
+        self._words = RetentionWords(directory, worker, settings.retention, clock)
         self._tended_day = 0
         self._looked_at: dict[str, bool] = {}
         self._over_day = 0
@@ -70,6 +73,8 @@ class FolderRetention(Collector):
             RetentionDoubted: the settings or the clock are in doubt, so nothing is destroyed.
             AuditUnavailable, NotReady, OSError: not all was done; the next time goes on.
         """
+        with suppress(OSError, RetentionDoubted):  # Who is to destroy something says it again.
+            await asyncio.to_thread(self._words.say)
         if not any(self._settings.retention.classes.values()):
             return  # Nothing has a limit: a folder without any says nothing.
         try:
@@ -110,10 +115,11 @@ class FolderRetention(Collector):
     async def _require_certain(self) -> None:
         """Whether what this process was started with holds, and its clock is near the database's.
 
-        And whether the database is as new as the log.
+        And whether the database is as new as the log, and no other process keeps anything longer.
 
         Raises:
             RetentionDoubted: not so, or nobody can tell.
+            OSError: what the others keep cannot be read, or what this one does not be said.
         """
         file = Path(self._settings.source)
         try:
@@ -124,6 +130,8 @@ class FolderRetention(Collector):
         if now.retention != self._settings.retention:
             said = "it was set otherwise since this process started, so nothing is destroyed"
             raise RetentionDoubted(f"retention: {said}: start it anew")
+        others = await asyncio.to_thread(self._words.say)
+        require_no_longer(await limited(self._settings, self._database), others)
         if await self._older.found() or await self._awaited.workers():
             said = "the database was put back, perhaps without holds, so nothing is destroyed"
             raise RetentionDoubted(f"retention: {said}")
