@@ -64,4 +64,4 @@ class LineIntake(Intake):
             return arrival, ruling
         if not self._takes_parcels(ruling.plan.candidates[0].target.provider, dialect):
             return arrival, ruling
-        return deferred(arrival, errand, ruling, body, left_s + GRACE_S)
+        return deferred(arrival, errand, request, ruling, body, left_s + GRACE_S)

@@ -8,6 +8,7 @@ whichever process, ends the line as if it had waited itself.
 import msgspec
 from msgspec import Struct, structs
 
+from gateway.admission.hosted_tools import searches_at_most
 from gateway.caching.response_cache import granted
 from gateway.passage import Arrival, Errand, Passage
 from gateway.ports import UpstreamBody, UpstreamCall
@@ -166,16 +167,28 @@ def may_wait(request: ChatRequest, principal: Principal, ruling: Ruling, arrival
 
 
 def deferred(
-    arrival: Arrival, errand: Errand, ruling: Ruling, body: UpstreamBody, reserved_for_s: float
+    arrival: Arrival,
+    errand: Errand,
+    request: ChatRequest,
+    ruling: Ruling,
+    body: UpstreamBody,
+    reserved_for_s: float,
 ) -> tuple[Arrival, Ruling]:
-    """The plan of a line that waits: one target, one body, at the price of a batch."""
+    """The plan of a line that waits: one target, one body, at the price of a batch.
+
+    What a vendor searches costs in a batch what it does elsewhere.
+    """
     first = ruling.plan.candidates[0]
-    percent = first.target.price.batch_percent
+    price = first.target.price
+    searches = 0
+    if price.web_search_microusd:
+        searches = searches_at_most(request) * price.web_search_microusd
+    tokens = first.worst_cost_microusd - searches
     candidate = structs.replace(
         first,
         body=body.body,
         dropped=body.dropped,
-        worst_cost_microusd=-(-first.worst_cost_microusd * percent // PERCENT),
+        worst_cost_microusd=searches - (-tokens * price.batch_percent // PERCENT),
     )
     plan = structs.replace(ruling.plan, candidates=(candidate,), reserved_for_s=reserved_for_s)
     waiting = structs.replace(arrival, errand=structs.replace(errand, is_parked=True))

@@ -282,7 +282,9 @@ class Worker:
         request = DIALECT.decode_request(claim.line.body, request_id)
         facts = gather(request, PRINCIPAL, INSPECTION, LIMIT, now_us, BOARD)
         ruling = rule(document(), facts, request, BOARD, Limits())
-        arrival, ruling = deferred(arrival, errand, ruling, UpstreamBody(BODY, ()), RESERVED_S)
+        arrival, ruling = deferred(
+            arrival, errand, request, ruling, UpstreamBody(BODY, ()), RESERVED_S
+        )
         reservation = await self.ledger.reserve(lot.accounts, held, RESERVED_S)
         begun = AuditRecord(
             request_id=request_id,

@@ -4,8 +4,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
+from gateway.admission.hosted_tools import SEARCHES_ASSUMED
 from gateway.batching.intake import BATCH_TIER, SECONDS_LEFT_MIN, LineIntake
 from gateway.batching.parking import (
     PLAIN_TIERS,
@@ -23,15 +26,19 @@ from gateway.batching.parking import (
 from gateway.clock import StoppedClock
 from gateway.conclusion import Conclusion
 from gateway.configuration.settings import Limits, Settings
+from gateway.dialects.registry import DIALECTS
 from gateway.errors import FeatureUnsupported, Unauthenticated
 from gateway.identity import KeyRecord, KeyTable
 from gateway.intake import Stages
 from gateway.metrics import Metrics
+from gateway.money.catalogue import cost
 from gateway.passage import Arrival, Errand, Passage
 from gateway.ports import UpstreamBody
+from gateway.price import Price
 from gateway.rollout.versions import PolicySet
+from gateway.routing.board import TargetBoard
 from gateway.routing.planning import Ruling, gather, rule
-from gateway.types import ChatRequest, Receipt, Reservation, Thread
+from gateway.types import ChatRequest, Receipt, Reservation, Thread, Usage
 from policies.decision import Obligations
 from tests.gateway.batching.parking_lot import (
     BOARD,
@@ -42,6 +49,7 @@ from tests.gateway.batching.parking_lot import (
     PRINCIPAL,
     SNAPSHOT,
 )
+from tests.gateway.providers.samples import make_target
 from tests.policies.worlds import document
 
 
@@ -138,11 +146,52 @@ def test_what_is_set_aside_is_the_batchs_price_and_never_less(worst: int, aside:
     )
     errand = Errand("batch_1", 1, "k1", LATER_US)
     body = UpstreamBody(b"{}", ("seed",))
-    waiting, ruling = deferred(arriving(), errand, planned(candidates=candidates), body, 77.0)
+    plan = planned(candidates=candidates)
+    waiting, ruling = deferred(arriving(), errand, REQUEST, plan, body, 77.0)
     assert waiting.detail["path"] == "native_batch"
     (candidate,) = ruling.plan.candidates
     assert (candidate.body, candidate.dropped) == (b"{}", ("seed",))
     assert (ruling.plan.worst_cost_microusd, ruling.plan.reserved_for_s) == (aside, 77.0)
+
+
+MESSAGES = DIALECTS["anthropic_messages"]
+SEARCH = {"type": "web_search_20260209", "name": "web_search"}
+
+
+@given(
+    st.integers(0, 99),
+    st.integers(0, 20_000),
+    st.one_of(st.none(), st.integers(1, 50)),
+    st.booleans(),
+    st.sampled_from([(3_000_000, 15_000_000), (1, 1), (0, 0)]),
+)
+def test_no_line_costs_more_in_a_batch_than_is_set_aside_for_it(
+    percent: int,
+    search_microusd: int,
+    uses: int | None,
+    is_searching: bool,
+    tokens: tuple[int, int],
+) -> None:
+    """Searches cost there what they do elsewhere, and half of that was set aside."""
+    price = Price(*tokens, 1, 2, 3, percent, "", "", web_search_microusd=search_microusd)
+    able = structs.replace(make_target(), capabilities=frozenset({"streaming", "tools"}))
+    target = structs.replace(able, price=structs.replace(price, unbilled_tools=True))
+    board = TargetBoard({target.name: target}, {})
+    tool = SEARCH | ({} if uses is None else {"max_uses": uses})
+    body = BODY | {"max_tokens": 50} | ({"tools": [tool]} if is_searching else {})
+    request = MESSAGES.decode_request(msgspec.json.encode(body), "req-1")
+    facts = gather(request, PRINCIPAL, INSPECTION, None, CLOCK.utc_us(), board)
+    ruling = rule(document(), facts, request, board, Limits())
+    errand, raw = Errand("batch_1", 1, "k1", LATER_US), UpstreamBody(b"{}", ())
+    _, waiting = deferred(arriving(), errand, request, ruling, raw, 77.0)
+    (candidate,) = waiting.plan.candidates
+    used = Usage(
+        max(request.input_tokens_most, request.input_tokens_estimate),
+        candidate.output_tokens_cap,
+        web_searches=(SEARCHES_ASSUMED if uses is None else uses) * is_searching,
+    )
+    billed = cost(target.price, used, is_batch=True)
+    assert billed <= waiting.plan.worst_cost_microusd <= ruling.plan.worst_cost_microusd
 
 
 class Bodies:
