@@ -338,11 +338,15 @@ async def test_a_text_gets_no_special_tokens_where_it_has_its_own(
     inner = place.engine.tokenizer._tokenizer
     around = TemplateProcessing(single="<|end|> $A", special_tokens=[("<|end|>", 1)])
     monkeypatch.setattr(inner, "post_processor", around)
-    for path, counted in (("/tokenize", "count"), ("/v1/completions", "prompt_tokens")):
+    for path, field, counted in (
+        ("/tokenize", "prompt", "count"),
+        ("/v1/completions", "prompt", "prompt_tokens"),
+        ("/v1/embeddings", "input", "prompt_tokens"),
+    ):
         counts = [
             answer.get("usage", answer)[counted]
             for fields in ({}, {"add_special_tokens": True}, {"add_special_tokens": False})
-            for answer in [await post(client, path, prompt="one two", **fields)]
+            for answer in [await post(client, path, **{field: "one two"}, **fields)]
         ]
         assert counts == [counts[2] + 1, counts[2] + 1, counts[2]], path
 

@@ -338,6 +338,12 @@ async def test_what_is_out_of_range_is_refused_by_name(
             for num in (0, -2)
         ),
         *(
+            ("/v1/embeddings", {"input": "a", name: False}, "unsupported_parameter", name)
+            for name in ("normalize", "use_activation")
+        ),
+        ("/v1/embeddings", {"input": "a", "embed_dtype": "float16"}, "invalid_type", "embed_dtype"),
+        ("/v1/embeddings", {"input": "a", "endianness": "big"}, "invalid_type", "endianness"),
+        *(
             ("/tokenize", {"messages": MESSAGES, name: "x"}, "unsupported_parameter", name)
             for name in ("chat_template", "continue_final_message", "documents")
         ),

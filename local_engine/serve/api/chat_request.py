@@ -137,14 +137,22 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     cache_salt: str
 
 
-def decode_body(body: bytes, kind: Any, unsupported: tuple[str, ...]) -> Any:
-    """The body as `kind`; raises `InvalidRequest` for what cannot be read or answered."""
+def decode_body(
+    body: bytes,
+    kind: Any,
+    unsupported: tuple[str, ...],
+    always_on: tuple[str, ...] = ALWAYS_ON,
+) -> Any:
+    """The body as `kind`; raises `InvalidRequest` for what cannot be read or answered.
+
+    What is `always_on` is done unasked, and cannot be turned off.
+    """
     try:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         for param in unsupported:
             if param in fields and bytes(fields[param]) not in {b"null", b"[]", b"false"}:
                 raise unsupported_parameter(param)
-        for param in ALWAYS_ON:
+        for param in always_on:
             if bytes(fields.get(param, b"")) == b"false":
                 raise unsupported_parameter(param)
         return msgspec.json.decode(body, type=kind)

@@ -2,7 +2,7 @@
 
 import base64
 import struct
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -24,6 +24,8 @@ from local_engine.serve.link import StepFailed
 
 # Counted without these a prompt would be another one.
 _NOT_TOKENIZED = ("chat_template", "continue_final_message", "documents", "mm_processor_kwargs")
+# Words of vLLM for vectors of length one.
+_ALWAYS_EMBEDDED = ("normalize", "use_activation")
 
 
 class _Embeddings(msgspec.Struct):
@@ -33,6 +35,10 @@ class _Embeddings(msgspec.Struct):
     dimensions: int | None = None
     truncate_prompt_tokens: int | None = None
     truncation_side: Side | None = None
+    add_special_tokens: bool | None = None
+    embed_dtype: Literal["float32"] | None = None
+    endianness: Literal["native", "little"] | None = None
+    """As OpenAI's clients read base64, whatever the machine."""
 
 
 class _Detokenize(msgspec.Struct):
@@ -42,14 +48,17 @@ class _Detokenize(msgspec.Struct):
 
 async def answer_embeddings(body: bytes, send: Send, engine: Engine, served_name: str) -> None:
     """The mean of each text's hidden states; a decoder that was not trained for it says little."""
-    request: _Embeddings = decode_body(body, _Embeddings, ())
+    request: _Embeddings = decode_body(body, _Embeddings, (), _ALWAYS_EMBEDDED)
     if request.model != served_name:
         raise NotFound("The model does not exist.", code="model_not_found", param="model")
     if request.dimensions is not None:
         raise unsupported_parameter("dimensions")
     if request.encoding_format not in (None, "float", "base64"):
         raise unsupported_parameter("encoding_format")
-    prompts = await read_prompts(engine.tokenizer, request.input, "input")
+    adds_special = request.add_special_tokens is not False
+    prompts = await read_prompts(
+        engine.tokenizer, request.input, "input", adds_special=adds_special
+    )
     if request.truncate_prompt_tokens is not None:
         num_kept, room = request.truncate_prompt_tokens, engine.context_window
         side = request.truncation_side
