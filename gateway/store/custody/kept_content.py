@@ -89,10 +89,11 @@ class KeptContent:
 
         Raises:
             OSError: the list cannot be written; nothing was destroyed.
-            NotReady: not all of it could be done.
+            NotReady: not all of it could be done, or a file is not as it was found.
         """
         now_us = self._clock.utc_us()
         keys = await self._keys([file.file_id for file, _ in holding.files])
+        await self._require_as_found([file for file, numbers in holding.files if numbers])
         erased = [
             Erased(
                 now_us,
@@ -189,6 +190,20 @@ class KeptContent:
                     key = opened_key(self._master, row.wrapped_key, *about)
                 found[row.id] = names_of_key(bytes(row.wrapped_key), key)
         return found
+
+    async def _require_as_found(self, files: Sequence[KeptFile]) -> None:
+        """Raises NotReady where another erasure took lines out of one: places are of before.
+
+        A start would take what is listed by them, under the key of now, from somebody else. Each
+        erasure makes a file shorter, so one that is as long as it was had its key then, too.
+        """
+        found, columns = {file.file_id: file.size_bytes for file in files}, kept_files.c
+        for part in _parts([*found]):
+            query = select(columns.id, columns.size_bytes).where(columns.id.in_(part))
+            async with self._database.reading() as connection:
+                rows = (await connection.execute(query)).all()
+            if any(row.size_bytes != found[row.id] for row in rows):
+                raise NotReady("a file changed since it was looked at; try again")
 
     async def _forget_files(self, ids: Sequence[str]) -> int:
         gone = 0

@@ -127,3 +127,23 @@ async def test_a_file_that_gets_another_master_key_meanwhile_is_tried_again(
     left.append(False)
     await archive.kept.destroy(await archive.kept.find("acme", None), "acme")
     await archive.kept.destroy(found, "acme")  # It is gone by now.
+
+
+async def test_what_was_found_before_another_erasure_is_not_listed_by_places_of_then(
+    archive: Archive,
+) -> None:
+    """Two cases of one organisation, agreed to at the same moment."""
+    batch = await archive.batch(kind="file", input_file_id="file-gone")
+    said = [msgspec.json.decode(result(batch, number)) for number in (1, 2, 3)]
+    for each, user in zip(said, ("ann", "bob", "cleo"), strict=True):
+        each["response"]["body"]["user"] = user
+    raw = [msgspec.json.encode(each) + b"\n" for each in said]
+    await archive.file(b"".join(raw), "batch_output")
+    ann, bob = [await archive.kept.find("acme", archive.subject(user)) for user in ("ann", "bob")]
+    await archive.kept.destroy(ann, "acme")
+    with pytest.raises(NotReady):
+        await archive.kept.destroy(bob, "acme")
+    assert await archive.kept.destroy_again() == 0
+    assert await archive.content() == [raw[1] + raw[2]]
+    await archive.kept.destroy(await archive.kept.find("acme", archive.subject("bob")), "acme")
+    assert await archive.content() == [raw[2]]
