@@ -139,7 +139,7 @@ class IncidentRoom:
 
     async def lines(self, organisation: str) -> list[IncidentLine]:
         """Open ones first, then the newest."""
-        return await self._lines(await self.store.listed([organisation]))
+        return await self._lines(await self.store.listed(organisation))
 
     async def page(
         self, organisation: str, first: int, limit: int = PAGE_ROWS, after: str = ""

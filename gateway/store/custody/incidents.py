@@ -38,6 +38,7 @@ from gateway.store.schema.tables import metadata
 KINDS: Final = ("disclosure", "access", "loss", "unavailable", "integrity", "other")
 TITLE_CHARS_MAX: Final = 120
 TEXT_CHARS_MAX: Final = 2_000
+SHOWN_MAX: Final = 200
 AHEAD_US_MAX: Final = 366 * 86_400_000_000
 """So far ahead somebody may say that it ends."""
 _ID_BYTES: Final = 6
@@ -179,6 +180,13 @@ class IncidentStore:
     async def open(self, incident: Incident) -> None:
         async with self._database.writing() as connection:
             await connection.execute(insert(incidents).values(asdict(incident)))
+
+    async def listed(self, organisation: str) -> list[Incident]:
+        """Those of one, open ones first, then the newest; `SHOWN_MAX` at most."""
+        query = _LISTED.reading(select(incidents).where(incidents.c.organisation == organisation))
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query.limit(SHOWN_MAX))).mappings().all()
+        return [_incident_of(row) for row in rows]
 
     async def page(
         self, organisation: str, first: int, limit: int, after: str = ""

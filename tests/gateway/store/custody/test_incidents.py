@@ -5,7 +5,7 @@ from msgspec import structs
 from sqlalchemy import insert
 
 from gateway.clock import HOUR_US, StoppedClock
-from gateway.store.custody.incidents import Incident, IncidentStore, Report, incidents
+from gateway.store.custody.incidents import SHOWN_MAX, Incident, IncidentStore, Report, incidents
 from gateway.store.engine import Database
 from gateway.store.schema.tables import organisations
 
@@ -42,3 +42,5 @@ async def test_the_oldest_of_many_open_incidents_is_the_one_that_is_late(
     )
     assert {each.id for each, _ in await store.standing(None)} == {*states, "other"}
     assert await store.standing([]) == []
+    shown = await store.listed("acme")
+    assert [each.id for each in shown] == [each.id for each in mine][:SHOWN_MAX]
