@@ -10,7 +10,7 @@ from gateway.audit.proving.exported import SignedCheckpoint
 from gateway.clock import SECOND_US, StoppedClock
 from gateway.errors import AuditUnavailable
 from gateway.oversight.deeds import OPERATORS
-from gateway.store.custody.orders import Custody, CustodyRefused, Reveal
+from gateway.store.custody.orders import Custody, CustodyChanged, CustodyRefused, Reveal
 from gateway.store.custody.reveal_reports import reveals_between
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.tree import DatabaseAuditTrees
@@ -337,3 +337,38 @@ async def test_a_span_has_what_was_asked_for_or_approved_in_it_in_one_organisati
     assert await seen(100, 200) == [second.id]
     assert await seen(200, 201) == [first.id]
     assert await seen(201, 900) == await seen(1, 100) == []
+
+
+async def test_of_two_who_only_want_to_ask_for_a_release_the_second_releases_nothing(
+    office: Office,
+) -> None:
+    custody = office.custody
+    hold = await custody.set_hold("ann", "acme", "digest", "a lawsuit")
+    assert not await custody.release_hold("ann", hold.id, seen="")
+    for seen, said in (("", "ann asked for its release meanwhile"), ("cy", "ann asked")):
+        with pytest.raises(CustodyChanged, match=said):
+            await custody.release_hold("bob", hold.id, seen=seen)
+    assert [each.release_by for each in await custody.holds("acme")] == ["ann"]
+    await custody.keep_hold("ann", hold.id)
+    with pytest.raises(CustodyChanged, match="nobody asks for its release any more"):
+        await custody.release_hold("bob", hold.id, seen="ann")
+    assert not await custody.release_hold("ann", hold.id, seen="")
+    assert await custody.release_hold("bob", hold.id, seen="ann")
+    assert await custody.holds("acme") == []
+    told = [(each.action, dict(each.detail)) for each in office.log.records]
+    about = {"organisation": "acme", "hold": hold.id}
+    assert told == [
+        ("hold.set", about | {"reason": "a lawsuit"}),
+        ("hold.release_asked", about),
+        ("hold.release_declined", about),
+        ("hold.release_asked", about),
+        ("hold.released", about),
+    ]
+
+
+async def test_each_organisation_sees_reveals_of_its_own_since_a_moment(office: Office) -> None:
+    custody, now_us = office.custody, office.clock.utc_us()
+    mine = await office.asked()
+    assert [each.id for each in await custody.reveals(now_us, "acme")] == [mine.id]
+    assert await custody.reveals(now_us, "umbra") == []
+    assert await custody.reveals(now_us + 1, "acme") == []
