@@ -102,6 +102,34 @@ def test_an_expression_holds_for_the_facts_it_describes(text: str) -> None:
     assert compile_expression(f"not ({text})").holds(FACTS_SEEN) is False
 
 
+@pytest.mark.parametrize(
+    ("operator", "holds"),
+    [
+        ("==", (False, True, False)),
+        ("!=", (True, False, True)),
+        ("<", (False, False, True)),
+        ("<=", (False, True, True)),
+        (">", (True, False, False)),
+        (">=", (True, True, False)),
+    ],
+)
+def test_every_comparison_holds_below_at_and_above_its_number(
+    operator: str, holds: tuple[bool, ...]
+) -> None:
+    for number, held in zip((699, 700, 701), holds, strict=True):
+        text = f"input_tokens_estimate {operator} {number}"
+        assert compile_expression(text).holds(FACTS_SEEN) is held
+
+
+def test_two_facts_are_compared_by_what_both_are() -> None:
+    same, other = 'workspace == "w" and project == "p"', "workspace == project"
+    apart, twins = request(workspace="w", project="p"), request(workspace="w", project="w")
+    for facts, is_same in ((apart, False), (twins, True)):
+        assert compile_expression(other).holds(facts) is is_same
+        assert compile_expression("workspace != project").holds(facts) is not is_same
+        assert compile_expression(same).holds(facts) is not is_same
+
+
 @pytest.mark.parametrize("operator", ["==", "!=", "<", "<=", ">", ">="])
 def test_every_comparison_with_an_absent_number_is_false(operator: str) -> None:
     assert not compile_expression(f"max_output_tokens {operator} 5").holds(FACTS_SEEN)

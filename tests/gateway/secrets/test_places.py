@@ -577,6 +577,8 @@ async def test_no_number_of_a_version_is_given_twice(
     """Name and number are all that a sealed value is bound to: two of one could be swapped."""
     master = MasterKey(Secret(os.urandom(32)))
     spares = SpareSecretTable(database, master, StoppedClock())
+    with pytest.raises(RequestInvalid, match="set it first"):
+        await spares.prepare("openai", Secret("next to nothing"), "ann", expected=0)
     await table.seal("openai", Secret("in use"), "ann")
     assert await spares.prepare("openai", Secret("next"), "ann", expected=0) == 2
     assert await table.seal("openai", Secret("set beside it"), "bob") == 3
