@@ -21,7 +21,8 @@ from gateway.audit.device import AuditLimits
 from gateway.audit.disk import Disk
 from gateway.audit.projecting.projector import Projector
 from gateway.audit.proving.checkpoints import open_signer, origin_of
-from gateway.audit.proving.integrator import CheckpointFiles, Integrator
+from gateway.audit.proving.exported import CheckpointFiles
+from gateway.audit.proving.integrator import Integrator
 from gateway.audit.proving.pack import PackRequest, write_pack
 from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import SystemClock

@@ -26,8 +26,8 @@ def test_whatever_is_made_in_a_folder_belongs_to_whose_folder_it_is(folder: Path
     disk, audit = Disk(), folder / "var" / "audit"
     disk.make_folder(audit)
     folder_mark(audit, disk)
-    for made in (disk.lock(audit / "lock"), disk.create(audit / "segment")):
-        disk.close(made)
+    for opened in (disk.lock(audit / "lock"), disk.create(audit / "segment")):
+        disk.close(opened)
     disk.append_durably(audit / "keys.jsonl", b"a key and another")
     put_in_place(audit / "keys.jsonl", b"another", disk)
     made = sorted(folder.rglob("*"))
