@@ -109,6 +109,9 @@ class Disk:
             self.write(descriptor, data)
             self.sync(descriptor)
             found = os.fstat(descriptor)
+        except OSError as error:
+            error.filename = str(path)  # A write does not say where: a full disk would be any.
+            raise
         finally:
             self.close(descriptor)
         listed = self._known_names()

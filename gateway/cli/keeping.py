@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from gateway.audit.projecting.export import export_line
+from gateway.audit.segments import failure_at
 from gateway.cli.custody import (
     kept,
     opened_custody,
@@ -90,6 +91,11 @@ async def retain(config_file: Path, *, yes: bool, is_sure: bool) -> None:
                 unsure += len(found.unsure)
         except RetentionBusy as error:
             raise Refused(f"{error}: try again later") from error
+        except BrokenPipeError:
+            raise  # Whoever reads what is printed has left.
+        except OSError as error:
+            said = failure_at(settings.path(settings.audit.directory), error)
+            raise Refused(f"not all of it could be done; doing it again is safe: {said}") from error
     if unsure:
         click.echo(_UNSURE, err=True)
         sys.exit(1 if yes else 0)

@@ -5,6 +5,7 @@ Between the two the old bytes have a second name, so that who comes after a cras
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,13 @@ _NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 def put_in_place(path: Path, data: bytes, disk: Disk) -> None:
     """Replace a file; its caller holds what keeps others from writing it. Raises OSError."""
     draft, spent = path.with_suffix(_DRAFT), path.with_suffix(_SPENT)
-    disk.append_durably(draft, data)
+    try:
+        disk.append_durably(draft, data)
+    except OSError:
+        # Where a disk is full, what was written would keep the last of it from everybody else.
+        with suppress(OSError):
+            overwrite_left_over(path, disk)
+        raise
     _give_second_name(path, spent)
     old = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:

@@ -7,14 +7,14 @@ it again after a crash does no harm.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from gateway.audit.content_keys.erasure import finish_broken_off
 from gateway.audit.disk import Disk
 from gateway.clock import DAY_US, Clock
 from gateway.configuration.settings import Settings
-from gateway.errors import ToldToOperators
+from gateway.errors import AuditUnavailable, ToldToOperators
 from gateway.oversight.deeds import Deeds
 from gateway.ports import AuditLog
 from gateway.store.custody.audit_folders import FolderHere
@@ -127,8 +127,10 @@ class Retention:
             keys = [key for each in found if each.organisation in recorded for key in each.due]
             await destroy(self._settings, self._database, keys, self._clock.utc_us())
         except BaseException as error:
-            for name in sorted(recorded):
-                await self._failed(name, actor, type(error).__name__, recorded)
+            # What went wrong is told, also where the log has no room for that.
+            with suppress(AuditUnavailable):
+                for name in sorted(recorded):
+                    await self._failed(name, actor, type(error).__name__, recorded)
             raise
         return spared
 

@@ -4,6 +4,7 @@ What a disk does after a call, and before it says that it did, nobody sees here:
 which the next relies has its own call, and these tests see the calls.
 """
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -66,4 +67,23 @@ def test_each_step_is_on_the_disk_before_the_next_one_is_taken(
     # The draft's own folder was synced before, where there was one.
     assert told[-4:] == [("folder synced", tmp_path), ("overwritten", old), ("synced", old), spent]
     assert path.read_bytes() == NEW
+    assert [each.name for each in tmp_path.iterdir()] == ["keys"]
+
+
+def test_a_disk_that_has_no_room_for_the_new_file_keeps_the_old_one_and_gets_its_room_back(
+    tmp_path: Path,
+) -> None:
+    """What was written of it would keep the last of a full disk from the log itself."""
+    path = tmp_path / "keys"
+    path.write_bytes(OLD)
+
+    class FullDisk(Disk):
+        def write(self, descriptor: int, data: bytes) -> None:
+            super().write(descriptor, data[:3])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        put_in_place(path, NEW, FullDisk())
+    assert caught.value.filename == str(path.with_suffix(".draft"))
+    assert path.read_bytes() == OLD
     assert [each.name for each in tmp_path.iterdir()] == ["keys"]

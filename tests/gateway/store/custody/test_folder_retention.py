@@ -1,6 +1,8 @@
 """Retention in one audit folder by itself: once a day, and only where nothing is in doubt."""
 
 import asyncio
+import errno
+import os
 import secrets
 import threading
 from collections.abc import AsyncIterator
@@ -24,9 +26,10 @@ from gateway.errors import AuditUnavailable, NotReady
 from gateway.oversight.deeds import Deeds
 from gateway.secrets.credentials import master_key
 from gateway.store.custody import keeping, retaining
-from gateway.store.custody.folder_retention import FolderRetention, RetentionDoubted
+from gateway.store.custody.folder_retention import FolderRetention
 from gateway.store.custody.orders import Custody
 from gateway.store.custody.retention_reports import FolderRetentionStanding, RetentionReports
+from gateway.store.custody.retention_words import RetentionDoubted
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence import second_rows
 from gateway.store.evidence.awaited import AwaitedTable
@@ -455,6 +458,21 @@ async def test_what_is_on_record_and_stays_is_on_record_as_failed(
     assert begun == [name for name, is_failed in told if is_failed]
     assert begun == (["acme", "umbra"] if fails == "holds" else ["acme"])
     assert (house.left("one"), house.left("one", "umbra")) == (["ann 40"], ["ann 40"])
+
+
+async def test_what_went_wrong_is_told_where_the_log_has_no_room_for_it_either(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.signed("acme", 0, 1, 2, 3)
+    house.keys("one", ("acme", "ann", 40))
+
+    async def full(*_: Any) -> None:
+        house.log.failing = True
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(retaining, "destroy", full)
+    with pytest.raises(OSError, match="No space left"):
+        await house.retention("one").tend()
 
 
 async def test_what_came_after_the_first_look_of_a_day_is_looked_at_within_it(
