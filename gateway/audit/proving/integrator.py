@@ -179,9 +179,13 @@ class Integrator:
         return len(grown)
 
     async def sign_now(self, organisation: str, size: int) -> SignedCheckpoint | None:
-        """A fresh checkpoint of one log, if it has `size` records; raises as `sign_due` does."""
+        """A fresh checkpoint of one log, if it has `size` records.
+
+        Raises:
+            LogForked, TreeDamaged: as `sign_due` does; whether the database is an older one is not
+                looked at.
+        """
         exported, newest = await self._newest_exported(), await self._trees.newest(organisation)
-        await self._require_kept([] if newest is None else [newest])
         tree = (await self._trees.trees()).get(organisation)
         if tree is None or tree.size < size:
             return None
@@ -293,6 +297,10 @@ class Integrator:
         exported, newest = await self._newest_exported(), await self._trees.newest_of_all()
         await self._require_kept(newest.values())
         return exported, newest
+
+    async def require_kept(self) -> None:
+        """Raises LogPutBack as `sign_due` does; `sign_now` leaves that to who asks for it."""
+        await self._signed_before()
 
     async def _require_kept(self, newest: Collection[SignedCheckpoint]) -> None:
         """Raises LogPutBack where what was exported here is not in the database any more."""

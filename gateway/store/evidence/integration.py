@@ -87,11 +87,11 @@ class Integration:
             self.sink,
             recent=log.recent if log else None,
             durable=(lambda: {log.worker: log.position}) if log else dict,
-            first=self.recovery.begin,
+            first=self._begin,
             batch_records=PROJECTION_RECORDS,
         )
         self._integrator: Integrator | None = None
-        self._lacks = ""
+        self._lacks, self._began_older = "", False
         self._projected_s: float | None = None
         """Up to when all that was durable then is in the database."""
         self._cut_off: CutOff | None = None
@@ -187,6 +187,11 @@ class Integration:
             await self._compare_and_sign(is_behind=is_behind)
         if self._cut_off is not None:
             await self._cut_off.open(is_current=is_whole)
+
+    async def _begin(self) -> Older | None:
+        older = await self.recovery.begin()
+        self._began_older |= older is not None
+        return older
 
     async def _begin_recovery(self) -> Older | None:
         try:
@@ -333,4 +338,7 @@ class Integration:
             return known
         await self.projector.catch_up()
         async with self._signing() as integrator:
+            # A command beside a database that was put back shows what it has brought back of it.
+            if not self._began_older:
+                await integrator.require_kept()
             return await integrator.sign_now(organisation, size)

@@ -91,6 +91,7 @@ async def machines(tmp_path: Path, sqlite_url: str) -> AsyncIterator[TwoMachines
 async def test_who_signed_what_a_failover_lost_notices_it_though_all_is_numbered_alike_again(
     machines: TwoMachines,
 ) -> None:
+    await machines.signs.project()
     await machines.write(1)
     await machines.sign(machines.signs)
     machines.copy(to_standby=True)
