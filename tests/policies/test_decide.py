@@ -432,7 +432,9 @@ def test_a_denial_says_what_the_author_wrote() -> None:
 
 
 def test_the_lowest_cap_wins() -> None:
-    rules = [{"cap_output_tokens": cap, "cap_input_tokens": cap * 2} for cap in (900, 300, 600)]
+    rules: list[dict[str, object]] = [
+        {"cap_output_tokens": cap, "cap_input_tokens": cap * 2} for cap in (900, 300, 600)
+    ]
     defaults = {"output_tokens_max": 500}
     decision = _decide(*rules, defaults=defaults, input_tokens_estimate=600)
     assert decision.effect == "allow", "at the cap it still fits"

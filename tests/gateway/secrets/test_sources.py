@@ -135,3 +135,18 @@ def test_missing_files_folders_and_pipes_are_refused_without_waiting(tmp_path: P
     for path in (tmp_path / "missing", tmp_path, tmp_path / "pipe"):
         with pytest.raises(ConfigurationInvalid):
             FileSecret(path).load()
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o660, 0o650, 0o641, 0o602])
+def test_a_shared_file_may_be_read_by_its_group_and_by_nobody_else(
+    tmp_path: Path, mode: int
+) -> None:
+    path = tmp_path / "shared.key"
+    path.write_text("a secret of two")
+    path.chmod(mode)
+    shared = FileSecret(path, is_shared=True)
+    if mode in {0o600, 0o640}:
+        assert shared.load().reveal() == "a secret of two"
+        return
+    with pytest.raises(ConfigurationInvalid, match="can be read by others"):
+        shared.load()
