@@ -208,7 +208,7 @@ def test_a_recording_says_who_asked_and_nothing_of_where(framework: str) -> None
 
 
 def test_the_page_says_which_versions_were_recorded() -> None:
-    page = ROOT.joinpath("docs", "api.md").read_text(encoding="utf-8")
+    page = ROOT.joinpath("docs", "clients.md").read_text(encoding="utf-8")
     section = page.partition("\n## Frameworks and other clients\n")[2].partition("\n## ")[0]
     for framework in FRAMEWORKS:
         told = [f"{name} {version}" for name, version in kept.versions(framework).items()]
