@@ -1,14 +1,16 @@
 """A database that lost its last seconds under two machines, of which one knows what was signed."""
 
+import re
 import sqlite3
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.json import encode
 from msgspec.structs import replace
-from sqlalchemy import func, select
+from sqlalchemy import event, func, select
 from sqlalchemy.engine import make_url
 
 from gateway.audit.disk import Disk
@@ -160,6 +162,35 @@ async def test_a_checkpoint_is_asked_for_until_a_later_one_of_its_log_was_there_
     for _ in range(2):
         assert await still.lost([*lines, ("acme", 3)], [("acme", 3)]) == [("acme", 2)]
     assert asked[1:] == [{("acme", 2)}] * 2
+
+
+async def test_what_is_asked_of_a_year_of_checkpoints_is_looked_up_in_their_index(
+    database: Database,
+) -> None:
+    """Every few seconds; a list of pairs made SQLite read all of a table that only grows."""
+    asked = list[tuple[str, Any]]()
+
+    def note(_: object, __: object, statement: str, values: Any, *___: object) -> None:
+        if "audit_checkpoints" in statement:
+            asked.append((statement, values))
+
+    row = {"organisation": "acme", "size": 1, "root": bytes(32), "note": "", "signed_us": 3}
+    async with database.writing() as connection:
+        await connection.execute(audit_checkpoints.insert(), [row])
+    event.listen(database.engine.sync_engine, "before_cursor_execute", note)
+    moments = {(name, at) for name in ("acme", "globex") for at in range(1, 400)}
+    lacking = await DatabaseAuditTrees(database).lacking(moments)
+    event.remove(database.engine.sync_engine, "before_cursor_execute", note)
+    assert lacking == moments - {("acme", 3)}
+    assert len(asked) == 2
+    plan = "EXPLAIN QUERY PLAN" if database.kind == "sqlite" else "EXPLAIN"
+    for statement, values in asked:
+        async with database.reading() as connection:
+            if database.kind == "postgresql":
+                await connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+            said = str((await connection.exec_driver_sql(f"{plan} {statement}", values)).all())
+        assert "SCAN audit_checkpoints" not in said
+        assert re.search(r"organisation ?= ?.*signed_us ?= ?", said)
 
 
 async def test_a_start_finds_all_that_was_lost_and_brings_it_back(
