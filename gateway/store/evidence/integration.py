@@ -182,9 +182,11 @@ class Integration:
             self._log.error(Event.AUDIT_PROJECTION_FAILED, reason=str(error))
             is_whole = False
         while is_behind and await self.recovery.bring(self._settings.worker):
-            await self._make_safe(older)
+            await self._make_safe(older, is_whole=is_whole)
+        if is_behind:
+            await self._keep_signed(is_whole=is_whole)
         if is_whole:
-            await self._compare_and_sign(is_behind=is_behind)
+            await self._compare_and_sign()
         if self._cut_off is not None:
             await self._cut_off.open(is_current=is_whole)
 
@@ -199,18 +201,29 @@ class Integration:
         except OSError as error:
             raise StartupRefused(f"audit: exported checkpoints: {error.strerror}") from error
 
-    async def _compare_and_sign(self, *, is_behind: bool) -> None:
+    async def _keep_signed(self, *, is_whole: bool) -> None:
+        """Unless the log contradicts what was signed: then the next start makes it safe again.
+
+        Of a log that is not whole nobody can tell. Without it whoever looks later, this process in
+        seconds, would take the database for one that was put back a moment ago.
+        """
+        try:
+            if is_whole:
+                await self.integrator().check()
+        except (LogForked, TreeDamaged) as error:
+            raise StartupRefused(f"audit: {error}") from error
+        await self.recovery.keep_signed()
+
+    async def _compare_and_sign(self) -> None:
         try:
             await self.integrator().check()
-            if is_behind:
-                await self.recovery.keep_signed()
             # What a crash left unsigned, before requests come: they would be served first.
             with suppress(NotReady):
                 await self.integrator().sign_grown()
         except (LogForked, TreeDamaged) as error:
             raise StartupRefused(f"audit: {error}") from error
 
-    async def _make_safe(self, older: Older | None) -> None:
+    async def _make_safe(self, older: Older | None, *, is_whole: bool) -> None:
         known = await self._older.known_deeds()
         since = await self._older.deeds_since(known)
         deeds = Counter(deed.action for deed in since)
@@ -233,6 +246,9 @@ class Integration:
             await self.recovery.keep_signed()
             await self.recovery.awaited.await_decision(undecided)
         else:
+            # Before it is over: who starts in between would await everybody once more.
+            with suppress(StartupRefused):  # Others may go on; this one is refused after it.
+                await self._keep_signed(is_whole=is_whole)
             await self.recovery.awaited.finish()
 
     def integrator(self) -> Integrator:

@@ -11,8 +11,10 @@ import pytest
 from sqlalchemy.engine import make_url
 from structlog.testing import capture_logs
 
+from gateway.audit.segments import segment_path
 from gateway.clock import StoppedClock
 from gateway.configuration.settings import AuditSettings, Settings
+from gateway.errors import StartupRefused
 from gateway.money.budgets import Limit
 from gateway.oversight.deeds import OPERATORS, Deeds
 from gateway.pacing import rhythm
@@ -143,6 +145,52 @@ async def test_without_the_leaves_that_were_signed_records_are_numbered_as_they_
     async with put_back.opened() as (_, integration):
         await integration.open()
         assert (await integration.trees.trees())[OPERATORS].size == 2
+
+
+async def test_who_starts_with_a_damaged_segment_takes_no_database_for_put_back_again(
+    put_back: Installation,
+) -> None:
+    """It has brought what there is; a minute later it would await everybody, at every start."""
+    put_back.copy(put_back.name, "old.db")
+    await put_back.order(("session.began", {}), ("session.ended", {}))
+    put_back.copy("old.db", put_back.name)
+    path = segment_path(put_back.folder / "audit" / "w0-operators", 1)
+    damaged = bytearray(path.read_bytes())
+    damaged[-60] ^= 0xFF
+    path.write_bytes(damaged)
+    async with put_back.opened() as (database, integration):
+        with pytest.raises(StartupRefused, match="were signed and are in no log here"):
+            await integration.open()
+        await AwaitedTable(database).give_up(put_back.clock.utc_us())
+    for _ in range(2):
+        async with put_back.opened() as (database, integration):
+            await integration.open()
+            put_back.clock.advance(60.0)
+            await integration.sign()
+            assert not integration.put_back
+            assert await integration.recovery.begin() is None
+            assert await AwaitedTable(database).workers() == []
+
+
+async def test_a_database_that_awaits_nobody_any_more_lacks_nothing_either(
+    put_back: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who starts then, or looks, would await everybody again, also those who were heard."""
+    put_back.copy(put_back.name, "old.db")
+    await put_back.order(("session.began", {}), ("session.ended", {}))
+    put_back.copy("old.db", put_back.name)
+    found = list[object]()
+    real = AwaitedTable.finish
+
+    async with put_back.opened() as (_, integration), put_back.opened() as (_, other):
+
+        async def finish(self: AwaitedTable) -> None:
+            await real(self)
+            found.append(await other.recovery.begin())
+
+        monkeypatch.setattr(AwaitedTable, "finish", finish)
+        await integration.open()
+    assert found == [None]
 
 
 def test_what_may_have_narrowed_something_needs_a_decision_also_where_it_is_not_known() -> None:
