@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, exists, false, func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.batches import ACTIVE
 from gateway.clock import Clock
@@ -30,7 +31,7 @@ def question(database: Database, worker: str = "") -> str:
         exists().where(parcels.c.id != ""),
         _newest_order.scalar_subquery(),
         _first_schedule.scalar_subquery(),
-        _is_read_only(database),
+        _is_read_only(database.kind),
         _is_awaited(worker),
     )
     compiled = query.compile(
@@ -39,9 +40,9 @@ def question(database: Database, worker: str = "") -> str:
     return str(compiled)
 
 
-def _is_read_only(database: Database) -> ColumnElement[bool]:
+def _is_read_only(kind: str) -> ColumnElement[bool]:
     """A server that was demoted answers every question, and takes nothing."""
-    if database.kind == "sqlite":
+    if kind == "sqlite":
         return false()
     return func.current_setting("transaction_read_only") == "on"
 
@@ -56,7 +57,13 @@ def _is_awaited(worker: str) -> ColumnElement[bool]:
 async def is_read_only(database: Database) -> bool:
     """Whether it takes no writes; raises NotReady where it does not answer either."""
     async with database.reading() as connection:
-        return bool((await connection.execute(select(_is_read_only(database)))).scalar_one())
+        return await is_read_only_in(connection)
+
+
+async def is_read_only_in(connection: AsyncConnection) -> bool:
+    """The same of the server that one connection leads to: of a pool each may lead elsewhere."""
+    query = select(_is_read_only(connection.dialect.name))
+    return bool((await connection.execute(query)).scalar_one())
 
 
 async def write_nothing_new(database: Database) -> None:

@@ -36,7 +36,9 @@ from gateway.audit.proving.merkle import (
     TileKey,
     split_hashes,
 )
+from gateway.errors import NotReady
 from gateway.store.engine import Asking, Database
+from gateway.store.glance import is_read_only_in
 from gateway.store.schema.audit import audit_checkpoints, audit_sequences, audit_tiles
 
 
@@ -239,13 +241,22 @@ class DatabaseAuditTrees:
         return SignedCheckpoint(*row) if row else None
 
     async def lacking(self, moments: Collection[Moment]) -> set[Moment]:
-        """Those of which no checkpoint is kept."""
+        """Those of which no checkpoint is kept.
+
+        Raises:
+            NotReady: the database does not answer, or is one that follows another: what it lacks it
+                may be about to get.
+        """
         asked, kept = sorted(moments), set[Moment]()
         async with self._database.reading() as connection:
             for start in range(0, len(asked), _MOMENTS_AT_ONCE):
                 query = kept_of(asked[start : start + _MOMENTS_AT_ONCE])
                 kept |= {(name, at) for name, at in (await connection.execute(query)).all()}
-        return set(asked) - kept
+            lacking = set(asked) - kept
+            # Asked of the same server: others of the pool may be connected to another one.
+            if lacking and await is_read_only_in(connection):
+                raise NotReady("the database takes no writes", retry_after_s=1.0)
+        return lacking
 
     async def keep(self, checkpoints: Sequence[SignedCheckpoint]) -> list[SignedCheckpoint]:
         """Those that were kept; not what was made of a log that another worker signed further on.

@@ -20,6 +20,7 @@ from gateway.audit.proving.integrator import LogPutBack
 from gateway.audit.proving.kept_still import KeptStill, Moment
 from gateway.clock import StoppedClock
 from gateway.configuration.settings import AuditSettings, Settings
+from gateway.errors import NotReady
 from gateway.oversight.workers import WorkerReport
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.awaited import AwaitedTable
@@ -191,6 +192,27 @@ async def test_what_is_asked_of_a_year_of_checkpoints_is_looked_up_in_their_inde
             said = str((await connection.exec_driver_sql(f"{plan} {statement}", values)).all())
         assert "SCAN audit_checkpoints" not in said
         assert re.search(r"organisation ?= ?.*signed_us ?= ?", said)
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@pytest.mark.postgres
+async def test_a_server_that_follows_another_is_not_asked_what_was_lost(
+    database_url: str, database: Database
+) -> None:
+    """After a failover the old one may come back behind: it gets what it lacks in a moment."""
+    name = database.url.database
+    async with database.writing() as connection:
+        await connection.exec_driver_sql(
+            f'ALTER DATABASE "{name}" SET default_transaction_read_only = on'
+        )
+        row = {"organisation": "acme", "size": 1, "root": bytes(32), "note": "", "signed_us": 3}
+        await connection.execute(audit_checkpoints.insert(), [row])
+    follows = open_database(database_url)
+    trees = DatabaseAuditTrees(follows)
+    assert await trees.lacking({("acme", 3)}) == set()
+    with pytest.raises(NotReady, match="takes no writes"):
+        await trees.lacking({("acme", 3), ("acme", 4)})
+    await follows.close()
 
 
 async def test_a_start_finds_all_that_was_lost_and_brings_it_back(
