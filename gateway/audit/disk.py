@@ -2,7 +2,8 @@
 
 import fcntl
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -145,34 +146,56 @@ def _open_or_make(path: Path, flags: int) -> int:
 
 
 def _make(path: Path, flags: int) -> int:
-    descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
-    if os.geteuid() == _ROOT:
-        _give(descriptor, path.parent)
+    flags |= os.O_CREAT | os.O_EXCL
+    if os.geteuid() != _ROOT:
+        return os.open(path, flags, 0o600)
+    with _folder_of(path) as folder:
+        descriptor = os.open(path.name, flags, 0o600, dir_fd=folder)
+        _give(descriptor, folder)
     return descriptor
 
 
 def _make_folder(path: Path) -> None:
     try:
-        path.mkdir(mode=0o700)
+        if os.geteuid() != _ROOT:
+            path.mkdir(mode=0o700)
+            return
+        with _folder_of(path) as folder:
+            os.mkdir(path.name, 0o700, dir_fd=folder)
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(path.name, flags, dir_fd=folder)
+            try:
+                # Else somebody has put another in its place.
+                if not os.listdir(descriptor):  # noqa: PTH208 - a descriptor has no path
+                    _give(descriptor, folder)
+            finally:
+                os.close(descriptor)
     except FileExistsError:
         if not path.is_dir():
             raise
-        return
-    if os.geteuid() == _ROOT:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            _give(descriptor, path.parent)
-        finally:
-            os.close(descriptor)
 
 
-def _give(descriptor: int, folder: Path) -> None:
+@contextmanager
+def _folder_of(path: Path) -> Iterator[int]:
+    """Opened once: between two looks at its name its owner may lead that elsewhere."""
+    folder = os.open(path.parent, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY)
+    try:
+        yield folder
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    finally:
+        with suppress(OSError):  # There is nothing in it that could be lost.
+            os.close(folder)
+
+
+def _give(descriptor: int, folder: int) -> None:
     """What root makes belongs to whom the folder around it belongs, whose worker could not open it.
 
-    Only what is new, and by its descriptor: a name in somebody's folder may lead anywhere. Where
-    root may give nothing away, it stays root's.
+    Only what is new, and both by their descriptors: a name in somebody's folder may lead anywhere.
+    Where it cannot be given away, as on a share or in a container, it stays root's.
     """
-    owner = os.stat(folder)  # noqa: PTH116 - both numbers at once
+    owner = os.fstat(folder)
     if owner.st_uid != _ROOT:
-        with suppress(PermissionError):
+        with suppress(OSError):
             os.fchown(descriptor, owner.st_uid, owner.st_gid)

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -31,6 +32,17 @@ int failed_calls(void) { return hits; }
 
 static int named(const char *path) { return folder[0] && !strncmp(path, folder, strlen(folder)); }
 
+/* A name in an open folder: root makes files so. */
+static int named_in(int at, const char *path) {
+    char link[64], whole[8192];
+    if (at == AT_FDCWD || path[0] == '/') return named(path);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", at);
+    ssize_t length = readlink(link, whole, 4096);
+    if (length < 0) return 0;
+    snprintf(whole + length, sizeof whole - length, "/%s", path);
+    return named(whole);
+}
+
 static int held(int file) { return file >= 0 && file < DESCRIPTORS && is_below[file]; }
 
 static int fails(const char *name) {
@@ -55,6 +67,25 @@ static int fails(const char *name) {
     }
 OPENING(open)
 OPENING(open64)
+
+#define OPENING_IN(function)                                                                     \
+    int function(int at, const char *path, int flags, ...) {                                     \
+        va_list rest;                                                                            \
+        va_start(rest, flags);                                                                   \
+        int mode = flags & O_CREAT ? va_arg(rest, int) : 0;                                      \
+        va_end(rest);                                                                            \
+        int is_named = named_in(at, path);                                                       \
+        if (is_named && fails("open")) return -1;                                                \
+        int file = NEXT(function)(at, path, flags, mode);                                        \
+        if (file >= 0 && file < DESCRIPTORS) is_below[file] = is_named;                          \
+        return file;                                                                             \
+    }
+OPENING_IN(openat)
+OPENING_IN(openat64)
+
+int mkdirat(int at, const char *path, mode_t mode) {
+    return named_in(at, path) && fails("mkdir") ? -1 : NEXT(mkdirat)(at, path, mode);
+}
 
 #define OF_FILE(function, name, arguments, passed)                                               \
     int function arguments {                                                                     \

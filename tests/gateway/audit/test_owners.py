@@ -1,7 +1,10 @@
 """Whose the files of an audit folder are, where root types commands beside another's worker."""
 
+import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,6 +52,56 @@ def test_what_was_there_stays_whose_it_is(folder: Path) -> None:
     assert elsewhere.stat().st_uid == os.geteuid()
     with pytest.raises(FileExistsError):
         disk.create(folder / "lock")
+
+
+@pytest.mark.parametrize("make", [Disk.create, Disk.lock, Disk.open_to_add, Disk.make_folder])
+def test_what_is_made_elsewhere_is_not_given_to_whoever_led_root_there(
+    folder: Path, make: Callable[[Disk, Path], int | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who owns the folder above may lead its name to any other, and back before root looks."""
+    mine, theirs, name = folder / "mine", folder.parent / f"{folder.name} of root", folder / "audit"
+    for each in (mine, theirs):
+        each.mkdir()
+    os.chown(mine, WORKER, WORKER)
+    name.symlink_to(theirs)
+
+    def then_back(real: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*given: Any, **named: Any) -> Any:
+            try:
+                return real(*given, **named)
+            finally:
+                if (theirs / "made").exists():
+                    name.unlink()
+                    name.symlink_to(mine)
+
+        return called
+
+    for each in ("open", "mkdir"):
+        monkeypatch.setattr(os, each, then_back(getattr(os, each)))
+    descriptor = make(Disk(), name / "made")
+    monkeypatch.undo()
+    if descriptor is not None:
+        os.close(descriptor)
+    assert (theirs / "made").stat().st_uid == os.geteuid()
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EINVAL, errno.ENOTSUP])
+def test_what_root_may_not_give_away_is_made_all_the_same(
+    folder: Path, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container that does not know the owner's number, or on a share without any."""
+
+    def refused(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fchown", refused)
+    disk = Disk()
+    disk.make_folder(folder / "audit")
+    disk.close(disk.create(folder / "audit" / "segment"))
+    assert (folder / "audit" / "segment").stat().st_uid == os.geteuid()
+    with pytest.raises(OSError, match="exists") as caught:
+        disk.create(folder / "audit" / "segment")
+    assert caught.value.filename in (folder / "audit" / "segment", str(folder / "audit/segment"))
 
 
 def test_a_folder_that_somebody_else_makes_meanwhile_is_his(folder: Path) -> None:
