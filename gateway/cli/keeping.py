@@ -81,21 +81,23 @@ async def retain(config_file: Path, *, yes: bool, is_sure: bool) -> None:
     destroys nothing.
     """
     settings = load_settings(config_file)
-    clock, unsure = SystemClock(), 0
+    clock, unsure, lines = SystemClock(), 0, list[str]()
     async with kept(settings) as database, opened_log(settings) as log:
         retention = Retention(settings, database, log, clock, worker=log.worker)
         carried = retention.carry_out(actor(), is_sure=is_sure) if yes else None
         try:
             async for found in carried or retention.look(is_sure=is_sure):
-                click.echo(json.dumps(_said(found, done=yes)))
+                lines.append(json.dumps(_said(found, done=yes)))
                 unsure += len(found.unsure)
         except RetentionBusy as error:
             raise Refused(f"{error}: try again later") from error
-        except BrokenPipeError:
-            raise  # Whoever reads what is printed has left.
         except OSError as error:
             said = failure_at(settings.path(settings.audit.directory), error)
             raise Refused(f"not all of it could be done; doing it again is safe: {said}") from error
+        finally:
+            # Not in between: whoever reads it may have left, or have no room, and nothing else has.
+            for line in lines:
+                click.echo(line)
     if unsure:
         click.echo(_UNSURE, err=True)
         sys.exit(1 if yes else 0)

@@ -8,7 +8,9 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,11 @@ from gateway.types import Receipt
 from tests.cli.operator import Operator, walk
 from tests.cli.test_audit import receipts
 from tests.cli.test_deeds import deeds
+from tests.cli.test_keeping import talkative
 from tests.full_disk import room_for
 
 
-__all__ = ["receipts"]
+__all__ = ["receipts", "talkative"]
 
 
 def _printed_to(output: int, *arguments: str | Path) -> tuple[int, str]:
@@ -54,6 +57,23 @@ def test_a_reader_that_left_does_not_make_the_log_bad(
 def test_output_that_finds_no_room_is_one_line() -> None:
     status, errors = _printed_to(os.open("/dev/full", os.O_WRONLY), "users", "roles")
     assert (status, errors) == (2, "gatewright: the output: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("output", "status", "said"),
+    [
+        (partial(os.open, "/dev/full", os.O_WRONLY), 2, "the output: No space left on device"),
+        (_pipe_without_a_reader, 141, ""),
+    ],
+)
+def test_retention_whose_lines_nobody_gets_is_done_and_blames_no_file_of_its_own(
+    talkative: Operator, output: Callable[[], int], status: int, said: str
+) -> None:
+    retain = ("audit", "retain", "--yes", "--config", talkative.config_file)
+    ended, errors = _printed_to(output(), *retain)
+    assert (ended, said in errors) == (status, True)
+    lines = talkative.config("audit", "retain").output.splitlines()
+    assert {each["keys"] for each in map(json.loads, lines)} == {0}
 
 
 def test_a_key_that_cannot_be_printed_is_none_and_a_rotation_did_not_happen(
