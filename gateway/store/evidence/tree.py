@@ -286,7 +286,7 @@ def _goes_on(checkpoint: SignedCheckpoint, newest: tuple[int, int] | None) -> bo
     return checkpoint.size >= size and checkpoint.signed_us > signed_us
 
 
-def kept_of(moments: Sequence[Moment]) -> Select[tuple[str, int]]:
+def kept_of(moments: Sequence[Moment]) -> Select[Any]:
     """Those of some moments that are there; `moments` are in order.
 
     By its organisation each: in a list of pairs SQLite looks up none, but reads the whole index.
