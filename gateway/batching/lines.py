@@ -45,6 +45,7 @@ FULL_STATUSES = frozenset({429, 503, 529})
 SERVER_ERROR_MIN = 500
 FAILURES_MAX = 3
 """How often a line may fail at its upstream before that is its end."""
+_UNREADABLE = GatewrightError(UNREADABLE)
 
 
 class Later(Struct, frozen=True):
@@ -164,16 +165,20 @@ class LineJourneys:
         await self._pipeline.undelivered(passage, error)
 
     async def lost(
-        self, batch: Batch, errand: Errand, remnant: Remnant, loss: Loss | None
+        self,
+        batch: Batch,
+        errand: Errand,
+        remnant: Remnant,
+        loss: Loss | None,
+        error: GatewrightError = _UNREADABLE,
     ) -> LineEnd:
-        """The end of a line whose ticket this version cannot read.
+        """The end of a line whose ticket this version cannot read, or that ended by `error`.
 
         `loss` is what is written down of it; None where it was.
 
         Raises:
             AuditUnavailable, NotReady: it is to be ended again.
         """
-        error = GatewrightError(UNREADABLE)
         arrived_us = remnant.arrived_us or self._clock.utc_us()
         arrival = self._arrival(batch, errand, remnant.request_id, arrived_us)
         if loss is not None:
@@ -202,7 +207,9 @@ class LineJourneys:
         return Later(None, is_full=False, end=end)
 
 
-def errand_of(batch: Batch, line: Line, vendor_batch: str, check_end: Callable[[], None]) -> Errand:
+def errand_of(
+    batch: Batch, line: Line, vendor_batch: str, check_end: Callable[[], None] | None
+) -> Errand:
     """The second half of a parked line's errand; see `Errand.check_end`."""
     return Errand(
         batch.batch_id,

@@ -6,6 +6,7 @@ which looks for it at the vendor before it would send it a second time.
 
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Struct, structs
@@ -20,7 +21,7 @@ from gateway.batching.forgetting import (
     rest_s,
     tell_to_end,
 )
-from gateway.batching.parked_lines import ParkedLines
+from gateway.batching.parked_lines import ParkedLines, Twice
 from gateway.batching.parked_reservations import ParkedReservations
 from gateway.batching.parking import Ticket
 from gateway.batching.remnants import Said
@@ -181,9 +182,16 @@ class ParcelJourneys:
         self, at: _At, held: Sequence[tuple[ParkedLine, Ticket]], vendor_id: str
     ) -> None:
         """Nobody else will ever know of it: each of these is done, and may be done again."""
-        row, organisation = at.row, at.batch.project[0]
-        cost_microusd = await insisted(lambda: self._reservations.pay_twice(row.parcel_id, held))
+        row, organisation, now_us = at.row, at.batch.project[0], self._clock.utc_us()
+        cost_microusd = await insisted(
+            lambda: self._reservations.pay_twice(row.parcel_id, held, now_us)
+        )
         await insisted(lambda: self._store.follow_stray(row, vendor_id))
+        for line, ticket in held:
+            # One after the other: what was written of some is not written again for the rest.
+            name = custom_id_of(row.parcel_id, line.line.number)
+            twice = Twice(name, at.batch, line, ticket, vendor_id, now_us)
+            await insisted(partial(self._lines.tell_twice, twice))
         await insisted(
             lambda: self._forgetting.sent_twice(row, organisation, vendor_id, cost_microusd)
         )

@@ -21,7 +21,7 @@ from gateway.batching.parking import (
 )
 from gateway.batching.remnants import Remnants, Said, loss_of
 from gateway.batching.steps import check_until
-from gateway.batching.unanswered import UNWANTED
+from gateway.batching.unanswered import TWICE, UNWANTED
 from gateway.clock import Clock
 from gateway.errors import (
     AuditUnavailable,
@@ -30,6 +30,7 @@ from gateway.errors import (
 )
 from gateway.metrics import Metrics
 from gateway.passage import Passage
+from gateway.recording.evidence import Loss
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batching.lines import Claim
 from gateway.store.batching.parcel_rows import ParcelRow, ParkedLine, TermOver
@@ -57,6 +58,19 @@ class _Lost(Struct, frozen=True):
     line: ParkedLine
     ticket: Ticket | Remnant
     said: Said | None
+
+
+class Twice(Struct, frozen=True):
+    """A line that a vendor has once more, beside the one that counts."""
+
+    request_id: str
+    """Of what it costs there."""
+    batch: Batch
+    line: ParkedLine
+    ticket: Ticket
+    vendor_id: str
+    at_us: int
+    """In whose windows it is paid."""
 
 
 class ParkedLines:
@@ -155,6 +169,14 @@ class ParkedLines:
         await self._reservations.forget(ended)
         if failure is not None:
             raise failure
+
+    async def tell_twice(self, twice: Twice) -> None:
+        """Write down what a line that was sent twice costs once more; raises AuditUnavailable."""
+        line, kept = twice.line, twice.ticket.reservation
+        errand = errand_of(twice.batch, line.line, twice.vendor_id, None)
+        loss = Loss("", line.target, line.provider, twice.ticket.subject, kept.amount_microusd)
+        remnant = Remnant(twice.request_id, twice.at_us)
+        await self._journeys.lost(twice.batch, errand, remnant, loss, TWICE)
 
     async def _begin_ending(
         self, row: ParcelRow, numbers: Sequence[int], request_ids: Sequence[str]

@@ -172,19 +172,22 @@ class ParkedReservations:
                 await self._purse.late.book(late)
             self.release(request_id)
 
-    async def pay_twice(self, parcel_id: str, held: Sequence[tuple[ParkedLine, Ticket]]) -> int:
+    async def pay_twice(
+        self, parcel_id: str, held: Sequence[tuple[ParkedLine, Ticket]], at_us: int
+    ) -> int:
         """A vendor has lines once more, under another parcel: what was set aside is owed again.
 
-        How much that is, of all of them; booked once for each, however often it is called.
+        How much that is, of all of them; booked once for each in the windows of `at_us`, however
+        often it is called.
 
         Raises:
             NotReady: the database does not answer; it may then be asked again.
         """
-        now_us, total_microusd = self._clock.utc_us(), 0
+        total_microusd = 0
         for line, ticket in held:
             kept = ticket.reservation
             name = custom_id_of(parcel_id, line.line.number)
-            cost = LateCost(name, kept.accounts, kept.amount_microusd, now_us)
+            cost = LateCost(name, kept.accounts, kept.amount_microusd, at_us)
             await self._purse.late.book(cost)
             total_microusd += kept.amount_microusd
         return total_microusd

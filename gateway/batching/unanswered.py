@@ -9,4 +9,5 @@ LOST: Final = UpstreamTimeout("The vendor's batch ended without an answer to thi
 UNENDED: Final = UpstreamTimeout("The vendor never ended its batch, and may charge for this line.")
 UNWANTED: Final = ClientGone("The batch ended before the vendor came to this line.")
 UNKNOWN: Final = UpstreamFailed("The vendor's batch API is not there any more.")
+TWICE: Final = UpstreamFailed("The vendor was sent this line once more, and may charge for it.")
 UNTAKEN: Final = UpstreamFailed("The vendor's batch API failed whenever it was handed this line.")

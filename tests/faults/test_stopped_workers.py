@@ -24,6 +24,7 @@ from gateway.audit.proving.verify import verify_directory
 from gateway.configuration.reading import load_settings
 from gateway.errors import LeaseOver
 from gateway.oversight.homes import BY_LABEL
+from gateway.parcels import PARCEL_PREFIX
 from gateway.providers.parcels.openai import OpenAIParcels
 from gateway.providers.parcels.scripted import ParcelFaults
 from gateway.store.engine import Database, open_database
@@ -462,6 +463,11 @@ async def test_a_parcel_that_leaves_after_its_lines_went_again_is_cancelled_and_
         "cost_microusd": str(again_microusd),
     }
     assert (deed.detail["organisation"], deed.actor) == ("acme", "gateway")
+    twice = [each for each in await left.records() if each.request_id.startswith(PARCEL_PREFIX)]
+    assert sum(each.cost_microusd for each in twice) == again_microusd
+    assert {(each.detail["batch"], each.detail["native_batch"]) for each in twice} == {
+        (batch.id, "batch_v2")
+    }
     assert await two.spent() == sum(each.cost_microusd for each in ends.values()) + again_microusd
     check_whole(left)
 

@@ -38,7 +38,7 @@ class Charged(Struct, frozen=True):
         if self.booked_us is not None:
             every_us.append(self.booked_us)
         is_sure = and_(arrived_us >= max(every_us), columns.duration_us > 0)
-        is_alone = and_(arrived_us >= self._by(columns.worker), not_(exists().where(*of_it)))
+        is_alone = and_(arrived_us >= self._since(columns), not_(exists().where(*of_it)))
         return [columns.utc_us >= min(every_us), or_(is_sure, was_let_through, is_alone)]
 
     def _by(self, worker: Column[str]) -> Any:
@@ -46,8 +46,8 @@ class Charged(Struct, frozen=True):
             return self.since_us
         return case(self.by_worker, value=worker, else_=self.since_us)
 
-    def _since(self, begun: Any) -> Any:
+    def _since(self, record: Any) -> Any:
         if self.booked_us is None:
-            return self._by(begun.worker)
-        was_late = exists().where(late_bookings.c.request_id == begun.request_id)
-        return case((was_late, self.booked_us), else_=self._by(begun.worker))
+            return self._by(record.worker)
+        was_late = exists().where(late_bookings.c.request_id == record.request_id)
+        return case((was_late, self.booked_us), else_=self._by(record.worker))

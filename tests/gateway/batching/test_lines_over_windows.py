@@ -4,6 +4,7 @@ They were let through on the last evening of a month, and are charged to that da
 ends them, and whatever became of the worker that set their money aside.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Literal
@@ -13,6 +14,7 @@ import pytest
 from gateway.audit.projecting.projection import ProjectedRecord
 from gateway.money.budgets import Limit, WindowKind
 from gateway.oversight.homes import BY_LABEL
+from gateway.parcels import Parcel
 from gateway.store.batching.parcels import CRASHED_REST_US
 from gateway.store.engine import open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
@@ -121,6 +123,40 @@ async def killed(lot: Lot, worker: Worker) -> Worker:
     worker.ledger._flusher.cancel()
     await lot.wait(CRASHED_REST_US / 1e6)
     return await lot.worker("w0")
+
+
+async def test_lines_that_a_vendor_has_twice_are_paid_twice_and_said_to_be(
+    lot: Lot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a worker that was stopped right before its call, and woke in the next month."""
+    stopped, woken, submit = asyncio.Event(), asyncio.Event(), lot.vendor.submit
+
+    async def late(parcel: Parcel, deadline_s: float) -> str:
+        if not stopped.is_set():
+            stopped.set()
+            await woken.wait()
+        return await submit(parcel, deadline_s)
+
+    monkeypatch.setattr(lot.vendor, "submit", late)
+    first, second = await lot.worker("w0"), await lot.worker("w1")
+    requests = await first.park(2)
+    while not stopped.is_set():
+        await first.runner.tend()
+        await asyncio.sleep(0.05)
+        await lot.wait(1.0)
+    await lot.wait(OVER_MIDNIGHT_S)
+    await second.ended(requests)
+    cost = cost_of(lot, requests)
+    woken.set()
+    assert await first.failures() == []
+    await first.reservations.drop_ended(lot.lines)
+    assert len(lot.taken()) == 2
+    assert await spent(lot) == {"total": cost + 2 * HELD, "day": 2 * HELD, "month": 2 * HELD}
+    assert {each.difference_microusd for each in (await reconciled(lot)).values()} == {0}
+    again = [each for name, each in lot.outcomes().items() if name not in requests]
+    assert [each.cost_microusd for each in again] == [HELD, HELD]
+    assert {each.detail["batch"] for each in again} == {lot.batch.batch_id}
+    assert {each.detail["cost"] for each in again} == {"reserved"}
 
 
 @pytest.mark.parametrize("window", ["day", "total"])

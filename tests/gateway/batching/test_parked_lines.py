@@ -89,7 +89,9 @@ async def test_lines_that_a_vendor_has_once_more_are_owed_once_more_and_no_often
     await worker.park(2)
     held = await worker.parked.hold(lot.batch, lot.key, NOBODY, [1, 2])
     for times, parcel in ((1, "parcel_1"), (1, "parcel_1"), (2, "parcel_2")):
-        assert await worker.reservations.pay_twice(parcel, held) == 2 * HELD
+        assert (
+            await worker.reservations.pay_twice(parcel, held, worker.lot.clock.utc_us()) == 2 * HELD
+        )
         assert await lot.spent() == (2 * times * HELD, 2 * HELD)
 
 
