@@ -60,8 +60,10 @@ NO_HEADERS: Mapping[str, str] = {}
 HEADER_CHARACTERS_MAX = 128
 PERCENT = 100
 NAMES_TOLD_MAX = 10
-_FOR_LONG = re.compile(rb'"(?:1|\\u0031)(?:2|\\u0032)?(?:h|\\u0068)"')
-"""A long life in the cache, an hour or twelve, in every way that JSON can spell it."""
+_FOR_LONG = re.compile(
+    rb'"(?:(?:1|\\u0031)(?:2|\\u0032)?|(?:2|\\u0032)(?:4|\\u0034))(?:h|\\u0068)"'
+)
+"""A long life in the cache, an hour, twelve or 24, in every way that JSON can spell it."""
 
 
 # In the order of the first fields of `Facts`: each name that is given costs a search for its field.
