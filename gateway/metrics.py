@@ -161,6 +161,11 @@ class Metrics:
             "Answers whose upstream says it counted what cannot be.",
             "target",
         )
+        self._above_reserved = self._counter(
+            "gatewright_cost_above_reserved",
+            "Requests that cost more than was set aside for them.",
+            "target",
+        )
 
         self._rejected = self._counter(
             "gatewright_otlp_rejected",
@@ -231,6 +236,10 @@ class Metrics:
     def count_disbelieved(self, target: str) -> None:
         """An answer whose upstream says that it counted what cannot be."""
         self._disbelieved.labels(target).inc()
+
+    def count_above_reserved(self, target: str) -> None:
+        """A request that cost more than was set aside for it."""
+        self._above_reserved.labels(target).inc()
 
     def count_rejected(self, component: str, count: int) -> None:
         """Spans or points; the component is the collector's section in the settings."""

@@ -53,6 +53,7 @@ class Event(StrEnum):
     REQUEST_CRASHED = "request:crashed"
     ATTEMPT_FAILED = "attempt:failed"
     USAGE_DISBELIEVED = "usage:disbelieved"
+    COST_ABOVE_RESERVED = "cost:above_reserved"
     SNAPSHOT_PUBLISHED = "snapshot:published"
     SNAPSHOT_FAILED = "snapshot:failed"
     SNAPSHOT_DATABASE_OLDER = "snapshot:database_older"

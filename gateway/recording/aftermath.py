@@ -9,7 +9,7 @@ from gateway.answers.checks import OnTrial, on_trial
 from gateway.errors import DENIED_STATUSES
 from gateway.metrics import Metrics
 from gateway.passage import Passage
-from gateway.recording.evidence import Ending
+from gateway.recording.evidence import Ending, above_reserved
 from gateway.rollout.trials import Trials, shadow_change
 from gateway.rollout.versions import Governing
 from gateway.routing.planning import Ruling
@@ -125,6 +125,8 @@ class Aftermath:
             )
         if usage.disbelieved:
             self._disbelieved(passage, name, usage.disbelieved)
+        if above := above_reserved(passage, ending):
+            self._above_reserved(passage, name, above)
         self._log.info(
             Event.REQUEST_SERVED if ending.status == "ok" else Event.REQUEST_FAILED,
             request_id=passage.request.request_id,
@@ -196,6 +198,15 @@ class Aftermath:
         request_id = passage.request.request_id
         self._log.warning(
             Event.USAGE_DISBELIEVED, request_id=request_id, target=target, count=count
+        )
+
+    def _above_reserved(self, passage: Passage, target: str, above_microusd: int) -> None:
+        self._metrics.count_above_reserved(target)
+        self._log.warning(
+            Event.COST_ABOVE_RESERVED,
+            request_id=passage.request.request_id,
+            target=target,
+            cost_microusd=above_microusd,
         )
 
     def _tried(

@@ -178,6 +178,11 @@ def outcome(passage: Passage, ending: Ending, *, utc_us: int, duration_us: int) 
     )
 
 
+def above_reserved(passage: Passage, ending: Ending) -> int:
+    """Micro-dollars by which a request cost more than was set aside for it; 0 where it did not."""
+    return max(ending.cost_microusd - passage.ruling.plan.worst_cost_microusd, 0)
+
+
 def _detail(passage: Passage, target: Target | None, ending: Ending) -> dict[str, str]:
     detail = {**passage.arrival.detail, **ending.cascade, **ending.repeats}
     if passage.veil is not None and ending.attempts and passage.inspection.findings:
@@ -189,6 +194,8 @@ def _detail(passage: Passage, target: Target | None, ending: Ending) -> dict[str
         detail["counted"] = ending.counted
     if ending.stop_reason:
         detail["stop_reason"] = ending.stop_reason
+    if above := above_reserved(passage, ending):
+        detail["above_reserved_microusd"] = str(above)
     return detail
 
 
