@@ -15,16 +15,20 @@ from gateway.audit.projecting.projection import ProjectedRecord
 from gateway.money.budgets import Limit, WindowKind
 from gateway.oversight.homes import BY_LABEL
 from gateway.parcels import Parcel
+from gateway.providers.parcels.scripted import ParcelFaults
 from gateway.store.batching.parcels import CRASHED_REST_US
 from gateway.store.engine import open_database
 from gateway.store.evidence.sink import DatabaseAuditSink
-from gateway.store.money.spending import Difference, SpendingReader
-from tests.gateway.batching.parking_lot import ACCOUNT, HELD, LIMIT, Lot, Worker
+from gateway.store.money.spending import Difference, Period, SpendingReader
+from tests.gateway.batching.parking_lot import ACCOUNT, DAY_US, HELD, LIMIT, Lot, Worker
 
 
 pytestmark = [pytest.mark.anyio, pytest.mark.either]
 LAST_EVENING = datetime(2027, 1, 31, 23, 30, tzinfo=UTC)
+MIDNIGHT = datetime(2027, 2, 1, tzinfo=UTC)
 OVER_MIDNIGHT_S = 3600.0
+LINE_MICROUSD = 3
+"""What the scripted vendor's answer to one costs."""
 Fate = Literal["lives", "stops", "is killed", "is taken over"]
 FATES: tuple[Fate, ...] = ("lives", "stops", "is killed", "is taken over")
 
@@ -204,3 +208,63 @@ async def test_a_limit_that_is_set_while_lines_wait_is_not_charged_with_them(
     assert cost_of(lot, requests) > 0
     assert await spent(lot) == {"total": 0, "day": 0, "month": 0}
     assert {each.difference_microusd for each in (await reconciled(lot)).values()} == {0}
+
+
+async def until(lot: Lot, moment_us: int) -> None:
+    """To the microsecond."""
+    left_us = moment_us - lot.clock.utc_us()
+    await lot.wait(max(left_us / 1e6 - 1, 0.0))
+    lot.clock.advance((moment_us - lot.clock.utc_us()) / 1e6)
+    assert lot.clock.utc_us() == moment_us
+    for worker in lot.workers:
+        await worker.ledger.flush()
+
+
+@pytest.mark.parametrize(
+    ("ending", "answers", "fate"),
+    [
+        ("cancelled", "all", "lives"),
+        ("cancelled", "some", "is taken over"),
+        ("cancelled", "never", "lives"),
+        ("expired", "some", "lives"),
+        ("expired", "none", "is killed"),
+        ("expired", "all", "stops"),
+    ],
+)
+async def test_a_batch_that_ends_at_midnight_is_paid_on_either_side_as_each_line_was_let_through(
+    lot: Lot, ending: str, answers: str, fate: Fate
+) -> None:
+    """Two in the last microsecond of a month, two in the first of the next; it ends a day later."""
+    lot.vendor.faults = ParcelFaults(is_slow=True, is_endless=answers == "never")
+    first = await lot.worker("w0")
+    midnight_us = round(MIDNIGHT.timestamp() * 1e6)
+    await until(lot, midnight_us - 1)
+    old = await first.park(2)
+    await until(lot, midnight_us)
+    new = await first.park(2)
+    while not lot.taken():
+        await first.tend()
+    await until(lot, midnight_us + DAY_US)
+    if answers in {"all", "some"}:
+        lot.vendor.faults = ParcelFaults(unsent=frozenset({2, 3} if answers == "some" else ()))
+    if ending == "cancelled":
+        assert await lot.batches.cancel(lot.batch)
+    else:
+        await lot.batches.wind_up(lot.batch.batch_id, "expired")
+    later = first if fate == "lives" else await over_midnight(lot, first, fate)
+    await later.ended([*old, *new])
+    costs = cost_of(lot, old), cost_of(lot, new)
+    answered = {"all": 2, "some": 1, "none": 0}
+    if answers in answered:
+        assert costs == (answered[answers] * LINE_MICROUSD,) * 2
+    else:
+        assert costs[0] == costs[1] > 2 * LINE_MICROUSD
+    assert await spent(lot) == {"total": sum(costs), "day": 0, "month": costs[1]}
+    assert {each.difference_microusd for each in (await reconciled(lot)).values()} == {0}
+    reader = SpendingReader(lot.database, BY_LABEL)
+    period = Period(midnight_us - DAY_US, midnight_us + 40 * DAY_US, "acme")
+    (whole,) = await reader.totals(period, [])
+    days = await reader.totals(period, ["day", "batch"])
+    assert whole.cost_microusd == sum(each.cost_microusd for each in days) == sum(costs)
+    assert {each.group[1] for each in days} == {lot.batch.batch_id}
+    assert await lot.stakes() == 0
