@@ -152,15 +152,11 @@ def _answers(dialect: DialectName, body: Json, request: ChatRequest) -> Iterator
     kinds = ["new", "read", "short"]
     if any(word in json.dumps(body) for word in FOR_LONG):
         kinds.append("long")
-    tier = body.get("service_tier")
+    asked = str(body.get("service_tier") or "")
+    tier = "default" if asked in PLAIN_TIERS else {"fast": "priority"}.get(asked, asked)
     for kind in kinds:
         counted = {each: read_tokens if each == kind else 0 for each in kinds}
-        yield _told(
-            *(dialect, counted, limit * answers, _searches(body)),
-            tier="default"
-            if tier in PLAIN_TIERS | {None}
-            else {"fast": "priority"}.get(tier, tier),
-        )
+        yield _told(dialect, counted, limit * answers, _searches(body), tier)
 
 
 def _searches(body: Json) -> int:
@@ -209,11 +205,11 @@ def _told(
         "prompt_tokens_details": details,
         "completion_tokens_details": {"reasoning_tokens": written},
     }
-    said = {"id": "c_1", "created": 1, "model": "m", "service_tier": tier, "usage": usage}
+    chat: Json = {"id": "c_1", "created": 1, "model": "m", "service_tier": tier, "usage": usage}
     words: Json = {"message": {"role": "assistant", "content": "Yes."}}
     if dialect == "openai_completions":
         words = {"text": "Yes."}
-    return said | {"choices": [{"index": 0, "finish_reason": "stop"} | words]}
+    return chat | {"choices": [{"index": 0, "finish_reason": "stop"} | words]}
 
 
 def _response(read_tokens: int, details: Json, written: int, searches: int, tier: str) -> Json:
