@@ -105,6 +105,7 @@ async def is_put_back(pair: Pair, http: aiohttp.ClientSession, *, is_two_lost: b
             await types(types_it, "keys", "revoke", stolen.split("_")[2])
             while await asks(one, http, stolen) != 401:
                 pass
+            await exported(one, 24)  # What the other one wrote, too.
         if not is_two_lost:
             assert await asks(two, http, good) == 200  # Of this the first knows nothing.
     return [good, stolen]

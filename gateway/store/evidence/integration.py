@@ -90,6 +90,7 @@ class Integration:
             first=self._begin,
             batch_records=PROJECTION_RECORDS,
         )
+        self._writes = () if log is None else (log.worker,)
         self._integrator: Integrator | None = None
         self._lacks, self._began_older = "", False
         self._projected_s: float | None = None
@@ -191,7 +192,7 @@ class Integration:
             await self._cut_off.open(is_current=is_whole)
 
     async def _begin(self) -> Older | None:
-        older = await self.recovery.begin()
+        older = await self.recovery.begin(*self._writes)
         self._began_older |= older is not None
         return older
 
@@ -343,7 +344,7 @@ class Integration:
         except LogPutBack:
             # Where what was read a moment ago cannot be read now, the next look tries again.
             with suppress(OSError):
-                if await self.recovery.begin() is not None:
+                if await self.recovery.begin(*self._writes) is not None:
                     self._lacks = _LACKS
             raise
 

@@ -61,10 +61,11 @@ class Recovery:
         self._drain_log = drain_log
         self.awaited = AwaitedTable(database)
 
-    async def begin(self) -> Older | None:
+    async def begin(self, *running: str) -> Older | None:
         """Where the database was put back, let its trees have the numbers that were signed.
 
-        Repeating it is harmless, also by others at once.
+        Repeating it is harmless, also by others at once. `running` are workers that noticed it
+        while they ran: of whoever came since the backup, only they themselves know.
 
         Raises:
             NotReady: the database does not answer.
@@ -79,7 +80,8 @@ class Recovery:
         for organisation in sorted(signed):
             while not await self._grow(organisation, signed[organisation]):
                 pass
-        await self.awaited.expect(await self._alive_before(older.lacks.signed_us, older.last_us))
+        alive = await self._alive_before(older.lacks.signed_us, older.last_us)
+        await self.awaited.expect(alive.union(running))
         return older
 
     async def is_under_way(self) -> bool:

@@ -18,6 +18,7 @@ from gateway.audit.proving.exported import CheckpointFiles, SignedCheckpoint
 from gateway.audit.proving.file_ends import lines_from_end
 from gateway.audit.proving.integrator import LogPutBack
 from gateway.audit.proving.kept_still import KeptStill, Moment
+from gateway.audit.writer import SegmentedAuditLog
 from gateway.clock import StoppedClock
 from gateway.configuration.settings import AuditSettings, Settings
 from gateway.errors import NotReady
@@ -41,22 +42,22 @@ class TwoMachines:
     """One writes and the other signs; nothing of their disks is shared."""
 
     def __init__(self, folder: Path, url: str, database: Database) -> None:
-        self._folder, self._database = folder, database
+        self.folder, self._database = folder, database
         self._file = Path(make_url(url).database or "")
         self.clock = StoppedClock()
-        self.writes, self.signs = map(self._machine, ("writes", "signs"))
+        self.writes, self.signs = map(self.machine, ("writes", "signs"))
         self._began_us = self.clock.utc_us()
 
-    def _machine(self, name: str) -> Integration:
+    def machine(self, name: str, log: SegmentedAuditLog | None = None) -> Integration:
         audit = AuditSettings(
             directory=f"{name}/audit", checkpoint_directory=f"{name}/checkpoints", worker=name
         )
-        settings = Settings(source="a test", folder=str(self._folder), audit=audit)
-        return Integration(settings, self._database, self.clock, KEYS)
+        settings = Settings(source="a test", folder=str(self.folder), audit=audit)
+        return Integration(settings, self._database, self.clock, KEYS, log)
 
     async def write(self, first: int) -> None:
         """Two requests, projected; both workers say that they live."""
-        async with running(self._folder / "writes" / "audit", "writes", clock=self.clock) as log:
+        async with running(self.folder / "writes" / "audit", "writes", clock=self.clock) as log:
             await journeys(log, first, 2)
         await self.writes.project()
         await self.live()
@@ -129,6 +130,21 @@ async def test_what_others_sign_after_it_hides_no_checkpoint_that_was_lost(
     await machines.sign(machines.writes)
     with pytest.raises(LogPutBack):
         await machines.sign(machines.signs)
+
+
+async def test_who_came_since_is_awaited_as_soon_as_he_notices(machines: TwoMachines) -> None:
+    """The database knows nothing of him: a start elsewhere would take his records for lost."""
+    machines.copy(to_standby=True)
+    async with running(machines.folder / "writes" / "audit", "writes", clock=machines.clock) as log:
+        worker = machines.machine("writes", log)
+        await journeys(log, 1, 2)
+        await worker.project()
+        await machines.sign(worker)
+        machines.copy(to_standby=False)
+        with pytest.raises(LogPutBack):
+            await machines.sign(worker)
+
+    assert await machines.awaited() == ("writes",)
 
 
 async def test_who_signed_nothing_that_is_lost_goes_on(machines: TwoMachines) -> None:
