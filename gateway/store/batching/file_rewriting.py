@@ -10,7 +10,7 @@ from msgspec import structs
 from sqlalchemy import delete, select, update
 
 from gateway.batches import KeptFile
-from gateway.secrets.content_keys import fresh_key
+from gateway.secrets.content_keys import ContentKey, fresh_key
 from gateway.secrets.envelope import MasterKey
 from gateway.store.batching.files import (
     FileStore,
@@ -32,12 +32,17 @@ class FileRewriter:
         self._master = master
         self._files = files
 
-    async def without(self, file: KeptFile, numbers: Collection[int], length_max: int) -> bool:
-        """The file without these lines; one of which nothing is left is deleted.
+    def fresh_key(self, file: KeptFile) -> ContentKey:
+        """Under which a file may go on."""
+        return fresh_key(self._master, *about_file(file.project, file.file_id))
+
+    async def without(
+        self, file: KeptFile, numbers: Collection[int], length_max: int, key: ContentKey
+    ) -> bool:
+        """The file without these lines, under this key; one of which nothing is left is deleted.
 
         What a batch was made of keeps an empty line in place of each: results, the batch and its
         parcels at vendors call the others by their places there. Results say theirs themselves.
-
         False where somebody changed or deleted it meanwhile.
 
         Raises:
@@ -46,23 +51,30 @@ class FileRewriter:
         old = await self._wrapped_key(file.file_id)
         if old is None:
             return False
-        key = fresh_key(self._master, *about_file(file.project, file.file_id))
         draft = structs.replace(file, file_id=self._files.new_id())
         row = row_of_file(draft, key) | {"expires_us": self._files.unfinished_us()}
         async with self._database.writing() as connection:
             await connection.execute(kept_files.insert(), row)
-        writer, is_any_left = FileWriter(self._database, draft, key), False
+        writer = FileWriter(self._database, draft, key)
         try:
-            async for number, raw, _ in cut_lines(self._files.content(file), length_max):
-                if number not in numbers:
-                    await writer.write(raw)
-                    is_any_left |= bool(raw.strip())
-                elif keeps_places(file) and raw.endswith(b"\n"):
-                    await writer.write(b"\n")
+            is_any_left = await self._copy(file, numbers, length_max, writer)
             await writer.flush()
             return await self._put(file, writer if is_any_left else None, old)
         finally:
             await writer.discard()
+
+    async def _copy(
+        self, file: KeptFile, numbers: Collection[int], length_max: int, writer: FileWriter
+    ) -> bool:
+        """Whether anything but empty lines is left."""
+        is_any_left = False
+        async for number, raw, _ in cut_lines(self._files.content(file), length_max):
+            if number not in numbers:
+                await writer.write(raw)
+                is_any_left |= bool(raw.strip())
+            elif keeps_places(file) and raw.endswith(b"\n"):
+                await writer.write(b"\n")
+        return is_any_left
 
     async def _wrapped_key(self, file_id: str) -> bytes | None:
         query = select(kept_files.c.wrapped_key).where(kept_files.c.id == file_id)

@@ -1,7 +1,8 @@
 """The list of what was erased beside the log: a start applies it again to a restored backup.
 
 It lies with the list of erased keys, where no backup of the database brings back an older state.
-It names files, batches and answers by their ids, and lines by their numbers; never a person.
+It names files, batches and answers by their ids, and lines by their numbers and by a keyed digest;
+never a person.
 """
 
 import hashlib
@@ -32,6 +33,11 @@ class Erased(Struct, frozen=True, omit_defaults=True):
     """Of a file that went on without these lines: which of its contents had them."""
     lines: tuple[int, ...] = ()
     """None is all of it."""
+    left: str = ""
+    """Of a file: what its key is called when they are out; empty on lists of before."""
+    marks: tuple[str, ...] = ()
+    """Likewise what the lines themselves are called, so that a start finds them wherever they are:
+    another machine may have taken others out, which is on its own list."""
     organisation: str = ""
     case: str = ""
     """Of the erasure; empty where it was a command."""
@@ -76,15 +82,16 @@ def listed(folder: Path) -> list[Erased]:
 def lines_gone(erased: Sequence[Erased], names: Collection[str]) -> frozenset[int]:
     """What one file lost, by places in its content under a key of these names.
 
-    `erased` is what the list has of the file. Each entry counts by what the one before it left,
-    under a key that is nowhere any more: a backup from before several has to lose them all.
+    Without lines that have marks. `erased` is what the list has of the file. Each entry counts by
+    what the one before it left, under a key that is nowhere any more: a backup from before several
+    has to lose them all.
     """
     named = [each for each in erased if each.key]
     first = next((at for at, each in enumerate(named) if each.key in names), len(named))
     gone, moved = set[int](), list[int]()
     for each, following in zip_longest(named[first:], named[first + 1 :]):
         theirs = _before(sorted(each.lines), moved)
-        gone.update(theirs)
+        gone.update(theirs if not each.marks else ())
         # What has the same content behind it was listed, and not taken out.
         if not each.keeps_places and following is not None and following.key != each.key:
             moved = sorted({*moved, *theirs})

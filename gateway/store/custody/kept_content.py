@@ -5,7 +5,7 @@ the database says what went, so that a restored backup loses it again when the g
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -29,7 +29,8 @@ from gateway.store.batching.kept_names import Whose
 from gateway.store.batching.unsent_lines import UnsentLines
 from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.custody.erased_kept import Erased, add, lines_gone, listed, names_of_key
-from gateway.store.custody.kept_holdings import Holding, Reader
+from gateway.store.custody.kept_holdings import Holding, Reader, Taken
+from gateway.store.custody.line_marks import LineMarks
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.kept_answers import DatabaseAnswers, kept_answers
@@ -41,6 +42,7 @@ PREVIEW_BYTES: Final = 64 * 1024 * 1024
 """What is read to say what an erasure would do; an erasure reads everything."""
 _AT_ONCE: Final = 500
 _TRIES: Final = 3
+_CHANGED: Final = "a file changed while lines were taken out of it; try again"
 _Each = TypeVar("_Each")
 
 
@@ -58,6 +60,7 @@ class KeptContent:
         self._length_max = settings.limits.batch_line_bytes_max
         self._files = FileStore(database, master, clock)
         self._rewriter = FileRewriter(database, master, self._files)
+        self._marks = LineMarks(settings, self._files)
         stores = (
             BatchStore(database, master, clock),
             self._files,
@@ -92,8 +95,6 @@ class KeptContent:
             NotReady: not all of it could be done, or a file is not as it was found.
         """
         now_us = self._clock.utc_us()
-        keys = await self._keys([file.file_id for file, _ in holding.files])
-        await self._require_as_found([file for file, numbers in holding.files if numbers])
         erased = [
             Erased(
                 now_us,
@@ -104,15 +105,28 @@ class KeptContent:
             )
             for name, numbers in holding.lines.items()
         ]
-        for file, numbers in holding.files:
-            (key, *_) = keys.get(file.file_id, ("",)) if numbers else ("",)
-            one = Erased(now_us, file=file.file_id, key=key, lines=tuple(sorted(numbers)))
-            erased.append(replace(one, keeps_places=bool(numbers) and keeps_places(file)))
+        fresh = {file.file_id: self._rewriter.fresh_key(file) for file, _ in holding.files}
+        erased += await self._of_files(holding.files, fresh, now_us)
         erased += [Erased(now_us, answer=name) for _, name in holding.answers]
         await asyncio.to_thread(add, self._folder, erased, Disk())
         for file, numbers in holding.files:
-            await self._take_from(file, numbers)
+            await self._take_from(file, numbers, fresh[file.file_id])
         await self._apply([each for each in erased if not each.file], is_again=False)
+
+    async def _of_files(
+        self, files: Sequence[Taken], fresh: Mapping[str, ContentKey], now_us: int
+    ) -> list[Erased]:
+        """How files, or lines of them, stand on the list."""
+        keys, erased = await self._keys([file.file_id for file, _ in files]), list[Erased]()
+        for file, numbers in files:
+            one = Erased(now_us, file=file.file_id, lines=tuple(sorted(numbers)))
+            if numbers and file.file_id in keys:
+                # Read after their keys were: of a file that changed since, nothing is listed.
+                marks, (key, *_) = await self._marks.of(file, numbers), keys[file.file_id]
+                one = replace(one, key=key, keeps_places=keeps_places(file), marks=marks)
+                one = replace(one, left=fresh[file.file_id].name)
+            erased.append(one)
+        return erased
 
     async def catch_up(self) -> None:
         """At a start, before anything is done with it: destroy again what a backup brought back.
@@ -144,26 +158,40 @@ class KeptContent:
         for each in erased:
             if each.file and each.lines:
                 parts.setdefault(each.file, []).append(each)
-        for name, names in (await self._keys([*parts])).items():
-            numbers = lines_gone(parts[name], names)
-            file = await self._file(name) if numbers else None
-            if file is not None:
-                await self._take_from(file, numbers)
-                again += 1
+        for name, erased_of in parts.items():
+            again += await self._take_again(name, erased_of)
         return again
 
-    async def _take_from(self, file: KeptFile, numbers: Iterable[int]) -> None:
-        """Some lines of a file, or all of it where none are named."""
-        wanted = frozenset(numbers)
-        if not wanted:
+    async def _take_again(self, name: str, erased: Sequence[Erased]) -> bool:
+        """Whether a file had lines that are on the list."""
+        for _ in range(_TRIES):
+            names = (await self._keys([name])).get(name)
+            if names is None or erased[-1].left in names:
+                return False  # It is as the last of them left it.
+            file, marks = await self._file(name), {each for one in erased for each in one.marks}
+            if file is None:
+                return False
+            try:
+                found = await self._marks.found(file, marks) if marks else frozenset[int]()
+                if not (found := found | lines_gone(erased, names)):
+                    return False
+                await self._take_from(file, found, self._rewriter.fresh_key(file))
+            except NotReady:
+                continue  # Another process took lines out of it: what is left is elsewhere now.
+            return True
+        raise NotReady(_CHANGED)
+
+    async def _take_from(self, file: KeptFile, numbers: frozenset[int], key: ContentKey) -> None:
+        """Some lines of a file, which goes on under this key; all of it where none are named."""
+        if not numbers:
             await self._forget_files([file.file_id])
             return
         for _ in range(_TRIES):
-            if await self._rewriter.without(file, wanted, self._length_max):
+            if await self._rewriter.without(file, numbers, self._length_max, key):
                 return
             if await self._file(file.file_id) is None:
                 return
-        raise NotReady("a file changed while lines were taken out of it; try again")
+        raise NotReady(_CHANGED)
 
     async def _file(self, file_id: str) -> KeptFile | None:
         query = select(kept_files.c.organisation).where(kept_files.c.id == file_id)
@@ -190,20 +218,6 @@ class KeptContent:
                     key = opened_key(self._master, row.wrapped_key, *about)
                 found[row.id] = names_of_key(bytes(row.wrapped_key), key)
         return found
-
-    async def _require_as_found(self, files: Sequence[KeptFile]) -> None:
-        """Raises NotReady where another erasure took lines out of one: places are of before.
-
-        A start would take what is listed by them, under the key of now, from somebody else. Each
-        erasure makes a file shorter, so one that is as long as it was had its key then, too.
-        """
-        found, columns = {file.file_id: file.size_bytes for file in files}, kept_files.c
-        for part in _parts([*found]):
-            query = select(columns.id, columns.size_bytes).where(columns.id.in_(part))
-            async with self._database.reading() as connection:
-                rows = (await connection.execute(query)).all()
-            if any(row.size_bytes != found[row.id] for row in rows):
-                raise NotReady("a file changed since it was looked at; try again")
 
     async def _forget_files(self, ids: Sequence[str]) -> int:
         gone = 0

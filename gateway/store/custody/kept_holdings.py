@@ -35,6 +35,10 @@ ALSO_HIDDEN_US = -1
 """As if nothing had expired yet: what a hold keeps is still there."""
 
 
+Taken = tuple[KeptFile, frozenset[int]]
+"""A file, and which of its lines; all of it where none are named."""
+
+
 class Holdings(Struct, frozen=True):
     """What is kept beside the log, in numbers."""
 
@@ -77,7 +81,7 @@ class Holding(Struct, frozen=True):
 
     lines: Mapping[str, frozenset[int]]
     """Of each batch; also lines that are only in its files by now."""
-    files: Sequence[tuple[KeptFile, frozenset[int]]]
+    files: Sequence[Taken]
     answers: Sequence[tuple[tuple[str, str, str], str]]
     numbers: Holdings
 

@@ -36,6 +36,10 @@ class Shelf:
         self.files = FileStore(database, master, self.clock)
         self.rewriter = FileRewriter(database, master, self.files)
 
+    async def without(self, file: KeptFile, gone: set[int]) -> bool:
+        key = self.rewriter.fresh_key(file)
+        return await self.rewriter.without(file, gone, LENGTH_MAX, key)
+
     async def kept(self, content: bytes, purpose: FilePurpose = "batch_output") -> KeptFile:
         writer = await self.files.begin(PROJECT, "k1", purpose)
         await writer.write(content)
@@ -69,7 +73,7 @@ async def shelf(database_url: str) -> AsyncIterator[Shelf]:
 @pytest.mark.parametrize("gone", [{1}, {7}, {2, 3, 4}, {1, 3, 5, 7}, {99}])
 async def test_every_other_line_stays_as_it_was(shelf: Shelf, gone: set[int]) -> None:
     file = await shelf.kept(b"".join(LINES))
-    assert await shelf.rewriter.without(file, gone, LENGTH_MAX)
+    assert await shelf.without(file, gone)
     left = b"".join(each for number, each in enumerate(LINES, 1) if number not in gone)
     assert await shelf.content(file.file_id) == left
     assert await shelf.rows() == (1, -(-len(left) // PART_BYTES))
@@ -81,12 +85,12 @@ async def test_lines_that_a_batch_was_made_of_stay_in_their_places(
 ) -> None:
     lines = [b"a\n", b"b" * (2 * PART_BYTES) + b"\n", b"\n", b"d\n", b"e"]
     file = await shelf.kept(b"".join(lines), "batch")
-    assert await shelf.rewriter.without(file, gone, LENGTH_MAX)
+    assert await shelf.without(file, gone)
     left = [b"\n" if number in gone else each for number, each in enumerate(lines, 1)]
     assert await shelf.content(file.file_id) == b"".join(left)
     again = await shelf.files.find(PROJECT, file.file_id)
     assert again is not None
-    assert await shelf.rewriter.without(again, {5}, LENGTH_MAX)
+    assert await shelf.without(again, {5})
     if gone == {1, 2, 3, 4}:
         assert await shelf.rows() == (0, 0), "nothing stands in it any more"
     else:
@@ -98,7 +102,7 @@ async def test_who_reads_it_meanwhile_is_not_told_that_it_is_damaged(shelf: Shel
     file = await shelf.kept(b"".join(LINES))
     reading = shelf.files.content(file)
     await anext(reading)
-    assert await shelf.rewriter.without(file, {7}, LENGTH_MAX)
+    assert await shelf.without(file, {7})
     with pytest.raises(NotReady, match="written anew") as told:
         await anext(reading)
     assert type(told.value) is NotReady
@@ -109,24 +113,24 @@ async def test_who_reads_it_meanwhile_is_not_told_that_it_is_damaged(shelf: Shel
 async def test_a_line_that_is_longer_than_any_goes_or_stays_as_a_whole(shelf: Shelf) -> None:
     long = b"x" * (2 * PART_BYTES) + b"\n"
     file = await shelf.kept(b"a\n" + long + b"b")
-    assert await shelf.rewriter.without(file, {1}, LENGTH_MAX)
+    assert await shelf.without(file, {1})
     assert await shelf.content(file.file_id) == long + b"b"
     again = await shelf.files.find(PROJECT, file.file_id)
     assert again is not None
-    assert await shelf.rewriter.without(again, {1}, LENGTH_MAX)
+    assert await shelf.without(again, {1})
     assert await shelf.content(file.file_id) == b"b"
 
 
 async def test_a_file_of_which_nothing_is_left_is_deleted(shelf: Shelf) -> None:
     file = await shelf.kept(b"a\nb\n")
-    assert await shelf.rewriter.without(file, {1, 2}, LENGTH_MAX)
+    assert await shelf.without(file, {1, 2})
     assert await shelf.rows() == (0, 0)
 
 
 async def test_a_file_that_is_gone_is_not_brought_back(shelf: Shelf) -> None:
     file = await shelf.kept(b"a\nb\n")
     assert await shelf.files.forget(PROJECT, file.file_id)
-    assert not await shelf.rewriter.without(file, {1}, LENGTH_MAX)
+    assert not await shelf.without(file, {1})
     assert await shelf.rows() == (0, 0)
 
 
@@ -140,11 +144,11 @@ async def test_what_somebody_else_took_out_meanwhile_stays_out(
 
     async def flushes(writer: FileWriter) -> None:
         monkeypatch.setattr(FileWriter, "flush", flush)
-        assert await other.without(file, also, LENGTH_MAX)
+        assert await other.without(file, also, LENGTH_MAX, other.fresh_key(file))
         await flush(writer)
 
     monkeypatch.setattr(FileWriter, "flush", flushes)
-    assert not await shelf.rewriter.without(file, {1}, LENGTH_MAX)
+    assert not await shelf.without(file, {1})
     left = {frozenset({2}): b"a\nc\n", frozenset({1, 2}): b"c\n"}.get(frozenset(also))
     if left is None:
         assert await shelf.rows() == (0, 0)
@@ -163,11 +167,11 @@ async def test_a_crash_before_the_last_step_changes_nothing_and_leaves_nothing_f
 
     monkeypatch.setattr(FileWriter, "flush", crashes)
     with pytest.raises(NotReady):
-        await shelf.rewriter.without(file, {1}, LENGTH_MAX)
+        await shelf.without(file, {1})
     assert await shelf.rows() == (1, 3)
     monkeypatch.setattr(FileWriter, "discard", crashes)  # A process that is not there any more.
     with pytest.raises(NotReady):
-        await shelf.rewriter.without(file, {1}, LENGTH_MAX)
+        await shelf.without(file, {1})
     assert await shelf.content(file.file_id) == b"".join(LINES)
     assert (await shelf.rows())[0] == 2
     assert await shelf.files.forget_expired() == 0

@@ -14,6 +14,10 @@ def taken(key: str, *lines: int, stays: bool = False) -> Erased:
     return Erased(1, file="f", key=key, lines=lines, keeps_places=stays)
 
 
+def marked(key: str, *lines: int) -> Erased:
+    return Erased(1, file="f", key=key, lines=lines, marks=("a",))
+
+
 @pytest.mark.parametrize(
     ("erased", "names", "gone"),
     [
@@ -32,6 +36,9 @@ def taken(key: str, *lines: int, stays: bool = False) -> Erased:
         # What could not be named was not taken out.
         ([taken("", 1), taken("k0", 2)], ("",), set[int]()),
         ([taken("", 1), taken("k0", 2)], ("k0", ""), {2}),
+        # What has marks is found by these, and moved others that have none.
+        ([marked("k0", 1), taken("k1", 2)], ("k0",), {3}),
+        ([taken("k0", 1), marked("k1", 2)], ("k0",), {1}),
         ([], ("k0",), set[int]()),
     ],
 )

@@ -1,10 +1,12 @@
 """What was erased beside the log is on a list, and goes again when a backup brings it back."""
 
 import secrets
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from gateway.errors import NotReady
 from gateway.secrets.credentials import master_key
@@ -47,9 +49,11 @@ async def test_the_list_is_where_and_what_it_was_in_earlier_versions(archive: Ar
     await archive.kept.destroy(found, "acme", "case1")
     torn, *lines = file.read_bytes().split(b"\n")
     told = [msgspec.json.decode(each) for each in lines if each]
-    keys = [each.pop("key") for each in told if "file" in each]
+    keys = [each.pop(name) for each in told if "file" in each for name in ("key", "left")]
+    marks = [each.pop("marks") for each in told if "file" in each]
     now = {"erased_us": archive.clock.utc_us()}
-    assert (torn, *map(len, keys)) == (b'{"erased_us":1,"ans', 32, 32)
+    assert torn == b'{"erased_us":1,"ans'
+    assert [*map(len, {*keys, *(mark for (mark,) in marks)})] == [32] * 6
     assert sorted(told, key=str) == sorted(
         (
             now | {"batch": batch.batch_id, "lines": [1], "organisation": "acme", "case": "case1"},
@@ -147,3 +151,73 @@ async def test_what_was_found_before_another_erasure_is_not_listed_by_places_of_
     assert await archive.content() == [raw[1] + raw[2]]
     await archive.kept.destroy(await archive.kept.find("acme", archive.subject("bob")), "acme")
     assert await archive.content() == [raw[2]]
+
+
+async def destroyed(archive: Archive, kept: KeptContent, user: str) -> None:
+    await kept.destroy(await kept.find("acme", archive.subject(user)), "acme")
+
+
+@pytest.mark.parametrize("purpose", ["batch", "batch_output"])
+@pytest.mark.parametrize("first", [0, 1])
+async def test_a_backup_loses_what_machines_with_lists_of_their_own_took_out_of_one_file(
+    archive: Archive, tmp_path: Path, purpose: Any, first: int
+) -> None:
+    """Each list lacks what the others took out: neither its keys nor its places are a backup's."""
+    names = ("ann", "bob", "cleo", "dan", "bob", "eve")
+    lines = [line(name, f"n{number}") for number, name in enumerate(names, 1)]
+    asked = await archive.file(b"".join(lines))
+    batch = await archive.batch(kind="file", input_file_id=asked)
+    answered = b"".join(result(batch, number) for number, _ in enumerate(names, 1))
+    output = await archive.file(answered, "batch_output")
+    await archive.move(batch, state="completed", output_file_id=output)
+    file_id = asked if purpose == "batch" else output
+    elsewhere = replace(archive.settings.audit, checkpoint_directory=str(tmp_path / "elsewhere"))
+    settings = replace(archive.settings, audit=elsewhere)
+    parts = archive.database, master_key(settings), archive.clock
+    machines = [archive.kept, KeptContent(settings, *parts)]
+    backups = []
+    for number, name in enumerate(("bob", "ann", "dan")):
+        backups.append(await archive.backup(file_id))
+        await destroyed(archive, machines[number % 2], name)
+    left = sorted(await archive.content())
+    assert left == sorted(
+        [b"\n\n" + lines[2] + b"\n\n" + lines[5], result(batch, 3) + result(batch, 6)]
+    )
+    for backup in backups:
+        await archive.restore(file_id, backup)
+        for which in (first, 1 - first, first, 1 - first):
+            await machines[which].destroy_again()
+        assert sorted(await archive.content()) == left
+
+
+async def test_who_listed_lines_and_came_too_late_leaves_no_places_that_are_another_persons(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both found the file as it was; only one took lines out, and the other looked again."""
+    batch = await archive.batch(kind="file", input_file_id="file-gone")
+    said = [msgspec.json.decode(result(batch, number)) for number in range(1, 7)]
+    for each, user in zip(said, ("ann", "bob", "cleo", "bob", "dan", "eve"), strict=True):
+        each["response"]["body"]["user"] = user
+    raw = [msgspec.json.encode(each) + b"\n" for each in said]
+    file_id = await archive.file(b"".join(raw), "batch_output")
+    backup = await archive.backup(file_id)
+    ann, bob = [await archive.kept.find("acme", archive.subject(user)) for user in ("ann", "bob")]
+    without = FileRewriter.without
+
+    async def late(*given: Any) -> bool:
+        monkeypatch.setattr(FileRewriter, "without", without)
+        with monkeypatch.context() as changed:
+            changed.setattr(FileRewriter, "without", lost)
+            with pytest.raises(NotReady):
+                await archive.kept.destroy(bob, "acme")
+        return await without(*given)
+
+    async def lost(*_: Any) -> bool:
+        raise NotReady("changed")
+
+    monkeypatch.setattr(FileRewriter, "without", late)
+    await archive.kept.destroy(ann, "acme")
+    await destroyed(archive, archive.kept, "bob")
+    await archive.restore(file_id, backup)
+    assert await archive.kept.destroy_again() == 1
+    assert await archive.content() == [raw[2] + raw[4] + raw[5]]

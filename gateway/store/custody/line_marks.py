@@ -1,0 +1,55 @@
+"""What a line of a file is called on the list of what was erased: a keyed digest of it.
+
+It stays what it is whichever lines went before it, and on whichever machine: a place does not.
+"""
+
+import hashlib
+from collections.abc import AsyncIterator, Collection
+from contextlib import suppress
+from typing import Final
+
+from gateway.batches import KeptFile
+from gateway.configuration.settings import Settings
+from gateway.identity import Peppers
+from gateway.secrets.content_keys import ContentDamaged, KeyClosed
+from gateway.secrets.credentials import all_peppers
+from gateway.store.batching.files import FileStore
+from gateway.store.batching.kept_names import cut_lines
+
+
+_MARK_CHARS: Final = 32
+
+
+class LineMarks:
+    """Reads lines of files of one database."""
+
+    def __init__(self, settings: Settings, files: FileStore) -> None:
+        self._settings, self._files = settings, files
+        self._length_max = settings.limits.batch_line_bytes_max
+
+    async def of(self, file: KeptFile, numbers: Collection[int]) -> tuple[str, ...]:
+        """What these lines are called; what cannot be read has no name.
+
+        Raises:
+            NotReady: the file is not as it was found.
+        """
+        lines = self._marked(file)
+        return tuple(dict.fromkeys([mark async for number, mark in lines if number in numbers]))
+
+    async def found(self, file: KeptFile, marks: Collection[str]) -> frozenset[int]:
+        """Which lines of a file are called so.
+
+        Raises:
+            NotReady: the file is not as it was found.
+        """
+        return frozenset([number async for number, mark in self._marked(file) if mark in marks])
+
+    async def _marked(self, file: KeptFile) -> AsyncIterator[tuple[int, str]]:
+        peppers = Peppers(all_peppers(self._settings), self._settings.secrets.pepper_version)
+        lines = cut_lines(self._files.content(file), self._length_max)
+        with suppress(KeyClosed, ContentDamaged):  # Nobody reads what is behind it either.
+            async for number, raw, is_whole in lines:
+                if is_whole and (line := raw.strip()):
+                    told = hashlib.sha256(line).hexdigest()
+                    mark = peppers.keyed(f"line of {file.file_id}: {told}").hex()
+                    yield number, mark[:_MARK_CHARS]
