@@ -10,7 +10,7 @@ from msgspec import structs
 from sqlalchemy import delete, select, update
 
 from gateway.batches import KeptFile
-from gateway.secrets.content_keys import ContentKey, fresh_key
+from gateway.secrets.content_keys import ContentDamaged, ContentKey, fresh_key
 from gateway.secrets.envelope import MasterKey
 from gateway.store.batching.files import (
     FileStore,
@@ -43,6 +43,8 @@ class FileRewriter:
 
         What a batch was made of keeps an empty line in place of each: results, the batch and its
         parcels at vendors call the others by their places there. Results say theirs themselves.
+        A damaged one stays damaged: nothing goes on that is behind what does not open.
+
         False where somebody changed or deleted it meanwhile.
 
         Raises:
@@ -67,13 +69,18 @@ class FileRewriter:
         self, file: KeptFile, numbers: Collection[int], length_max: int, writer: FileWriter
     ) -> bool:
         """Whether anything but empty lines is left."""
-        is_any_left = False
-        async for number, raw, _ in cut_lines(self._files.content(file), length_max):
-            if number not in numbers:
-                await writer.write(raw)
-                is_any_left |= bool(raw.strip())
-            elif keeps_places(file) and raw.endswith(b"\n"):
-                await writer.write(b"\n")
+        is_any_left, read_bytes = False, 0
+        try:
+            async for number, raw, _ in cut_lines(self._files.content(file), length_max):
+                read_bytes += len(raw)
+                if number not in numbers:
+                    await writer.write(raw)
+                    is_any_left |= bool(raw.strip())
+                elif keeps_places(file) and raw.endswith(b"\n"):
+                    await writer.write(b"\n")
+        except ContentDamaged:
+            # As long as if it were there: who reads it finds that a part of it is lost.
+            writer.size_bytes += file.size_bytes - read_bytes
         return is_any_left
 
     async def _wrapped_key(self, file_id: str) -> bytes | None:

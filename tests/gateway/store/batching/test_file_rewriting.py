@@ -4,10 +4,11 @@ import secrets
 from collections.abc import AsyncIterator
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from gateway.batches import FilePurpose, KeptFile
 from gateway.errors import NotReady
+from gateway.secrets.content_keys import ContentDamaged
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.batching.file_rewriting import FileRewriter
@@ -119,6 +120,24 @@ async def test_a_line_that_is_longer_than_any_goes_or_stays_as_a_whole(shelf: Sh
     assert again is not None
     assert await shelf.without(again, {1})
     assert await shelf.content(file.file_id) == b"b"
+
+
+async def test_a_damaged_file_loses_lines_too_and_stays_damaged(shelf: Shelf) -> None:
+    """Who is erased would wait for as long as it is kept, with all that they have elsewhere."""
+    file = await shelf.kept(b"".join(LINES))
+    last = (kept_file_parts.c.file_id == file.file_id) & (kept_file_parts.c.number == 1)
+    async with shelf.database.writing() as connection:
+        await connection.execute(update(kept_file_parts).where(last).values(sealed=b"damaged"))
+    assert await shelf.without(file, {1})
+    again = await shelf.files.find(PROJECT, file.file_id)
+    assert again is not None
+    assert again.size_bytes == file.size_bytes - len(LINES[0])
+    reading = shelf.files.content(again)
+    assert await anext(reading) == LINES[1]
+    with pytest.raises(ContentDamaged):
+        await anext(reading)
+    assert await shelf.without(again, {1})
+    assert await shelf.rows() == (0, 0), "nobody can read anything of it"
 
 
 async def test_a_file_of_which_nothing_is_left_is_deleted(shelf: Shelf) -> None:

@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import delete
 
 from gateway.errors import NotReady
 from gateway.secrets.credentials import master_key
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.batching.file_rewriting import FileRewriter
-from gateway.store.batching.files import kept_files
+from gateway.store.batching.files import PART_BYTES, kept_file_parts, kept_files
 from gateway.store.custody.erased_kept import NAME
 from gateway.store.custody.kept_content import KeptContent
 from gateway.store.resealing import Resealing
@@ -221,3 +222,23 @@ async def test_who_listed_lines_and_came_too_late_leaves_no_places_that_are_anot
     await archive.restore(file_id, backup)
     assert await archive.kept.destroy_again() == 1
     assert await archive.content() == [raw[2] + raw[4] + raw[5]]
+
+
+async def test_a_file_that_is_damaged_behind_their_line_holds_nobodys_erasure_up(
+    archive: Archive,
+) -> None:
+    """Nor a start on a backup of it."""
+    file_id = await archive.file(line("ann") + line("bob") + line("cleo", pad=2 * PART_BYTES))
+    await archive.answer("resp_1", "ann")
+    later = (kept_file_parts.c.file_id == file_id) & (kept_file_parts.c.number > 0)
+    async with archive.database.writing() as connection:
+        await connection.execute(delete(kept_file_parts).where(later))
+    backup = await archive.backup(file_id)
+    await destroyed(archive, archive.kept, "ann")
+    for _ in range(2):
+        found = (await archive.kept.find("acme", archive.subject("ann"))).numbers
+        assert (found.things, found.is_whole) == (0, False)
+        found = (await archive.kept.find("acme", archive.subject("bob"))).numbers
+        assert (found.file_lines, found.is_whole) == (1, False)
+        await archive.restore(file_id, backup)
+        assert await archive.kept.destroy_again() == 1
