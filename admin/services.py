@@ -35,6 +35,7 @@ from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.custody.folder_erasures import FolderErasures
 from gateway.store.custody.folder_retention import FolderRetention
 from gateway.store.custody.kept_content import KeptContent
+from gateway.store.custody.late_arrivals import LateArrivals
 from gateway.store.custody.orders import Custody
 from gateway.store.engine import Database, open_database
 from gateway.store.evidence.integration import Integration
@@ -206,13 +207,14 @@ def _keys(settings: Settings, database: Database, clock: Clock) -> KeyStore:
 
 def _here(
     settings: Settings, database: Database, log: SegmentedAuditLog, clock: Clock
-) -> tuple[Integration, FolderErasures, Duty, Duty]:
+) -> tuple[Integration, FolderErasures, *tuple[Duty, ...]]:
     """What is done in the audit folder of this process, whoever agreed to it."""
     keys = master_key(settings)
     parts = Integration(settings, database, clock, keys)
     erasures = FolderErasures(settings, parts, keys, log, clock, worker=log.worker)
     retention = FolderRetention(settings, database, log, clock, worker=log.worker)
-    return parts, erasures, erasures.duty, retention.duty
+    arrivals = LateArrivals(settings, database, log, clock)
+    return parts, erasures, erasures.duty, arrivals.duty, retention.duty
 
 
 def _waiting(

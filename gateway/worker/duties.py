@@ -29,6 +29,7 @@ from gateway.providers.registry import clouds_among
 from gateway.recording.floods import Floods
 from gateway.store.custody.folder_erasures import FolderErasures
 from gateway.store.custody.folder_retention import FolderRetention
+from gateway.store.custody.late_arrivals import LateArrivals
 from gateway.store.engine import Database
 from gateway.store.evidence.integration import Integration
 from gateway.store.money.alerts import AlertTable
@@ -175,11 +176,13 @@ def _keeping(parts: Tended) -> tuple[Duty, ...]:
         worker=parts.settings.audit.worker,
     )
     parts.metrics.registry.register(retention)
+    arrivals = LateArrivals(parts.settings, parts.database, parts.evidence, parts.clock)
     forget_alerts = AlertTable(parts.database, parts.clock).forget_old
     return (
         *parts.integration.duties,
         Duty("log", rhythm.LOG_S, write_log, Event.UPKEEP_FAILED),
         parts.erasures.duty,
+        arrivals.duty,
         retention.duty,
         Duty("floods", rhythm.FLOODS_S, parts.floods.tell, Event.UPKEEP_FAILED),
         Duty("answers", rhythm.ANSWERS_S, threads.tidy, Event.UPKEEP_FAILED, threads.wake),

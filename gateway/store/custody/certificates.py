@@ -29,12 +29,16 @@ def told_of(case: ErasureCase, reach: Reach) -> dict[str, Any]:
         said = _amended(said, report)
     left = reach.workers_outstanding
     copies = [structs.asdict(copy) for copy in case.copies]
+    arriving = said.get("kept_arriving", ())
+    if "kept" in said and not {"kept_arriving", "kept_arrived"}.isdisjoint(said):
+        said["kept"] |= {"arriving": len(arriving)}
+        said["kept_all_looked_at"] = said["kept_all_looked_at"] and not arriving
     return said | {
         "all_looked_at": said["all_looked_at"] and not left,
         "workers_elsewhere": left,
         "folders": [_told(each) for each in reach.reports],
         "folders_outstanding": [structs.asdict(each) for each in reach.outstanding],
-        "complete": reach.is_complete,
+        "complete": reach.is_complete and not arriving,
         "reached_us": case.reached_us if reach.is_complete else 0,
         "vendor_copies": copies,
         "vendor_copies_left": case.copies_left,

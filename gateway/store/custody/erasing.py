@@ -31,7 +31,7 @@ from gateway.store.custody.erasure_reach import ErasureReach
 from gateway.store.custody.folder_reports import FolderReport, row_of
 from gateway.store.custody.keeping import content_keys, damaged_key_lines, destroy
 from gateway.store.custody.kept_content import KeptContent
-from gateway.store.custody.kept_holdings import Holdings
+from gateway.store.custody.kept_holdings import Holding, Holdings
 from gateway.store.custody.orders import Custody, CustodyRefused, said_with
 from gateway.store.engine import Database
 from gateway.store.evidence.integration import Integration
@@ -182,6 +182,8 @@ class Erasures:
             await self.cases.attempts.note(case.id, here)
         now_us = self._clock.utc_us()
         await self._kept.destroy(kept, case.organisation, case.id)
+        if subject is None:
+            await self._kept.stop(sorted(kept.arriving))
         await destroy(self._settings, self._database, keys, now_us)
         left = await self._kept.find(case.organisation, subject, bytes_max=None)
         said = {
@@ -195,6 +197,7 @@ class Erasures:
             "kept": most_of(attempts),
             "kept_all_looked_at": kept.numbers.is_whole,
             "kept_left": left.numbers.things,
+            "kept_arriving": _late(case, kept, left),
             **await self._records.checked(case.organisation, found.rows),
         }
         keys_here = tuple(all_keys)
@@ -237,6 +240,11 @@ def _told(attempt: Attempt) -> dict[str, object]:
     """As the certificate has it: what there was for it to destroy."""
     said: dict[str, object] = {"by": attempt.by, "begun_us": attempt.begun_us}
     return said | {"keys_found": [key.key for key in attempt.keys], "kept_found": attempt.kept}
+
+
+def _late(case: ErasureCase, *holdings: Holding) -> list[str]:
+    """What is looked at when it is there: of an end user; an organisation's is stopped."""
+    return sorted({name for each in holdings for name in each.arriving}) if case.subject else []
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.file_rewriting import FileRewriter, keeps_places
 from gateway.store.batching.files import FileStore, about_file, kept_files
 from gateway.store.batching.kept_names import Whose
+from gateway.store.batching.leads import RECEIVING
 from gateway.store.batching.unsent_lines import UnsentLines
 from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.custody.erased_kept import Erased, add, lines_gone, listed, names_of_key
@@ -112,6 +113,15 @@ class KeptContent:
         for file, numbers in holding.files:
             await self._take_from(file, numbers, fresh[file.file_id])
         await self._apply([each for each in erased if not each.file], is_again=False)
+
+    async def stop(self, arriving: Sequence[str]) -> None:
+        """Forget files and batches of which the rest has not come: whoever sends them is told."""
+        async with self._database.writing() as connection:
+            for part in _parts(arriving):
+                unfinished = kept_files.c.id.in_(part) & kept_files.c.is_whole.is_(False)
+                await connection.execute(delete(kept_files).where(unfinished))
+                received = batches.c.id.in_(part) & (batches.c.state == RECEIVING)
+                await connection.execute(delete(batches).where(received))
 
     async def _of_files(
         self, files: Sequence[Taken], fresh: Mapping[str, ContentKey], now_us: int

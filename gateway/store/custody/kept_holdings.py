@@ -84,6 +84,8 @@ class Holding(Struct, frozen=True):
     files: Sequence[Taken]
     answers: Sequence[tuple[tuple[str, str, str], str]]
     numbers: Holdings
+    arriving: frozenset[str] = frozenset()
+    """Files and batches that are not all there yet: of an organisation they go with the rest."""
 
 
 class Reader:
@@ -130,23 +132,23 @@ class Reader:
     async def everything(self, organisation: str) -> Holding:
         """Likewise of everybody: nothing has to be read."""
         files = await self._files.of_organisation(organisation)
-        counted = await self._states(organisation)
+        counted, arriving = await self._states(organisation), await self._arriving(organisation)
         lines = {each.batch_id: frozenset[int]() for each in await self._batches_of(organisation)}
         where = kept_answers.c.organisation == organisation
         async with self._database.reading() as connection:
             rows = (await connection.execute(select(kept_answers).where(where))).mappings().all()
-        arriving, busy = await self._unsettled(organisation)
         numbers = Holdings(
             batches=len(lines),
             lines=sum(counted.values()),
             running=counted.get("running", 0),
             files=len(files),
             answers=len(rows),
-            arriving=arriving,
-            busy=busy,
+            arriving=len(arriving),
+            busy=await self._busy(organisation),
         )
         answers = [(project_of(row), row["id"]) for row in rows]
-        return Holding(lines, [(file, frozenset()) for file in files], answers, numbers)
+        whole = [(file, frozenset[int]()) for file in files]
+        return Holding(lines, whole, answers, numbers, arriving)
 
     async def _batches_of(self, organisation: str) -> list[Batch]:
         query = select(batches.c.id).where(
@@ -267,7 +269,7 @@ class Reader:
             for file in files
             if file.file_id in search.theirs
         ]
-        arriving, busy = await self._unsettled(search.whose.organisation)
+        arriving = await self._arriving(search.whose.organisation)
         numbers = Holdings(
             batches=len(search.kept),
             lines=sum(search.kept.values()),
@@ -279,14 +281,14 @@ class Reader:
             unnamed_lines=search.unnamed_lines,
             unnamed_answers=search.unnamed_answers,
             last_expiry_us=search.last_expiry_us,
-            arriving=arriving,
-            busy=busy,
+            arriving=len(arriving),
+            busy=await self._busy(search.whose.organisation),
             is_whole=search.is_whole,
         )
         ids = {file.file_id for file in files}
         lines = {name: frozenset(each) for name, each in search.theirs.items() if name not in ids}
         answers = [(project, name) for name, project in search.answers.items()]
-        return Holding(lines, found, answers, numbers)
+        return Holding(lines, found, answers, numbers, arriving)
 
     async def _states(self, organisation: str) -> dict[str, int]:
         query = (
@@ -299,17 +301,22 @@ class Reader:
             rows = (await connection.execute(query)).all()
         return {row[0]: row[1] for row in rows}
 
-    async def _unsettled(self, organisation: str) -> tuple[int, int]:
-        """What arrives, and what is being taken in or finished, right now."""
-        files = select(func.count()).where(
+    async def _arriving(self, organisation: str) -> frozenset[str]:
+        files = select(kept_files.c.id).where(
             kept_files.c.organisation == organisation, kept_files.c.is_whole.is_(False)
         )
-        state = batches.c.state
-        is_busy = state.in_(("validating", "finalizing", "cancelling"))
-        counted = select(
-            func.count().filter(state == RECEIVING), func.count().filter(is_busy)
-        ).where(batches.c.organisation == organisation)
+        receiving = select(batches.c.id).where(
+            batches.c.organisation == organisation, batches.c.state == RECEIVING
+        )
         async with self._database.reading() as connection:
-            arriving = (await connection.execute(files)).scalar_one()
-            receiving, busy = (await connection.execute(counted)).one()
-        return arriving + receiving, busy
+            found = [
+                (await connection.execute(each)).scalars().all() for each in (files, receiving)
+            ]
+        return frozenset([each for ids in found for each in ids])
+
+    async def _busy(self, organisation: str) -> int:
+        """Batches that are being taken in or finished, right now."""
+        is_busy = batches.c.state.in_(("validating", "finalizing", "cancelling"))
+        counted = select(func.count()).where(batches.c.organisation == organisation, is_busy)
+        async with self._database.reading() as connection:
+            return int((await connection.execute(counted)).scalar_one())

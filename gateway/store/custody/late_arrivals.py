@@ -1,0 +1,183 @@
+"""What was still arriving when an end user was erased: erased, too, once all of it is there.
+
+The certificate names it and is not complete before. Whichever process comes first claims the case.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+from sqlalchemy import or_, select, update
+
+from gateway.clock import Clock
+from gateway.configuration.settings import Settings
+from gateway.oversight.deeds import Deeds
+from gateway.pacing import rhythm
+from gateway.pacing.upkeep import Duty
+from gateway.ports import AuditLog
+from gateway.secrets.credentials import master_key
+from gateway.store.batching.files import kept_files
+from gateway.store.batching.leads import FINISHED, TAKEN_IN
+from gateway.store.claims import is_unclaimed
+from gateway.store.custody.erasing import in_numbers
+from gateway.store.custody.erasure_attempts import holds_on
+from gateway.store.custody.erasure_cases import CLAIM_US
+from gateway.store.custody.kept_content import KeptContent
+from gateway.store.custody.kept_holdings import Holding
+from gateway.store.engine import Database
+from gateway.store.schema.batches import batch_lines, batches
+from gateway.store.schema.custody import erasure_cases
+from gateway.telemetry import Event
+
+
+ACTOR: Final = "gateway"
+ACTION: Final = "content.erased"
+_C, _B = erasure_cases.c, batches.c
+_WAITS: Final = '"kept_arriving":["'
+"""In the certificate of a case that waits for something."""
+
+
+class _Waiting(Struct, frozen=True):
+    id: str
+    organisation: str
+    subject: str
+    ticket: str
+    asked_by: str
+    closed_by: str
+    certificate: str
+
+    @property
+    def arriving(self) -> Sequence[str]:
+        """Files and batches, by id."""
+        return msgspec.json.decode(self.certificate, type=_Named).kept_arriving
+
+
+class _Named(Struct, frozen=True):
+    kept_arriving: tuple[str, ...] = ()
+
+
+class LateArrivals:
+    """Of all cases of one database."""
+
+    def __init__(self, settings: Settings, database: Database, log: AuditLog, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+        self._kept = KeptContent(settings, database, master_key(settings), clock)
+        self._deeds = Deeds(log, clock)
+
+    @property
+    def duty(self) -> Duty:
+        """What the process does for it beside requests."""
+        return Duty("late arrivals", rhythm.ERASURES_S, self.tend, Event.UPKEEP_FAILED)
+
+    async def tend(self) -> None:
+        """Erase from what has arrived by now; what has not is looked at the next time.
+
+        Raises:
+            OSError: the list of what is erased cannot be written.
+            AuditUnavailable: it cannot be recorded, so nothing is destroyed.
+            NotReady: not all of it could be done; the next time goes on.
+        """
+        for case in await self._waiting():
+            if not await self._is_there(case) or not (claimed_us := await self._claim(case)):
+                continue
+            said = case.certificate
+            try:
+                said = await self._carried_out(case)
+            finally:
+                await self._release(case, claimed_us, said)
+
+    async def _waiting(self) -> Sequence[_Waiting]:
+        columns = [_C[name] for name in _Waiting.__struct_fields__]
+        waits = _C.certificate.contains(_WAITS, autoescape=True)
+        query = select(*columns).where(_C.state == "done", waits).order_by(_C.closed_us)
+        async with self._database.reading() as connection:
+            return [_Waiting(*row) for row in (await connection.execute(query)).all()]
+
+    async def _is_there(self, case: _Waiting) -> bool:
+        """Or was given up; and no batch of it is on its way from one place to another."""
+        files = select(kept_files.c.id).where(
+            kept_files.c.id.in_(case.arriving), kept_files.c.is_whole.is_(False)
+        )
+        moving = select(_B.id).where(_made_of(case), _B.state.in_((*TAKEN_IN, *FINISHED)))
+        async with self._database.reading() as connection:
+            for query in (files, moving):
+                if (await connection.execute(query.limit(1))).first() is not None:
+                    return False
+        return True
+
+    async def _claim(self, case: _Waiting) -> int:
+        """When it was; 0 where somebody else does it, or a hold forbids it."""
+        now_us = self._clock.utc_us()
+        mine = (_C.id == case.id) & (_C.certificate == case.certificate)
+        is_free = is_unclaimed(_C.claimed_us, now_us, CLAIM_US)
+        async with self._database.writing() as connection:
+            taken = update(erasure_cases).where(mine, is_free).values(claimed_us=now_us)
+            if not (await connection.execute(taken)).rowcount:
+                return 0
+            if (await connection.execute(holds_on(case.id))).first() is None:
+                return now_us
+            await connection.execute(update(erasure_cases).where(mine).values(claimed_us=0))
+        return 0
+
+    async def _release(self, case: _Waiting, claimed_us: int, certificate: str) -> None:
+        mine = (_C.id == case.id) & (_C.claimed_us == claimed_us)
+        values = {"claimed_us": 0, "certificate": certificate}
+        async with self._database.writing() as connection:
+            await connection.execute(update(erasure_cases).where(mine).values(values))
+
+    async def _carried_out(self, case: _Waiting) -> str:
+        """The certificate with what was done."""
+        found = await self._found(case)
+        if found.numbers.things:
+            detail = {"case": case.id, "ticket": case.ticket, "subject": case.subject}
+            detail |= {"asked_by": case.asked_by, "agreed_by": case.closed_by}
+            detail |= in_numbers(found.numbers)
+            async with self._deeds.doing(ACTOR, ACTION, case.organisation, **detail):
+                await self._kept.destroy(found, case.organisation, case.id)
+            if (await self._found(case)).numbers.things:
+                return case.certificate  # A batch was made of it meanwhile: once more.
+        return _amended(case.certificate, found)
+
+    async def _found(self, case: _Waiting) -> Holding:
+        """What arrived, and what was made of it; what somebody asked since stays."""
+        found = await self._kept.find(case.organisation, case.subject, bytes_max=None)
+        query = select(_B.id, _B.output_file_id, _B.error_file_id).where(_made_of(case))
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        those = {*case.arriving, *(each for row in rows for each in row)}
+        lines = {name: numbers for name, numbers in found.lines.items() if name in those}
+        files = [each for each in found.files if each[0].file_id in those]
+        numbers = replace(
+            found.numbers,
+            batches=len(lines),
+            lines=sum([await self._there(each, numbers) for each, numbers in lines.items()]),
+            files=len(files),
+            file_lines=sum(len(each) for _, each in files),
+            answers=0,
+        )
+        return replace(found, lines=lines, files=files, answers=[], numbers=numbers)
+
+    async def _there(self, batch_id: str, numbers: Collection[int]) -> int:
+        """How many of these lines are kept with their batch still."""
+        query = select(batch_lines.c.number).where(batch_lines.c.batch_id == batch_id)
+        async with self._database.reading() as connection:
+            found = (await connection.execute(query)).scalars().all()
+        return len(set(found).intersection(numbers))
+
+
+def _made_of(case: _Waiting) -> Any:
+    """Batches that were arriving, or are made of a file that was."""
+    return or_(_B.id.in_(case.arriving), _B.input_file_id.in_(case.arriving))
+
+
+def _amended(certificate: str, found: Holding) -> str:
+    said = msgspec.json.decode(certificate, type=dict[str, Any])
+    kept, numbers = said["kept"], msgspec.structs.asdict(found.numbers)
+    added = {
+        name: kept[name] + numbers[name] for name in ("batches", "lines", "files", "file_lines")
+    }
+    is_whole = said["kept_all_looked_at"] and found.numbers.is_whole
+    said |= {"kept_arrived": said.pop("kept_arriving"), "kept": kept | added}
+    return msgspec.json.encode(said | {"kept_all_looked_at": is_whole}).decode()
