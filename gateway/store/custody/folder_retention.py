@@ -80,7 +80,6 @@ class FolderRetention(Collector):
         try:
             today = self._clock.utc_us() // DAY_US
             if today != self._tended_day or await self._is_more_here():
-                self._tended_day = 0
                 self._looked_at = await self._tend_today()
                 self._tended_day = today
         except RetentionBusy:
