@@ -82,16 +82,19 @@ def listed(folder: Path) -> list[Erased]:
 def lines_gone(erased: Sequence[Erased], names: Collection[str]) -> frozenset[int]:
     """What one file lost, by places in its content under a key of these names.
 
-    Without lines that have marks. `erased` is what the list has of the file. Each entry counts by
-    what the one before it left, under a key that is nowhere any more: a backup from before several
-    has to lose them all.
+    `erased` is what the list has of the file. Each entry counts by what the one before it left,
+    under a key that is nowhere any more: a backup from before several has to lose them all. What
+    has marks counts under its own key alone, where its places are certain.
     """
     named = [each for each in erased if each.key]
     first = next((at for at, each in enumerate(named) if each.key in names), len(named))
     gone, moved = set[int](), list[int]()
     for each, following in zip_longest(named[first:], named[first + 1 :]):
         theirs = _before(sorted(each.lines), moved)
-        gone.update(theirs if not each.marks else ())
+        if each.key in names:
+            gone.update(each.lines)
+        elif not each.marks:
+            gone.update(theirs)
         # What has the same content behind it was listed, and not taken out.
         if not each.keeps_places and following is not None and following.key != each.key:
             moved = sorted({*moved, *theirs})

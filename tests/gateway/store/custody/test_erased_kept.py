@@ -36,8 +36,9 @@ def marked(key: str, *lines: int) -> Erased:
         # What could not be named was not taken out.
         ([taken("", 1), taken("k0", 2)], ("",), set[int]()),
         ([taken("", 1), taken("k0", 2)], ("k0", ""), {2}),
-        # What has marks is found by these, and moved others that have none.
-        ([marked("k0", 1), taken("k1", 2)], ("k0",), {3}),
+        # What has marks is found by these, but under its own key, and moved others that have none.
+        ([marked("k0", 1), taken("k1", 2)], ("k0",), {1, 3}),
+        ([marked("k0", 2), marked("k0", 1), marked("k1", 3)], ("k0",), {1, 2}),
         ([taken("k0", 1), marked("k1", 2)], ("k0",), {1}),
         ([], ("k0",), set[int]()),
     ],
