@@ -1,6 +1,7 @@
 """What was erased beside the log is on a list, and goes again when a backup brings it back."""
 
 import secrets
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,13 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import delete
 
+from gateway.batches import KeptFile
 from gateway.errors import NotReady
 from gateway.secrets.credentials import master_key
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.batching.file_rewriting import FileRewriter
-from gateway.store.batching.files import PART_BYTES, kept_file_parts, kept_files
+from gateway.store.batching.files import PART_BYTES, FileStore, kept_file_parts, kept_files
 from gateway.store.custody.erased_kept import NAME
 from gateway.store.custody.kept_content import KeptContent
 from gateway.store.resealing import Resealing
@@ -242,3 +244,44 @@ async def test_a_file_that_is_damaged_behind_their_line_holds_nobodys_erasure_up
         assert (found.file_lines, found.is_whole) == (1, False)
         await archive.restore(file_id, backup)
         assert await archive.kept.destroy_again() == 1
+
+
+async def test_a_start_reads_no_file_that_is_as_the_last_erasure_left_it(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files may be many and long, and a start waits for it."""
+    file_id = await archive.file(line("ann") + line("bob") + line("cleo"))
+    backup = await archive.backup(file_id)
+    for user in ("ann", "bob"):
+        await destroyed(archive, archive.kept, user)
+    read = list[str]()
+    content = FileStore.content
+
+    def reads(store: FileStore, file: KeptFile) -> AsyncIterator[bytes]:
+        read.append(file.file_id)
+        return content(store, file)
+
+    monkeypatch.setattr(FileStore, "content", reads)
+    assert (await archive.kept.destroy_again(), read) == (0, [])
+    await archive.restore(file_id, backup)
+    assert await archive.kept.destroy_again() == 1
+    assert set(read) == {file_id}
+
+
+async def test_of_two_starts_at_once_on_a_backup_neither_fails(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file_id = await archive.file(line("ann") + line("bob"))
+    backup = await archive.backup(file_id)
+    await destroyed(archive, archive.kept, "ann")
+    await archive.restore(file_id, backup)
+    without, others = FileRewriter.without, list[int]()
+
+    async def late(*given: Any) -> bool:
+        monkeypatch.setattr(FileRewriter, "without", without)
+        others.append(await archive.kept.destroy_again())
+        return await without(*given)
+
+    monkeypatch.setattr(FileRewriter, "without", late)
+    assert (await archive.kept.destroy_again(), others) == (0, [1])
+    assert await archive.content() == [b"\n" + line("bob")]
