@@ -120,7 +120,7 @@ async def erasure_list(config_file: Path, organisation: str) -> None:
 async def erasure_show(config_file: Path, case_id: str) -> None:
     """Print how far a case has come: its certificate as it stands now, as one JSON line.
 
-    Ends with 1 while an audit folder is outstanding.
+    Ends with 1 while an audit folder is outstanding, or something is still arriving.
     """
     settings, clock = load_settings(config_file), SystemClock()
     async with kept(settings) as database:
@@ -132,7 +132,10 @@ async def erasure_show(config_file: Path, case_id: str) -> None:
     click.echo(certified(case, reach).decode())
     for each in reach.outstanding:
         click.echo(f"outstanding: {each.said}", err=True)
-    if not reach.is_complete:
+    told = told_of(case, reach)
+    if arriving := told.get("kept_arriving"):
+        click.echo(f"outstanding: {_still(len(arriving))}", err=True)
+    if not told.get("complete", reach.is_complete):
         sys.exit(1)
 
 
@@ -153,7 +156,9 @@ async def erasure_approve(config_file: Path, case_id: str, comment: str) -> None
         click.echo(_untold(said["records_unreadable"]))
     for each in reach.outstanding:
         click.echo(f"outstanding: {each.said}")
-    if reach.outstanding:
+    if arriving := said.get("kept_arriving"):
+        click.echo(f"outstanding: {_still(len(arriving))}")
+    if reach.outstanding or arriving:
         click.echo(f"`gatewright audit erasure show {done.id}` says how far it has come")
     if done.copies:
         click.echo("`gatewright audit copies` says what has become of vendors' copies")
@@ -182,6 +187,12 @@ async def vendor_copies(config_file: Path, organisation: str) -> None:
     async with opened_database(settings, organisation) as database:
         for each in await VendorCopies(database, SystemClock()).of_organisation(organisation):
             click.echo(msgspec.json.encode(each).decode())
+
+
+def _still(arriving: int) -> str:
+    """What waits for files and batches of which the rest has not come."""
+    what = "a file or batch is" if arriving == 1 else f"{arriving} files or batches are"
+    return f"{what} still arriving; what of it is theirs is erased once all of it is there"
 
 
 def _untold(unreadable: int) -> str:

@@ -136,9 +136,9 @@ class LateArrivals:
             detail |= in_numbers(found.numbers)
             async with self._deeds.doing(ACTOR, ACTION, case.organisation, **detail):
                 await self._kept.destroy(found, case.organisation, case.id)
-            if (await self._found(case)).numbers.things:
-                return case.certificate  # A batch was made of it meanwhile: once more.
-        return _amended(case.certificate, found)
+        # Where a batch was made of it meanwhile it is looked at once more.
+        is_over = not found.numbers.things or not (await self._found(case)).numbers.things
+        return _amended(case.certificate, found, is_over=is_over)
 
     async def _found(self, case: _Waiting) -> Holding:
         """What arrived, and what was made of it; what somebody asked since stays."""
@@ -172,12 +172,14 @@ def _made_of(case: _Waiting) -> Any:
     return or_(_B.id.in_(case.arriving), _B.input_file_id.in_(case.arriving))
 
 
-def _amended(certificate: str, found: Holding) -> str:
+def _amended(certificate: str, found: Holding, *, is_over: bool) -> str:
     said = msgspec.json.decode(certificate, type=dict[str, Any])
     kept, numbers = said["kept"], msgspec.structs.asdict(found.numbers)
     added = {
         name: kept[name] + numbers[name] for name in ("batches", "lines", "files", "file_lines")
     }
     is_whole = said["kept_all_looked_at"] and found.numbers.is_whole
-    said |= {"kept_arrived": said.pop("kept_arriving"), "kept": kept | added}
-    return msgspec.json.encode(said | {"kept_all_looked_at": is_whole}).decode()
+    said |= {"kept": kept | added, "kept_all_looked_at": is_whole}
+    if is_over:
+        said["kept_arrived"] = said.pop("kept_arriving")
+    return msgspec.json.encode(said).decode()

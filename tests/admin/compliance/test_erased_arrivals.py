@@ -1,8 +1,12 @@
 """What is still arriving when an erasure is carried out is named in its certificate, and goes."""
 
+import asyncio
+
 import msgspec
 import pytest
+from click.testing import CliRunner
 
+from gateway.__main__ import commands
 from gateway.audit.memory import MemoryAuditLog
 from gateway.cli.custody import opened_custody
 from gateway.errors import NotReady
@@ -18,6 +22,14 @@ pytestmark = pytest.mark.anyio
 PROJECT = ("acme", "research", "assistant")
 ANN = b'{"custom_id":"n1","body":{"user":"ann"}}\n'
 BOB = b'{"custom_id":"n2","body":{"user":"bob"}}\n'
+
+
+async def show(listener: Listener, one: str) -> tuple[str, int]:
+    """What `audit erasure show` says of a case, and how it ends."""
+    given = ["audit", "erasure", "show", one.rpartition("/")[2]]
+    given += ["--config", str(listener.config_file)]
+    result = await asyncio.to_thread(CliRunner().invoke, commands, given)
+    return result.output, result.exit_code
 
 
 async def test_an_end_users_certificate_is_not_complete_before_it_was_looked_at(
@@ -38,6 +50,9 @@ async def test_an_end_users_certificate_is_not_complete_before_it_was_looked_at(
             assert (told["complete"], told["kept_all_looked_at"]) == (False, False)
             assert told["kept"]["arriving"] == 1
             assert "1 file or batch is still arriving" in page
+            assert "Erased so far: " in page
+            shown, code = await show(listener, one)
+            assert (code, "a file or batch is still arriving" in shown) == (1, True)
             await writer.write(ANN + BOB)
             file = await writer.finish("a.jsonl", clock.utc_us() + 10**12)
             log = MemoryAuditLog()
@@ -49,6 +64,9 @@ async def test_an_end_users_certificate_is_not_complete_before_it_was_looked_at(
         assert (told["complete"], told["kept_all_looked_at"]) == (True, True)
         assert (told["kept"]["arriving"], told["kept"]["file_lines"]) == (0, 1)
         assert "still arriving" not in page
+        assert "Erased: " in page
+        shown, code = await show(listener, one)
+        assert (code, "arriving;" in shown) == (0, False)
         (left,) = await files.of_organisation("acme")
         assert b"".join([each async for each in files.content(left)]) == b"\n" + BOB
 

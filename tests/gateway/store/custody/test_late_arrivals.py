@@ -8,10 +8,10 @@ from sqlalchemy import insert, select, update
 
 from gateway.audit.memory import MemoryAuditLog
 from gateway.batches import Batch
-from gateway.store.batching.files import FileWriter
+from gateway.store.batching.files import FileWriter, kept_files
 from gateway.store.batching.leads import RECEIVING
-from gateway.store.custody import late_arrivals
 from gateway.store.custody.erasure_cases import CLAIM_US, ErasureCase
+from gateway.store.custody.kept_content import KeptContent
 from gateway.store.custody.late_arrivals import LateArrivals
 from gateway.store.custody.orders import Custody
 from gateway.store.schema.custody import erasure_cases
@@ -49,7 +49,7 @@ class Late:
         async with self.archive.database.reading() as connection:
             certificate, claimed_us = (await connection.execute(query)).one()
         assert claimed_us == 0
-        return msgspec.json.decode(certificate)
+        return msgspec.json.decode(certificate, type=dict[str, Any])
 
     async def tended(self) -> int:
         """How many records it wrote."""
@@ -134,7 +134,7 @@ async def test_what_never_came_or_names_others_ends_the_wait_without_a_record(la
     damaged = await late.archive.file(line("ann"))
     await late.erased(given_up.file.file_id, bobs.file.file_id, damaged)
     await late.finished(bobs)
-    await late.archive.damage(late_arrivals.kept_files, damaged)
+    await late.archive.damage(kept_files, damaged)
     assert await late.tended() == 0
     await given_up.discard()
     assert await late.tended() == 0
@@ -162,10 +162,35 @@ async def test_what_fails_is_tried_again(late: Late, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as changed:
-        changed.setattr(late_arrivals.KeptContent, "destroy", fails)
+        changed.setattr(KeptContent, "destroy", fails)
         with pytest.raises(OSError, match="No space"):
             await late.arrivals.tend()
     assert [each.status for each in late.log.records] == ["ok", "failed"]
     assert (await late.said())["kept_arriving"] == [file_id]
     assert await late.tended() == 1
     assert await late.archive.content() == [b"\n" + line("bob")]
+
+
+async def test_of_a_batch_that_was_made_of_it_meanwhile_lines_go_the_next_time(
+    late: Late, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took the file's lines in before they were taken out."""
+    archive = late.archive
+    file_id = await archive.file(line("ann", "n1") + line("bob", "n2"))
+    await late.erased(file_id)
+    destroy, made = KeptContent.destroy, list[Batch]()
+
+    async def destroys(*given: Any) -> None:
+        made.append(await archive.batch("ann", "bob", kind="file", input_file_id=file_id))
+        await archive.move(made[0], state="in_progress")
+        await destroy(*given)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(KeptContent, "destroy", destroys)
+        assert await late.tended() == 1
+    assert (await late.said())["kept_arriving"] == [file_id]
+    assert await late.tended() == 1
+    assert await archive.numbers() == [(made[0].batch_id, 2)]
+    said = await late.said()
+    assert said["kept_arrived"] == [file_id]
+    assert said["kept"] == {"batches": 1, "lines": 1, "files": 1, "file_lines": 1}
