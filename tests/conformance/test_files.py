@@ -143,6 +143,22 @@ async def test_a_project_has_room_for_so_many_bytes_and_gets_it_back(
     await client.files.create(file=b"x", purpose="batch")
 
 
+async def test_a_file_that_was_no_batch_takes_no_room_once_it_is_deleted(
+    client: openai.AsyncOpenAI,
+) -> None:
+    """Its batch has no line, and nobody could delete that."""
+    for _ in range(3):
+        file = await client.files.create(file=b"x" * 2_400_000, purpose="batch")
+        batch = await client.batches.create(
+            input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
+        )
+        while batch.status == "validating":
+            await asyncio.sleep(0.05)
+            batch = await client.batches.retrieve(batch.id)
+        assert batch.status == "failed"
+        await client.files.delete(file.id)
+
+
 @pytest.mark.parametrize("purpose", ["assistants", "fine-tune", "vision", "batch_output"])
 async def test_a_file_for_another_purpose_is_refused(
     client: openai.AsyncOpenAI, purpose: str

@@ -170,7 +170,12 @@ class BatchStore:
         if key is None:
             return
         sealed = key.seal(msgspec.msgpack.encode(tuple(flaws)), "flaws")
-        values = {"state": "failed", "ended_us": self._clock.utc_us(), "sealed_flaws": sealed}
+        values = {
+            "state": "failed",
+            "ended_us": self._clock.utc_us(),
+            "sealed_flaws": sealed,
+            "size_bytes": 0,
+        }
         async with self._database.writing() as connection:
             await leading(batch.batch_id, holder, ("validating",))(connection)
             await connection.execute(_named(batch.batch_id).values(values))
@@ -242,17 +247,22 @@ class BatchStore:
         return await delete_over(self._database, batches, is_over, _FORGOTTEN_AT_ONCE)
 
     async def held(self, project: Project) -> tuple[int, int]:
-        """How long a project's lines in batches are together, and how many of those are open."""
+        """How long a project's lines in batches are together, and how many of those are open.
+
+        What it forgot, and only a hold keeps, takes no room of it.
+        """
         organisation, workspace, name = project
         is_open = func.count().filter(batches.c.state.in_(ACTIVE))
-        query = select(func.coalesce(func.sum(batches.c.size_bytes), 0), is_open).where(
+        is_seen = batches.c.keep_until_us > self._clock.utc_us()
+        length_bytes = func.sum(batches.c.size_bytes).filter(is_seen)
+        query = select(func.coalesce(length_bytes, 0), is_open).where(
             batches.c.organisation == organisation,
             batches.c.workspace == workspace,
             batches.c.project == name,
         )
         async with self._database.reading() as connection:
-            length_bytes, count = (await connection.execute(query)).one()
-        return int(length_bytes), count
+            held_bytes, count = (await connection.execute(query)).one()
+        return int(held_bytes), count
 
     async def _move(self, batch_id: str, states: Sequence[str], **values: Any) -> bool:
         is_there = and_(batches.c.id == batch_id, batches.c.state.in_(states))

@@ -19,6 +19,7 @@ from gateway.secrets.secret import Secret
 from gateway.store.batching.files import kept_files
 from gateway.store.engine import Database, open_database
 from gateway.store.schema.batches import batch_lines, batches
+from gateway.store.schema.custody import audit_holds
 from tests.gateway.batching.test_leads import DAY_US, ENDPOINT, PROJECT, Hands, Worker
 
 
@@ -105,6 +106,23 @@ async def test_lines_keep_their_numbers_and_bodies_and_may_be_taken_in_again(
     await worker.batches._move(batch.batch_id, ("in_progress",), state="validating")
     await worker.check(batch)
     assert await kept(worker, batch) == expected
+
+
+async def test_what_only_a_hold_keeps_takes_no_room_of_its_project(worker: Worker) -> None:
+    batch = await made(worker, [wire("a")], kind="messages")
+    await worker.check(batch)
+    assert await worker.batches.wind_up(batch.batch_id, "expired")
+    await worker.finish(batch)
+    length_bytes, _ = await worker.batches.held(PROJECT)
+    assert length_bytes == len(wire("a"))
+    database: Database = worker.lines._database
+    said = dict.fromkeys(("id", "subject", "reason", "set_by", "release_by", "released_by"), "")
+    row = said | {"organisation": PROJECT[0], "set_us": 0}
+    async with database.writing() as connection:
+        await connection.execute(audit_holds.insert(), row)
+    assert await worker.batches.forget(PROJECT, batch.batch_id, "messages")
+    assert len(await kept(worker, batch)) == 1
+    assert await worker.batches.held(PROJECT) == (0, 0)
 
 
 MARK = b"\xef\xbb\xbf"
