@@ -28,8 +28,16 @@ from gateway.dialects.anthropic_batches import (
     split_requests,
 )
 from gateway.dialects.strict_json import invalid
-from gateway.errors import BatchUnknown, BodyTooLarge, GatewrightError, RequestInvalid, Unavailable
+from gateway.errors import (
+    BatchUnknown,
+    BodyTooLarge,
+    GatewrightError,
+    NotReady,
+    RequestInvalid,
+    Unavailable,
+)
 from gateway.secrets.content_keys import ContentKey
+from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.leads import LeadOver
 from gateway.store.batching.lines import LineStore
 from gateway.types import Principal
@@ -166,7 +174,8 @@ def _routes_of_ended(desk: Desk, lines: LineStore, errors: Handlers) -> list[HTT
         if not batch.is_over or key is None:
             raise RequestInvalid("The batch has not ended: its results cannot be read yet.")
         headers = {"x-content-type-options": "nosniff"}
-        return Stream(_results(lines, batch, key), media_type=CONTENT_TYPE, headers=headers)
+        told = _results(desk.batches, lines, batch, key)
+        return Stream(told, media_type=CONTENT_TYPE, headers=headers)
 
     @delete(
         f"{PATH}/{{batch_id:str}}",
@@ -186,6 +195,15 @@ def _routes_of_ended(desk: Desk, lines: LineStore, errors: Handlers) -> list[HTT
     return [results, forget]
 
 
-async def _results(lines: LineStore, batch: Batch, key: ContentKey) -> AsyncIterator[bytes]:
+async def _results(
+    batches: BatchStore, lines: LineStore, batch: Batch, key: ContentKey
+) -> AsyncIterator[bytes]:
+    """All of them.
+
+    Raises:
+        NotReady: it was forgotten while it was read; cut off, what came cannot pass for all.
+    """
     async for group in lines.ended(batch, key):
         yield b"".join(message_result_line(batch, line) for line in group)
+    if await batches.led(batch.batch_id) is None:
+        raise NotReady("the batch was forgotten while its results were read")

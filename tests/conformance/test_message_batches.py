@@ -6,6 +6,7 @@ from typing import Any
 
 import aiohttp
 import anthropic
+import httpx2
 import msgspec
 import openai
 import pytest
@@ -158,6 +159,23 @@ async def test_a_batch_is_listed_deleted_and_then_gone(client: anthropic.AsyncAn
             await read(batch.id)
         body: Any = caught.value.body
         assert (body["type"], body["error"]["type"]) == ("error", "not_found_error")
+
+
+async def test_results_of_a_batch_that_is_deleted_meanwhile_are_cut_and_do_not_pass_for_all(
+    client: anthropic.AsyncAnthropic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.store.batching.lines.READ_AT_ONCE", 1)
+    made = await client.messages.batches.create(requests=[ask("a"), ask("b"), ask("c")])
+    batch, read = await ended(client, made), LineStore.ended
+
+    async def slowly(*given: Any) -> AsyncIterator[Any]:
+        async for group in read(*given):
+            yield group
+            await client.messages.batches.delete(batch.id)
+
+    monkeypatch.setattr(LineStore, "ended", slowly)
+    with pytest.raises(httpx2.RemoteProtocolError):
+        await results(client, batch)
 
 
 async def test_a_cancelled_batch_lets_requests_under_way_end_and_begins_no_other(
