@@ -9,7 +9,7 @@ keeps them apart, whatever the vectors say.
 import hashlib
 import re
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -137,6 +137,16 @@ class Likenesses:
         while self._count > self._vectors_max:
             _, gone = self._families.popitem(last=False)
             self._count -= len(gone)
+
+    def keep_only(self, keys: Container[bytes]) -> None:
+        """Forget all questions but those of these keys."""
+        for name, family in [*self._families.items()]:
+            left = [each for each in family if each.key in keys]
+            self._count -= len(family) - len(left)
+            if left:
+                self._families[name] = left
+            else:
+                del self._families[name]
 
 
 def _newest(tree: Mapping[str, object]) -> tuple[str, dict[str, object]] | None:

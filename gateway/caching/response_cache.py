@@ -120,7 +120,10 @@ class ResponseCache:
         return True
 
     def forget_before(self, oldest_s: float) -> int:
-        """Drop what was kept before then, and say how many that were."""
+        """Drop what was kept before then, and say how many that were.
+
+        A question goes with its answer, also where that had to make room for others.
+        """
         stale = [
             (organisation, key)
             for organisation, replies in self._replies.items()
@@ -129,6 +132,7 @@ class ResponseCache:
         ]
         for organisation, key in stale:
             self._forget(organisation, key)
+        self.likenesses.keep_only({key for replies in self._replies.values() for key in replies})
         return len(stale)
 
     async def close(self) -> None:

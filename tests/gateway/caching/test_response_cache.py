@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from gateway.caching.kept_streams import NotedStream
+from gateway.caching.likeness import Question, vector_of
 from gateway.caching.response_cache import (
     OVERHEAD_BYTES,
     CacheTotals,
@@ -108,6 +109,25 @@ def test_nothing_is_found_under_anothers_name_or_after_its_time() -> None:
     assert found.totals.replies == 0
 
 
+def test_a_question_is_forgotten_with_its_answer_and_no_other_one_is() -> None:
+    """Its words would lie in memory for as long as the process lives."""
+    found, vector = cache(1 << 20, 3 * OVERHEAD_BYTES), vector_of([1.0])
+    assert vector is not None
+    asked = {name: Question(name[:1], "What?", (), ()) for name in (b"a1", b"a2", b"b1", b"b2")}
+    for kept_s, (name, question) in enumerate(asked.items()):
+        found.keep("acme", name, reply(kept_s=kept_s))
+        found.likenesses.keep(question, vector, name)
+    assert found.find("acme", b"a1", -1.0) is None, "it made room"
+    assert found.find("acme", b"b1", 2.0) is not None
+    assert (len(found.likenesses), found.forget_before(2.0)) == (4, 1)
+
+    near = [
+        key for each in (b"a1", b"b1") for _, key in found.likenesses.nearest(asked[each], vector)
+    ]
+    assert sorted(near) == [b"b1", b"b2"]
+    assert (len(found.likenesses), found.totals.replies) == (2, 2)
+
+
 def test_a_cache_without_memory_and_one_for_short_answers_keep_nothing_else() -> None:
     assert not cache(1 << 20, 1 << 20, 3_000).keep("acme", b"1", reply(1_000))
     nothing = cache(0, 1 << 20)
@@ -168,6 +188,8 @@ async def test_a_stream_is_kept_once_and_whole() -> None:
     batches = [[event(b"one")], [event(b"two", reason="end"), event(b"end", is_last=True)]]
 
     assert await kept(batches) == [(b"one", b"two", b"end")]
+    more = [event(b"more", is_last=True)]
+    assert await kept([[event(b"one")], [event(b"end", is_last=True)], more]) == [(b"one", b"end")]
 
 
 @pytest.mark.anyio
