@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 
 from msgspec import Struct, structs
 
-from gateway.caching.kept_streams import NotedStream, RepeatedStream
+from gateway.caching.kept_streams import WITHHELD, NotedStream, RepeatedStream, is_withheld
 from gateway.caching.likeness import Question, Vector, question_of
 from gateway.caching.response_cache import (
     KeptReply,
@@ -35,8 +35,6 @@ from gateway.types import Candidate, Completion, StreamEvent
 HEADER = "x-gatewright-cache"
 PERCENT = 100
 PPM = 1_000_000
-WITHHELD = "content_filter"
-"""A stop reason that makes no answer: to give it again would make a mishap last."""
 
 
 class _Place(Struct, frozen=True):
@@ -95,8 +93,10 @@ class CachingAnswers:
             reply = found.reply
             return Answered(found.candidate, reply.source, found.reply.completion, reply.dropped)
         answered = await self._ask(passage, log)
-        if place.wishes.may_keep and answered.completion.stop_reason != WITHHELD:
-            self._keep(passage, place, answered, completion=answered.completion)
+        completion = answered.completion
+        is_none = completion.stop_reason == WITHHELD or is_withheld(completion.raw)
+        if place.wishes.may_keep and not is_none:
+            self._keep(passage, place, answered, completion=completion)
         return answered
 
     async def _stream(

@@ -3,7 +3,9 @@
 Both look like a stream of an upstream to whoever carries them to the caller.
 """
 
+import re
 from collections.abc import Callable
+from typing import Final
 
 from gateway.caching.response_cache import KeptReply
 from gateway.dispatch.live_stream import LiveStream, Take, TakePlain
@@ -13,6 +15,9 @@ from gateway.types import Candidate, DialectName, StreamEvent
 
 Keep = Callable[[tuple[StreamEvent, ...]], None]
 """What becomes of a stream's events once the last of them has passed."""
+WITHHELD: Final = "content_filter"
+"""A stop reason that makes no answer: to give it again would make a mishap last."""
+_WITHHELD: Final = re.compile(rb'"content_filter"(?!\s*:)|"refusal"\s*:\s*"[^"]')
 
 
 class NotedStream:
@@ -88,10 +93,19 @@ class RepeatedStream:
         """Nothing is open."""
 
 
+def is_withheld(raw: bytes) -> bool:
+    """Whether an upstream's bytes say of any of its answers that it was withheld, or refuse one.
+
+    Of several answers our own words tell how the first one ended. What a model says cannot pass
+    for it, since a quotation mark in its words is escaped.
+    """
+    return _WITHHELD.search(raw) is not None
+
+
 def _has_refused(events: list[StreamEvent]) -> bool:
-    """Whether the answer was withheld: that is no answer to give again."""
+    """Whether an answer was withheld: that is no answer to give again."""
     return any(
-        delta.kind == "stop" and delta.stop_reason == "content_filter"
+        delta.kind == "refusal" or (delta.kind == "stop" and delta.stop_reason == WITHHELD)
         for event in events
         for delta in event.deltas
-    )
+    ) or any(event.is_closing and is_withheld(event.raw) for event in events)

@@ -211,6 +211,43 @@ async def test_a_refusal_and_an_answer_that_was_withheld_are_not_kept(
     assert reply.headers["x-gatewright-cache"] == "miss"
 
 
+@BOTH_SHAPES
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_of_several_answers_all_are_kept_or_none(
+    stream: bool, is_refused: bool, caller: Caller, upstreams: Upstreams
+) -> None:
+    """What was withheld of the second one is a mishap as well."""
+    body = ask("openai", stream=stream, model=GPT_TARGET, n=2)
+    said: dict[str, Any] = {"role": "assistant", "content": "Hello."}
+    other: dict[str, Any] = {"role": "assistant", "content": None}
+    other |= {"refusal": "I cannot say."} if is_refused else {}
+    reason = "stop" if is_refused else "content_filter"
+    for last, is_whole in (((other, reason), False), ((said, "stop"), True)):
+        ends = [(said, "stop"), last]
+        part = "delta" if stream else "message"
+        choices = [
+            {"index": at, part: each, "finish_reason": end} for at, (each, end) in enumerate(ends)
+        ]
+        upstreams.openai.answer(several(choices, stream=stream))
+        replies = [await caller.post("openai", body) for _ in range(2)]
+        assert [reply.status for reply in replies] == [200, 200]
+        told = [reply.headers["x-gatewright-cache"] for reply in replies]
+        assert told == ["miss", "hit" if is_whole else "miss"]
+
+
+def several(choices: list[dict[str, Any]], *, stream: bool) -> Answer:
+    """An answer of these choices."""
+    kind = "chat.completion.chunk" if stream else "chat.completion"
+    usage = {"prompt_tokens": 2, "completion_tokens": 2, "total_tokens": 4}
+    wire = {"id": "c", "object": kind, "created": 1, "model": "m"}
+    if not stream:
+        return Answer(body=msgspec.json.encode(wire | {"choices": choices, "usage": usage}))
+    chunks = [wire | {"choices": [each]} for each in choices]
+    chunks.append(wire | {"choices": [], "usage": usage})
+    events = [b"data: %b\n\n" % msgspec.json.encode(each) for each in chunks]
+    return Answer(events=(*events, b"data: [DONE]\n\n"))
+
+
 async def test_vectors_are_given_again(gateway: RunningGateway, upstreams: Upstreams) -> None:
     vector = {"object": "embedding", "index": 0, "embedding": [0.25, -0.5]}
     usage = {"prompt_tokens": 2, "total_tokens": 2}
