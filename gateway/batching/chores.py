@@ -35,6 +35,8 @@ from gateway.store.batching.lines import LineStore
 GROUP_BYTES = 256 * 1024
 """What is read at once: a few milliseconds of work, in a thread."""
 GROUP_LINES = 500
+CUT_AT_ONCE = 2_000
+"""Lines, most of them perhaps empty, before others have a turn of the loop."""
 GIVEN_UP_AS: dict[str, LineState] = {
     "completed": "errored",
     "expired": "expired",
@@ -191,6 +193,8 @@ async def split_lines(
         for line in whole:
             yield number, None if is_too_long or len(line) > length_max else line
             number, is_too_long = number + 1, False
+            if not number % CUT_AT_ONCE:
+                await asyncio.sleep(0)
         if len(rest) > length_max:
             rest, is_too_long = b"", True
     if rest or is_too_long:

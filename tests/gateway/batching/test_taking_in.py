@@ -1,5 +1,6 @@
 """What a file becomes: lines, or all that is wrong with it; and what lines become in the end."""
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Sequence
 
@@ -317,3 +318,21 @@ async def test_a_line_is_too_long_by_one_letter_wherever_it_is_cut(length: int) 
         whole = b"x" * length if length <= 12 else None
         last = b"y" * length if length <= 12 else None
         assert [each async for each in split_lines(pieces(), 12)] == [(1, whole), (2, last)]
+
+
+async def test_others_have_their_turns_while_a_file_of_empty_lines_is_cut() -> None:
+    turns = 0
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"\n" * 10 * chores.CUT_AT_ONCE
+
+    other = asyncio.create_task(take_turns())
+    count = [number async for number, _ in split_lines(pieces(), 12)][-1]
+    other.cancel()
+    assert (count, turns) == (10 * chores.CUT_AT_ONCE, 10)
