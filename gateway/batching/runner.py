@@ -85,6 +85,8 @@ class BatchRunner:
         self._sent = count()
         self._claims: dict[str, Claim] = {}
         """Of the lines that are being sent."""
+        self._parking: list[Claim] = []
+        """Of those, what is about to wait for a vendor: it finds out by itself that it is lost."""
         self._kept_until_us = 0
         self._known: dict[str, tuple[Batch, ContentKey]] = {}
         self._recovering: set[str] = set()
@@ -248,7 +250,11 @@ class BatchRunner:
         )
         if isinstance(outcome, Parked):
             self._widen(claim.batch.batch_id)
-            await self._park(claim, key, outcome)
+            self._parking.append(claim)
+            try:
+                await self._park(claim, key, outcome)
+            finally:
+                self._parking.remove(claim)
         elif isinstance(outcome, Later):
             await self._put_off(claim, key, outcome)
         else:
@@ -281,7 +287,7 @@ class BatchRunner:
                 name
                 for number, some in names.items()
                 for name in some
-                if number in lost or name != newest[number]
+                if (number in lost or name != newest[number]) and not self._is_parking(name)
             ]
             for name in over:
                 self._sending.break_off(name, TAKEN_OVER)
@@ -290,6 +296,9 @@ class BatchRunner:
 
     def _times_claimed(self, name: str) -> int:
         return self._claims[name].claims
+
+    def _is_parking(self, name: str) -> bool:
+        return any(each is self._claims[name] for each in self._parking)
 
     async def _put_off(self, claim: Claim, key: ContentKey, later: Later) -> None:
         """A full gateway costs a line nothing but time; a failing upstream is tried again."""

@@ -1,0 +1,71 @@
+"""A line that was taken over while it was about to wait for a vendor is ended all the same."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from gateway.batching import runner as running
+from gateway.batching.runner import BatchRunner, Share, Stores
+from gateway.errors import NotReady
+from gateway.metrics import Metrics
+from gateway.store.batching.turns import BatchTurns
+from gateway.store.engine import Database
+from gateway.store.schema.batches import batch_lines
+from tests.gateway.batching.parking_lot import Lot
+
+
+pytestmark = pytest.mark.anyio
+NOBODY: Any = None
+
+
+async def test_what_was_set_aside_for_it_goes_back_and_its_intent_has_an_outcome(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database was away when it was to be parked, and back when its worker asked for it."""
+    monkeypatch.setattr(running, "AGAIN_S", 0.01)
+    lot = Lot(database)
+    await lot.begin(1)
+    worker = await lot.worker("w0")
+    (claim,) = await lot.lines.claim(lot.batch, lot.key, worker.holder, 1)
+    parked, is_away = await worker.parkable(claim), asyncio.Event()
+    park, journeys = worker.waiting.park, worker.journeys
+
+    async def let_through(*_: Any, **__: Any) -> Any:
+        return parked
+
+    async def parks(*given: Any) -> bool:
+        if not is_back.is_set():
+            is_away.set()
+            raise NotReady("the database is away")
+        return await park(*given)
+
+    is_back = asyncio.Event()
+    monkeypatch.setattr(worker.waiting, "park", parks)
+    monkeypatch.setattr(journeys, "send", let_through)
+    runner = BatchRunner(
+        Stores(lot.batches, BatchTurns(database, lot.clock), lot.lines),
+        journeys,
+        NOBODY,
+        lot.clock,
+        parked=worker.parked,
+        metrics=Metrics(),
+        share=Share("w0", 8, lambda: "req"),
+    )
+    name = runner._begin_sending(claim, runner._send(claim, lot.key))
+    task = runner._sending._tasks[name]
+    await is_away.wait()
+    async with database.writing() as connection:
+        taken = update(batch_lines).values(holder="w1.1", claims=batch_lines.c.claims + 1)
+        await connection.execute(taken)
+
+    await runner.keep()
+    is_back.set()
+    await asyncio.wait([task])
+
+    (outcome,) = lot.outcomes().values()
+    assert (outcome.request_id, outcome.cost_microusd) == (parked.ticket.request_id, 0)
+    assert await lot.spent() == (0, 0)
+    assert runner._parking == []
+    await runner.close()
