@@ -17,7 +17,7 @@ from gateway.dialects.anthropic_batches import LOST, NOT_SENT, message_result_li
 from gateway.dialects.openai_batches import result_line
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
-from gateway.store.batching.files import kept_files
+from gateway.store.batching.files import kept_file_parts, kept_files
 from gateway.store.engine import Database, open_database
 from gateway.store.schema.batches import batch_lines, batches
 from gateway.store.schema.custody import audit_holds
@@ -180,9 +180,17 @@ async def changed(worker: Worker, table: Table, name: str, **values: bytes) -> N
         assert (await connection.execute(is_it.values(values))).rowcount == 1
 
 
-async def test_a_file_that_lost_its_key_fails_its_batch(worker: Worker) -> None:
+@pytest.mark.parametrize("is_lost", ["key", "part"])
+async def test_a_file_that_lost_its_key_or_a_part_fails_its_batch(
+    worker: Worker, is_lost: str
+) -> None:
     batch = await made(worker, [wire("a")])
-    await changed(worker, kept_files, batch.input_file_id, wrapped_key=b"damaged")
+    if is_lost == "key":
+        await changed(worker, kept_files, batch.input_file_id, wrapped_key=b"damaged")
+    else:
+        database: Database = worker.lines._database
+        async with database.writing() as connection:
+            await connection.execute(kept_file_parts.delete())
     await worker.check(batch)
     found = await seen(worker, batch)
     assert (found.state, [flaw.code for flaw in found.flaws]) == ("failed", ["file_damaged"])
