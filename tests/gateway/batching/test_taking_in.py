@@ -202,6 +202,9 @@ async def test_a_batch_that_lost_what_its_maker_said_is_not_taken_in(worker: Wor
     await worker.check(batch)
     found = await seen(worker, batch)
     assert (found.state, found.is_damaged, await kept(worker, batch)) == ("failed", True, [])
+    assert (found.told, found.flaws) == (Told(), ())
+    await changed(worker, batches, batch.batch_id, sealed_flaws=b"damaged")
+    assert (await seen(worker, batch)).flaws == ()
 
 
 async def test_results_say_of_lines_that_were_not_sent_that_their_batch_was_damaged(
@@ -256,6 +259,7 @@ async def test_answers_go_into_one_file_and_what_failed_or_was_not_sent_into_ano
         assert file.expires_us == worker.clock.utc_us() + 5_000_000
         content = b"".join([piece async for piece in worker.files.content(file)])
         files.append([msgspec.json.decode(line) for line in content.splitlines()])
+    assert await worker.batches.held(PROJECT) == (0, 0), "its files take room, and it none"
     assert [line["custom_id"] for line in files[0]] == ["a", "c"]
     assert [line["custom_id"] for line in files[1]] == ["b", "d"]
     assert files[1][0]["response"]["status_code"] == 400
