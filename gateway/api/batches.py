@@ -67,22 +67,27 @@ class Desk(Struct, frozen=True):
         files = await self.files.stored_bytes(project)
         return files + (await self.batches.held(project))[0]
 
-    async def check_room(self, project: Project, more_bytes: int) -> None:
-        """Whether a project may have one more batch, of so many bytes.
+    async def room(self, project: Project, more_bytes: int) -> Callable[[int, int], None]:
+        """Whether a project may have one more batch, of so many bytes, by what its batches hold.
 
-        Raises:
+        What comes back raises:
             BodyTooLarge: it would hold more than it may.
             Exhausted: too many of its batches are not over.
         """
-        open_max = self.settings.open_max
-        if (await self.batches.held(project))[1] >= open_max:
-            reason = f"{open_max} batches of this project are not over yet."
-            raise Exhausted(reason, retry_after_s=60.0)
-        held = await self.stored_bytes(project)
-        if held + more_bytes > self.limits.project_bytes_max:
-            raise BodyTooLarge(
-                f"Files and batches of this project hold {held} bytes: delete some first."
-            )
+        files_bytes = await self.files.stored_bytes(project)
+
+        def check(held_bytes: int, open_count: int) -> None:
+            open_max, total_bytes = self.settings.open_max, files_bytes + held_bytes
+            if open_count >= open_max:
+                reason = f"{open_max} batches of this project are not over yet."
+                raise Exhausted(reason, retry_after_s=60.0)
+            if total_bytes + more_bytes > self.limits.project_bytes_max:
+                raise BodyTooLarge(
+                    f"Files and batches of this project hold {total_bytes} bytes:"
+                    " delete some first."
+                )
+
+        return check
 
     async def found(self, principal: Principal, batch_id: str, kind: BatchKind) -> Batch:
         """A batch of this principal's project; raises BatchUnknown."""
@@ -125,7 +130,7 @@ def batch_routes(desk: Desk, wake: Wake) -> list[HTTPRouteHandler]:
             raise FileUnknown("There is no such file.", parameter="input_file_id")
         if file.purpose != "batch":
             raise RequestInvalid("This file is no batch.", parameter="input_file_id")
-        await desk.check_room(project, file.size_bytes)
+        check = await desk.room(project, file.size_bytes)
         expiry = order.output_expires_after
         told = Told(order.metadata or {}, desk.headers(request), expiry.seconds if expiry else 0)
         batch = structs.replace(
@@ -133,7 +138,7 @@ def batch_routes(desk: Desk, wake: Wake) -> list[HTTPRouteHandler]:
             input_file_id=file.file_id,
             told=told,
         )
-        made = await desk.batches.make(batch, size_bytes=file.size_bytes)
+        made = await desk.batches.make(batch, size_bytes=file.size_bytes, check=check)
         wake()
         return batch_object(made)
 

@@ -77,11 +77,14 @@ class Intake:
     async def _receive(self, request: Request[Any, Any, Any], principal: Principal) -> Batch:
         desk = self._desk
         body = await whole_body(request, desk.limits.file_bytes_max, desk.limits)
-        await desk.check_room(project_of(principal), len(body))
+        project = project_of(principal)
+        check = await desk.room(project, len(body))
+        check(*await desk.batches.held(project))
         raws = await asyncio.to_thread(split_requests, body, desk.limits.batch_lines_max)
         new = desk.new("messages", principal, ENDPOINT, "msgbatch_")
         told = Told(headers=desk.headers(request))
-        batch = await desk.batches.make(structs.replace(new, told=told), is_receiving=True)
+        new = structs.replace(new, told=told)
+        batch = await desk.batches.make(new, is_receiving=True, check=check)
         try:
             key = await desk.batches.content_key(batch)
             if key is None:

@@ -37,6 +37,7 @@ from gateway.clock import Clock, UnhurriedClock
 from gateway.secrets.content_keys import ContentKey, KeyClosed, fresh_key, lost_key, opened_key
 from gateway.secrets.envelope import MasterKey
 from gateway.store.batching.leads import FINISHED, RECEIVING, TAKEN_IN, leading
+from gateway.store.batching.room import held, held_alone
 from gateway.store.engine import Database
 from gateway.store.expired import delete_over
 from gateway.store.held import is_held
@@ -71,8 +72,18 @@ class BatchStore:
         self._named: set[str] = set()
         self._log: Any = logger()
 
-    async def make(self, batch: Batch, *, size_bytes: int = 0, is_receiving: bool = False) -> Batch:
-        """A new batch, with a name of its own in place of the prefix that it comes with."""
+    async def make(
+        self,
+        batch: Batch,
+        *,
+        size_bytes: int = 0,
+        is_receiving: bool = False,
+        check: Callable[[int, int], None] | None = None,
+    ) -> Batch:
+        """A new batch, with a name of its own in place of the prefix that it comes with.
+
+        Unless `check` raises of what its project `held`, and nobody adds to that meanwhile.
+        """
         batch = msgspec.structs.replace(
             batch, batch_id=f"{batch.batch_id}{self._random_hex(ID_BYTES)}"
         )
@@ -81,6 +92,8 @@ class BatchStore:
         if is_receiving:
             row |= {"state": RECEIVING, "keep_until_us": batch.created_us + UNFINISHED_US}
         async with self._database.writing() as connection:
+            if check is not None:
+                check(*await held_alone(connection, batch.project, self._clock.utc_us()))
             await connection.execute(batches.insert(), row)
         return batch
 
@@ -247,22 +260,9 @@ class BatchStore:
         return await delete_over(self._database, batches, is_over, _FORGOTTEN_AT_ONCE)
 
     async def held(self, project: Project) -> tuple[int, int]:
-        """How long a project's lines in batches are together, and how many of those are open.
-
-        What it forgot, and only a hold keeps, takes no room of it.
-        """
-        organisation, workspace, name = project
-        is_open = func.count().filter(batches.c.state.in_(ACTIVE))
-        is_seen = batches.c.keep_until_us > self._clock.utc_us()
-        length_bytes = func.sum(batches.c.size_bytes).filter(is_seen)
-        query = select(func.coalesce(length_bytes, 0), is_open).where(
-            batches.c.organisation == organisation,
-            batches.c.workspace == workspace,
-            batches.c.project == name,
-        )
+        """See `room.held`."""
         async with self._database.reading() as connection:
-            held_bytes, count = (await connection.execute(query)).one()
-        return int(held_bytes), count
+            return await held(connection, project, self._clock.utc_us())
 
     async def _move(self, batch_id: str, states: Sequence[str], **values: Any) -> bool:
         is_there = and_(batches.c.id == batch_id, batches.c.state.in_(states))

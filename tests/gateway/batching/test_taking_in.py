@@ -15,13 +15,16 @@ from gateway.batching.chores import BatchChores, split_lines
 from gateway.configuration.settings import Limits
 from gateway.dialects.anthropic_batches import LOST, NOT_SENT, message_result_line
 from gateway.dialects.openai_batches import result_line
+from gateway.errors import Exhausted
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.batching.files import kept_file_parts, kept_files
 from gateway.store.engine import Database, open_database
 from gateway.store.schema.batches import batch_lines, batches
 from gateway.store.schema.custody import audit_holds
+from gateway.store.schema.tables import organisations, projects, workspaces
 from tests.gateway.batching.test_leads import DAY_US, ENDPOINT, PROJECT, Hands, Worker
+from tests.gateway.store.rows import filled
 
 
 pytestmark = [pytest.mark.anyio, pytest.mark.either]
@@ -107,6 +110,31 @@ async def test_lines_keep_their_numbers_and_bodies_and_may_be_taken_in_again(
     await worker.batches._move(batch.batch_id, ("in_progress",), state="validating")
     await worker.check(batch)
     assert await kept(worker, batch) == expected
+
+
+async def test_batches_that_are_made_at_once_are_counted_one_after_the_other(
+    worker: Worker,
+) -> None:
+    """By whichever worker: what a project holds is asked where its batch is written."""
+    batch, seen_so_far = await made(worker, [wire("a")]), []
+    database: Database = worker.lines._database
+    organisation, workspace, project = PROJECT
+    its = {"organisation": organisation}
+    async with database.writing() as connection:
+        await connection.execute(filled(organisations, name=organisation))
+        await connection.execute(filled(workspaces, **its, name=workspace))
+        await connection.execute(filled(projects, **its, workspace=workspace, name=project))
+
+    def check(held_bytes: int, open_count: int) -> None:
+        seen_so_far.append((held_bytes, open_count))
+        if open_count >= 3:
+            raise Exhausted("too many", retry_after_s=60.0)
+
+    new = structs.replace(batch, batch_id="batch_")
+    tries = [worker.batches.make(new, size_bytes=10, check=check) for _ in range(6)]
+    found = await asyncio.gather(*tries, return_exceptions=True)
+    assert [isinstance(each, Exhausted) for each in found].count(True) == 4
+    assert sorted(seen_so_far) == [(0, 1), (10, 2), *[(20, 3)] * 4]
 
 
 async def test_what_only_a_hold_keeps_takes_no_room_of_its_project(worker: Worker) -> None:

@@ -1,0 +1,38 @@
+"""What a project's batches hold; asked alone where one more is made, so that none comes between."""
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.batches import ACTIVE, Project
+from gateway.store.schema.batches import batches
+from gateway.store.schema.tables import projects
+
+
+async def held(connection: AsyncConnection, project: Project, now_us: int) -> tuple[int, int]:
+    """How long a project's lines in batches are together, and how many of those are open.
+
+    What it forgot, and only a hold keeps, takes no room of it.
+    """
+    organisation, workspace, name = project
+    is_open = func.count().filter(batches.c.state.in_(ACTIVE))
+    length_bytes = func.sum(batches.c.size_bytes).filter(batches.c.keep_until_us > now_us)
+    query = select(func.coalesce(length_bytes, 0), is_open).where(
+        batches.c.organisation == organisation,
+        batches.c.workspace == workspace,
+        batches.c.project == name,
+    )
+    held_bytes, count = (await connection.execute(query)).one()
+    return int(held_bytes), count
+
+
+async def held_alone(connection: AsyncConnection, project: Project, now_us: int) -> tuple[int, int]:
+    """The same; who else asks so for this project waits until the transaction is over."""
+    organisation, workspace, name = project
+    its = select(projects.c.name).where(
+        projects.c.organisation == organisation,
+        projects.c.workspace == workspace,
+        projects.c.name == name,
+    )
+    # Other rows may name the project meanwhile.
+    await connection.execute(its.with_for_update(key_share=True))
+    return await held(connection, project, now_us)
