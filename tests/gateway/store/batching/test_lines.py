@@ -22,7 +22,8 @@ class Scene:
     """A batch of which two lines are claimed."""
 
     def __init__(self, worker: Worker, key: ContentKey, claims: list[Claim]) -> None:
-        self.lines, self.clock, self.key = worker.lines, worker.clock, key
+        self.worker, self.key = worker, key
+        self.lines, self.clock = worker.lines, worker.clock
         self.first, self.second = claims
         self.batch = self.first.batch
 
@@ -71,6 +72,29 @@ async def test_a_batch_that_rests_is_not_claimed_before_its_time_and_counts_its_
     assert await scene.lines.stalls(scene.batch.batch_id) == 2
 
 
+async def test_what_is_claimed_is_nobody_elses_before_its_lease_is_over(scene: Scene) -> None:
+    scene.clock.now_us += LEASE_US - 1
+    assert await scene.lines.free_lapsed() == 0
+    scene.clock.now_us += 1
+    assert await scene.lines.free_lapsed() == 2
+
+
+async def test_a_line_that_ends_lets_its_own_batch_go_on_and_no_other(scene: Scene) -> None:
+    other = await scene.worker.batch()
+    await scene.worker.check(other)
+    key = await scene.worker.batches.content_key(other)
+    assert key is not None
+    (foreign,) = await scene.lines.claim(other, key, "w0.1", 1)
+    until_us = scene.clock.utc_us() + 5
+    for claim in (scene.first, foreign):
+        assert await scene.lines.put_back(claim, 0, rests_until_us=until_us)
+    assert await scene.lines.end(scene.second, scene.key, END)
+    stalls = [await scene.lines.stalls(each.batch_id) for each in (scene.batch, other)]
+    assert stalls == [0, 1]
+    assert await scene.claim("w0.1") != []
+    assert await scene.lines.claim(other, key, "w0.1", 9) == []
+
+
 async def test_a_line_that_waits_again_or_was_claimed_since_is_lost(scene: Scene) -> None:
     claims = {claim.line.number: claim.claims for claim in (scene.first, scene.second)}
     assert await scene.lines.lost(scene.batch.batch_id, claims) == set()
@@ -78,3 +102,16 @@ async def test_a_line_that_waits_again_or_was_claimed_since_is_lost(scene: Scene
     assert await scene.lines.lost(scene.batch.batch_id, claims) == {scene.first.line.number}
     await scene.claim("w1.1")
     assert await scene.lines.lost(scene.batch.batch_id, claims) == {scene.first.line.number}
+
+
+async def test_the_oldest_is_the_one_that_still_waits_to_be_sent(scene: Scene) -> None:
+    """Lines of an older batch that are all under way keep nobody waiting."""
+    made_us = scene.clock.utc_us()
+    waiting = await scene.lines.waiting()
+    assert (waiting.by_state, waiting.oldest_us) == ({"running": 2, "waiting": 3}, made_us)
+    await scene.claim("w0.1")
+    scene.clock.now_us += 7
+    other = await scene.worker.batch()
+    await scene.worker.check(other)
+    waiting = await scene.lines.waiting()
+    assert (waiting.by_state, waiting.oldest_us) == ({"running": 5, "waiting": 5}, made_us + 7)
