@@ -20,7 +20,7 @@ from gateway.continuing.threads import project_of
 from gateway.dialects.openai_batches import batch_object, list_object, read_order
 from gateway.errors import BatchUnknown, BodyTooLarge, Exhausted, FileUnknown, RequestInvalid
 from gateway.store.batching.batches import BatchStore
-from gateway.store.batching.files import FileStore
+from gateway.store.batching.files import FULL, FileStore
 from gateway.types import Principal
 
 
@@ -82,10 +82,7 @@ class Desk(Struct, frozen=True):
                 reason = f"{open_max} batches of this project are not over yet."
                 raise Exhausted(reason, retry_after_s=60.0)
             if total_bytes + more_bytes > self.limits.project_bytes_max:
-                raise BodyTooLarge(
-                    f"Files and batches of this project hold {total_bytes} bytes:"
-                    " delete some first."
-                )
+                raise BodyTooLarge(FULL.format(total_bytes))
 
         return check
 

@@ -18,7 +18,7 @@ from gateway.configuration.settings import Limits
 from gateway.continuing.threads import project_of
 from gateway.dialects.openai_batches import EXPIRY_S_MAX, EXPIRY_S_MIN
 from gateway.errors import BodyTooLarge, GatewrightError, RequestInvalid, Unavailable
-from gateway.store.batching.files import FileStore, FileWriter
+from gateway.store.batching.files import FULL, FileStore, FileWriter
 from gateway.types import Principal
 
 
@@ -54,9 +54,7 @@ class Uploads:
         check_plain(request)
         room = self._limits.project_bytes_max - stored_bytes
         if room <= 0:
-            raise BodyTooLarge(
-                f"Files and batches of this project hold {stored_bytes} bytes: delete some first."
-            )
+            raise BodyTooLarge(FULL.format(stored_bytes))
         if self._free <= 0:
             raise Unavailable("Too many files are arriving; try again shortly.", retry_after_s=1.0)
         self._free -= 1
@@ -80,7 +78,7 @@ class Uploads:
             parser.close()
         except MultipartError:
             raise RequestInvalid("The body is not a whole multipart form.") from None
-        return await form.finish(self._keep_us)
+        return await form.finish(self._keep_us, self._limits.project_bytes_max)
 
 
 def _parser_for(request: Request[Any, Any, Any]) -> PushMultipartParser:
@@ -134,8 +132,11 @@ class _Form:
             raise RequestInvalid("A field of the form is too long.")
         self._fields[self._field] = value
 
-    async def finish(self, keep_us: int) -> KeptFile:
-        """The file, kept for so long from when it was made, however long it took to arrive."""
+    async def finish(self, keep_us: int, project_bytes_max: int) -> KeptFile:
+        """The file, kept for so long from when it was made, however long it took to arrive.
+
+        What arrived beside it may have taken the room that there was when it began.
+        """
         if self._writer is None:
             raise RequestInvalid("The form has no file.", parameter="file")
         purpose = self._fields.get("purpose", b"").decode("utf-8", "replace")
@@ -146,7 +147,9 @@ class _Form:
         if not self._writer.size_bytes:
             raise RequestInvalid("The file is empty.", parameter="file")
         keep_us = min(keep_us, _expiry_us(self._fields) or keep_us)
-        return await self._writer.finish(self._name, self._writer.file.created_us + keep_us)
+        file, length_bytes = self._writer.file, self._writer.size_bytes
+        check = self._files.room(file.project, length_bytes, project_bytes_max)
+        return await self._writer.finish(self._name, file.created_us + keep_us, check)
 
     async def discard(self) -> None:
         if self._writer is not None:

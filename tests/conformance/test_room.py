@@ -1,4 +1,4 @@
-"""So many batches of a project may be open, however many are made at once."""
+"""A project has so much room, and so many batches, however much arrives at once."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -47,3 +47,19 @@ async def test_batches_that_are_made_at_once_find_no_more_room_than_one_after_th
 
     made = await asyncio.gather(*(make() for _ in range(20)))
     assert made.count("made") <= 3, made
+
+
+async def test_files_that_arrive_at_once_find_no_more_room_than_one_after_the_other(
+    gateway: RunningGateway,
+) -> None:
+    key = await gateway.issue_key(Place("acme", "room", "files"))
+    url = f"{gateway.url}/v1"
+    async with openai.AsyncOpenAI(base_url=url, api_key=key, max_retries=0) as client:
+
+        async def send() -> None:
+            await client.files.create(file=b"x" * 2_400_000, purpose="batch")
+
+        found = await asyncio.gather(*(send() for _ in range(6)), return_exceptions=True)
+        refused = [each for each in found if isinstance(each, openai.APIStatusError)]
+        assert [each.status_code for each in refused] == [413] * 4
+        assert len([file.id async for file in client.files.list()]) == 2

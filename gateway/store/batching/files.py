@@ -1,7 +1,7 @@
 """Files of projects: found by project and id, kept in sealed parts and read one part at a time."""
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from msgspec import structs
@@ -28,7 +28,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.batches import ID_BYTES, FilePurpose, KeptFile, PageOf, Project
 from gateway.clock import Clock, UnhurriedClock
-from gateway.errors import NotReady
+from gateway.errors import BodyTooLarge, NotReady
 from gateway.secrets.content_keys import (
     ContentDamaged,
     ContentKey,
@@ -37,6 +37,8 @@ from gateway.secrets.content_keys import (
     opened_key,
 )
 from gateway.secrets.envelope import MasterKey
+from gateway.store.batching.leads import Check
+from gateway.store.batching.room import held_alone
 from gateway.store.engine import Database
 from gateway.store.expired import delete_over
 from gateway.store.held import is_held
@@ -44,6 +46,7 @@ from gateway.store.pages import page_of
 from gateway.store.schema.tables import metadata
 
 
+FULL = "Files and batches of this project hold {} bytes: delete some first."
 PART_BYTES = 1024 * 1024
 UNFINISHED_US = 3_600_000_000
 """When a file is given up of which the rest never came."""
@@ -100,8 +103,8 @@ class FileWriter:
             del self._buffer[:PART_BYTES]
             await self._write_part(piece)
 
-    async def finish(self, name: str, expires_us: int) -> KeptFile:
-        """The whole file, from now on its project's."""
+    async def finish(self, name: str, expires_us: int, check: Check | None = None) -> KeptFile:
+        """The whole file, from now on its project's; unless `check` raises, in the transaction."""
         await self.flush()
         self.file = structs.replace(
             self.file, name=name, size_bytes=self.size_bytes, expires_us=expires_us
@@ -112,6 +115,8 @@ class FileWriter:
             .values(**self.as_written(name), expires_us=expires_us, is_whole=True)
         )
         async with self._database.writing() as connection:
+            if check is not None:
+                await check(connection)
             if not (await connection.execute(changed)).rowcount:
                 raise NotReady(_GIVEN_UP)
         return self.file
@@ -194,7 +199,7 @@ class FileStore:
         key_id: str,
         purpose: FilePurpose,
         file_id: str = "",
-        check: Callable[[AsyncConnection], Awaitable[None]] | None = None,
+        check: Check | None = None,
     ) -> FileWriter:
         """A new file, or `file_id` anew: what was written of it before is gone.
 
@@ -293,10 +298,24 @@ class FileStore:
 
     async def stored_bytes(self, project: Project) -> int:
         """How long the files of a project are together."""
-        query = select(func.coalesce(func.sum(kept_files.c.size_bytes), 0))
         async with self._database.reading() as connection:
-            total = await connection.execute(query.where(*self._seen_by(project)))
-            return int(total.scalar_one())
+            return await self._stored_bytes(connection, project)
+
+    def room(self, project: Project, more_bytes: int, bytes_max: int) -> Check:
+        """Whether a project may hold so much more; it raises BodyTooLarge where it may not."""
+
+        async def check(connection: AsyncConnection) -> None:
+            held_bytes, _ = await held_alone(connection, project, self._clock.utc_us())
+            held_bytes += await self._stored_bytes(connection, project)
+            if held_bytes + more_bytes > bytes_max:
+                raise BodyTooLarge(FULL.format(held_bytes))
+
+        return check
+
+    async def _stored_bytes(self, connection: AsyncConnection, project: Project) -> int:
+        query = select(func.coalesce(func.sum(kept_files.c.size_bytes), 0))
+        total = await connection.execute(query.where(*self._seen_by(project)))
+        return int(total.scalar_one())
 
     def _seen_by(self, project: Project) -> list[ColumnElement[bool]]:
         organisation, workspace, name = project
