@@ -4,6 +4,7 @@ import secrets
 
 import pytest
 from msgspec import structs
+from sqlalchemy import update
 
 from gateway.batches import LineEnd
 from gateway.secrets.content_keys import ContentKey
@@ -11,6 +12,7 @@ from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.batching.lines import LEASE_US, Claim
 from gateway.store.engine import Database
+from gateway.store.schema.batches import batch_lines
 from tests.gateway.batching.test_leads import Hands, Worker
 
 
@@ -102,6 +104,22 @@ async def test_a_line_that_waits_again_or_was_claimed_since_is_lost(scene: Scene
     assert await scene.lines.lost(scene.batch.batch_id, claims) == {scene.first.line.number}
     await scene.claim("w1.1")
     assert await scene.lines.lost(scene.batch.batch_id, claims) == {scene.first.line.number}
+
+
+async def test_an_end_that_does_not_open_is_told_as_damage_and_hides_no_other(
+    scene: Scene, database: Database
+) -> None:
+    for claim in (scene.first, scene.second):
+        assert await scene.lines.end(claim, scene.key, END)
+    is_first = batch_lines.c.number == scene.first.line.number
+    async with database.writing() as connection:
+        damaged = update(batch_lines).where(is_first).values(sealed_end=b"damaged")
+        await connection.execute(damaged)
+    (group,) = [group async for group in scene.lines.ended(scene.batch, scene.key)]
+    assert [(each.state, each.end, each.is_damaged) for each in group[:2]] == [
+        ("errored", None, True),
+        ("succeeded", END, False),
+    ]
 
 
 async def test_the_oldest_is_the_one_that_still_waits_to_be_sent(scene: Scene) -> None:
