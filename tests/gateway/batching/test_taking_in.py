@@ -105,6 +105,7 @@ async def test_lines_keep_their_numbers_and_bodies_and_may_be_taken_in_again(
     assert await kept(worker, batch) == expected
     found = await seen(worker, batch)
     assert (found.state, found.started_us) == ("in_progress", worker.clock.utc_us())
+    assert found.counts == LineCounts(waiting=4)
     length = len(b"\n".join(lines))
     assert await worker.batches.held(PROJECT) == (length, 1)
     await worker.batches._move(batch.batch_id, ("in_progress",), state="validating")
