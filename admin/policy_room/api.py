@@ -17,7 +17,7 @@ from admin.policy_room.desk import STEPS, VERDICTS, Appointment, StepOrder
 from admin.policy_room.marks import Mark, marks_of
 from admin.policy_room.places import place_of
 from admin.policy_room.reader import LevelView
-from admin.policy_room.room import Asking, Named, Numbered, PolicyRoom, person_of
+from admin.policy_room.room import Asking, Named, Numbered, PolicyRoom, person_of, told_of_trials
 from admin.policy_room.weighing import DAYS, Weight
 from admin.queries import Query
 from admin.wall_clocks import moment_of
@@ -186,8 +186,11 @@ def _versions(room: PolicyRoom) -> list[Any]:
         return await list_of(request, whole, partial(room.reader.lists.page, name))
 
     @get(VERSION, opt=reads)
-    async def version(organisation: Named, level: Named, number: Numbered) -> dict[str, Any]:
+    async def version(
+        request: Asking, organisation: Named, level: Named, number: Numbered
+    ) -> dict[str, Any]:
         place = place_of(organisation, level)
+        is_told = told_of_trials(request, organisation, place)
         found = await room.reader.version(place, number)
         text = await room.reader.text_of(found)
         lives = await room.reader.lists.acts(place.name, WENT_LIVE)
@@ -200,8 +203,10 @@ def _versions(room: PolicyRoom) -> list[Any]:
             "outcome": msgspec.to_builtins(
                 await room.outcomes.of(organisation, place, lives, number)
             ),
-            "keys": msgspec.to_builtins(await room.reader.key_share(found)),
-            "measured": msgspec.to_builtins(await room.reader.figures.measured(place.name, number)),
+            "keys": msgspec.to_builtins(await room.reader.key_share(found) if is_told else None),
+            "measured": msgspec.to_builtins(
+                await room.reader.figures.measured(place.name, number) if is_told else None
+            ),
         }
 
     return [versions, version]

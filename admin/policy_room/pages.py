@@ -10,7 +10,7 @@ from admin.forms import as_sentence
 from admin.policy_room.limits import compared, guard_amendments
 from admin.policy_room.marks import line_difference
 from admin.policy_room.places import Place, place_of
-from admin.policy_room.reader import RULES_SHOWN_MAX
+from admin.policy_room.reader import RULES_SHOWN_MAX, PolicyReader
 from admin.policy_room.room import (
     Asking,
     Named,
@@ -20,6 +20,7 @@ from admin.policy_room.room import (
     query_of,
     rights_of,
     shows,
+    told_of_trials,
 )
 from admin.policy_room.wording import defaults_in_words
 from admin.queries import PAGE_ROWS, after_of, first_of
@@ -28,7 +29,9 @@ from gateway.actors import same_person
 from gateway.configuration.guarding import GuardRules, wider
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.oversight.access import Permission
+from gateway.rollout.trials import Arm
 from gateway.rollout.versions import Acting, PolicyEvent, PolicyVersion, acting_at, former_of
+from gateway.store.policies.canary_figures import Measured
 from gateway.store.policies.guard import ACTOR
 from gateway.store.policies.version_lists import ACTS, WENT_LIVE
 from policies.checking.difference import Amendment, amendments
@@ -133,7 +136,6 @@ async def version_page(
     weigh = room.weigher.weigh
     weight = await weigh(organisation, place, document) if version.state in AHEAD else None
     written = await reader.text_of(live) if live else ""
-    measured = await reader.figures.measured(place.name, version.number)
     events = await reader.lists.events_of(place.name, version.number)
     lives = await reader.lists.acts(place.name, WENT_LIVE)
     await room.services.rollup.catch_up(ROLLUP_BATCHES)
@@ -150,7 +152,6 @@ async def version_page(
         version=version,
         live=live,
         canary=await reader.lists.canary(place.name),
-        key_share=await reader.key_share(version),
         text=text,
         body=document.body,
         changes=() if same else _changes(reader.guard, before, document, version),
@@ -158,14 +159,15 @@ async def version_page(
         weight=weight,
         guard=version.guard or reader.guard,
         wider=wider(version.guard, reader.guard),
-        measured=measured,
+        **await _trial(
+            reader, place, version, is_told=told_of_trials(request, organisation, place)
+        ),
         schedule=schedule,
         turns=turns_of((form or {}).get("at", ""), (await room.shell.way(request)).zone),
         outcome=outcome,
         conflict=await reader.schedules.conflict(schedule) if schedule else "",
         halted=_halted(events, version),
         former=former_of(lives) if same else 0,
-        compared=compared(version.guard, reader.guard, measured.canary, measured.beside),
         events=events,
         rights=rights_of(request, organisation, place),
         is_own=same_person(person_of(request).name, version.author),
@@ -173,6 +175,21 @@ async def version_page(
         form=form or {},
         mistakes={error.parameter: error.message} if form and error and error.parameter else {},
     )
+
+
+async def _trial(
+    reader: PolicyReader, place: Place, version: PolicyVersion, *, is_told: bool
+) -> dict[str, Any]:
+    """What was counted of a version as a canary, and how many keys its share takes."""
+    measured = Measured(Arm(), Arm())
+    if is_told:
+        measured = await reader.figures.measured(place.name, version.number)
+    return {
+        "is_told": is_told,
+        "measured": measured,
+        "compared": compared(version.guard, reader.guard, measured.canary, measured.beside),
+        "key_share": await reader.key_share(version) if is_told else None,
+    }
 
 
 def _changes(

@@ -88,6 +88,15 @@ def rights_of(request: Request[Any, Any, Any], organisation: str, place: Place) 
     return Rights(*(may(person, each, organisation, place) for each in wanted))
 
 
+def told_of_trials(request: Request[Any, Any, Any], organisation: str, place: Place) -> bool:
+    """Whether whoever is signed in sees what is counted of a level's versions as canaries.
+
+    Workers count a trial's requests and keys once for all organisations that it concerns: of the
+    installation's these are everybody's, and not for who reads policies in one of them.
+    """
+    return may(person_of(request), Permission.POLICIES_READ, organisation, place)
+
+
 def person_of(request: Request[Any, Any, Any]) -> Person:
     """Who is signed in."""
     return session_of(request).person

@@ -1,16 +1,19 @@
 """A canary for a share of few keys may be one for nobody: the page says so, before and after."""
 
 import re
+from typing import Any
 
 import msgspec
 import pytest
 
 from admin.policy_room.places import place_of
 from gateway.identity import Peppers
+from gateway.rollout.trials import Arm
 from gateway.secrets.credentials import pepper
 from gateway.store.identity.key_names import KeyNames
 from gateway.store.identity.keys import KeyStore, NewKey, Place
-from tests.admin.listener import ON_BOTH, Listener
+from gateway.store.policies.documents import PolicyStore
+from tests.admin.listener import ON_BOTH, Browser, Listener
 from tests.admin.policies.people import APPROVER, WRITER, add_person, signed_in
 from tests.admin.policies.test_rolling_out import stepped, submitted
 from tests.admin.policies.test_writing import TEXT, plain
@@ -55,6 +58,44 @@ async def test_a_canary_says_how_many_keys_it_decides_for(listener: Listener) ->
             keys = msgspec.json.decode(text)["keys"]
             assert (keys["keys"], f"{keys['first_percent']:g}") == (2, told[1])
             assert str(keys["taken"] or "none") == said.split()[1], said
+
+
+async def test_a_canary_of_the_installation_tells_one_organisation_nothing_of_the_others(
+    listener: Listener,
+) -> None:
+    """How much all of them asked, what it cost and how many keys they have, less one's own."""
+    await issued(listener, "firstkey0000")
+    await issued(listener, "theirkey0000", "theirkey0001", organisation="globex")
+    await add_person(listener, WRITER, "policy_editor", where="*")
+    await add_person(listener, APPROVER, "approver", where="*")
+    await add_person(listener, "vera", "viewer")
+    at = "/o/acme/policies/installation"
+    async with signed_in(listener, WRITER) as wanda, signed_in(listener, APPROVER) as anton:
+        await wanda.send("POST", f"{at}/edit", {"text": TEXT, "revision": "0"})
+        answer, _ = await wanda.send("POST", f"{at}/submit", {"revision": "1", "reason": "T-1"})
+        path = answer.headers["location"]
+        await stepped(anton, path, "approve")
+        assert (await stepped(anton, path, "canary", percent="50"))[0] == 303
+        async with listener.database() as database:
+            figures = PolicyStore(database, listener.clock).figures
+            await figures.report("", 1, "w", Arm(requests=4_711), Arm(requests=8_642))
+        async with signed_in(listener, "vera") as vera:
+            told = [await _seen_of(each, path) for each in (anton, vera)]
+
+    (page, version), (hers, her_version) = told
+    assert ("4,711" in page, "8,642" in page, "of 3" in page) == (True, True, True)
+    assert (version["keys"]["keys"], version["measured"]["canary"]["requests"]) == (3, 4_711)
+    assert ("4,711" in hers, "8,642" in hers, "of 3" in hers) == (False, False, False)
+    assert "counted for all organisations together" in hers
+    assert "No request has ended under it" not in hers
+    assert (her_version["keys"], her_version["measured"]) == (None, None)
+
+
+async def _seen_of(browser: Browser, path: str) -> tuple[str, dict[str, Any]]:
+    """A version's page, and the same over JSON."""
+    _, page = await browser.send("GET", path)
+    _, text = await browser.send("GET", path.replace("/o/", "/api/organisations/"))
+    return plain(page), msgspec.json.decode(text)
 
 
 @pytest.mark.parametrize(
