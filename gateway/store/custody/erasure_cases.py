@@ -269,8 +269,8 @@ class ErasureCases(ErasureCaseReader):
         await self.change(case, asked_by="", asked_us=0, **values)
 
     async def recall(self, actor: str, case: ErasureCase) -> None:
-        """Take back what one asked for. Raises CustodyRefused where it was somebody else."""
-        require_open(case)
+        """Take back what one asked for; raises CustodyRefused where nobody did, or another."""
+        require_wanted(case)
         if not same_person(actor, case.asked_by):
             raise CustodyRefused("what was asked for is taken back by who asked")
         await self._custody.record(actor, "erasure.recalled", case.organisation, case=case.id)
@@ -367,10 +367,15 @@ def require_open(case: ErasureCase) -> None:
         raise CustodyRefused(f"the case is {case.state}")
 
 
-def require_asked(case: ErasureCase, actor: str) -> None:
-    """Raises CustodyRefused unless somebody else than the actor asked for it."""
+def require_wanted(case: ErasureCase) -> None:
+    """Raises CustodyRefused unless somebody asks for it: no name would count as anybody's."""
     require_open(case)
     if not case.asked_by:
         raise CustodyRefused("nobody asks for this erasure to be carried out")
+
+
+def require_asked(case: ErasureCase, actor: str) -> None:
+    """Raises CustodyRefused unless somebody else than the actor asked for it."""
+    require_wanted(case)
     if same_person(actor, case.asked_by):
         raise CustodyRefused("an erasure is agreed to by somebody else than who asked for it")

@@ -72,7 +72,13 @@ async def test_only_who_asked_takes_it_back_and_nobody_asks_twice(desk: Desk) ->
         await desk.cases.recall("dan", case)
     await desk.cases.recall("cora", case)
     assert (await desk.cases.asked("acme", 0, 9)).rows == ()
-    assert (await desk.cases.found(case.id)).state == "open"
+    left = await desk.cases.found(case.id)
+    assert left.state == "open"
+    for actor in ("cora", "dan"):
+        with pytest.raises(CustodyRefused, match="nobody asks"):
+            await desk.cases.recall(actor, left)
+    actions = [each.action for each in desk.log.records]
+    assert actions == ["erasure.opened", "erasure.asked", "erasure.recalled"], "once"
 
 
 async def test_of_those_who_come_in_the_same_moment_one_is_obeyed(desk: Desk) -> None:
