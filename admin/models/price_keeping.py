@@ -106,8 +106,10 @@ class PriceKeeper:
             return await self.proposals.approve(number, person.name, comment)
 
     async def decline(self, person: Person, number: int, comment: str) -> PriceProposal:
-        """Leave the prices as they are; raises NotFoundException, RequestInvalid."""
+        """Leave the prices as they are; raises NotFoundException, Forbidden, RequestInvalid."""
         found = await self._found(person, number, Permission.PRICES_APPROVE)
+        if same_person(person.name, found.proposed_by):
+            raise Forbidden(PROPOSED)
         after = {"proposal": number, "number": found.file, "comment": reason_in(comment)}
         async with self._services.deeds.doing(person.name, "prices.declined", "", after=after):
             return await self.proposals.end(number, person.name, reason_in(comment), "declined")

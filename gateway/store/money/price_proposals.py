@@ -160,13 +160,13 @@ class PriceProposals:
         """Nothing comes of a proposal.
 
         Raises:
-            Forbidden: it is withdrawn by somebody else than who made it.
+            Forbidden: it is withdrawn by somebody else than who made it, or declined by them.
             RequestInvalid: there is none of this number that waits.
         """
         async with self._database.writing() as connection:
             found = await _waiting(connection, number)
-            if state == "withdrawn" and not same_person(actor, found.proposed_by):
-                raise Forbidden("A proposal is withdrawn by who made it.")
+            if same_person(actor, found.proposed_by) is not (state == "withdrawn"):
+                raise Forbidden("A proposal is withdrawn by who made it, and declined by others.")
             after = replace(
                 found,
                 state=state,

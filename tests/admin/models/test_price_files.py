@@ -167,6 +167,7 @@ async def test_a_proposal_waits_in_the_inbox_and_under_needs_you_and_is_decided_
 async def test_who_may_both_propose_and_approve_does_not_approve_their_own(
     listener: Listener, browser: Browser
 ) -> None:
+    await seeding.issue(listener, "payroll")
     await seeding.person(listener, "petra", "platform_admin")
     async with listener.database() as database:
         people = PeopleStore(database, listener.clock)
@@ -176,7 +177,10 @@ async def test_who_may_both_propose_and_approve_does_not_approve_their_own(
     _, page = await browser.send("GET", path)
     assert "Nobody else may yet" in text_of(page)
     assert await propose(browser, path, 0) == 303
+    form = {"id": "1", "action": "reject", "reason": "no"}
     assert await decide(browser, 1) == 403
+    assert await decide(browser, 1, "decline", "no") == 403
+    assert (await browser.send("POST", "/o/acme/approvals/prices", form))[0].status == 403
     _, page = await browser.send("GET", path)
     assert "Nobody else may approve prices yet" in text_of(page)
     assert "gatewright users grant NAME approver" in page
@@ -184,6 +188,8 @@ async def test_who_may_both_propose_and_approve_does_not_approve_their_own(
     assert await decide(browser, 1, "withdraw") == 303
     _, text = await browser.send("GET", "/api/prices/proposals")
     assert [each["state"] for each in json.loads(text)] == ["withdrawn"]
+    told = [each.action for each in await deeds(listener) if each.action.startswith("prices.")]
+    assert told == ["prices.kept", "prices.proposed", "prices.withdrawn"]
 
 
 async def test_a_long_file_is_kept_whole_whatever_way_a_form_sends_it(ops: Browser) -> None:

@@ -81,6 +81,8 @@ async def test_a_file_waits_once_and_is_ended_once(desk: Desk) -> None:
         await desk.propose(1, "paul")
     with pytest.raises(Forbidden):
         await desk.proposals.end(number, "paul", "", "withdrawn")
+    with pytest.raises(Forbidden):
+        await desk.proposals.end(number, "petra", "no", "declined")
     await desk.proposals.end(number, "anton", "too dear", "declined")
     with pytest.raises(RequestInvalid, match="declined"):
         await desk.proposals.approve(number, "anton", "after all")
