@@ -1,5 +1,6 @@
 """An erasure waits in the inbox with its numbers; what is declined or held is not destroyed."""
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -35,6 +36,7 @@ from tests.admin.listener import Listener
 
 
 pytestmark = pytest.mark.anyio
+HOLDS_API = "/api/organisations/acme/compliance/holds"
 
 
 async def test_an_erasure_waits_with_its_numbers_for_somebody_else(listener: Listener) -> None:
@@ -119,6 +121,49 @@ async def test_a_hold_that_is_set_while_it_waits_is_shown_and_forbids_it(
         assert f"{SAID}ann" in await content_of(listener, ann)
         _, page = await cora.send("GET", one)
         assert "cora asked for it" in page, "it still waits"
+
+
+async def test_a_page_that_shows_another_who_asks_agrees_to_nothing_and_declines_nothing(
+    listener: Listener,
+) -> None:
+    """Of a case and a hold somebody else may ask, under the same id, since the page was shown."""
+    (ann,) = await converse(listener, ["ann"])
+    async with (
+        person(listener, "cora") as cora,
+        person(listener, "dan") as dan,
+        person(listener, "eve") as eve,
+    ):
+        one = await opened(cora)
+        await asked(cora, one)
+        assert _named_in((await eve.send("GET", INBOX))[1]) == ["cora"]
+        await cora.send("POST", f"{one}/recall")
+        assert (await decided(eve, one, seen="cora"))[0] == 409, "nobody asks any more"
+        await asked(dan, one)
+        for action in ("approve", "reject"):
+            status, page = await decided(eve, one, action, seen="cora")
+            assert (status, "Dan asks for it by now" in page) == (409, True), action
+        assert f"{SAID}ann" in await content_of(listener, ann)
+        assert (await decided(eve, one, "reject", seen="dan"))[0] == 303
+
+        await cora.send("POST", HOLDS, {"user": "ann", "reason": "a lawsuit"})
+        _, text = await cora.send("GET", HOLDS_API)
+        (hold,) = (each["id"] for each in msgspec.json.decode(text))
+        await dan.send("POST", f"{HOLDS_API}/{hold}/release", body="{}")
+        assert _named_in((await eve.send("GET", INBOX))[1]) == ["dan"]
+        form = {"id": hold, "reason": "it is over", "asked_by": "cora"}
+        for action in ("approve", "reject"):
+            answer, _ = await eve.send("POST", f"{INBOX}/holds", form | {"action": action})
+            assert answer.status == 409, action
+        _, text = await cora.send("GET", HOLDS_API)
+        assert [each["release_by"] for each in msgspec.json.decode(text)] == ["dan"]
+        form |= {"asked_by": "dan", "action": "approve"}
+        assert (await eve.send("POST", f"{INBOX}/holds", form))[0].status == 303
+        assert (await cora.send("GET", HOLDS_API))[1] == "[]"
+
+
+def _named_in(page: str) -> list[str]:
+    """Whom the forms of the inbox say to have seen asking."""
+    return re.findall(r'name="asked_by" value="([^"]*)"', page)
 
 
 async def test_who_holds_every_role_does_not_erase_alone(listener: Listener) -> None:

@@ -53,10 +53,15 @@ async def asked(browser: Browser, one: str, ticket: str = "T-7") -> int:
 
 
 async def decided(
-    browser: Browser, one: str, action: str = "approve", said: str = "as the ticket says"
+    browser: Browser,
+    one: str,
+    action: str = "approve",
+    said: str = "as the ticket says",
+    seen: str | None = None,
 ) -> tuple[int, str]:
-    """How a verdict in the inbox is answered, and the page."""
+    """How a verdict in the inbox is answered, and the page; `seen` is who was seen to ask."""
     form = {"id": one.rpartition("/")[2], "action": action, "reason": said}
+    form |= {} if seen is None else {"asked_by": seen}
     answer, page = await browser.send("POST", "/o/acme/approvals/erasures", form)
     return answer.status, page
 
