@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from gateway.actors import TOKENS_NAME
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import (
+    APPROVING,
     EVERYWHERE,
     NAMES_OF_PARTS,
     PROVIDER,
     ROLE_PERMISSIONS,
     ROLES,
     STEP_UP,
+    ByGroup,
     Grant,
     Permission,
     Person,
@@ -71,6 +73,36 @@ def test_no_sequence_of_grants_among_colluders_raises_what_they_may_do_together(
             second = Person("bob", "", second.grants | ({grant} if by_first else set()))
 
     assert powers(first) | powers(second) <= before
+
+
+@pytest.mark.parametrize("giving", ROLES)
+@pytest.mark.parametrize("given", ROLES)
+def test_a_role_is_given_by_who_manages_people_there_and_may_do_all_of_it(
+    giving: Role, given: Role
+) -> None:
+    mine, theirs = ROLE_PERMISSIONS[giving], ROLE_PERMISSIONS[given]
+    is_able = Permission.PEOPLE_MANAGE in mine and theirs <= mine
+    for held in ("acme", EVERYWHERE):
+        person = Person("ann", grants=frozenset({Grant(giving, held)}))
+        for place in PLACES:
+            reaches = held in (place, EVERYWHERE)
+            assert may_grant(person, Grant(given, place)) is (is_able and reaches), (held, place)
+
+
+def test_whom_the_token_let_in_may_do_all_but_agree() -> None:
+    grants = frozenset(Grant(role, "acme") for role in ROLES)
+    person, theirs = (Person("ann", "", grants, of_token=each) for each in (False, True))
+    lost = {permission for permission, _ in powers(person) - powers(theirs)}
+    assert (lost, powers(theirs) - powers(person)) == (APPROVING, set())
+
+
+def test_a_role_is_of_the_group_that_gives_it_there() -> None:
+    by_group = frozenset({ByGroup("viewer", "acme", "auditors"), ByGroup("viewer", "*", "staff")})
+    ann = Person("ann", by_group=by_group)
+    assert ann.group_of(Grant("viewer", "acme")) == "auditors"
+    assert ann.group_of(Grant("viewer", EVERYWHERE)) == "staff"
+    assert ann.group_of(Grant("viewer", "umbrella")) == ""
+    assert ann.group_of(Grant("approver", "acme")) == ""
 
 
 def test_organisations_are_named_unless_it_is_everywhere() -> None:
