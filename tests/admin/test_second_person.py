@@ -53,7 +53,9 @@ def erasure(person: Person, asked_by: str) -> str:
 
 
 def retirement(person: Person, asked_by: str) -> str:
-    return refused_retirement(person, Retirement("1", "w0", Shown(0, 0, 0), asked_by, "why", 0))
+    return refused_retirement(
+        person, Retirement("1", "w0", Shown((0, 0), (0, 0), 0), asked_by, "why", 0)
+    )
 
 
 IN_PLACES: dict[Refusing, tuple[Permission, str, bool]] = {
