@@ -14,7 +14,8 @@ from gateway.dispatch.dispatcher import Dispatcher
 from gateway.dispatch.health import TargetHealth
 from gateway.errors import StreamBroken, UpstreamRefused, UpstreamUnreachable
 from gateway.providers.scripted import ScriptedProvider, ScriptedReply
-from gateway.types import Candidate, ChatRequest, Plan, Tier, Usage
+from gateway.tally import Tally
+from gateway.types import Candidate, ChatRequest, Delta, Plan, StreamEvent, Tier, Usage
 from tests.gateway.providers.samples import HOME, make_target
 
 
@@ -233,6 +234,27 @@ async def test_a_stream_too_long_to_hold_goes_one_tier_up(monkeypatch: pytest.Mo
     assert await world.stream() == "short"
     assert (world.judge.read, world.spent, world.end) == ([], "a", "escalated")
     assert [each.error for each in world.log.as_tuple()] == [CASCADED_CODE, ""]
+
+
+@pytest.mark.parametrize(
+    ("cheap", "said"),
+    [
+        (streamed("perhaps", " 41"), "perhaps 41"),
+        (streamed("surely", " 41", ends=False), "surely 41"),
+        (streamed(*["surely "] * 50), "surely " * 14),
+    ],
+    ids=["doubted", "broken", "too long"],
+)
+async def test_what_a_cheap_stream_said_is_owed_though_nobody_gets_it(
+    cheap: ScriptedReply, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cascading, "HELD_BYTES_MAX", 1000)
+    world = World()
+    world.replies(a=[cheap], x=[streamed("It is", " 42")])
+    assert await world.stream() == "It is 42"
+    (owed, _), counted = world.log.bills(), Tally(0)
+    counted.add([StreamEvent(b"", (Delta("text", said),))])
+    assert owed.usage == counted.usage_so_far(request().input_tokens_estimate)
 
 
 async def test_explored_answers_are_asked_of_the_dear_tier_with_recorded_odds() -> None:

@@ -215,6 +215,36 @@ async def test_each_attempt_gets_what_is_left_of_the_deadline() -> None:
     assert stage.log.as_tuple()[0].duration_us == 3_000_000
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_call_says_all_that_decides_whose_it_is_and_where_it_may_go(
+    *, stream: bool
+) -> None:
+    """By tenant and class an engine keeps prefixes apart that may not meet."""
+    stage = Stage()
+    plan = msgspec.structs.replace(
+        stage.plan("a"), tenant="acme", data_class="S3", service_tier="priority"
+    )
+    asked = msgspec.structs.replace(request(stream=stream), version="2023-06-01", betas=("one",))
+    if stream:
+        await (await stage.dispatcher.open_stream(asked, plan, stage.log)).close()
+    else:
+        await stage.dispatcher.complete(asked, plan, stage.log)
+    (call,) = stage.providers["a"].calls
+    assert (call.tenant, call.data_class, call.service_tier) == ("acme", "S3", "priority")
+    assert (call.clearance, call.stream, call.request_id) == (stage.clearance, stream, "req_1")
+    assert (call.dialect, call.version, call.betas) == ("openai_chat", "2023-06-01", ("one",))
+    assert call.target == plan.candidates[0].target
+
+
+async def test_a_call_in_another_dialect_says_no_version_of_the_callers() -> None:
+    stage = Stage()
+    stage.providers["a"].dialect = "anthropic_messages"
+    asked = msgspec.structs.replace(request(), version="2023-06-01", betas=("one",))
+    await stage.dispatcher.complete(asked, stage.plan("a"), stage.log)
+    (call,) = stage.providers["a"].calls
+    assert (call.dialect, call.version, call.betas) == ("anthropic_messages", "", ())
+
+
 async def test_candidates_with_an_open_breaker_come_last_but_come() -> None:
     stage = Stage()
     stage.providers["a"].add(BAD, BAD)

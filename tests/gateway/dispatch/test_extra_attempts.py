@@ -48,6 +48,24 @@ async def test_a_failure_is_noted_with_whose_it_was(
     assert world.log.extra == (noted,)
 
 
+async def test_another_pass_is_made_for_who_failed_last() -> None:
+    world = World()
+    for name in "ab":
+        world.providers[name].add(THROTTLED)
+    assert await world.ask("ab") == "a"
+    assert world.log.extra == (
+        Extra("fallback", A, "upstream_refused"),
+        Extra("retry", B, "upstream_refused"),
+    )
+
+
+async def test_the_last_time_counts_of_whether_a_target_had_begun_to_answer() -> None:
+    world = World()
+    world.providers["a"].add(THROTTLED, GONE)
+    assert await world.ask("a") == "a"
+    assert world.errors == ["upstream_refused", "upstream_unreachable", ""]
+
+
 async def test_what_the_budget_has_no_room_for_was_not_made() -> None:
     world = World(share=0.0, reserve=0.0)
     world.providers["a"].add(BAD)
