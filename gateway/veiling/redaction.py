@@ -6,7 +6,7 @@ can belong to nobody. Secrets are redacted one way. Everything here is pure; not
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from hmac import digest
 from typing import Final
@@ -67,46 +67,78 @@ def pseudonyms(
 
     With `one_way` every value is blackened, and nothing comes back.
     """
-    said = "\n".join(texts).casefold()
-    replacements: dict[str, str] = {}
-    values: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for label, value in sorted(set(found), key=lambda item: (-len(item[1]), item)):
-        if value in replacements:
-            continue
+        labels.setdefault(value, label)
+    drawn = _Drawn(key, "\n".join(texts).casefold())
+    for value, label in labels.items():
         if one_way or label in ONE_WAY:
-            replacements[value] = f"[REDACTED:{label}]"
-            continue
-        chosen = _unused(key, label, value, said, values)
-        replacements[value] = chosen
-        values[chosen] = value
-        if label == "PERSON":
-            _add_parts(value, chosen, said, replacements, values)
-    return Pseudonyms(replacements, values)
+            drawn.replacements[value] = f"[REDACTED:{label}]"
+    reversible = {v: label for v, label in labels.items() if v not in drawn.replacements}
+    drawn.people([v for v, label in reversible.items() if label == "PERSON" and len(v.split()) > 1])
+    for value, label in reversible.items():
+        if value not in drawn.replacements:
+            drawn.draw(label, value)
+    return Pseudonyms(drawn.replacements, drawn.values)
 
 
-def _unused(key: bytes, label: str, value: str, said: str, taken: Mapping[str, str]) -> str:
-    """The first surrogate that neither the texts, in any case, nor another value has."""
-    message = f"{label}\x00{value}".encode("utf-8", "surrogatepass")
-    for attempt in range(_TRIES):
-        seed = digest(key, bytes([attempt]) + message, sha256)
-        chosen = surrogate(label, value, seed)
-        if chosen not in taken and chosen.casefold() not in said and chosen != value:
-            return chosen
-    return f"[{label}:{digest(key, message, sha256).hex()[:16]}]"
+class _Drawn:
+    """Surrogates of one conversation, while they are drawn."""
 
+    def __init__(self, key: bytes, said: str) -> None:
+        """`said` are the texts in small letters."""
+        self._key = key
+        self._said = said
+        self.replacements: dict[str, str] = {}
+        self.values: dict[str, str] = {}
+        self._taken: set[str] = set()
+        """In small letters: an answer may say them in any."""
+        self._meant: dict[str, set[str]] = {}
+        """Of each word of a full name's surrogate, in small letters, what it stands for there."""
 
-def _add_parts(
-    value: str, chosen: str, said: str, replacements: dict[str, str], values: dict[str, str]
-) -> None:
-    """An answer may use one part of a name: "Dear Ms Lindqvist"."""
-    parts, others = value.split(), chosen.split()
-    if len(parts) < 2 or len(parts) != len(others):  # noqa: PLR2004 - a name of one word.
-        return
-    for part, other in zip(parts, others, strict=True):
-        fits = len(part) >= _LEAST_PART and other not in values and other.casefold() not in said
-        if fits and part not in replacements:
-            replacements[part] = other
-            values[other] = part
+    def draw(self, label: str, value: str) -> str:
+        """The first surrogate that neither the texts, in any case, nor another value has."""
+        message = f"{label}\x00{value}".encode("utf-8", "surrogatepass")
+        for attempt in range(_TRIES):
+            seed = digest(self._key, bytes([attempt]) + message, sha256)
+            chosen = surrogate(label, value, seed)
+            small = chosen.casefold()
+            is_new = small not in self._taken and small not in self._meant
+            if is_new and small not in self._said and chosen != value:
+                break
+        else:
+            chosen = f"[{label}:{digest(self._key, message, sha256).hex()[:16]}]"
+        self._taken.add(chosen.casefold())
+        self.replacements[value], self.values[chosen] = chosen, value
+        return chosen
+
+    def people(self, names: Sequence[str]) -> None:
+        """Full names, and each of their words: an answer says "Dear Ms Lindqvist".
+
+        A word that surrogates of several people have comes back as nobody's, for it could be
+        either's; what it would have stood for gets a surrogate of its own.
+        """
+        meant: dict[str, set[str]] = {}
+        pairs: list[tuple[str, str]] = []
+        for name in names:
+            parts, others = name.split(), self.draw("PERSON", name).split()
+            if len(parts) == len(others):
+                pairs += zip(parts, others, strict=True)
+            else:
+                parts = [name] * len(others)
+            for part, other in zip(parts, others, strict=True):
+                meant.setdefault(other.casefold(), set()).add(part)
+        self._meant = meant
+        for part, other in pairs:
+            if len(part) >= _LEAST_PART and part not in self.replacements:
+                self._add_part(part, other)
+
+    def _add_part(self, part: str, other: str) -> None:
+        small = other.casefold()
+        if len(self._meant[small]) == 1 and small not in self._said:
+            self.replacements[part], self.values[other] = other, part
+        else:
+            self.draw("PERSON", part)
 
 
 def replaced(document: object, names: Pseudonyms) -> object:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from classifiers.pii import validators
@@ -158,6 +158,53 @@ def test_part_of_a_surrogate_that_the_text_already_says_stands_for_nobody() -> N
     assert (both[first], both[last]) == ("Ingrid", "Halvorsen")
     names = chosen(("PERSON", "Ingrid Halvorsen"), text=f"ask old {last}")
     assert names.restored(f"old {last} and {first}") == f"old {last} and Ingrid"
+
+
+FIRST = "Ingrid Sören Maria Peter Sofia Lukas Emma Jonas Paula Viktor Clara Anton Greta Oskar"
+LAST = "Halvorsen Schmidt Berggren Novak Rossi Keller Fischer Moreau Larsson Weber Ricci Kovacs"
+PEOPLE = [" ".join(each) for each in zip(FIRST.split(), LAST.split(), strict=False)]
+PEOPLE += ["ANNA BERGMANN", "Johan van Dijkstra", "Mariechen", "Wolfeschlegelsteinhausen"]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.sampled_from(PEOPLE), unique=True))
+@example(PEOPLE)  # Among so many, surrogates have words in common.
+def test_no_word_of_a_surrogate_comes_back_as_another_persons(people: list[str]) -> None:
+    names = chosen(*(("PERSON", name) for name in people), text="Greet them.")
+    forms = names.forms()
+
+    def back(text: str) -> str:
+        restorer = Restorer(forms)
+        return restorer.feed(text) + restorer.flush()
+
+    for name in people:
+        surrogate = names.replacements[name]
+        assert back(surrogate) == name
+        for part, word in zip(name.split(), surrogate.split(), strict=True):
+            for said in (str, str.upper, str.lower):
+                assert back(said(word)) in {said(part), said(word)}
+            if len(part) > 3:
+                alone = replaced(f"Dear Ms {part},", names)
+                assert part not in str(alone)
+                assert back(str(alone)) == f"Dear Ms {part},"
+
+
+def test_a_word_that_two_surrogates_have_is_the_only_one_that_does_not_come_back() -> None:
+    names = chosen(*(("PERSON", name) for name in PEOPLE))
+    words = [word for name in PEOPLE for word in names.replacements[name].split()]
+    often = {word for word in words if words.count(word) > 1}
+    assert often
+    for name in PEOPLE[:12]:
+        for part, word in zip(name.split(), names.replacements[name].split(), strict=True):
+            assert names.restored(word) == (word if word in often else part)
+
+
+def test_a_secret_that_is_also_a_name_is_blackened() -> None:
+    names = chosen(("PERSON", "Ingrid Halvorsen"), ("PASSWORD", "Halvorsen"))
+    assert replaced("Ingrid Halvorsen: Halvorsen", names) == (
+        f"{names.replacements['Ingrid Halvorsen']}: [REDACTED:PASSWORD]"
+    )
+    assert "Halvorsen" not in names.values.values()
 
 
 def test_a_surrogate_inside_a_longer_word_is_left_alone_wherever_the_stream_is_cut() -> None:
