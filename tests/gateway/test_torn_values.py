@@ -57,3 +57,23 @@ async def test_an_answer_with_such_a_value_is_not_kept_blackened(inspector: Insp
         black = await inspector.blackened(asked, ORG, answer)
         assert bool(black) is is_kept
         assert CARD[7:].encode() not in black
+
+
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 30}}
+
+
+@pytest.mark.parametrize("inline_bytes_max", [0, 10**6], ids=["in a thread", "on the loop"])
+async def test_where_not_all_can_be_read_no_place_is_told_and_no_answer_kept(
+    inline_bytes_max: int,
+) -> None:
+    inspector = make(inline_bytes_max=inline_bytes_max)
+    seen = request([PICTURE, *parts(f"It is {CARD} .")])
+    with pytest.raises(ClosedByPolicy, match="cannot be read"):
+        await inspector.locate(seen, ORG)
+    plain, fine = request("What is it?"), msgspec.json.encode({"content": "It is fine."})
+    assert await inspector.blackened(plain, ORG, fine) == fine
+    assert await inspector.blackened(seen, ORG, fine) == b""
+    drawn = msgspec.json.encode({"content": [PICTURE]})
+    assert await inspector.blackened(plain, ORG, drawn) == b""
+    assert await inspector.blackened(plain, ORG, b"no json") == b""
+    inspector.close()

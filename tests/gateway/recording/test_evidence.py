@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from classifiers.pii.scanner import PATTERNS_ONLY
 from gateway.admission.withholding import WITHHELD
 from gateway.clock import HOUR_US
 from gateway.configuration.settings import Limits
@@ -45,6 +46,9 @@ from gateway.types import (
     Reservation,
     Usage,
 )
+from gateway.veiling.output_scan import OutputScan
+from gateway.veiling.redaction import Pseudonyms
+from gateway.veiling.veil import Veil
 from policies.decide import decide
 from tests.gateway.providers.samples import make_target
 from tests.identifiers import card
@@ -298,6 +302,41 @@ def test_an_intent_and_its_outcome_leave_out_nothing_that_is_known() -> None:
     assert last.detail == {"trace": "trace-span", "model_digest": "d1"}
     nameless = structs.replace(ending, target=structs.replace(target, digest=""))
     assert outcome(passage, nameless, utc_us=9, duration_us=4).detail == {"trace": "trace-span"}
+
+
+def test_an_outcome_says_how_a_request_left_and_what_its_answer_held() -> None:
+    begun, request, seen, ruling = known_of_a_request()
+    redacting = structs.replace(ruling.decision.obligations, redact=True)
+    blackening = structs.replace(
+        ruling, decision=structs.replace(ruling.decision, obligations=redacting)
+    )
+    plain = Passage(
+        *(begun, PRINCIPAL, request, seen, ruling, Reservation("r1", ("org:acme",), 77, 0, 5)),
+        Receipt("w0", 1, 0, "leaf"),
+    )
+    veiled = structs.replace(plain, veil=Veil(request, Pseudonyms({}, {})))
+    sent = Ending("ok", 200, None, (Attempt("scripted/one", 200, "", 4, 0),), Usage(1, 1), 0)
+    trace = {"trace": "trace-span"}
+
+    def detail(passage: Passage, ending: Ending = sent) -> dict[str, str]:
+        return outcome(passage, ending, utc_us=9, duration_us=4).detail
+
+    assert detail(plain) == trace
+    assert detail(veiled) == {**trace, "sent": "surrogates"}
+    assert detail(structs.replace(veiled, ruling=blackening)) == {**trace, "sent": "blackened"}
+    harmless = structs.replace(seen, findings={})
+    assert detail(structs.replace(veiled, inspection=harmless)) == trace
+    assert detail(veiled, structs.replace(sent, attempts=())) == trace
+    told = structs.replace(
+        sent, counted="upstream", stop_reason="refusal", cascade={"a": "1"}, repeats={"b": "2"}
+    )
+    said = {"counted": "upstream", "stop_reason": "refusal", "a": "1", "b": "2"}
+    assert detail(plain, told) == trace | said
+
+    scan = OutputScan(PATTERNS_ONLY.scan, PATTERNS_ONLY.scan, None)
+    scan.unveiled(msgspec.json.encode({"content": f"It is {card(3)} ."}))
+    scanned = structs.replace(plain, output=scan)
+    assert outcome(scanned, sent, utc_us=9, duration_us=4).output_findings == {"CREDIT_CARD": 1}
 
 
 def test_what_was_refused_or_lost_leaves_out_nothing_that_is_known() -> None:
