@@ -5,9 +5,15 @@ import asyncio
 import pytest
 
 from gateway.clock import StoppedClock
-from gateway.dispatch.attempts import AttemptLog, RunningAttempt
+from gateway.dispatch.attempts import (
+    STOPPED,
+    AttemptLog,
+    RunningAttempt,
+    end_code,
+    is_stopped,
+)
 from gateway.dispatch.health import TargetHealth
-from gateway.errors import GatewrightError, UpstreamRefused, UpstreamTimeout
+from gateway.errors import GatewrightError, UpstreamRefused, UpstreamTimeout, WorkerStopped
 from gateway.money.bills import Bill
 from gateway.types import Attempt, Usage
 from tests.gateway.providers.samples import make_target
@@ -96,3 +102,44 @@ def test_an_attempt_ends_once() -> None:
     assert attempt.end(asyncio.CancelledError()) == Usage(input_tokens=READ_TOKENS, estimated=True)
     assert attempt.end(UpstreamRefused("late", upstream_status=500)) is None
     assert [each.error for each in log.as_tuple()] == ["client_gone"]
+
+
+def test_how_long_an_attempt_took_counts_from_its_own_beginning() -> None:
+    log, clock, health = AttemptLog(), StoppedClock(), TargetHealth()
+    clock.advance(100.0)
+    attempt = RunningAttempt(A, log, health, clock)
+    clock.advance(2.0)
+    attempt.heard(200)
+    clock.advance(3.0)
+    attempt.end(None)
+    (said,) = log.as_tuple()
+    assert (said.first_byte_us, said.duration_us) == (2_000_000, 5_000_000)
+    assert health.first_token_ms() == {A.name: 2048}
+
+
+def test_who_is_asked_of_those_that_were_broken_is_on_trial_and_nobody_else_asks_meanwhile() -> (
+    None
+):
+    health, clock = TargetHealth(), StoppedClock()
+    for _ in range(5):
+        health.ended(A.name, 0.0, 0.0, UpstreamTimeout("late"))
+    clock.advance(6.0)
+    assert health.place(A.name, clock.monotonic_s()) == 0
+    attempt = RunningAttempt(A, AttemptLog(), health, clock)
+    assert health.place(A.name, clock.monotonic_s()) == 2
+    attempt.end(None)
+    assert health.place(A.name, clock.monotonic_s()) == 0
+
+
+@pytest.mark.parametrize("words", [(), ("a reason of nobody's",)])
+def test_what_is_broken_off_for_no_known_reason_is_its_callers_leaving(
+    words: tuple[str, ...],
+) -> None:
+    assert end_code(asyncio.CancelledError(*words)) == "client_gone"
+    assert not is_stopped(asyncio.CancelledError(*words))
+
+
+def test_the_end_of_a_worker_is_told_from_a_callers_leaving() -> None:
+    stopped = asyncio.CancelledError(STOPPED)
+    assert (end_code(stopped), is_stopped(stopped)) == (WorkerStopped.code, True)
+    assert not is_stopped(ValueError(STOPPED))

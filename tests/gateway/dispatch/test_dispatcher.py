@@ -26,6 +26,7 @@ from gateway.errors import (
 )
 from gateway.ports import UpstreamCall
 from gateway.providers.scripted import ScriptedProvider, ScriptedReply, ScriptedUpstreamReply
+from gateway.tally import read_tokens
 from gateway.types import Candidate, ChatRequest, Plan
 from tests.gateway.providers.samples import HOME, make_target
 
@@ -418,3 +419,39 @@ async def test_a_stream_that_began_with_an_error_is_owed_nothing_an_unread_answe
     unread, _ = stage.log.bills()
     assert unread.usage is not None
     assert (unread.usage.output_tokens, unread.usage.estimated) == (4, True)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_error_where_an_answer_was_due_is_a_refusal_and_owed_nothing(
+    *, stream: bool
+) -> None:
+    stage = Stage()
+    said = b'{"error":{"message":"Provider returned error","code":429}}'
+    stage.providers["a"].add(ScriptedReply(pieces=(said,)))
+    if stream:
+        assert await stage.stream("ab")
+    else:
+        assert await stage.complete("ab") == "b"
+    assert stage.errors == ["upstream_refused", ""]
+    assert stage.log.bills()[0].usage is None
+
+
+@pytest.mark.parametrize(
+    ("counted", "owed"),
+    [((70, 9), (70, 9)), ((0, 9), (None, 9)), ((10**9, 9), (None, 9))],
+    ids=["counted", "in part", "beyond all that can be"],
+)
+async def test_an_answer_that_was_given_up_is_owed_as_it_was_counted(
+    counted: tuple[int, int], owed: tuple[int | None, int]
+) -> None:
+    choice = {"index": 0, "message": {"content": "one"}, "finish_reason": "error"}
+    usage = dict(zip(("prompt_tokens", "completion_tokens"), counted, strict=True))
+    body = {"id": "c", "model": "m", "choices": [choice], "usage": usage}
+    stage = Stage()
+    stage.providers["a"].add(ScriptedReply(pieces=(msgspec.json.encode(body),)))
+    assert await stage.complete("ab") == "b"
+    told = stage.log.bills()[0].usage
+    assert told is not None
+    read = read_tokens(request(), "")
+    assert (told.input_tokens, told.output_tokens) == (owed[0] or read, owed[1])
+    assert told.estimated is (owed[0] is None)
