@@ -187,7 +187,8 @@ async def test_a_count_costs_nothing_and_says_who_counted(target: Any, by: str) 
     played = await scene()
     await played.conclusion.counted(played.passage, tried(None), target, COUNTED)
     assert (played.outcome.detail, played.spent_microusd) == ({"counted": by}, 0)
-    assert (played.outcome.status, played.outcome.usage) == ("ok", None)
+    assert (played.outcome.status, played.outcome.http_status) == ("ok", 200)
+    assert played.outcome.usage is None
     assert played.outcome.target == (ONE.name if target else "")
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from gateway.admission.bounds import check_bounds, check_values
+from gateway.admission.bounds import answers_of, check_bounds, check_values
 from gateway.configuration.settings import Limits
 from gateway.dialects.registry import DIALECTS
 from gateway.errors import ContextTooLong, RequestInvalid
@@ -27,6 +27,10 @@ LIMITS = Limits(
 USER = {"role": "user", "content": "Hi"}
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 BLOCK = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+DOCUMENT = {
+    "type": "document",
+    "source": {"type": "base64", "media_type": "application/pdf", "data": "AAAA"},
+}
 RESULT = {"type": "tool_result", "tool_use_id": "t", "content": [BLOCK]}
 NAMED = {"name": "f"}
 TOOL = {"type": "function", "function": {"name": "f"}}
@@ -68,6 +72,13 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], DialectName, str]] = [
         "tools",
     ),
     (
+        "tools in namespaces that items bring",
+        {"input": [USER, BRINGING | {"tools": [SPACE | {"tools": [PLAIN]}]}]},
+        {"input": [USER, BRINGING | {"tools": [SPACE | {"tools": [PLAIN] * 2}]}]},
+        "openai_responses",
+        "tools",
+    ),
+    (
         "schemas that items bring",
         {"input": [BRINGING | {"tools": [PLAIN | {"description": "x" * 300}]}]},
         {"input": [BRINGING | {"tools": [PLAIN | {"description": "x" * 500}]}]},
@@ -101,6 +112,13 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], DialectName, str]] = [
         {"messages": [USER, {"role": "user", "content": [IMAGE] * 2}]},
         {"messages": [USER, {"role": "user", "content": [IMAGE] * 3}]},
         "openai_chat",
+        "messages[1].content",
+    ),
+    (
+        "documents",
+        {"messages": [USER, {"role": "user", "content": [DOCUMENT] * 2}]},
+        {"messages": [USER, {"role": "user", "content": [DOCUMENT] * 3}]},
+        "anthropic_messages",
         "messages[1].content",
     ),
     (
@@ -186,7 +204,38 @@ def test_what_breaks_off_is_counted_up_to_there(said: str) -> None:
     check_values(b'{"x":["' + said.replace('"', "").encode() * 400, 150)
 
 
+def of_prompts(prompt: object) -> ChatRequest:
+    body = json.dumps({"model": "m", "prompt": prompt}).encode()
+    return DIALECTS["openai_completions"].decode_request(body, "req_1")
+
+
+def test_only_so_many_texts_are_continued_at_once_however_long_one_of_them_is() -> None:
+    limits = structs.replace(LIMITS, prompts_max=2)
+    for prompt in ("a long text", ["one", "two"]):
+        check_bounds(of_prompts(prompt), limits)
+    with pytest.raises(RequestInvalid) as caught:
+        check_bounds(of_prompts(["one", "two", "three"]), limits)
+    assert caught.value.parameter == "prompt"
+
+
+@pytest.mark.parametrize(
+    ("fields", "answers"),
+    [({}, 1), ({"n": 1}, 1), ({"n": 3}, 3), ({"n": 2, "best_of": 4}, 4), ({"n": None}, 1)],
+)
+def test_every_answer_that_is_made_counts_whoever_sees_it(
+    fields: dict[str, Any], answers: int
+) -> None:
+    assert answers_of(request(**fields)) == answers
+    assert answers_of(structs.replace(request(**fields), prompts=2)) == 2 * answers
+
+
+@pytest.mark.parametrize("count", [0, -5])
+def test_who_asks_for_no_answer_is_taken_to_get_one(count: int) -> None:
+    assert answers_of(structs.replace(request(), tree={"n": count})) == 1
+
+
 def test_an_input_longer_than_any_model_reads_is_refused_before_anything_is_reserved() -> None:
+    check_bounds(structs.replace(request(), input_tokens_estimate=5000), LIMITS)
     long = structs.replace(request(), input_tokens_estimate=5001)
 
     with pytest.raises(ContextTooLong):

@@ -15,7 +15,7 @@ from gateway.providers.scripted import ScriptedProvider, ScriptedReply, Scripted
 from tests.gateway.dispatch.test_cascading import World as CascadingWorld
 from tests.gateway.dispatch.test_cascading import whole
 from tests.gateway.dispatch.test_dispatcher import BAD, GONE, request
-from tests.gateway.dispatch.test_walking import Held, World
+from tests.gateway.dispatch.test_walking import Held, Unhurried, World
 from tests.gateway.providers.samples import HOME
 
 
@@ -57,6 +57,16 @@ async def test_another_pass_is_made_for_who_failed_last() -> None:
         Extra("fallback", A, "upstream_refused"),
         Extra("retry", B, "upstream_refused"),
     )
+
+
+async def test_after_the_last_pass_nobody_waits_or_pays_for_another() -> None:
+    world = Unhurried(backoff_s=0.0, share=0.0, reserve=10.0)
+    world.providers["a"].add(THROTTLED, THROTTLED)
+    with pytest.raises(UpstreamRefused):
+        await world.ask("a")
+    assert world.slept == [0.01]
+    assert world.log.extra == (Extra("retry", A, "upstream_refused"),)
+    assert left(world) == 9
 
 
 async def test_the_last_time_counts_of_whether_a_target_had_begun_to_answer() -> None:
