@@ -128,11 +128,36 @@ async def test_an_answer_costs_what_it_was_counted_and_what_was_tried_before(
     assert done.receipt == played.audit.receipts[0]
 
 
+async def test_of_each_attempt_it_is_said_whether_its_cost_is_a_guess() -> None:
+    played, guess = await scene(), Usage(10, 1, estimated=True)
+    await played.conclusion.failed(
+        played.passage, tried(guess, COUNTED, None), UpstreamTimeout("late")
+    )
+    assert [each.estimated for each in played.outcome.attempts] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("is_line", "in_house", "cost_microusd"),
+    [(True, True, COST_MICROUSD // 2), (True, False, COST_MICROUSD), (False, True, COST_MICROUSD)],
+)
+async def test_only_a_line_that_waits_in_the_house_has_the_price_of_a_batch(
+    *, is_line: bool, in_house: bool, cost_microusd: int
+) -> None:
+    played = await scene(errand=Errand("batch_1", 1, "k1") if is_line else None)
+    target = msgspec.structs.replace(ONE, in_house=in_house)
+    attempts = AttemptLog()
+    attempts.answer = attempts.begin()
+    attempts.add(1, Attempt(target.name, 200, "", 1, 1), Bill(target, COUNTED))
+    done = await played.conclusion.answered(played.passage, attempts, target, COUNTED, CONTENT, ())
+    assert done.cost_microusd == played.spent_microusd == cost_microusd
+
+
 async def test_an_answer_that_was_given_before_costs_nothing_and_says_what_it_saved() -> None:
     played, attempts = await scene(), AttemptLog()
     attempts.repeats = {"cache": "hit"}
     done = await played.conclusion.answered(played.passage, attempts, ONE, COUNTED, CONTENT, ())
     assert (done.cost_microusd, played.spent_microusd, played.outcome.usage) == (0, 0, None)
+    assert (played.outcome.status, played.outcome.http_status) == ("ok", 200)
     assert played.outcome.detail == {"cache": "hit", "cache_saved_microusd": str(COST_MICROUSD)}
 
 

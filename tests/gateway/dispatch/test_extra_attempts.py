@@ -59,6 +59,16 @@ async def test_another_pass_is_made_for_who_failed_last() -> None:
     )
 
 
+async def test_who_is_the_only_one_is_waited_for_however_late() -> None:
+    world = World()
+    slow = world.providers["a"] = Held("a")
+    asking = asyncio.ensure_future(world.ask("a", hedge_after_s=0.0))
+    await slow.asked.wait()
+    slow.go.set()
+    assert await asking == "a"
+    assert world.log.extra == ()
+
+
 async def test_after_the_last_pass_nobody_waits_or_pays_for_another() -> None:
     world = Unhurried(backoff_s=0.0, share=0.0, reserve=10.0)
     world.providers["a"].add(THROTTLED, THROTTLED)
