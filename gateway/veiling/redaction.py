@@ -130,13 +130,18 @@ class _Drawn:
                 meant.setdefault(other.casefold(), set()).add(part)
         self._meant = meant
         for part, other in pairs:
-            if len(part) >= _LEAST_PART and part not in self.replacements:
-                self._add_part(part, other)
+            self._add_part(part, other)
 
     def _add_part(self, part: str, other: str) -> None:
-        small = other.casefold()
-        if len(self._meant[small]) == 1 and small not in self._said:
-            self.replacements[part], self.values[other] = other, part
+        """What is one person's alone comes back; a short word may be anything, and is sent on."""
+        small, known = other.casefold(), self.replacements.get(part)
+        is_clear = len(self._meant[small]) == 1 and small not in self._said
+        if is_clear and (known is None or known in self.values):
+            self.values[other] = part
+        if known is not None or len(part) < _LEAST_PART:
+            return
+        if is_clear:
+            self.replacements[part] = other
         else:
             self.draw("PERSON", part)
 

@@ -199,6 +199,16 @@ def test_a_word_that_two_surrogates_have_is_the_only_one_that_does_not_come_back
             assert names.restored(word) == (word if word in often else part)
 
 
+def test_a_short_name_comes_back_and_so_does_each_of_a_family() -> None:
+    family = ("Ingrid Halvorsen", "Eva Halvorsen")
+    names = chosen(*(("PERSON", name) for name in family))
+    words = [word for name in family for word in names.replacements[name].split()]
+    assert len(set(words)) == 4
+    assert [names.restored(word) for word in words] == ["Ingrid", "Halvorsen", "Eva", "Halvorsen"]
+    assert replaced("Eva", names) == "Eva", "it may be any word"
+    assert replaced("Ms Halvorsen", names) == f"Ms {words[1]}"
+
+
 def test_a_secret_that_is_also_a_name_is_blackened() -> None:
     names = chosen(("PERSON", "Ingrid Halvorsen"), ("PASSWORD", "Halvorsen"))
     assert replaced("Ingrid Halvorsen: Halvorsen", names) == (
