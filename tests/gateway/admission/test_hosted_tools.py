@@ -7,8 +7,10 @@ from msgspec import structs
 
 from gateway.admission.hosted_tools import (
     SEARCHES_ASSUMED,
+    Offered,
     check_tools_priced,
     is_unpriced,
+    kind_of,
     searches_at_most,
 )
 from gateway.errors import FeatureUnsupported
@@ -75,6 +77,35 @@ def test_a_search_in_a_chat_is_refused_for_its_answer_does_not_say_how_often() -
     assert caught.value.parameter == "web_search_options"
 
 
+def test_a_search_in_a_chat_is_seen_among_tools_of_the_callers_own() -> None:
+    own = {"type": "function", "function": {"name": "f", "parameters": {}}}
+    asked = request(web_search_options={}, tools=[own])
+    assert searches_at_most(asked) == SEARCHES_ASSUMED
+    with pytest.raises(FeatureUnsupported) as caught:
+        check_tools_priced(asked, at_a_price(10_000))
+    assert caught.value.parameter == "web_search_options"
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "told"),
+    [
+        ("web_search_20260209", "tools[0]", "tools.web_search"),
+        ("shell_in_container", "tools[2]", "tools.shell"),
+        ("code_interpreter", "tools", "tools.code_interpreter"),
+        ("web_search", "web_search_options", "web_search_options"),
+    ],
+)
+def test_a_tool_that_is_left_out_is_told_by_its_name_without_its_version(
+    kind: str, place: str, told: str
+) -> None:
+    assert Offered(place, kind, {}).told_as == told
+
+
+@pytest.mark.parametrize("room", ["local", ["local"], 7, {}, {"type": ["local"]}])
+def test_a_shell_in_a_place_that_nobody_knows_is_not_the_callers_own(room: object) -> None:
+    assert kind_of({"type": "shell", "environment": room}) == "shell_in_container"
+
+
 def test_as_many_searches_are_reserved_as_the_request_allows() -> None:
     assert searches_at_most(request()) == 0
     assert searches_at_most(offering({"type": "bash_20250124"})) == 0
@@ -85,6 +116,9 @@ def test_as_many_searches_are_reserved_as_the_request_allows() -> None:
     assert searches_at_most(both) == 3 + SEARCHES_ASSUMED
     bounded = offering(OF_RESPONSES, dialect="openai_responses", max_tool_calls=2)
     assert searches_at_most(bounded) == 2
+    another = {"type": "code_interpreter", "container": {"type": "auto"}}
+    searchless = offering(another, dialect="openai_responses", max_tool_calls=2)
+    assert searches_at_most(searchless) == 0
 
 
 def test_a_search_that_an_item_brings_is_reserved_and_refused_like_any_other() -> None:
