@@ -133,6 +133,19 @@ def test_values_are_replaced_wherever_they_stand_and_come_back(seed: int) -> Non
     assert whole == "\n".join(names.values.values())
 
 
+@pytest.mark.parametrize("wrapped", [lambda node: [node], lambda node: {"a": node}])
+def test_what_is_nested_too_deeply_to_be_inspected_is_not_sent(
+    wrapped: Callable[[object], object],
+) -> None:
+    names = chosen(("PERSON", "Ingrid Halvorsen"))
+    node: object = "Ingrid Halvorsen"
+    for _ in range(65):
+        node = wrapped(node)
+    assert "Halvorsen" not in json.dumps(replaced(node, names))
+    with pytest.raises(RecursionError):
+        replaced(wrapped(node), names)
+
+
 def test_a_number_is_replaced_by_a_number() -> None:
     card = samples.card(random.Random(1))
     names = chosen(("CREDIT_CARD", card))
