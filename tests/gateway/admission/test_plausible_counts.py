@@ -68,6 +68,39 @@ def test_plain_input_is_bounded_by_its_bytes_and_what_none_shows_by_the_window()
     assert read_of(seen, WINDOWS * WINDOW + 1) == 0
 
 
+def test_what_a_document_holds_is_bounded_by_the_window_too() -> None:
+    source = {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}
+    part = {"type": "document", "source": source}
+    read = request("anthropic_messages", messages=[{"role": "user", "content": [part]}])
+
+    assert read_of(read, WINDOWS * WINDOW) == WINDOWS * WINDOW
+    assert read_of(read, WINDOWS * WINDOW + 1) == 0
+
+
+def test_of_texts_that_are_made_vectors_each_may_be_as_long_as_a_window() -> None:
+    small = Candidate(structs.replace(WIDE, context_window_tokens=1), 16, 1)
+    many = structs.replace(PLAIN, purpose="embedding", raw=PLAIN.raw + b" " * UNSEEN_TOKENS)
+    shown = TOKENS_PER_BYTE * len(many.raw) + UNSEEN_TOKENS
+
+    assert read_of(many, shown, small) == shown
+    assert read_of(many, shown + 1, small) == 0
+
+
+def test_all_that_was_written_to_a_cache_counts_as_read() -> None:
+    half = SHOWN // 2 + 1
+    for told in (
+        Usage(1, 1, cache_read_tokens=half, cache_write_tokens=half),
+        Usage(1, 1, cache_read_tokens=half, cache_write_1h_tokens=half),
+    ):
+        seen = believed(PLAIN, CANDIDATE, told)
+        assert (seen.input_tokens, seen.disbelieved) == (0, 2 * half)
+
+
+def test_each_figure_that_is_not_believed_is_noted() -> None:
+    told = Usage(10**9, 10**10, web_searches=10**3)
+    assert believed(PLAIN, CANDIDATE, told).disbelieved == 10**9 + 10**10 + 10**3
+
+
 @pytest.mark.parametrize(
     "more",
     [
