@@ -57,6 +57,7 @@ async def test_an_answer_with_such_a_value_is_not_kept_blackened(inspector: Insp
         black = await inspector.blackened(asked, ORG, answer)
         assert bool(black) is is_kept
         assert CARD[7:].encode() not in black
+        assert (b"It is [REDACTED:CREDIT_CARD]" in black) is is_kept
 
 
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 30}}

@@ -113,6 +113,16 @@ def test_secrets_are_blackened_and_never_come_back() -> None:
     assert replaced("ask Ingrid Halvorsen", blackened) == "ask [REDACTED:PERSON]"
 
 
+def as_written(text: str) -> str:
+    """JSON within JSON, each written as Python does."""
+    return json.dumps({"deep": json.dumps(json.loads(json.loads(text)["deep"]))})
+
+
+def tools_of(document: object) -> list[str]:
+    assert isinstance(document, dict)
+    return [each["arguments"] for each in document["tools"]]
+
+
 @given(st.integers(0, 2**32))
 def test_values_are_replaced_wherever_they_stand_and_come_back(seed: int) -> None:
     rng = random.Random(seed)
@@ -129,6 +139,11 @@ def test_values_are_replaced_wherever_they_stand_and_come_back(seed: int) -> Non
     assert not any(value in said for _, value in found)
     assert not still_said(veiled, names)
     assert still_said(document, names)
+    for _, value in found:
+        other = names.replacements[value]
+        assert json.dumps({"deep": json.dumps({other: [other]})}) in map(
+            as_written, tools_of(veiled)
+        )
     whole = names.restored("\n".join(names.values))
     assert whole == "\n".join(names.values.values())
 
