@@ -364,7 +364,8 @@ async def test_orders_in_a_result_are_suspected_where_policy_asks(filler: str) -
 
 async def test_what_the_user_says_is_no_injection() -> None:
     inspector = make(injection=True)
-    assert (await inspector.inspect(request(ORDER), ORG)).injection == 0.0
+    seen = await inspector.inspect(request(ORDER), ORG)
+    assert (seen.injection, seen.injection_suspected, seen.complete) == (0.0, False, True)
     inspector.close()
 
 

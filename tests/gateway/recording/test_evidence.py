@@ -1,5 +1,7 @@
 """Records hold types, counts, digests and names, and never a piece of what was said."""
 
+from collections.abc import Mapping
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -318,7 +320,7 @@ def test_an_outcome_says_how_a_request_left_and_what_its_answer_held() -> None:
     sent = Ending("ok", 200, None, (Attempt("scripted/one", 200, "", 4, 0),), Usage(1, 1), 0)
     trace = {"trace": "trace-span"}
 
-    def detail(passage: Passage, ending: Ending = sent) -> dict[str, str]:
+    def detail(passage: Passage, ending: Ending = sent) -> Mapping[str, str]:
         return outcome(passage, ending, utc_us=9, duration_us=4).detail
 
     assert detail(plain) == trace
