@@ -18,7 +18,7 @@ from gateway.identity import KeyTable
 from gateway.metrics import Metrics
 from gateway.money.bills import Bill
 from gateway.money.budgets import Limit, MemoryLedger
-from gateway.money.rates import LocalRates
+from gateway.money.rates import LocalRates, Permit
 from gateway.passage import Arrival, Errand, Passage
 from gateway.recording.evidence import Loss
 from gateway.recording.floods import ALIKE_AT_ONCE_MAX
@@ -43,6 +43,18 @@ CASCADED = {"cascade": "kept"}
 
 class TakenOver(GatewrightError):
     """A line of a batch is another worker's by now."""
+
+
+class NotedRates(LocalRates):
+    """Notes how many tokens each request had used in the end."""
+
+    def __init__(self, clock: StoppedClock) -> None:
+        super().__init__(clock)
+        self.released: list[int] = []
+
+    def release(self, permit: Permit, tokens: int) -> None:
+        self.released.append(tokens)
+        super().release(permit, tokens)
 
 
 class Scene(Struct):
@@ -91,10 +103,9 @@ async def scene(audit_content: str = "none", errand: Errand | None = None) -> Sc
         assert (asked, organisation) == (request, "acme")
         return b"black: " + answer
 
-    rates, released = LocalRates(clock), list[int]()
-    rates.release = lambda _, tokens: released.append(tokens)  # type: ignore[method-assign]
+    rates = NotedRates(clock)
     conclusion = Conclusion(ledger, audit, clock, Metrics(), rates, blacken=blacken)
-    return Scene(conclusion, audit, ledger, passage, released)
+    return Scene(conclusion, audit, ledger, passage, rates.released)
 
 
 def tried(*usages: Usage | None) -> AttemptLog:

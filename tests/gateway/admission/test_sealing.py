@@ -35,6 +35,7 @@ def messages(*turns: list[dict[str, Any]]) -> dict[str, Any]:
         ([FOREIGN], "openai_responses"),
         ([{"type": "thinking", "thinking": "Hm.", "signature": ""}], ""),
         ([{"type": "text", "text": '"signature" is a word'}], ""),
+        ([{"type": "text", "text": "Well.", "signature": "c2lnbmVk"}], ""),
     ],
 )
 def test_blocks_say_who_signed_them(blocks: list[dict[str, Any]], dialect: str) -> None:
@@ -54,6 +55,9 @@ def test_items_say_who_encrypted_them() -> None:
     assert sealed("openai_responses", input=[asked, wrapped, asked]) == "anthropic_messages"
     assert sealed("openai_responses", input=[asked, {**ITEM, "encrypted_content": ""}, asked]) == ""
     assert sealed("openai_responses", input='"encrypted_content"') == ""
+    other = {"type": "compaction", "id": "c_1", "encrypted_content": "c2VhbGVk"}
+    plain = DIALECTS["openai_responses"].decode_request(b'{"model":"m","input":"Hi"}', "req_1")
+    assert sealed_in(msgspec.structs.replace(plain, tree={"input": ["a word", other]})) == ""
 
 
 def test_chat_completions_carry_none() -> None:

@@ -55,3 +55,8 @@ def test_no_header_is_no_trace() -> None:
 def test_a_card_that_is_called_a_span_is_not_taken() -> None:
     assert read(f"00-{TRACE}-{CARD}-01") == ""
     assert read(f"00-{'a' * 32}-{CARD}-01") == ""
+
+
+def test_a_row_of_digits_that_is_nobodys_number_is_taken() -> None:
+    trace = f"{'a' * 10}{'1' * 12}{'b' * 10}"
+    assert read(f"00-{trace}-{SPAN}-01") == f"{trace}-{SPAN}"
