@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gateway.dialects.registry import DIALECTS
-from gateway.types import DialectName, StreamEvent
+from gateway.types import DialectName, StreamEvent, Thread
 from gateway.veiling.veil import Veil, veiled
 from tests.upstream_messages import anthropic_events
 from tests.upstreams import Answer, _openai_events
@@ -42,6 +42,18 @@ def test_no_value_is_in_the_request_that_leaves(dialect: DialectName) -> None:
         assert veil.names.replacements[value].encode() in veil.request.raw
     assert (veil.request.model, veil.request.stream) == ("auto", True)
     assert veil.request.request_id == "req_1"
+
+
+@both
+def test_whose_request_it_is_and_what_it_continues_is_known_after_as_before(
+    dialect: DialectName,
+) -> None:
+    adapter, thread = DIALECTS[dialect], Thread(previous_id="resp_1")
+    request = msgspec.structs.replace(
+        adapter.decode_request(BODY, "req_1"), end_user="digest", thread=thread
+    )
+    sent = veiled(request, [], adapter, FOUND, b"k" * 32, one_way=False).request
+    assert (sent.end_user, sent.thread) == ("digest", thread)
 
 
 @both
