@@ -197,6 +197,13 @@ def test_values_are_counted_before_a_body_is_parsed_and_those_in_texts_are_none(
         check_values(raw, most)
 
 
+def test_as_many_values_as_there_may_be_pass_and_one_more_does_not() -> None:
+    raw = b'{"x":["a,b","c"]}'
+    check_values(raw, 3)
+    with pytest.raises(RequestInvalid):
+        check_values(raw, 2)
+
+
 @pytest.mark.parametrize("said", ["[],", "{},", "7,", '"a",', '"\\\\",', "[", '"a":['])
 def test_what_breaks_off_is_counted_up_to_there(said: str) -> None:
     with pytest.raises(RequestInvalid):
