@@ -127,5 +127,6 @@ class SecretKeeper:
         kept = self._kept[name]
         is_over = self._clock.monotonic_s() - kept.read_s > self._tolerate_s
         if is_over and kept.value is not None:
-            kept.value = None
+            # Forgotten once it was told: where telling fails it is told again with the next look.
             self._changed(name, None)
+            kept.value = None

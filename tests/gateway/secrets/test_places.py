@@ -111,6 +111,33 @@ async def test_a_value_in_use_since_before_a_start_is_kept_while_its_place_is_aw
     assert heard == [None]
 
 
+async def test_a_loss_that_could_not_be_told_is_told_with_the_next_look() -> None:
+    """Forgotten before it was told, a credential that may be revoked would be used for ever."""
+    place, clock = Changeable("one"), StoppedClock()
+    heard: list[str | None] = []
+    failing = [TypeError("what nobody thought of")] * 2
+
+    def changed(_: str, value: Secret[str] | None) -> None:
+        if value is None and failing:
+            raise failing.pop()
+        heard.append(value.reveal() if value else None)
+
+    keeper = SecretKeeper(
+        {"p": place}, clock, tolerate_s=60.0, changed=changed, failed=lambda *_: None
+    )
+    await keeper.refresh()
+    place.is_away = True
+    clock.advance(61.0)
+    with pytest.raises(TypeError):
+        await keeper.refresh()
+    assert keeper.ages_s() == {"p": 61.0}, "it is in use, and its age says so"
+    for _ in range(2):
+        await keeper.refresh()
+
+    assert heard == ["one", None]
+    assert keeper.ages_s() == {}
+
+
 async def test_every_outage_is_told_once() -> None:
     kept = Kept()
     for is_away in (True, True, False, True, True):
