@@ -11,13 +11,13 @@ from typing import Final
 from policies.decision import Decision, Exclusion, ExclusionKind, Obligations
 from policies.document import AuditContent, OutputScanning
 from policies.facts import BARE_TEXT, CONTINUES_TEXT, Facts, TargetFacts
+from policies.labels import approval_of
 from policies.ordering import Ordering, Prepared
 from policies.program import ConstraintStep, PolicyDocument
 
 
 MATCHES_KEPT: Final = 512
 BOARDS_KEPT: Final = 32
-APPROVED_PREFIX: Final = "approved:"
 
 _NOT_CLEARED: Final[frozenset[ExclusionKind]] = frozenset({"policy", "scope"})
 _BEFORE_CONTEXT: Final[frozenset[ExclusionKind]] = frozenset({"policy", "scope", "capability"})
@@ -169,7 +169,7 @@ class Matched:
     def unapproved(self, facts: Facts) -> ConstraintStep | None:
         """The first rule whose approval the key does not carry."""
         for step in self.needing_approval:
-            if APPROVED_PREFIX + step.name not in facts.labels:
+            if approval_of(step.name) not in facts.labels:
                 return step
         return None
 

@@ -4,7 +4,6 @@ Narrower at once, wider by two people: so it has to be told apart what only take
 be told counts as wider, as of labels, which a policy may forbid with, permit with or bill by.
 """
 
-import re
 from collections.abc import Collection
 from typing import Final, Literal
 
@@ -12,10 +11,10 @@ from msgspec import Struct
 
 from gateway.errors import RequestInvalid
 from gateway.types import Translation
+from policies.labels import is_label
 
 
 LABELS_MAX: Final = 50
-LABEL_CHARS_MAX: Final = 100
 ScopeField = Literal["models", "expires_us", "labels", "translation"]
 _LENIENCE: Final[tuple[Translation, ...]] = ("strict", "warn", "lenient")
 
@@ -100,13 +99,8 @@ def new_models(before: KeyScope, after: KeyScope, configured: Collection[str]) -
 
 def check_labels(labels: Collection[str]) -> None:
     """Raises RequestInvalid for what is no word: a form shows labels with spaces between."""
-    if len(labels) > LABELS_MAX or not all(map(_is_label, labels)):
+    if len(labels) > LABELS_MAX or not all(map(is_label, labels)):
         raise RequestInvalid(f"up to {LABELS_MAX} words that can be seen", parameter="labels")
-
-
-def _is_label(label: str) -> bool:
-    is_word = label.isprintable() and not re.search(r"[\s,]", label)
-    return is_word and 0 < len(label) <= LABEL_CHARS_MAX
 
 
 def check_models(models: Collection[str] | None, known: Collection[str]) -> None:

@@ -16,6 +16,8 @@ from policies.document import Case, Constraint, Expectation, PolicyBody, Prefere
 from policies.examples import EXAMPLE_TARGETS, facts_from_example
 from policies.expressions import compile_expression
 from policies.facts import TargetFacts
+from policies.hierarchy import SEPARATOR
+from policies.labels import approval_of, is_label
 from policies.problems import DocumentInvalid, Position, Problem, shown, suggestion
 from policies.program import ConstraintStep, PolicyDocument
 from policies.selectors import Selector
@@ -72,6 +74,7 @@ def check(
     warnings = [*_warnings(document.body, never)]
     warnings += _refusing(document, targets or document.body.example_targets)
     warnings += _unknown_labels(document.body, labels)
+    warnings += _never_approved(document.body)
     if targets:
         warnings += _unknown_places(document.body, targets)
         errors += _catalogue_errors(document, targets)
@@ -166,6 +169,24 @@ def _unknown_labels(body: PolicyBody, labels: Collection[str]) -> Iterator[Probl
                     message = f"nothing is ever found as {shown(reading.key)}"
                     hint = suggestion(reading.key, labels)
                     yield Problem(f"{section}[{place}].when", message + hint, rule.name)
+
+
+def _never_approved(body: PolicyBody) -> Iterator[Problem]:
+    """Rules that ask for an approval which is no label: they would refuse everybody for ever."""
+    for place, rule in enumerate(body.constraints):
+        if rule.require_approval is None:
+            continue
+        alone, below = approval_of(rule.name), approval_of(body.name + SEPARATOR + rule.name)
+        path, why = f"constraints[{place}]", "a label is one word without blanks and commas"
+        if not is_label(alone):
+            message = f"never approved: no key can carry {shown(alone)}; {why}"
+            yield Problem(f"{path}.name", message, rule.name)
+        elif not is_label(below):
+            message = (
+                f"never approved where a level above has a rule of this name: it is called by the "
+                f"document's name then, and no key can carry {shown(below)}; {why}"
+            )
+            yield Problem("name", message, rule.name)
 
 
 def _named_places(body: PolicyBody) -> Iterator[tuple[str, str, str, str]]:

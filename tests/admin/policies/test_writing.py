@@ -102,6 +102,16 @@ async def test_a_card_explains_its_facts_and_a_label_that_is_none_is_warned_of(
     assert "nothing is ever found as 'CREDITCARD'; did you mean 'CREDIT_CARD'?" in plain(edit)
 
 
+async def test_a_rule_that_no_label_can_approve_is_warned_of(listener: Listener) -> None:
+    await staff(listener)
+    asks = '\n[[constraints]]\nname = "second look"\nrequire_approval = "Ask legal."\n'
+    async with signed_in(listener, WRITER) as wanda:
+        await saved(wanda, TEXT + asks)
+        _, edit = await wanda.send("GET", f"{HOME}/edit")
+
+    assert "never approved: no key can carry 'approved:second look'" in plain(edit)
+
+
 async def test_rules_are_moved_and_taken_out_with_what_belongs_to_them(listener: Listener) -> None:
     await staff(listener)
     second = (

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 import policies
+from gateway.errors import RequestInvalid
+from gateway.oversight.key_scope import check_labels
 from policies.checking.check import CheckReport, check
 from policies.decide import decide
 from policies.examples import EXAMPLE_FACTS, EXAMPLE_TARGETS, facts_from_example
 from policies.explain import explain
+from policies.hierarchy import compose
 from policies.language.vocabulary import FACTS
 from policies.problems import FactsInvalid
 from policies.program import PolicyDocument
@@ -490,6 +493,45 @@ def test_a_label_that_nothing_is_found_as_is_warned_of() -> None:
         "preferences[0].when": "nothing is ever found as 'EMIAL'; did you mean 'EMAIL'?",
     }
     assert not any("found as" in each.message for each in check(document, "d").warnings)
+
+
+def test_a_rule_that_no_label_can_approve_is_warned_of() -> None:
+    """Labels are words: such a rule refuses everybody, whatever key is asked for."""
+    names = ("second look", "second,look", "x" * 92, "x" * 91, "second-look")
+    rules = [{"name": name, "require_approval": "Ask."} for name in names]
+    denying = {"name": "not for us", "deny": "No."}
+    found = {
+        each.path: each.message
+        for each in check(document_text(*rules, denying, name="d"), "d").warnings
+        if each.message.startswith("never approved:")
+    }
+    assert set(found) == {f"constraints[{place}].name" for place in range(3)}
+    assert "no key can carry 'approved:second look'" in found["constraints[0].name"]
+    for rule in rules:
+        label = f"approved:{rule['name']}"
+        if rule["name"] in names[3:]:
+            check_labels([label])
+        else:
+            with pytest.raises(RequestInvalid):
+                check_labels([label])
+
+
+def test_a_documents_name_that_no_label_can_hold_is_warned_of_where_rules_need_approval() -> None:
+    ask, other = {"name": "look", "require_approval": "Ask."}, {"name": "b", "no_cache": True}
+    said = "never approved where a level above has a rule of this name"
+    for name, rules, count in (
+        ("My team", (ask,), 1),
+        ("my-team", (ask,), 0),
+        ("A B", (other,), 0),
+    ):
+        report = check(document_text(*rules, name=name), "d")
+        found = [each for each in report.warnings if each.message.startswith(said)]
+        assert [(each.path, each.rule) for each in found] == [("name", "look")] * count
+        assert report.is_ok
+    below = compose([document(ask, name="org"), document(ask, name="My team")])
+    assert [step.name for step in below.constraints] == ["look", "My team/look"]
+    said = [each.message for each in check(document_text(ask, name="My team"), "d").warnings]
+    assert any("'approved:My team/look'" in each for each in said)
 
 
 def test_a_document_with_too_many_rules_is_refused_at_the_first_that_is_too_many() -> None:

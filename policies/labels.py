@@ -1,0 +1,19 @@
+"""What a key's label is, and the one that approves a rule. Pure."""
+
+import re
+from typing import Final
+
+
+APPROVED_PREFIX: Final = "approved:"
+LABEL_CHARS_MAX: Final = 100
+
+
+def is_label(text: str) -> bool:
+    """Whether a key can carry it: one word, because forms show labels with spaces between."""
+    is_word = text.isprintable() and not re.search(r"[\s,]", text)
+    return is_word and 0 < len(text) <= LABEL_CHARS_MAX
+
+
+def approval_of(rule: str) -> str:
+    """The label without which a rule that asks for an approval refuses."""
+    return f"{APPROVED_PREFIX}{rule}"
