@@ -16,11 +16,13 @@ from admin.bodies import body_of
 from admin.forms import form_of
 from admin.interrupted import FILE_NAME, FILE_TEXT
 from admin.models.price_diff import PriceDiff, Used, compare
-from admin.queries import after_of, first_of
+from admin.models.price_entries import Begun, Entries, begun_with, entries_of
+from admin.queries import Query, after_of, first_of
 from admin.services import Services
 from admin.sign_in.pages import READING
+from gateway.configuration.texts import TEXT_ENCODING
 from gateway.errors import ConfigurationInvalid, RequestInvalid
-from gateway.money.catalogue import Catalogue, shipped_catalogue
+from gateway.money.catalogue import Catalogue, shipped_catalogue, shipped_text
 from gateway.money.price_file import PRICE_FILE_BYTES_MAX, PriceText, catalogue_of
 from gateway.oversight.access import Permission
 from gateway.store.money.price_proposals import PriceProposals
@@ -34,6 +36,12 @@ FILES_SHOWN: Final = 20
 ORDERS_SHOWN: Final = 20
 NAME_CHARS_MAX: Final = 100
 ROLLUP_BATCHES: Final = 2
+MODEL: Final = Query(
+    "model",
+    "The model whose price is to be changed: the form begins with its entry.",
+    length_max=100,
+)
+NOTHING: Final = Begun()
 _PICKED_NAME: Final = f"file{FILE_NAME}"
 _PICKED_TEXT: Final = f"file{FILE_TEXT}"
 _HTML: Final = MediaType.HTML
@@ -83,7 +91,9 @@ def price_routes(services: Services) -> list[Any]:
     """The page, a comparison, and both as JSON."""
     desk, shell = PriceDesk(services), services.shell
 
-    async def showing(request: Asked, comparison: Comparison | None, text: str) -> Response[str]:
+    async def showing(
+        request: Asked, comparison: Comparison | None, text: str, begun: Begun = NOTHING
+    ) -> Response[str]:
         place = (first_of(request), ORDERS_SHOWN, after_of(request))
         orders = await services.prices.orders_page(*place)
         return await shell.page(
@@ -97,15 +107,18 @@ def price_routes(services: Services) -> list[Any]:
             proposers=await desk.proposals.proposers([each.place for each in orders.rows]),
             waiting=(await desk.proposals.waiting()).rows,
             comparison=comparison,
+            entries=await desk.entries(),
+            begun=begun,
             text=text,
             days=DAYS,
         )
 
     @route(AT, http_method=READING, media_type=_HTML, opt=_READS)
     async def prices(request: Asked) -> Response[str]:
-        is_shipped = request.query_params.get("with") == SHIPPED
+        is_shipped, model = request.query_params.get("with") == SHIPPED, MODEL.of(request)
         found = await desk.with_shipped() if is_shipped else None
-        return await showing(request, found, "")
+        begun = await desk.begun_with(model) if model else NOTHING
+        return await showing(request, found, begun.text, begun)
 
     @post(AT, media_type=_HTML, opt=_COMPARES, status_code=200)
     async def compared(request: Asked) -> Response[str]:
@@ -155,6 +168,33 @@ class PriceDesk:
         own = _own(prices, shipped, now)
         return InForce(name, own, count, max(dates), min(dates), "", *told)
 
+    async def entries(self) -> Entries:
+        """Models with a price; none where the prices in force cannot be read."""
+        try:
+            models = (await self._services.prices.in_force(self._settings)).catalogue.models
+        except ConfigurationInvalid:
+            return Entries((), ())
+        return entries_of(models, self._asked_by_targets().values())
+
+    async def begun_with(self, model: str) -> Begun:
+        """The file in force with the entry of a model in it.
+
+        Raises:
+            RequestInvalid: there is no such entry, or the prices in force cannot be read.
+        """
+        try:
+            prices = await self._services.prices.in_force(self._settings)
+            catalogue_of(prices.text, prices.source)
+        except ConfigurationInvalid as error:
+            reason = f"The prices in force cannot be read: {error.message}"
+            raise RequestInvalid(reason, parameter="model") from error
+        return begun_with(model, prices.text.decode(TEXT_ENCODING), shipped_text())
+
+    def _asked_by_targets(self) -> dict[str, str]:
+        """By target the entry that it has."""
+        targets = self._settings.targets.items()
+        return {name: target.catalogue or target.model for name, target in targets}
+
     async def with_prices(self, prices: PriceText) -> Comparison:
         """With a file that was given before, or with what the configuration names."""
         name = prices.source or "the prices of this release"
@@ -184,10 +224,7 @@ class PriceDesk:
             before = (await self._services.prices.in_force(self._settings)).catalogue
         except ConfigurationInvalid as error:
             return Comparison(name, problem=f"The prices in force cannot be read: {error.message}")
-        targets = {
-            name: target.catalogue or target.model
-            for name, target in self._settings.targets.items()
-        }
+        targets = self._asked_by_targets()
         return Comparison(name, compare(before, after, targets, await self._used()))
 
     async def _used(self) -> list[Used]:

@@ -196,8 +196,12 @@ def load_catalogue(text: str, source: str) -> Catalogue:
 @cache
 def shipped_catalogue() -> Catalogue:
     """The catalogue that comes with the package; read once, because a start asks for it often."""
-    text = resources.files("gateway.money").joinpath("prices.toml").read_text(encoding="utf-8")
-    return Catalogue(MappingProxyType(dict(load_catalogue(text, "prices.toml").models)))
+    return Catalogue(MappingProxyType(dict(load_catalogue(shipped_text(), "prices.toml").models)))
+
+
+def shipped_text() -> str:
+    """The price file that comes with the package."""
+    return resources.files("gateway.money").joinpath("prices.toml").read_text(encoding="utf-8")
 
 
 def build_targets(

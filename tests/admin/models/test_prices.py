@@ -1,5 +1,6 @@
 """Prices compared: what another file changes, what last month would have cost, what is wrong."""
 
+import html
 import json
 import re
 from collections.abc import AsyncIterator
@@ -11,7 +12,15 @@ from msgspec import structs
 
 from admin.access import CSRF_HEADER, csrf_of
 from admin.models.price_diff import AMOUNTS, Used, compare
-from gateway.money.catalogue import Catalogue, Entry, shipped_catalogue
+from admin.models.price_entries import begun_with, entry_in
+from gateway.errors import RequestInvalid
+from gateway.money.catalogue import (
+    Catalogue,
+    Entry,
+    load_catalogue,
+    shipped_catalogue,
+    shipped_text,
+)
 from tests.admin import seeding
 from tests.admin.chromium import window
 from tests.admin.listener import Browser, Listener
@@ -198,6 +207,52 @@ async def test_a_pasted_file_is_compared_as_it_would_be_in_force_and_changes_not
     assert "Keep this file" in said
     assert (listener.folder / "own.toml").read_bytes() == before
     assert [each.action for each in await deeds(listener)] == ["session.began"]
+
+
+async def test_a_change_of_one_price_begins_with_its_entry_and_all_that_is_in_force(
+    listener: Listener, browser: Browser
+) -> None:
+    """An entry alone, put in force, would have taken the prices of all others back."""
+    await browser.sign_in()
+    own = (listener.folder / "own.toml").read_text()
+    other = "claude-haiku-4-5"
+    given = {}
+    for model in (MODEL, other):
+        answer, page = await browser.send("GET", f"{AT}?model={model}")
+        assert answer.status == 200
+        given[model] = html.unescape(
+            re.findall(r"<textarea[^>]*>(.*?)</textarea>", page, re.DOTALL)[0]
+        )
+        assert f"<option selected>{model}</option>" in page
+    assert given[MODEL].strip() == own.strip()
+    assert given[other].startswith(own.rstrip() + "\n\n[models.")
+    assert load_catalogue(given[other], "t").models == {
+        MODEL: load_catalogue(own, "t").models[MODEL],
+        other: shipped_catalogue().models[other],
+    }
+    price = shipped_catalogue().models[other].input_microusd_per_mtok
+    assert price != 7_654_321
+    dearer = re.sub(
+        r"input_microusd_per_mtok = [0-9_]+(?!.*input_microusd)",
+        "input_microusd_per_mtok = 7_654_321",
+        given[other],
+        flags=re.DOTALL,
+    )
+    _, page = await browser.send("POST", AT, {"text": dearer})
+    assert "1 model changes." in text_of(page)
+    answer, page = await browser.send("GET", f"{AT}?model=<b>nobody")
+    assert answer.status == 400
+    assert "there is no entry of &#39;&lt;b&gt;nobody&#39;" in page
+
+
+def test_every_shipped_entry_is_found_whole_and_alone() -> None:
+    for model, entry in shipped_catalogue().models.items():
+        text = entry_in(shipped_text(), model)
+        assert load_catalogue(text, "t").models == {model: entry}
+        assert "#" not in text.splitlines()[-1]
+    with pytest.raises(RequestInvalid):
+        entry_in(shipped_text(), "gpt")
+    assert begun_with(MODEL, "", shipped_text()).text == entry_in(shipped_text(), MODEL)
 
 
 async def test_a_picked_file_goes_before_the_text_and_its_name_is_only_shown(
