@@ -19,8 +19,11 @@ REASON_CHARS_MAX: Final = 1_000
 def reason_in(text: str) -> str:
     """Why somebody asks or decides; raises RequestInvalid where it says nothing, or too much."""
     said = text.strip()
-    if not said or len(said) > REASON_CHARS_MAX:
+    if not said:
         raise RequestInvalid("say why: it stands in the history", parameter="reason")
+    if len(said) > REASON_CHARS_MAX:
+        most = f"say it in {REASON_CHARS_MAX:,} characters at most"
+        raise RequestInvalid(f"{most}: these are {len(said):,}", parameter="reason")
     return said
 
 

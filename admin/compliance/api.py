@@ -246,7 +246,9 @@ def _holds(office: Office) -> list[Any]:
         if not order.reason.strip():
             raise RequestInvalid("A hold needs a reason.", parameter="reason")
         subject = office.subject_of(organisation, order.user)
-        return await office.custody.set_hold(_actor(request), organisation, subject, order.reason)
+        with in_words():
+            actor = _actor(request)
+            return await office.custody.set_hold(actor, organisation, subject, order.reason)
 
     @post(AT + "/holds/{hold:str}/release", opt=releases)
     async def release(request: Asked, organisation: FromPath[str], hold: FromPath[str]) -> Release:

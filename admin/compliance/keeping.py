@@ -124,12 +124,14 @@ def _hold_routes(services: Services, office: Office) -> list[Any]:
             if data.scope not in SCOPES or (data.scope == "user") != bool(data.user.strip()):
                 problem = "Name the end user, or choose the whole organisation and name nobody."
                 return await showing(request, organisation, data, problem, 400, "user")
+            actor = session_of(request).person.name
             try:
                 subject = office.subject_of(organisation, data.user.strip())
+                with in_words():
+                    made = await office.custody.set_hold(actor, organisation, subject, data.reason)
             except RequestInvalid as error:
-                return await showing(request, organisation, data, error.message, error.status)
-            actor = session_of(request).person.name
-            made = await office.custody.set_hold(actor, organisation, subject, data.reason.strip())
+                said = (error.message, error.status, error.parameter or "")
+                return await showing(request, organisation, data, *said)
             back = f"/o/{organisation}/compliance/holds?done={made.id}"
             return Redirect(back, status_code=SEE_OTHER)
 

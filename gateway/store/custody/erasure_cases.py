@@ -55,6 +55,8 @@ _LISTED: Final = Order(
 """Open ones first, the most urgent before the others."""
 _AS_ASKED: Final = Order((_C.asked_us, _C.id))
 _ID_BYTES: Final = 6
+_ENDS: Final = {"done": "agreed to and carried out"}
+"""How a state is said of what somebody did; `withdrawn` is a word for it itself."""
 
 
 class ErasureCase(Struct, frozen=True):
@@ -363,8 +365,10 @@ def _waits(organisation: str) -> tuple[ColumnElement[bool], ...]:
 
 
 def require_open(case: ErasureCase) -> None:
+    """Raises CustodyRefused with who closed it: whoever is late no longer sees it in a list."""
     if case.state != "open":
-        raise CustodyRefused(f"the case is {case.state}")
+        end = _ENDS.get(case.state, case.state)
+        raise CustodyRefused(f"the case {case.ticket} was {end} by {case.closed_by} already")
 
 
 def require_wanted(case: ErasureCase) -> None:

@@ -133,7 +133,8 @@ class Custody(CustodyReader):
         return max(self._clock.utc_us(), self._steady.utc_us())
 
     async def set_hold(self, actor: str, organisation: str, subject: str, reason: str) -> Hold:
-        """Raises AuditUnavailable when it cannot be recorded, as every method that changes does."""
+        """Raises CustodyRefused without a reason, and AuditUnavailable as whatever changes does."""
+        reason = said_with(reason, "reason")
         hold = Hold(_new_id(), organisation, subject, reason, actor, self._clock.utc_us(), "", "")
         await self.record(actor, "hold.set", organisation, hold=hold.id, reason=reason)
         await self._insert(audit_holds, hold)
@@ -217,8 +218,7 @@ class Custody(CustodyReader):
             raise CustodyRefused("which request is it? Without any it is all content", "request_id")
         request_id = request_id.strip()
         for field, said in {"reason": reason, "ticket": ticket}.items():
-            if not said.strip():
-                raise CustodyRefused("a reveal needs a reason and a ticket", field)
+            said_with(said, field)
         if not 1 <= minutes <= REVEAL_MINUTES_MAX:
             raise CustodyRefused(f"a reveal lasts 1 to {REVEAL_MINUTES_MAX} minutes", "minutes")
         now_us = self._clock.utc_us()
@@ -356,13 +356,13 @@ async def is_known(database: Database, organisation: str) -> bool:
     return False
 
 
-def said_with(comment: str) -> str:
-    """What is said with a verdict; raises CustodyRefused where nothing is."""
-    said = comment.strip()
+def said_with(text: str, field: str = "comment") -> str:
+    """What is said with a deed; raises CustodyRefused where nothing is, or too much."""
+    said = text.strip()
     if not said:
-        raise CustodyRefused("say why: it stands in the record", "comment")
+        raise CustodyRefused("say why: it stands in the record", field)
     if len(said) > COMMENT_CHARS_MAX:
-        raise CustodyRefused(f"a comment has at most {COMMENT_CHARS_MAX} characters", "comment")
+        raise CustodyRefused(f"a {field} has at most {COMMENT_CHARS_MAX:,} characters", field)
     return said
 
 

@@ -106,6 +106,28 @@ async def test_what_is_declined_is_not_destroyed_and_the_case_says_why(listener:
     ]
 
 
+async def test_who_declines_too_late_is_told_of_which_case_and_who_was_faster(
+    listener: Listener,
+) -> None:
+    await converse(listener, ["ann"])
+    async with (
+        person(listener, "cora") as cora,
+        person(listener, "anton", "approver") as anton,
+        person(listener, "petra", "approver") as petra,
+    ):
+        one = await opened(cora)
+        await asked(cora, one)
+        assert (await decided(anton, one))[0] == 303
+        status, page = await decided(petra, one, "reject", "another Ann")
+        assert status == 409
+        assert "The case T-7 was agreed to and carried out by anton already." in page
+        other = await opened(cora, ticket="T-2")
+        assert await asked(cora, other, "T-2") == 303
+        assert (await cora.send("POST", f"{other}/withdraw"))[0].status == 303
+        _, page = await decided(petra, other, "reject", "another Ann")
+        assert "The case T-2 was withdrawn by cora already." in page
+
+
 async def test_a_hold_that_is_set_while_it_waits_is_shown_and_forbids_it(
     listener: Listener,
 ) -> None:

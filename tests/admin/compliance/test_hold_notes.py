@@ -2,6 +2,7 @@
 
 import re
 
+import msgspec
 import pytest
 
 from tests.admin.compliance.archive import PASSWORD, converse, deeds, person, subject
@@ -87,6 +88,32 @@ async def test_who_sets_a_hold_is_told_what_it_covers_and_that_a_mistyped_name_h
             await listener.issue_key("theirs", "globex")
             answer, page = await gil.send("GET", new.replace("acme", "globex"))
             assert (answer.status, "is in force, and on record" in page) == (200, False)
+
+
+async def test_what_a_hold_covers_can_be_asked_later(listener: Listener) -> None:
+    await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora:
+        at = await held(cora, "ann")
+        hold = at.rpartition("/")[2]
+        _, page = await cora.send("GET", HOLDS)
+        (link,) = re.findall(rf'href="([^"]+)" aria-label="What hold {hold} covers"', page)
+        _, page = await cora.send("GET", link)
+        assert "It keeps 1 content key of this audit folder" in page
+
+
+async def test_the_reason_of_a_hold_has_a_limit(listener: Listener) -> None:
+    await converse(listener, ["ann"])
+    async with person(listener, "cora") as cora:
+        form = {"user": "ann", "reason": "x" * 1_001}
+        answer, page = await cora.send("POST", HOLDS, form)
+        assert answer.status == 400
+        assert "A reason has at most 1,000 characters." in page
+        assert "x" * 1_001 in page, "what was typed stays"
+        api = "/api/organisations/acme/compliance/holds"
+        answer, said = await cora.send("POST", api, body=msgspec.json.encode(form).decode())
+        assert answer.status == 400
+        assert '"param":"reason"' in said
+        assert "No hold is in force" in (await cora.send("GET", HOLDS))[1]
 
 
 async def test_what_waits_names_an_end_user_shortly_and_no_wrong_time(listener: Listener) -> None:

@@ -144,6 +144,8 @@ async def test_spans_follow_each_other_without_a_gap_and_nobody_signs_one_twice(
     assert answer.status == 409
     assert "meanwhile" in page
     assert "mine, too" in page
+    assert "Sign off 0 records" not in page, "the span behind it is empty"
+    assert "there is nothing to sign yet" in page
     listener.clock.advance(60)
     second = await _detail(cora, path)
     assert second["since_us"] == first["until_us"]

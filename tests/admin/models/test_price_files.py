@@ -265,6 +265,16 @@ async def test_who_looked_at_other_prices_gets_a_conflict_and_a_reason_is_needed
     assert await price_in_force(listener) == 3 * ENTRY.output_microusd_per_mtok
 
 
+async def test_a_reason_has_a_limit_which_is_said(ops: Browser) -> None:
+    """It said "say why" of three thousand characters."""
+    path = await keep(ops, DEARER)
+    form = {"reason": "x" * 3_000, "seen": "0"}
+    answer, page = await ops.send("POST", f"{path}/propose", form)
+    assert answer.status == 400
+    assert "say it in 1,000 characters at most: these are 3,000" in page
+    assert "x" * 3_000 in page, "what was typed stays"
+
+
 async def test_approving_wants_a_fresh_proof_and_proposing_a_role_that_may(
     listener: Listener, ops: Browser, second: Browser
 ) -> None:
