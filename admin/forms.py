@@ -18,6 +18,7 @@ MICRO: Final = 1_000_000
 MICROUSD_MAX: Final = 10**15
 FIELDS_MAX: Final = 500
 TEXT_LENGTH_MAX: Final = 10_000
+NAME_CHARS_MAX: Final = 100
 _GROUPED: Final = re.compile(r"[0-9]{1,3}(,[0-9]{2,3})*,[0-9]{3}(\.[0-9]*)?", re.ASCII)
 
 
@@ -91,10 +92,11 @@ def as_sentence(text: str) -> str:
 
 
 async def form_of(request: Request[Any, Any, Any], length_max: int = TEXT_LENGTH_MAX) -> Form:
-    """The form that a request sends; of each field so many characters at most.
+    """The form that a request sends.
 
     Raises:
-        RequestInvalid: it is no form of a page.
+        RequestInvalid: it is no form of a page, or a field has more than so many characters: what
+            was cut off nobody would miss before it is needed.
     """
     try:
         pairs = parse_qsl(
@@ -104,5 +106,10 @@ async def form_of(request: Request[Any, Any, Any], length_max: int = TEXT_LENGTH
         raise RequestInvalid("this form is not complete") from None
     fields: dict[str, list[str]] = {}
     for name, value in pairs:
-        fields.setdefault(name, []).append(value[:length_max])
+        if len(value) > length_max:
+            long = (
+                f"{name[:NAME_CHARS_MAX]!r} has {len(value):,} characters: {length_max:,} are taken"
+            )
+            raise RequestInvalid(f"{long} at most. Nothing was done.", parameter=name)
+        fields.setdefault(name, []).append(value)
     return Form(fields)

@@ -60,7 +60,7 @@ async def draft_of(request: Request[Any, Any, Any]) -> Draft | None:
         return _draft_with_files(request, await request.body())
     if request.headers.get("content-type", "").partition(";")[0] != FORM:
         return None
-    fields = _fields(await request.body())
+    fields = fields_of(await request.body())
     if fields is None:
         return None
     return Draft(_asked_for(request), tuple(each for each in fields if each[0] != MARK))
@@ -73,7 +73,7 @@ async def mark_in(request: Request[Any, Any, Any]) -> str:
         parts = parts_of(await request.body(), said.get("boundary", ""))
         marks = (content.decode(errors="replace") for name, _, content in parts if name == MARK)
     elif kind == FORM:
-        marks = (value for name, value in _fields(await request.body()) or () if name == MARK)
+        marks = (value for name, value in fields_of(await request.body()) or () if name == MARK)
     else:
         return ""
     return next(marks, "")
@@ -130,7 +130,7 @@ def _unescaped(name: str) -> str:
 
 def carried_in(body: bytes) -> Draft | None:
     """The form that another form carries, if it is one of ours."""
-    fields = _fields(body) or ()
+    fields = fields_of(body) or ()
     path = next((value for name, value in fields if name == PATH), "")
     if not is_own_path(path):
         return None
@@ -172,7 +172,8 @@ def _joined(path: str, query: str) -> str:
     return f"{path}?{query}" if query else path
 
 
-def _fields(body: bytes) -> tuple[tuple[str, str], ...] | None:
+def fields_of(body: bytes) -> tuple[tuple[str, str], ...] | None:
+    """Names and values of a form, in order; None where it is none."""
     try:
         text = body.decode()
         return tuple(parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX))

@@ -18,6 +18,8 @@ from litestar.exceptions import (
 from litestar.handlers import BaseRouteHandler
 from litestar.types import Message, Scope
 
+from admin.interrupted import FORM, fields_of
+from gateway.errors import RequestInvalid
 from gateway.paths import is_written_as
 
 
@@ -51,6 +53,8 @@ _NUMBERS: Final = {"sequence": 2**63 - 1}
 """How large what an address numbers may be; all else is an INTEGER of the database."""
 _NUL_WRITTEN: Final = (b"\x00", b"%00", b"\\u0000")
 """As it is, in a form and in JSON."""
+NUL_SENT: Final = "This holds a character that no database keeps (NUL). Nothing was done."
+NUL_SENT_IN: Final = "{name!r} holds a character that no database keeps (NUL). Nothing was done."
 
 
 async def add_security_headers(message: Message, scope: Scope) -> None:
@@ -124,7 +128,16 @@ async def require_storable_body(
     if isinstance(connection, Request) and connection.method not in SAFE_METHODS:
         body = await connection.body()
         if any(written in body for written in _NUL_WRITTEN):
-            raise ValidationException("a NUL in the body")
+            raise _nul_sent(connection, body)
+
+
+def _nul_sent(request: Request[Any, Any, Any], body: bytes) -> RequestInvalid:
+    """It names the field of a form: the character cannot be seen, so nobody would find it."""
+    is_form = request.headers.get("content-type", "").partition(";")[0] == FORM
+    for name, value in (fields_of(body) or ()) if is_form else ():
+        if "\x00" in value and "\x00" not in name:
+            return RequestInvalid(NUL_SENT_IN.format(name=name[:100]), parameter=name[:100])
+    return RequestInvalid(NUL_SENT)
 
 
 def _host_of(origin: str) -> str | None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from litestar import MediaType, Request, Response, get, route
 from litestar.params import FromPath
@@ -118,6 +119,7 @@ def _request_route(services: Services, stories: StoryReader) -> Any:
             story=story,
             rule_places=rule_places,
             listed_by=_listed_by,
+            listed_at=_listed_at(request, organisation),
             organisation=organisation,
             verdict=verdict_of(story, way),
             sent_as=findings_sent_as(story),
@@ -133,6 +135,18 @@ def _request_route(services: Services, stories: StoryReader) -> Any:
 def _listed_by(rule: str) -> str:
     """The filter of the requests that a rule held for."""
     return render(Filter((Term("rule", (rule,)),)))
+
+
+def _listed_at(request: Request[Any, Any, Any], organisation: str) -> str:
+    """The list of requests, with the filter that whoever looks came from."""
+    path, came_from = f"/o/{organisation}/traffic", request.headers.get("referer", "")
+    try:
+        said = urlsplit(came_from)
+    except ValueError:
+        return path
+    if said.netloc != request.headers.get("host") or said.path != path or not said.query:
+        return path
+    return f"{path}?{said.query}"
 
 
 def _day(utc_us: int) -> str:

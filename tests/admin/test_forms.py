@@ -2,8 +2,13 @@
 
 import pytest
 
-from admin.forms import MICROUSD_MAX, Form
+from admin.forms import MICROUSD_MAX, TEXT_LENGTH_MAX, Form
 from gateway.errors import RequestInvalid
+from tests.admin import seeding
+from tests.admin.compliance.test_erasures import HOLDS
+from tests.admin.listener import Browser, Listener
+
+API = "/api/organisations/acme/compliance/holds"
 
 
 def typed(text: str) -> Form:
@@ -46,3 +51,37 @@ def test_a_whole_number_has_commas_between_thousands_only_and_an_end() -> None:
         with pytest.raises(RequestInvalid) as refused:
             typed(text).whole("amount", 1_000)
         assert refused.value.parameter == "amount", text
+
+
+@pytest.mark.anyio
+async def test_a_field_that_is_too_long_is_named_and_nothing_of_the_form_is_lost(
+    listener: Listener, browser: Browser
+) -> None:
+    """It was cut off at the limit, and the form was taken as if that had been typed."""
+    await listener.issue_key("assistant")
+    await seeding.person(listener, "cora", "compliance", "acme")
+    await browser.sign_in_as("cora", seeding.PASSWORD)
+    long = "court file " * 1_000 + "and the end"
+    form = {"scope": "organisation", "user": "", "reason": long}
+    answer, page = await browser.send("POST", HOLDS, form)
+    assert answer.status == 400
+    said = f"has {len(long):,} characters: {TEXT_LENGTH_MAX:,} are taken at most"
+    assert f"&#39;reason&#39; {said}. Nothing was done." in page
+    assert long in page
+
+
+@pytest.mark.anyio
+async def test_a_character_that_no_database_keeps_is_said_with_its_field(
+    listener: Listener, browser: Browser
+) -> None:
+    await listener.issue_key("assistant")
+    await seeding.person(listener, "cora", "compliance", "acme")
+    await browser.sign_in_as("cora", seeding.PASSWORD)
+    form = {"scope": "organisation", "user": "", "reason": "a\0b and more"}
+    answer, page = await browser.send("POST", HOLDS, form)
+    assert answer.status == 400
+    assert "&#39;reason&#39; holds a character that no database keeps (NUL)" in page
+    assert "and more" in page, "what was typed stays"
+    answer, said = await browser.send("POST", API, body='{"reason": "\\u0000"}')
+    assert answer.status == 400
+    assert "a character that no database keeps (NUL)" in said

@@ -100,6 +100,23 @@ async def test_a_request_that_there_is_not_says_where_to_look(
     assert f'action="{LIST}"' in page
 
 
+async def test_a_request_leads_back_to_the_list_as_it_was_filtered(
+    listener: Listener, world: World, browser: Browser
+) -> None:
+    (one,) = await world.write(Asked(1))
+    filtered = f"{LIST}?q=route%3Amanaged+since%3A24h&state=%22%3E"
+    for referer, back in (
+        (f"{listener.url}{filtered}", filtered),
+        (f"{listener.url}{LIST}", LIST),
+        (f"{listener.url}/o/acme/audit?q=x", LIST),
+        (f"http://elsewhere.example{filtered}", LIST),
+        ("http://[", LIST),
+        ("", LIST),
+    ):
+        _, page = await browser.send("GET", f"{LIST}/{one}", referer=referer)
+        assert f'<a href="{html.escape(back)}">Requests</a>' in page, referer
+
+
 async def test_the_page_names_what_of_a_request_was_not_read(
     world: World, browser: Browser
 ) -> None:
