@@ -8,6 +8,7 @@ from tests.admin import seeding
 from tests.admin.compliance.test_erasures import HOLDS
 from tests.admin.listener import Browser, Listener
 
+
 API = "/api/organisations/acme/compliance/holds"
 
 

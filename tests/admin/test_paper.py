@@ -34,6 +34,9 @@ TORN = """() => {
   return torn;
 }"""
 """Figures and short words of a list that stand on two lines."""
+WIDE = """() => Math.max(...[...document.querySelectorAll('td')].map(
+  (each) => each.getBoundingClientRect().right))"""
+"""How far to the right a list goes."""
 
 
 PAGES = """() => {
@@ -126,13 +129,24 @@ async def test_a_page_on_paper_is_dark_on_white_and_says_when_and_by_whom_it_was
             assert "read by" in await seen.page.inner_text(".page-foot")
             assert not await seen.page.is_visible("nav.facets")
             assert not await seen.page.is_visible("button:has-text('Filter')")
-            wide = await seen.page.evaluate(
-                "Math.max(...[...document.querySelectorAll('td')].map("
-                "e => e.getBoundingClientRect().right))"
-            )
-            assert wide <= A4_PX, path
+            assert await seen.page.evaluate(WIDE) <= A4_PX, path
             assert await seen.page.evaluate(TORN) == [], path
             await seen.page.emulate_media(media="screen")
+
+
+async def test_a_state_is_no_torn_word_on_paper(listener: Listener) -> None:
+    """Nine columns leave it less than "waits" is long; the list of reveals is a report, too."""
+    await seeding.issue(listener, "an assistant")
+    async with person(listener, "cora") as cora, window(listener, width=A4_PX) as seen:
+        form = {"reason": "a complaint of a customer", "ticket": "T-9", "minutes": "30"}
+        answer, _ = await cora.send("POST", "/o/acme/compliance/reveals", form)
+        assert answer.status == 303
+        await seen.sign_in("cora", PASSWORD)
+        await seen.open("/o/acme/compliance/reveals")
+        await seen.page.emulate_media(media="print")
+        assert await seen.page.locator(".chip:has-text('waits')").is_visible()
+        assert await seen.page.evaluate(TORN) == []
+        assert await seen.page.evaluate(WIDE) <= A4_PX
 
 
 async def test_no_field_is_printed_that_nobody_filled_in(listener: Listener) -> None:

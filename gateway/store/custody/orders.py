@@ -25,7 +25,7 @@ from gateway.store.schema.tables import organisations
 
 
 REVEAL_MINUTES_MAX = 60
-COMMENT_CHARS_MAX = 1_000
+COMMENT_CHARS_MAX, LACKING = 1_000, "say why: it stands in the record"
 _ID_BYTES = 6
 
 
@@ -218,7 +218,7 @@ class Custody(CustodyReader):
             raise CustodyRefused("which request is it? Without any it is all content", "request_id")
         request_id = request_id.strip()
         for field, said in {"reason": reason, "ticket": ticket}.items():
-            said_with(said, field)
+            said_with(said, field, "a reveal needs a reason and a ticket")
         if not 1 <= minutes <= REVEAL_MINUTES_MAX:
             raise CustodyRefused(f"a reveal lasts 1 to {REVEAL_MINUTES_MAX} minutes", "minutes")
         now_us = self._clock.utc_us()
@@ -356,11 +356,11 @@ async def is_known(database: Database, organisation: str) -> bool:
     return False
 
 
-def said_with(text: str, field: str = "comment") -> str:
+def said_with(text: str, field: str = "comment", lacking: str = LACKING) -> str:
     """What is said with a deed; raises CustodyRefused where nothing is, or too much."""
     said = text.strip()
     if not said:
-        raise CustodyRefused("say why: it stands in the record", field)
+        raise CustodyRefused(lacking, field)
     if len(said) > COMMENT_CHARS_MAX:
         raise CustodyRefused(f"a {field} has at most {COMMENT_CHARS_MAX:,} characters", field)
     return said
