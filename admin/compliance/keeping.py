@@ -118,17 +118,8 @@ def _hold_routes(services: Services, office: Office) -> list[Any]:
     )
     async def set_hold(request: Asked, organisation: FromPath[str], data: Form) -> Response[Any]:
         async def made() -> Response[Any]:
-            if not data.reason.strip():
-                problem = "A hold needs a reason: whoever is to release it reads it."
-                return await showing(request, organisation, data, problem, 400, "reason")
-            if data.scope not in SCOPES or (data.scope == "user") != bool(data.user.strip()):
-                problem = "Name the end user, or choose the whole organisation and name nobody."
-                return await showing(request, organisation, data, problem, 400, "user")
-            actor = session_of(request).person.name
             try:
-                subject = office.subject_of(organisation, data.user.strip())
-                with in_words():
-                    made = await office.custody.set_hold(actor, organisation, subject, data.reason)
+                made = await _set(office, session_of(request).person.name, organisation, data)
             except RequestInvalid as error:
                 said = (error.message, error.status, error.parameter or "")
                 return await showing(request, organisation, data, *said)
@@ -138,6 +129,19 @@ def _hold_routes(services: Services, office: Office) -> list[Any]:
         return await services.shown_once.answer(request, await form_of(request), made)
 
     return [holds, set_hold, *_release_routes(office, showing)]
+
+
+async def _set(office: Office, actor: str, organisation: str, form: HoldForm) -> Hold:
+    """Raises RequestInvalid with the field that is wrong."""
+    if not form.reason.strip():
+        reason = "A hold needs a reason: whoever is to release it reads it."
+        raise RequestInvalid(reason, parameter="reason")
+    if form.scope not in SCOPES or (form.scope == "user") != bool(form.user.strip()):
+        reason = "Name the end user, or choose the whole organisation and name nobody."
+        raise RequestInvalid(reason, parameter="user")
+    subject = office.subject_of(organisation, form.user.strip())
+    with in_words():
+        return await office.custody.set_hold(actor, organisation, subject, form.reason)
 
 
 async def _new_hold(request: Asked, organisation: str, office: Office) -> NewHold | None:

@@ -91,42 +91,39 @@ def price_routes(services: Services) -> list[Any]:
     """The page, a comparison, and both as JSON."""
     desk, shell = PriceDesk(services), services.shell
 
-    async def showing(
-        request: Asked, comparison: Comparison | None, text: str, begun: Begun = NOTHING
-    ) -> Response[str]:
+    async def showing(request: Asked, found: Comparison | None, begun: Begun) -> Response[str]:
         place = (first_of(request), ORDERS_SHOWN, after_of(request))
         orders = await services.prices.orders_page(*place)
         return await shell.page(
             request,
             "models/prices.html",
             "prices",
-            400 if comparison is not None and comparison.problem else 200,
+            400 if found is not None and found.problem else 200,
             in_force=await desk.in_force(),
             files=await services.prices.files_page(0, FILES_SHOWN),
             orders=orders,
             proposers=await desk.proposals.proposers([each.place for each in orders.rows]),
             waiting=(await desk.proposals.waiting()).rows,
-            comparison=comparison,
+            comparison=found,
             entries=await desk.entries(),
             begun=begun,
-            text=text,
+            text=begun.text,
             days=DAYS,
         )
 
     @route(AT, http_method=READING, media_type=_HTML, opt=_READS)
     async def prices(request: Asked) -> Response[str]:
-        is_shipped, model = request.query_params.get("with") == SHIPPED, MODEL.of(request)
+        is_shipped = request.query_params.get("with") == SHIPPED
         found = await desk.with_shipped() if is_shipped else None
-        begun = await desk.begun_with(model) if model else NOTHING
-        return await showing(request, found, begun.text, begun)
+        return await showing(request, found, await desk.begun_with(MODEL.of(request)))
 
     @post(AT, media_type=_HTML, opt=_COMPARES, status_code=200)
     async def compared(request: Asked) -> Response[str]:
         try:
             name, text = await given(request)
         except RequestInvalid as error:
-            return await showing(request, Comparison(GIVEN, problem=error.message), "")
-        return await showing(request, await desk.with_text(text, name), text)
+            return await showing(request, Comparison(GIVEN, problem=error.message), NOTHING)
+        return await showing(request, await desk.with_text(text, name), Begun(text=text))
 
     @get("/api/prices", opt=_READS)
     async def prices_api() -> InForce:
@@ -177,11 +174,13 @@ class PriceDesk:
         return entries_of(models, self._asked_by_targets().values())
 
     async def begun_with(self, model: str) -> Begun:
-        """The file in force with the entry of a model in it.
+        """The file in force with the entry of a model in it; nothing where none is named.
 
         Raises:
             RequestInvalid: there is no such entry, or the prices in force cannot be read.
         """
+        if not model:
+            return NOTHING
         try:
             prices = await self._services.prices.in_force(self._settings)
             catalogue_of(prices.text, prices.source)
