@@ -530,8 +530,8 @@ def test_a_documents_name_that_no_label_can_hold_is_warned_of_where_rules_need_a
         assert report.is_ok
     below = compose([document(ask, name="org"), document(ask, name="My team")])
     assert [step.name for step in below.constraints] == ["look", "My team/look"]
-    said = [each.message for each in check(document_text(ask, name="My team"), "d").warnings]
-    assert any("'approved:My team/look'" in each for each in said)
+    warned = [each.message for each in check(document_text(ask, name="My team"), "d").warnings]
+    assert any("'approved:My team/look'" in each for each in warned)
 
 
 def test_a_document_with_too_many_rules_is_refused_at_the_first_that_is_too_many() -> None:
