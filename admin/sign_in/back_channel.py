@@ -91,7 +91,8 @@ def _refused(_: Request[Any, Any, Any], error: Exception) -> Response[dict[str, 
     if isinstance(error, Exhausted):
         status, reason, headers = error.http_status, error.message, {"retry-after": "1"}
     elif isinstance(error, RequestInvalid):
-        reason = error.message
+        # What is wrong with a field is told by the field's name, which somebody sent.
+        reason = reason if error.parameter else error.message
     elif isinstance(error, GatewrightError):
         code, reason = "server_error", "it cannot be done now: send it again"
     if isinstance(error, GatewrightError) and status == 400:  # noqa: PLR2004

@@ -96,7 +96,7 @@ async def test_what_a_hold_covers_can_be_asked_later(listener: Listener) -> None
         at = await held(cora, "ann")
         hold = at.rpartition("/")[2]
         _, page = await cora.send("GET", HOLDS)
-        (link,) = re.findall(rf'href="([^"]+)" aria-label="What hold {hold} covers"', page)
+        (link,) = re.findall(rf'href="([^"]+)" aria-label="What it covers: hold {hold}"', page)
         _, page = await cora.send("GET", link)
         assert "It keeps 1 content key of this audit folder" in page
 
