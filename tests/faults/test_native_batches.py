@@ -87,11 +87,12 @@ def live_calls(upstreams: Upstreams) -> list[str]:
 
 
 def outcomes(records: list[AuditRecord]) -> list[AuditRecord]:
-    """Outcomes; and every intent has exactly one."""
-    counts = Counter((each.stage, each.request_id) for each in records if each.detail)
+    """Outcomes of lines; and every intent has exactly one."""
+    lines = [each for each in records if "batch" in each.detail]
+    counts = Counter((each.stage, each.request_id) for each in lines)
     assert set(counts.values()) == {1}
-    ends = [each for each in records if each.stage == "outcome" and each.detail]
-    intents = {each.request_id for each in records if each.stage == "intent" and each.detail}
+    ends = [each for each in lines if each.stage == "outcome"]
+    intents = {each.request_id for each in lines if each.stage == "intent"}
     assert intents <= {each.request_id for each in ends}
     return ends
 

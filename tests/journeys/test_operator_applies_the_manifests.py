@@ -28,11 +28,24 @@ ROOT = Path(__file__).parents[2]
 WATCHED = """
 import os
 import sys
+import threading
 
 TOLD = int(os.environ["TEST_TOLD"])
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES = {"os.mkdir", "os.remove", "os.rmdir", "os.chmod", "os.truncate"}
 BOTH = {"os.rename", "os.link", "os.symlink"}
+BESIDE = threading.local()  # The folder that a name is looked up in; the event does not have it.
+
+def looked_up_in(call):
+    def told(*args, dir_fd=None, **named):
+        BESIDE.folder = "" if dir_fd is None else os.readlink(f"/proc/self/fd/{dir_fd}")
+        try:
+            return call(*args, dir_fd=dir_fd, **named)
+        finally:
+            BESIDE.folder = ""
+    return told
+
+os.open, os.mkdir = map(looked_up_in, (os.open, os.mkdir))
 
 def hook(event, args):
     if event == "open" and isinstance(args[2], int) and args[2] & WRITES:
@@ -45,7 +58,8 @@ def hook(event, args):
         return
     for path in paths:
         if not isinstance(path, int):
-            os.write(TOLD, os.fsencode(os.path.abspath(os.fsdecode(path))) + b"\\n")
+            named = os.path.join(getattr(BESIDE, "folder", ""), os.fsdecode(path))
+            os.write(TOLD, os.fsencode(os.path.abspath(named)) + b"\\n")
 
 sys.addaudithook(hook)
 from gateway.__main__ import main
