@@ -95,7 +95,12 @@ def test_whom_the_token_let_in_and_who_is_disabled_decides_nothing(refusing: Ref
 def test_a_reason_says_something_and_is_bounded() -> None:
     assert reason_in("  as agreed\n") == "as agreed"
     assert reason_in("x" * REASON_CHARS_MAX + "  ") == "x" * REASON_CHARS_MAX
-    for wrong in ("", " \n", "x" * (REASON_CHARS_MAX + 1)):
-        with pytest.raises(RequestInvalid, match="say why") as refused:
+    too_long = "x" * (REASON_CHARS_MAX + 1)
+    for wrong, told in (
+        ("", "say why"),
+        (" \n", "say why"),
+        (too_long, "at most: these are 1,001"),
+    ):
+        with pytest.raises(RequestInvalid, match=told) as refused:
             reason_in(wrong)
         assert refused.value.parameter == "reason"
