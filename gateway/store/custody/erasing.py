@@ -32,6 +32,7 @@ from gateway.store.custody.folder_reports import FolderReport, row_of
 from gateway.store.custody.keeping import content_keys, damaged_key_lines, destroy
 from gateway.store.custody.kept_content import KeptContent
 from gateway.store.custody.kept_holdings import Holding, Holdings
+from gateway.store.custody.made_of import MadeOf
 from gateway.store.custody.orders import Custody, CustodyRefused, said_with
 from gateway.store.engine import Database
 from gateway.store.evidence.integration import Integration
@@ -81,7 +82,7 @@ class Erasures:
         self._parts = parts
         self._wrapper = master
         self._records = ErasedRecords(parts, master)
-        self._kept = KeptContent(settings, database, master, clock)
+        self._kept, self._made = KeptContent(settings, database, master, clock), MadeOf(database)
         self._clock = clock
         self._here = FolderHere(database, parts.directory, settings.audit.worker, clock)
 
@@ -185,7 +186,7 @@ class Erasures:
         if subject is None:
             await self._kept.stop(sorted(kept.arriving))
         await destroy(self._settings, self._database, keys, now_us)
-        left = await self._kept.find(case.organisation, subject, bytes_max=None)
+        left, late = await self._left(case, kept)
         said = {
             **_of_case(case, actor, now_us),
             "keys_destroyed": [key.key for key in all_keys],
@@ -196,8 +197,8 @@ class Erasures:
             "key_lines_damaged": damaged,
             "kept": most_of(attempts),
             "kept_all_looked_at": kept.numbers.is_whole,
-            "kept_left": left.numbers.things,
-            "kept_arriving": _late(case, kept, left),
+            "kept_left": left,
+            "kept_arriving": late,
             **await self._records.checked(case.organisation, found.rows),
         }
         keys_here = tuple(all_keys)
@@ -211,6 +212,19 @@ class Erasures:
             "awaited": msgspec.json.encode(awaited).decode(),
             "report": row_of(report),
         }
+
+    async def _left(self, case: ErasureCase, kept: Holding) -> tuple[int, list[str]]:
+        """How much is there that nobody waits for, and the names of what is to go yet.
+
+        That is looked at when it is there: what was arriving, or was made of what was destroyed.
+        """
+        left = await self._kept.find(case.organisation, case.subject or None, bytes_max=None)
+        there = {*left.lines, *(file.file_id for file, _ in left.files)}
+        # Of an organisation the rest was stopped, unless it was there by then.
+        late = kept.arriving | left.arriving if case.subject else kept.arriving & there
+        late |= await self._made.since(case.organisation, kept, left)
+        goes = await self._made.part(left, late)
+        return left.numbers.things - goes.numbers.things, sorted(late)
 
     async def _elsewhere(self, organisation: str) -> tuple[str, ...]:
         return await workers_elsewhere(self._database, self._parts.directory, organisation)
@@ -240,11 +254,6 @@ def _told(attempt: Attempt) -> dict[str, object]:
     """As the certificate has it: what there was for it to destroy."""
     said: dict[str, object] = {"by": attempt.by, "begun_us": attempt.begun_us}
     return said | {"keys_found": [key.key for key in attempt.keys], "kept_found": attempt.kept}
-
-
-def _late(case: ErasureCase, *holdings: Holding) -> list[str]:
-    """What is looked at when it is there: of an end user; an organisation's is stopped."""
-    return sorted({name for each in holdings for name in each.arriving}) if case.subject else []
 
 
 @contextmanager

@@ -56,7 +56,7 @@ class Holdings(Struct, frozen=True):
     """Lines of files and batches that name no end user."""
     unnamed_answers: int = 0
     arriving: int = 0
-    """Files and batches that are not all there yet, and were not looked at."""
+    """Files and batches that were not looked at: they are not all there yet, or changed."""
     busy: int = 0
     """Batches that are being taken in or finished at this moment."""
     last_expiry_us: int = 0
@@ -85,7 +85,10 @@ class Holding(Struct, frozen=True):
     answers: Sequence[tuple[tuple[str, str, str], str]]
     numbers: Holdings
     arriving: frozenset[str] = frozenset()
-    """Files and batches that are not all there yet: of an organisation they go with the rest."""
+    """Files and batches that are not all there yet: of an organisation they go with the rest.
+
+    And files that somebody took other lines out of while they were read.
+    """
 
 
 class Reader:
@@ -188,6 +191,9 @@ class Reader:
     async def _read_file(self, search: Search, file: KeptFile) -> None:
         unnamed = 0
         async for number, raw, is_whole in self._lines_of(search, file):
+            if not raw.strip():
+                search.saw_nothing(file.file_id, number)
+                continue
             called, named = line_of(raw) if is_whole else ("", "")
             if named:
                 is_theirs = search.whose.is_named(named)
@@ -196,16 +202,42 @@ class Reader:
         search.leave(file, unnamed)
 
     async def _read_results(self, search: Search, file: KeptFile) -> None:
-        unnamed = 0
+        unnamed, untold = 0, list[tuple[int, str, int]]()
         async for number, raw, is_whole in self._lines_of(search, file):
+            if not raw.strip():
+                continue
             result = result_of(raw) if is_whole else None
             batch_id, line, called, named = result or ("", 0, "", "")
             is_theirs = search.is_result_theirs(batch_id, line, called)
             if is_theirs or search.whose.is_named(named):
                 search.saw(file.file_id, number, is_theirs=True)
+            elif named or line in search.others.get(batch_id, ()):
+                continue
+            elif batch_id and search.is_untold(batch_id, line):
+                untold.append((number, batch_id, line))
             else:
-                unnamed += not named and line not in search.others.get(batch_id, ())
+                unnamed += 1
+        if file.file_id not in search.in_vain:
+            unnamed += await self._tell(search, file, untold)
         search.leave(file, unnamed)
+
+    async def _tell(
+        self, search: Search, file: KeptFile, untold: Sequence[tuple[int, str, int]]
+    ) -> int:
+        """Ask the log whose results are that nothing else tells; of how many it cannot say."""
+        subjects: dict[tuple[str, int], str] = {}
+        for batch_id in sorted({each for _, each, _ in untold}):
+            organisation, every = search.whose.organisation, search.reads_all
+            found = await self._records.named(organisation, batch_id, all_of_them=every)
+            search.is_whole &= found.is_whole
+            subjects |= {(batch_id, line): whose for line, whose in found.subjects}
+        unnamed = 0
+        for number, batch_id, line in untold:
+            whose = subjects.get((batch_id, line))
+            unnamed += whose is None
+            if whose == search.whose.subject:
+                search.saw(file.file_id, number, is_theirs=True)
+        return unnamed
 
     async def _lines_of(
         self, search: Search, file: KeptFile
@@ -217,14 +249,14 @@ class Reader:
                 self._files.content(file), self._length_max
             ):
                 search.opened += 1
-                if raw.strip():
-                    yield number, raw, is_whole
+                yield number, raw, is_whole
         except (KeyClosed, ContentDamaged) as error:
             search.close(is_key=isinstance(error, KeyClosed))
             search.damaged.add(file.file_id)
         except NotReady:
             # It was deleted while it was read, or rewritten: then it was looked at in vain.
             search.is_whole = False
+            search.forget(file.file_id)
 
     async def _ask_log(self, search: Search, batch: Batch) -> None:
         """Whose lines were, of a batch that is in results only: its records say so."""
@@ -269,7 +301,7 @@ class Reader:
             for file in files
             if file.file_id in search.theirs
         ]
-        arriving = await self._arriving(search.whose.organisation)
+        arriving = await self._arriving(search.whose.organisation) | search.in_vain
         numbers = Holdings(
             batches=len(search.kept),
             lines=sum(search.kept.values()),

@@ -19,8 +19,14 @@ class Search:
         """Likewise lines that name somebody else."""
         self._called: dict[str, set[str]] = {}
         """What lines of theirs call themselves, by file, and by batch that is made of one."""
+        self._blanks: dict[str, set[int]] = {}
+        """Places in files where nothing stands: perhaps a line that was erased."""
+        self._files: dict[str, str] = {}
+        """Of which file each batch was made."""
         self.damaged: set[str] = set()
         """Files that could not be read to their end, and never can be."""
+        self.in_vain: set[str] = set()
+        """Files that somebody rewrote, or deleted, while they were read."""
         self.kept: dict[str, int] = {}
         self.told: set[str] = set()
         """Batches of whose lines it is known whom they name."""
@@ -59,12 +65,32 @@ class Search:
         if is_theirs and called:
             self._called.setdefault(thing, set()).add(called)
 
+    def saw_nothing(self, file_id: str, number: int) -> None:
+        """An empty line of a file of which batches are made."""
+        self._blanks.setdefault(file_id, set()).add(number)
+
+    def forget(self, file_id: str) -> None:
+        """What was seen of a file that is another by now: its lines may be at other places."""
+        self.in_vain.add(file_id)
+        for known in (self.theirs, self.others, self._called, self._blanks):
+            known.pop(file_id, None)
+
+    def is_untold(self, batch_id: str, line: int) -> bool:
+        """Whether neither a batch nor its file can say whose a line was.
+
+        It was taken out of the file, or the batch is forgotten: its results may outlive both.
+        """
+        if batch_id not in self._files:
+            return True
+        return line in self._blanks.get(self._files[batch_id], ())
+
     def inherit(self, batch_id: str, file_id: str) -> None:
         """What is known of a file's lines is known of the lines that were made of it.
 
         Unless these themselves name somebody else: a file of which an earlier version took lines
         out has the others at other places.
         """
+        self._files[batch_id] = file_id
         if file_id in self._called and file_id not in self.damaged:
             self._called[batch_id] = self._called[file_id]
         known = self.theirs.get(batch_id, set[int]()), self.others.get(batch_id, set[int]())

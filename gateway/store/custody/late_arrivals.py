@@ -1,15 +1,17 @@
-"""What was still arriving when an end user was erased: erased, too, once all of it is there.
+"""What was still arriving when somebody was erased: erased, too, once all of it is there.
+
+So is what was made of erased things meanwhile. Of an organisation that is what was there before
+its rest could be stopped.
 
 The certificate names it and is not complete before. Whichever process comes first claims the case.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
-from sqlalchemy import or_, select, update
+from sqlalchemy import select, update
 
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
@@ -19,22 +21,21 @@ from gateway.pacing.upkeep import Duty
 from gateway.ports import AuditLog
 from gateway.secrets.credentials import master_key
 from gateway.store.batching.files import kept_files
-from gateway.store.batching.leads import FINISHED, TAKEN_IN
 from gateway.store.claims import is_unclaimed
 from gateway.store.custody.erasing import in_numbers
 from gateway.store.custody.erasure_attempts import holds_on
 from gateway.store.custody.erasure_cases import CLAIM_US
 from gateway.store.custody.kept_content import KeptContent
 from gateway.store.custody.kept_holdings import Holding
+from gateway.store.custody.made_of import MadeOf
 from gateway.store.engine import Database
-from gateway.store.schema.batches import batch_lines, batches
 from gateway.store.schema.custody import erasure_cases
 from gateway.telemetry import Event
 
 
 ACTOR: Final = "gateway"
 ACTION: Final = "content.erased"
-_C, _B = erasure_cases.c, batches.c
+_C = erasure_cases.c
 _WAITS: Final = '"kept_arriving":["'
 """In the certificate of a case that waits for something."""
 
@@ -64,7 +65,7 @@ class LateArrivals:
     def __init__(self, settings: Settings, database: Database, log: AuditLog, clock: Clock) -> None:
         self._database, self._clock = database, clock
         self._kept = KeptContent(settings, database, master_key(settings), clock)
-        self._deeds = Deeds(log, clock)
+        self._made, self._deeds = MadeOf(database), Deeds(log, clock)
 
     @property
     def duty(self) -> Duty:
@@ -100,12 +101,10 @@ class LateArrivals:
         files = select(kept_files.c.id).where(
             kept_files.c.id.in_(case.arriving), kept_files.c.is_whole.is_(False)
         )
-        moving = select(_B.id).where(_made_of(case), _B.state.in_((*TAKEN_IN, *FINISHED)))
         async with self._database.reading() as connection:
-            for query in (files, moving):
-                if (await connection.execute(query.limit(1))).first() is not None:
-                    return False
-        return True
+            if (await connection.execute(files.limit(1))).first() is not None:
+                return False
+        return not await self._made.is_moving(case.arriving)
 
     async def _claim(self, case: _Waiting) -> int:
         """When it was; 0 where somebody else does it, or a hold forbids it."""
@@ -130,46 +129,27 @@ class LateArrivals:
     async def _carried_out(self, case: _Waiting) -> str:
         """The certificate with what was done."""
         found = await self._found(case)
-        if found.numbers.things:
+        if is_any := _is_any(case, found):
             detail = {"case": case.id, "ticket": case.ticket, "subject": case.subject}
             detail |= {"asked_by": case.asked_by, "agreed_by": case.closed_by}
             detail |= in_numbers(found.numbers)
             async with self._deeds.doing(ACTOR, ACTION, case.organisation, **detail):
                 await self._kept.destroy(found, case.organisation, case.id)
-        # Where a batch was made of it meanwhile it is looked at once more.
-        is_over = not found.numbers.things or not (await self._found(case)).numbers.things
+        left = await self._found(case) if is_any else found
+        # Where a batch was made of it meanwhile, or it changed, it is looked at once more.
+        is_seen = left.arriving.isdisjoint(case.arriving) and await self._is_there(case)
+        is_over = is_seen and not _is_any(case, left)
         return _amended(case.certificate, found, is_over=is_over)
 
     async def _found(self, case: _Waiting) -> Holding:
         """What arrived, and what was made of it; what somebody asked since stays."""
-        found = await self._kept.find(case.organisation, case.subject, bytes_max=None)
-        query = select(_B.id, _B.output_file_id, _B.error_file_id).where(_made_of(case))
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).all()
-        those = {*case.arriving, *(each for row in rows for each in row)}
-        lines = {name: numbers for name, numbers in found.lines.items() if name in those}
-        files = [each for each in found.files if each[0].file_id in those]
-        numbers = replace(
-            found.numbers,
-            batches=len(lines),
-            lines=sum([await self._there(each, numbers) for each, numbers in lines.items()]),
-            files=len(files),
-            file_lines=sum(len(each) for _, each in files),
-            answers=0,
-        )
-        return replace(found, lines=lines, files=files, answers=[], numbers=numbers)
-
-    async def _there(self, batch_id: str, numbers: Collection[int]) -> int:
-        """How many of these lines are kept with their batch still."""
-        query = select(batch_lines.c.number).where(batch_lines.c.batch_id == batch_id)
-        async with self._database.reading() as connection:
-            found = (await connection.execute(query)).scalars().all()
-        return len(set(found).intersection(numbers))
+        found = await self._kept.find(case.organisation, case.subject or None, bytes_max=None)
+        return await self._made.part(found, case.arriving)
 
 
-def _made_of(case: _Waiting) -> Any:
-    """Batches that were arriving, or are made of a file that was."""
-    return or_(_B.id.in_(case.arriving), _B.input_file_id.in_(case.arriving))
+def _is_any(case: _Waiting, found: Holding) -> bool:
+    """Of an organisation a batch goes whose lines are gone already, too."""
+    return bool(found.numbers.things or (found.lines and not case.subject))
 
 
 def _amended(certificate: str, found: Holding, *, is_over: bool) -> str:

@@ -41,9 +41,18 @@ class LineRecords:
             OSError: a segment cannot be read at this moment.
         """
         is_named = await self._is_named(batch)
+        query = _query(batch, is_named=is_named)
         most = None if all_of_them and is_named else RECORDS_MAX
+        return await self._read(query, batch.batch_id, most)
+
+    async def named(self, organisation: str, batch_id: str, *, all_of_them: bool) -> RecordedLines:
+        """The same of a batch that may be forgotten: by its name alone."""
+        query = _by_name(organisation, batch_id)
+        return await self._read(query, batch_id, None if all_of_them else RECORDS_MAX)
+
+    async def _read(self, query: AuditQuery, batch_id: str, most: int | None) -> RecordedLines:
         subjects, is_whole, looked_at = list[tuple[int, str]](), True, 0
-        async for row in self._sink.records(_query(batch, is_named=is_named), strict=True):
+        async for row in self._sink.records(query, strict=True):
             if looked_at == most:
                 return RecordedLines(subjects, is_whole=False)
             looked_at += 1
@@ -51,7 +60,7 @@ class LineRecords:
                 is_whole = False  # Whose line it was cannot be told any more.
                 continue
             record = row.projected.record
-            if record.subject and record.detail.get("batch") == batch.batch_id:
+            if record.subject and record.detail.get("batch") == batch_id:
                 subjects.append((int(record.detail.get("line", "0")), record.subject))
         return RecordedLines(subjects, is_whole)
 
@@ -65,8 +74,7 @@ class LineRecords:
 def _query(batch: Batch, *, is_named: bool) -> AuditQuery:
     organisation, _, _ = batch.project
     if is_named:
-        # By no times: they are of other machines' clocks than its own are.
-        return AuditQuery(organisation=organisation, stage="intent", batch=batch.batch_id)
+        return _by_name(organisation, batch.batch_id)
     return AuditQuery(
         organisation=organisation,
         stage="intent",
@@ -74,3 +82,8 @@ def _query(batch: Batch, *, is_named: bool) -> AuditQuery:
         since_us=batch.started_us,
         until_us=batch.ended_us + 1,
     )
+
+
+def _by_name(organisation: str, batch_id: str) -> AuditQuery:
+    # By no times: they are of other machines' clocks than its own are.
+    return AuditQuery(organisation=organisation, stage="intent", batch=batch_id)

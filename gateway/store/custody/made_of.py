@@ -1,0 +1,88 @@
+"""What was made of files and batches while they were erased: told apart from what was asked since.
+
+Reading everything takes minutes. Meanwhile a batch is made of a file, or finished into one.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+from msgspec.structs import replace
+from sqlalchemy import ColumnElement, func, or_, select
+
+from gateway.store.batching.leads import FINISHED, TAKEN_IN
+from gateway.store.custody.kept_holdings import Holding
+from gateway.store.engine import Database
+from gateway.store.schema.batches import batch_lines, batches
+
+
+_B = batches.c
+_MOVING = (*TAKEN_IN, *FINISHED)
+
+
+class MadeOf:
+    """Of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def is_moving(self, names: Collection[str]) -> bool:
+        """Whether a batch of these, or of these files, goes from one place to another now."""
+        query = select(_B.id).where(_made_of(names), _B.state.in_(_MOVING)).limit(1)
+        async with self._database.reading() as connection:
+            return (await connection.execute(query)).first() is not None
+
+    async def part(self, found: Holding, names: Collection[str]) -> Holding:
+        """What was found of things with these names, and of what was made of them; no answers."""
+        query = select(_B.id, _B.output_file_id, _B.error_file_id).where(_made_of(names))
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        those = {*names, *(each for row in rows for each in row)}
+        lines = {name: numbers for name, numbers in found.lines.items() if name in those}
+        files = [each for each in found.files if each[0].file_id in those]
+        numbers = replace(
+            found.numbers,
+            batches=len(lines),
+            lines=sum([await self._there(each, numbers) for each, numbers in lines.items()]),
+            files=len(files),
+            file_lines=sum(len(each) for _, each in files),
+            answers=0,
+        )
+        return replace(found, lines=lines, files=files, answers=[], numbers=numbers)
+
+    async def since(self, organisation: str, looked: Holding, left: Holding) -> frozenset[str]:
+        """Names of what was made of `looked` before it was destroyed: `left`, or on its way.
+
+        A batch took its lines from a file, or put them into one; of a batch that went only the
+        file of its results may be there.
+        """
+        files = {file.file_id for file, _ in looked.files}
+        results = {file.file_id for file, _ in left.files if file.purpose == "batch_output"}
+        columns = (_B.id, _B.state, _B.input_file_id, _B.output_file_id, _B.error_file_id)
+        query = select(*columns).where(_B.organisation == organisation)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        made = set[str]()
+        for row in rows:
+            its = {row.output_file_id, row.error_file_id}
+            is_new = row.id in left.lines and row.id not in looked.lines
+            is_left = is_new or row.state in _MOVING or not results.isdisjoint(its)
+            if is_left and (row.id in looked.lines or row.input_file_id in files):
+                made.add(row.id)
+            results -= its
+        return frozenset(made | results)
+
+    async def _there(self, batch_id: str, numbers: Collection[int]) -> int:
+        """How many of these lines are kept with their batch still; of all where none are named."""
+        mine = batch_lines.c.batch_id == batch_id
+        async with self._database.reading() as connection:
+            if not numbers:
+                counted = select(func.count()).where(mine)
+                return int((await connection.execute(counted)).scalar_one())
+            query = select(batch_lines.c.number).where(mine)
+            found = (await connection.execute(query)).scalars().all()
+        return len(set(found).intersection(numbers))
+
+
+def _made_of(names: Collection[str]) -> ColumnElement[Any]:
+    """Batches of these names, or made of a file of these."""
+    return or_(_B.id.in_(names), _B.input_file_id.in_(names))
