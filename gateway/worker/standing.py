@@ -66,7 +66,7 @@ class Standing(Collector):
         )
         yield _gauge(
             "gatewright_erasure_outstanding_seconds",
-            "Since the oldest erasure was agreed to that an audit folder has not carried out.",
+            "Since the oldest erasure was agreed to that is not complete.",
             seen.erasures.outstanding_s(),
         )
         ages = GaugeMetricFamily(

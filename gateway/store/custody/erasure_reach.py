@@ -1,10 +1,11 @@
 """How far erasures have come, as the database has it, and which have come to their end."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import and_, bindparam, func, select, update
 
 from gateway.clock import Clock
 from gateway.store.custody.audit_folders import all_folders
@@ -17,6 +18,10 @@ from gateway.store.schema.custody import erasure_cases
 
 
 _C = erasure_cases.c
+WAITS_FOR_MORE: Final = and_(
+    _C.state == "done", _C.certificate.contains('"kept_arriving":["', autoescape=True)
+)
+"""Of a case that was carried out, and of which something was not there yet."""
 
 
 class Unreached(Struct, frozen=True):
@@ -44,13 +49,15 @@ class ErasureReach:
     async def note_reached(self) -> int:
         """Note the cases for which nobody is waited for any more; when the oldest other was closed.
 
-        0 where there is no other.
+        Also one that waits for what was still arriving. 0 where there is no other.
         """
         columns = [_C[name] for name in Unreached.__struct_fields__]
         unreached = (_C.state == "done", _C.reached_us == 0)
         async with self._database.reading() as connection:
             query = select(*columns).where(*unreached).order_by(_C.closed_us)
             rows = (await connection.execute(query)).all()
+            late = select(func.min(_C.closed_us)).where(WAITS_FOR_MORE)
+            late_us = (await connection.execute(late)).scalar_one()
         cases = [Unreached(*row) for row in rows]
         await self._note_awaited([each for each in cases if not each.awaited])
         reached = await self._of(cases, only_state=True)
@@ -59,9 +66,8 @@ class ErasureReach:
             noted = update(erasure_cases).where(_C.id == bindparam("case"), _C.reached_us == 0)
             async with self._database.writing() as connection:
                 await connection.execute(noted.values(reached_us=self._clock.utc_us()), over)
-        return min(
-            (each.closed_us for each in cases if not reached[each.id].is_complete), default=0
-        )
+        waiting = [each.closed_us for each in cases if not reached[each.id].is_complete]
+        return min([*waiting, *([late_us] if late_us else [])], default=0)
 
     async def _of(
         self, cases: Sequence[ErasureCase | Unreached], *, only_state: bool = False

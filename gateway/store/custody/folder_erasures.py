@@ -107,7 +107,7 @@ class FolderErasures:
         self._log = logger()
 
     def outstanding_s(self) -> float:
-        """Since the oldest case was agreed to that some folder has not done; 0 for none."""
+        """Since the oldest case was agreed to that waits for a folder or a file; 0 for none."""
         if not self._oldest_us:
             return 0.0
         return max(self._clock.utc_us() - self._oldest_us, 0) / 1_000_000

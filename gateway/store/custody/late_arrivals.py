@@ -25,6 +25,7 @@ from gateway.store.claims import is_unclaimed
 from gateway.store.custody.erasing import in_numbers
 from gateway.store.custody.erasure_attempts import holds_on
 from gateway.store.custody.erasure_cases import CLAIM_US
+from gateway.store.custody.erasure_reach import WAITS_FOR_MORE
 from gateway.store.custody.kept_content import KeptContent
 from gateway.store.custody.kept_holdings import Holding
 from gateway.store.custody.made_of import MadeOf
@@ -36,8 +37,6 @@ from gateway.telemetry import Event
 ACTOR: Final = "gateway"
 ACTION: Final = "content.erased"
 _C = erasure_cases.c
-_WAITS: Final = '"kept_arriving":["'
-"""In the certificate of a case that waits for something."""
 
 
 class _Waiting(Struct, frozen=True):
@@ -91,8 +90,7 @@ class LateArrivals:
 
     async def _waiting(self) -> Sequence[_Waiting]:
         columns = [_C[name] for name in _Waiting.__struct_fields__]
-        waits = _C.certificate.contains(_WAITS, autoescape=True)
-        query = select(*columns).where(_C.state == "done", waits).order_by(_C.closed_us)
+        query = select(*columns).where(WAITS_FOR_MORE).order_by(_C.closed_us)
         async with self._database.reading() as connection:
             return [_Waiting(*row) for row in (await connection.execute(query)).all()]
 

@@ -11,6 +11,7 @@ from gateway.batches import Batch
 from gateway.store.batching.files import FileWriter, kept_files
 from gateway.store.batching.leads import RECEIVING
 from gateway.store.custody.erasure_cases import CLAIM_US, ErasureCase
+from gateway.store.custody.erasure_reach import ErasureReach
 from gateway.store.custody.kept_content import KeptContent
 from gateway.store.custody.late_arrivals import LateArrivals
 from gateway.store.custody.orders import Custody
@@ -194,3 +195,15 @@ async def test_of_a_batch_that_was_made_of_it_meanwhile_lines_go_the_next_time(
     said = await late.said()
     assert said["kept_arrived"] == [file_id]
     assert said["kept"] == {"batches": 1, "lines": 1, "files": 1, "file_lines": 1}
+
+
+async def test_a_case_that_waits_for_something_counts_as_outstanding(late: Late) -> None:
+    """Though every audit folder has done its part."""
+    reach = ErasureReach(late.archive.database, late.archive.clock)
+    assert await reach.note_reached() == 0
+    writer = await late.began(line("ann"))
+    await late.erased(writer.file.file_id)
+    assert [await reach.note_reached() for _ in range(2)] == [3, 3]
+    await writer.discard()
+    await late.tended()
+    assert await reach.note_reached() == 0
