@@ -181,6 +181,8 @@ class KeptContent:
             file, marks = await self._file(name), {each for one in erased for each in one.marks}
             if file is None:
                 return False
+            if (await self._keys([name])).get(name) != names:
+                continue  # Places that are of another content are other people's lines in this one.
             try:
                 found = await self._marks.found(file, marks) if marks else frozenset[int]()
                 if not (found := found | lines_gone(erased, names)):

@@ -285,3 +285,33 @@ async def test_of_two_starts_at_once_on_a_backup_neither_fails(
     monkeypatch.setattr(FileRewriter, "without", late)
     assert (await archive.kept.destroy_again(), others) == (0, [1])
     assert await archive.content() == [b"\n" + line("bob")]
+
+
+async def test_what_another_process_wrote_meanwhile_loses_no_line_of_anybody_else(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker and a listener start on a backup: of results the others move up."""
+    batch = await archive.batch(kind="file", input_file_id="file-gone")
+    said = [msgspec.json.decode(result(batch, number)) for number in (1, 2)]
+    for each, user in zip(said, ("ann", "bob"), strict=True):
+        each["response"]["body"]["user"] = user
+    raw = [msgspec.json.encode(each) + b"\n" for each in said]
+    file_id = await archive.file(b"".join(raw), "batch_output")
+    backup = await archive.backup(file_id)
+    await destroyed(archive, archive.kept, "ann")
+    await archive.restore(file_id, backup)
+    parts = archive.database, master_key(archive.settings), archive.clock
+    find, others = KeptContent._file, list[int]()
+
+    async def late(kept: KeptContent, name: str) -> KeptFile | None:
+        if not others:
+            others.append(0)
+            others.append(await KeptContent(archive.settings, *parts).destroy_again())
+        return await find(kept, name)
+
+    monkeypatch.setattr(KeptContent, "_file", late)
+    assert (await archive.kept.destroy_again(), others) == (0, [0, 1])
+    assert await archive.content() == [raw[1]]
+    await archive.restore(file_id, backup)
+    assert await archive.kept.destroy_again() == 1
+    assert await archive.content() == [raw[1]]
