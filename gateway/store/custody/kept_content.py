@@ -32,6 +32,7 @@ from gateway.store.batching.vendor_copies import VendorCopies
 from gateway.store.custody.erased_kept import Erased, add, lines_gone, listed, names_of_key
 from gateway.store.custody.kept_holdings import Holding, Reader, Taken
 from gateway.store.custody.line_marks import LineMarks
+from gateway.store.custody.looked_again import LookedAgain
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.kept_answers import DatabaseAnswers, kept_answers
@@ -44,6 +45,7 @@ PREVIEW_BYTES: Final = 64 * 1024 * 1024
 _AT_ONCE: Final = 500
 _TRIES: Final = 3
 _CHANGED: Final = "a file changed while lines were taken out of it; try again"
+_NOTHING: Final = (frozenset[int](), False)
 _Each = TypeVar("_Each")
 
 
@@ -62,6 +64,7 @@ class KeptContent:
         self._files = FileStore(database, master, clock)
         self._rewriter = FileRewriter(database, master, self._files)
         self._marks = LineMarks(settings, self._files)
+        self._looked = LookedAgain(settings, self._folder)
         stores = (
             BatchStore(database, master, clock),
             self._files,
@@ -168,8 +171,10 @@ class KeptContent:
         for each in erased:
             if each.file and each.lines:
                 parts.setdefault(each.file, []).append(each)
+        await self._looked.begin()
         for name, erased_of in parts.items():
             again += await self._take_again(name, erased_of)
+        await self._looked.end()
         return again
 
     async def _take_again(self, name: str, erased: Sequence[Erased]) -> bool:
@@ -178,19 +183,24 @@ class KeptContent:
             names = (await self._keys([name])).get(name)
             if names is None or erased[-1].left in names:
                 return False  # It is as the last of them left it.
+            if self._looked.is_known(erased, names):
+                return False
             file, marks = await self._file(name), {each for one in erased for each in one.marks}
             if file is None:
                 return False
             if (await self._keys([name])).get(name) != names:
                 continue  # Places that are of another content are other people's lines in this one.
             try:
-                found = await self._marks.found(file, marks) if marks else frozenset[int]()
-                if not (found := found | lines_gone(erased, names)):
-                    return False
-                await self._take_from(file, found, self._rewriter.fresh_key(file))
+                found, is_whole = await self._marks.found(file, marks) if marks else _NOTHING
+                if found := found | lines_gone(erased, names):
+                    key = self._rewriter.fresh_key(file)
+                    await self._take_from(file, found, key)
+                    names = (key.name, *names)
             except NotReady:
                 continue  # Another process took lines out of it: what is left is elsewhere now.
-            return True
+            if is_whole:
+                self._looked.note(erased, names)
+            return bool(found)
         raise NotReady(_CHANGED)
 
     async def _take_from(self, file: KeptFile, numbers: frozenset[int], key: ContentKey) -> None:

@@ -33,23 +33,32 @@ class LineMarks:
         Raises:
             NotReady: the file is not as it was found.
         """
-        lines = self._marked(file)
-        return tuple(dict.fromkeys([mark async for number, mark in lines if number in numbers]))
+        marks: dict[str, None] = {}
+        with suppress(KeyClosed, ContentDamaged):  # Nobody reads what is behind it either.
+            async for number, mark in self._marked(file):
+                if number in numbers:
+                    marks[mark] = None
+        return tuple(marks)
 
-    async def found(self, file: KeptFile, marks: Collection[str]) -> frozenset[int]:
-        """Which lines of a file are called so.
+    async def found(self, file: KeptFile, marks: Collection[str]) -> tuple[frozenset[int], bool]:
+        """Which lines of a file are called so, and whether all of it could be read.
 
         Raises:
             NotReady: the file is not as it was found.
         """
-        return frozenset([number async for number, mark in self._marked(file) if mark in marks])
+        found, is_whole = set[int](), False
+        with suppress(KeyClosed, ContentDamaged):
+            async for number, mark in self._marked(file):
+                if mark in marks:
+                    found.add(number)
+            is_whole = True
+        return frozenset(found), is_whole
 
     async def _marked(self, file: KeptFile) -> AsyncIterator[tuple[int, str]]:
         peppers = Peppers(all_peppers(self._settings), self._settings.secrets.pepper_version)
         lines = cut_lines(self._files.content(file), self._length_max)
-        with suppress(KeyClosed, ContentDamaged):  # Nobody reads what is behind it either.
-            async for number, raw, is_whole in lines:
-                if is_whole and (line := raw.strip()):
-                    told = hashlib.sha256(line).hexdigest()
-                    mark = peppers.keyed(f"line of {file.file_id}: {told}").hex()
-                    yield number, mark[:_MARK_CHARS]
+        async for number, raw, is_whole in lines:
+            if is_whole and (line := raw.strip()):
+                told = hashlib.sha256(line).hexdigest()
+                mark = peppers.keyed(f"line of {file.file_id}: {told}").hex()
+                yield number, mark[:_MARK_CHARS]
