@@ -313,6 +313,29 @@ async def test_a_hold_stays_and_makes_nothing_late(house: House) -> None:
     assert house.left("one") == []
 
 
+async def test_a_hold_that_is_set_before_keys_go_spares_those_that_it_covers(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was to go is on record by then: once more, as failed, and then what goes."""
+    await house.signed("acme", 0, 1, 2, 3)
+    house.keys("one", ("acme", "ann", 40), ("acme", "bob", 40))
+    record = Deeds.record
+
+    async def overtaken(*given: Any, **more: Any) -> Any:
+        monkeypatch.setattr(Deeds, "record", record)
+        written = await record(*given, **more)
+        await house.custody.set_hold("leo", "acme", "ann", "a lawsuit")
+        return written
+
+    monkeypatch.setattr(Deeds, "record", overtaken)
+    await house.retention("one").tend()
+    assert house.left("one") == ["ann 40"]
+    told = [(each.get("keys"), each["error"]) for each in await house.retired()]
+    assert told == [("2", ""), (None, "held"), ("1", "")]
+    (standing,) = await house.stands()
+    assert (standing.report.held, standing.report.gone) == (1, 1)
+
+
 async def test_two_workers_of_a_folder_take_turns_and_another_asks_again_within_the_day(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
