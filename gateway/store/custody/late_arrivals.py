@@ -6,6 +6,7 @@ its rest could be stopped.
 The certificate names it and is not complete before. Whichever process comes first claims the case.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from sqlalchemy import select, update
 
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
+from gateway.errors import GatewrightError, ToldToOperators
 from gateway.oversight.deeds import Deeds
 from gateway.pacing import rhythm
 from gateway.pacing.upkeep import Duty
@@ -36,6 +38,8 @@ from gateway.telemetry import Event
 
 ACTOR: Final = "gateway"
 ACTION: Final = "content.erased"
+_DOUBLED_MAX: Final = 4
+"""Sixteen minutes, where the first rest is one."""
 _C = erasure_cases.c
 
 
@@ -65,6 +69,8 @@ class LateArrivals:
         self._database, self._clock = database, clock
         self._kept = KeptContent(settings, database, master_key(settings), clock)
         self._made, self._deeds = MadeOf(database), Deeds(log, clock)
+        self._resting: dict[str, tuple[int, float]] = {}
+        """By case, how often it failed in a row, and until when it rests by the monotonic clock."""
 
     @property
     def duty(self) -> Duty:
@@ -74,19 +80,38 @@ class LateArrivals:
     async def tend(self) -> None:
         """Erase from what has arrived by now; what has not is looked at the next time.
 
-        Raises:
+        A case that fails holds no other up. It rests, since each try is on record twice: a minute,
+        then twice as long each time, up to sixteen.
+
+        Raises what the first that failed did:
             OSError: the list of what is erased cannot be written.
             AuditUnavailable: it cannot be recorded, so nothing is destroyed.
             NotReady: not all of it could be done; the next time goes on.
         """
+        failed = list[Exception]()
         for case in await self._waiting():
-            if not await self._is_there(case) or not (claimed_us := await self._claim(case)):
+            failures, until_s = self._resting.get(case.id, (0, -math.inf))
+            if self._clock.monotonic_s() < until_s:
                 continue
-            said = case.certificate
             try:
-                said = await self._carried_out(case)
-            finally:
-                await self._release(case, claimed_us, said)
+                await self._tend(case)
+            except (OSError, GatewrightError, ToldToOperators) as error:
+                failed.append(error)
+                rest_s = rhythm.ERASURES_S * 2 ** min(failures, _DOUBLED_MAX)
+                self._resting[case.id] = failures + 1, self._clock.monotonic_s() + rest_s
+            else:
+                self._resting.pop(case.id, None)
+        if failed:
+            raise failed[0]
+
+    async def _tend(self, case: _Waiting) -> None:
+        if not await self._is_there(case) or not (claimed_us := await self._claim(case)):
+            return
+        said = case.certificate
+        try:
+            said = await self._carried_out(case)
+        finally:
+            await self._release(case, claimed_us, said)
 
     async def _waiting(self) -> Sequence[_Waiting]:
         columns = [_C[name] for name in _Waiting.__struct_fields__]

@@ -13,6 +13,7 @@ from gateway.store.batching.leads import RECEIVING
 from gateway.store.custody.erasure_cases import CLAIM_US, ErasureCase
 from gateway.store.custody.erasure_reach import ErasureReach
 from gateway.store.custody.kept_content import KeptContent
+from gateway.store.custody.kept_holdings import Holding
 from gateway.store.custody.late_arrivals import LateArrivals
 from gateway.store.custody.orders import Custody
 from gateway.store.schema.custody import erasure_cases
@@ -36,10 +37,10 @@ class Late:
         await writer.write(content)
         return writer
 
-    async def erased(self, *arriving: str) -> None:
+    async def erased(self, *arriving: str, case_id: str = "c1") -> None:
         said = {"kept": NONE, "kept_all_looked_at": True, "kept_arriving": arriving}
         ann = self.archive.subject("ann")
-        case = ErasureCase("c1", "acme", ann, "gdpr", "T-1", "cora", 1, 2, "done", "anton", 3)
+        case = ErasureCase(case_id, "acme", ann, "gdpr", "T-1", "cora", 1, 2, "done", "anton", 3)
         values = msgspec.structs.asdict(case) | {"certificate": msgspec.json.encode(said).decode()}
         del values["copies"]
         async with self.archive.database.writing() as connection:
@@ -168,8 +169,39 @@ async def test_what_fails_is_tried_again(late: Late, monkeypatch: pytest.MonkeyP
             await late.arrivals.tend()
     assert [each.status for each in late.log.records] == ["ok", "failed"]
     assert (await late.said())["kept_arriving"] == [file_id]
+    assert await late.tended() == 0
+    late.archive.clock.advance(60)
     assert await late.tended() == 1
     assert await late.archive.content() == [b"\n" + line("bob")]
+
+
+async def test_what_fails_again_and_again_rests_longer_and_holds_no_other_case_up(
+    late: Late, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await late.archive.file(line("ann") + line("bob"))
+    await late.erased(first)
+    second = await late.archive.file(line("ann") + line("cleo"))
+    await late.erased(second, case_id="c2")
+    destroy = KeptContent.destroy
+
+    async def fails(kept: KeptContent, found: Holding, organisation: str, case: str) -> None:
+        if case == "c1":
+            raise OSError(28, "No space left on device")
+        await destroy(kept, found, organisation, case)
+
+    monkeypatch.setattr(KeptContent, "destroy", fails)
+    with pytest.raises(OSError, match="No space"):
+        await late.arrivals.tend()
+    assert sorted(await late.archive.content()) == [b"\n" + line("cleo"), line("ann") + line("bob")]
+    tries = 1
+    for _ in range(60):
+        late.archive.clock.advance(60)
+        try:
+            await late.arrivals.tend()
+        except OSError:
+            tries += 1
+    assert tries == 7  # After 1, 3, 7, 15, 31 and 47 minutes.
+    assert len(late.log.records) == 2 * tries + 1
 
 
 async def test_of_a_batch_that_was_made_of_it_meanwhile_lines_go_the_next_time(
