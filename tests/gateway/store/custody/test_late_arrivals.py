@@ -18,6 +18,7 @@ from gateway.store.custody.late_arrivals import LateArrivals
 from gateway.store.custody.orders import Custody
 from gateway.store.schema.custody import erasure_cases
 from tests.gateway.store.custody.kept_archive import PROJECT, Archive, line, result
+from tests.gateway.store.custody.test_made_of import recorded
 
 
 pytestmark = pytest.mark.anyio
@@ -86,6 +87,7 @@ async def test_what_arrived_is_erased_once_it_is_there_with_what_was_made_of_it(
     archive, lines = late.archive, [line("ann", "n1"), line("bob", "n2"), line("cleo", "n3")]
     writer = await late.began(b"".join(lines))
     since = await archive.file(line("ann"))
+    asked = await archive.batch("ann")
     await archive.answer("resp_1", "ann")
     await late.erased(writer.file.file_id)
     assert await late.tended() == 0
@@ -102,7 +104,8 @@ async def test_what_arrived_is_erased_once_it_is_there_with_what_was_made_of_it(
         await custody.release_hold(person, hold.id)
     assert (await late.said())["kept_arriving"] == [file_id]
     assert await late.tended() == 1
-    assert await archive.numbers() == [(batch.batch_id, 2), (batch.batch_id, 3)]
+    left = [(batch.batch_id, 2), (batch.batch_id, 3), (asked.batch_id, 1)]
+    assert await archive.numbers() == sorted(left)
     assert sorted(await archive.content()) == sorted(
         [b"\n" + lines[1] + lines[2], result(batch, 2) + result(batch, 3), line("ann")]
     )
@@ -143,6 +146,19 @@ async def test_what_never_came_or_names_others_ends_the_wait_without_a_record(la
     said = await late.said()
     assert (said["kept"], said["kept_all_looked_at"]) == (NONE, False)
     assert len(said["kept_arrived"]) == 3
+
+
+async def test_lines_that_only_the_log_knows_of_are_not_waited_for(late: Late) -> None:
+    """The file went with their last line, and the results with it."""
+    archive = late.archive
+    batch = await archive.batch(kind="file", input_file_id="file-gone")
+    await recorded(archive, batch, "ann")
+    await archive.move(batch, state="completed")
+    await late.erased(batch.batch_id)
+    found = await archive.kept.find("acme", archive.subject("ann"))
+    assert (found.lines, found.numbers.things) == ({batch.batch_id: frozenset({1})}, 0)
+    assert await late.tended() == 0
+    assert (await late.said())["kept_arrived"] == [batch.batch_id]
 
 
 async def test_one_at_a_time_is_at_it_and_who_crashed_is_followed(late: Late) -> None:
