@@ -254,8 +254,7 @@ class Reader:
             search.close(is_key=isinstance(error, KeyClosed))
             search.damaged.add(file.file_id)
         except NotReady:
-            # It was deleted while it was read, or rewritten: then it was looked at in vain.
-            search.is_whole = False
+            # It was deleted while it was read, or rewritten: it is to be looked at once more.
             search.forget(file.file_id)
 
     async def _ask_log(self, search: Search, batch: Batch) -> None:

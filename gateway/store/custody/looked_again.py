@@ -42,16 +42,17 @@ class LookedAgain:
 
     def is_known(self, erased: Sequence[Erased], names: Sequence[str]) -> bool:
         """Whether a file was looked at as it is: by these entries, under its key of these names."""
-        if not _is_open(names):
-            return False
         file_id, word = erased[0].file, self._word(erased, names[0])
         if is_known := self._before.get(file_id) == word:
             self._now[file_id] = word
         return is_known
 
     def note(self, erased: Sequence[Erased], names: Sequence[str]) -> None:
-        """A file was read to its end, and has nothing of these entries under this key."""
-        if _is_open(names):
+        """A file was read to its end, and has nothing of these entries under this key.
+
+        Nor is that said of one whose key does not open: its only name is that of the wrapped key.
+        """
+        if len(names) > 1:
             self._now[erased[0].file] = self._word(erased, names[0])
 
     async def end(self) -> None:
@@ -83,8 +84,3 @@ class LookedAgain:
             disk.replace(draft, self._path)
         finally:
             disk.close(lock)
-
-
-def _is_open(names: Sequence[str]) -> bool:
-    """Whether a file's key opens: what it is called then no other master key changes."""
-    return len(names) > 1

@@ -38,8 +38,8 @@ class Late:
         await writer.write(content)
         return writer
 
-    async def erased(self, *arriving: str, case_id: str = "c1") -> None:
-        said = {"kept": NONE, "kept_all_looked_at": True, "kept_arriving": arriving}
+    async def erased(self, *arriving: str, case_id: str = "c1", is_whole: bool = True) -> None:
+        said = {"kept": NONE, "kept_all_looked_at": is_whole, "kept_arriving": arriving}
         ann = self.archive.subject("ann")
         case = ErasureCase(case_id, "acme", ann, "gdpr", "T-1", "cora", 1, 2, "done", "anton", 3)
         values = msgspec.structs.asdict(case) | {"certificate": msgspec.json.encode(said).decode()}
@@ -126,10 +126,11 @@ async def test_what_arrived_is_erased_once_it_is_there_with_what_was_made_of_it(
 async def test_a_batch_that_was_arriving_loses_their_lines(late: Late) -> None:
     batch = await late.archive.batch("ann", "bob")
     await late.archive.move(batch, state=RECEIVING)
-    await late.erased(batch.batch_id)
+    await late.erased(batch.batch_id, is_whole=False)
     assert await late.tended() == 0
     await late.archive.move(batch, state="in_progress")
     assert await late.tended() == 1
+    assert (await late.said())["kept_all_looked_at"] is False, "other files were not"
     assert await late.archive.numbers() == [(batch.batch_id, 2)]
     assert (await late.said())["kept"] == NONE | {"batches": 1, "lines": 1}
 

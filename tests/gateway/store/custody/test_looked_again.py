@@ -65,6 +65,8 @@ async def test_what_a_start_has_looked_at_the_next_does_not_read(
     assert await readings.again(archive.kept) == (0, True)
     assert await readings.again(archive.kept) == (0, False)
     assert await readings.again(readings.elsewhere) == (0, False)
+    folder = archive.settings.path(archive.settings.audit.checkpoint_directory)
+    (folder / f"{LOOKED_NAME}.draft").write_bytes(b"a crash left it")
     for backup, is_theirs in zip(backups, [True, False, False], strict=True):
         await archive.restore(file_id, backup)
         assert (await readings.again(archive.kept))[0] == is_theirs
@@ -97,8 +99,8 @@ async def test_what_was_read_otherwise_or_not_to_its_end_is_read_again(
     async with archive.database.writing() as connection:
         await connection.execute(delete(kept_file_parts))
     folder = archive.settings.path(archive.settings.audit.checkpoint_directory)
-    (folder / LOOKED_NAME).write_bytes(b"torn")
-    for _ in range(2):
+    for lies_there in (b"[]", b"torn"):
+        (folder / LOOKED_NAME).write_bytes(lies_there)
         assert await readings.again(archive.kept) == (0, True)
     await archive.restore(file_id, whole)
     with monkeypatch.context() as changed:
