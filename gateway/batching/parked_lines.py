@@ -101,9 +101,13 @@ class ParkedLines:
         ticket = parked.ticket
         raw = encode_ticket(ticket)
         also = self._reservations.noting(ticket)
+        place = (claim.batch.batch_id, claim.line.number)
         if await self._store.park(claim, key, ticket.provider, ticket.target, raw, also):
-            batch_id, number = claim.batch.batch_id, claim.line.number
-            self._reservations.keep(ticket, ticket.reservation, batch_id, number)
+            self._reservations.keep(ticket, ticket.reservation, *place)
+        elif await self._outcome_of(claim.batch.project[0], ticket.request_id) is not None:
+            # It was parked by a commit that nobody heard of, and somebody else has ended it since.
+            self._reservations.keep(ticket, ticket.reservation, *place)
+            await self._reservations.drop([ticket.request_id])
         else:
             gone = GatewrightError("The line was taken over by another worker.")
             await self._journeys.undelivered(parked.passage, gone)

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import and_, delete, select, update
+from sqlalchemy import Select, and_, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.batches import LineEnd
@@ -59,12 +59,7 @@ class ParkedLineStore:
             parked = is_claimed(claim).values(state="parked", holder="")
             if not (await connection.execute(parked)).rowcount:
                 # Not this claim's any more; or parked already, by a commit nobody could tell us of.
-                mine = select(_LINES.number).where(
-                    _LINES.batch_id == claim.batch.batch_id,
-                    _LINES.number == number,
-                    _LINES.holder == claim.holder,
-                )
-                return (await connection.execute(mine)).first() is not None
+                return (await connection.execute(_parked_by(claim))).first() is not None
             await connection.execute(parked_lines.insert(), row)
             if also is not None:
                 await also(connection)
@@ -130,6 +125,21 @@ class ParkedLineStore:
             for number, end in ends.items():
                 await _end(connection, batch_id, key, number, end)
             await change(connection, row.parcel_id, row.term, due_us=parcels.c.due_us)
+
+
+def _parked_by(claim: Claim) -> Select[tuple[int]]:
+    """The line, where it waits under this very claim: a newer one may be of the same worker."""
+    joined = and_(batch_lines.c.batch_id == _LINES.batch_id, batch_lines.c.number == _LINES.number)
+    return (
+        select(_LINES.number)
+        .join(batch_lines, joined)
+        .where(
+            _LINES.batch_id == claim.batch.batch_id,
+            _LINES.number == claim.line.number,
+            _LINES.holder == claim.holder,
+            batch_lines.c.claims == claim.claims,
+        )
+    )
 
 
 async def _end(

@@ -7,13 +7,15 @@ import pytest
 from sqlalchemy import update
 
 from gateway.batching import runner as running
+from gateway.batching.parcel_runner import GATHER_S
 from gateway.batching.runner import BatchRunner, Share, Stores
 from gateway.errors import NotReady
 from gateway.metrics import Metrics
+from gateway.store.batching.lines import LEASE_US
 from gateway.store.batching.turns import BatchTurns
 from gateway.store.engine import Database
 from gateway.store.schema.batches import batch_lines
-from tests.gateway.batching.parking_lot import Lot
+from tests.gateway.batching.parking_lot import HELD, Lot
 
 
 pytestmark = pytest.mark.anyio
@@ -69,3 +71,70 @@ async def test_what_was_set_aside_for_it_goes_back_and_its_intent_has_an_outcome
     assert await lot.spent() == (0, 0)
     assert runner._parking == []
     await runner.close()
+
+
+async def test_so_does_one_that_its_own_worker_claimed_again_and_parked(
+    database: Database,
+) -> None:
+    """That another line of this worker's waits in its place is no word about it."""
+    lot = Lot(database)
+    await lot.begin(1)
+    worker = await lot.worker("w0")
+    (first,) = await lot.lines.claim(lot.batch, lot.key, worker.holder, 1)
+    older = await worker.parkable(first)
+    await lot.wait(LEASE_US / 1e6)
+    assert await lot.lines.free_lapsed() == 1
+    (newer,) = await worker.park(1)
+
+    await worker.parked.park(first, lot.key, older)
+
+    (outcome,) = lot.outcomes().values()
+    assert (outcome.request_id, outcome.cost_microusd) == (older.ticket.request_id, 0)
+    assert worker.reservations.held_for(lot.batch.batch_id, 1)[0] == newer
+    assert await lot.spent() == (0, HELD)
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_one_that_was_parked_unheard_and_ended_by_others_has_one_outcome(
+    database: Database, monkeypatch: pytest.MonkeyPatch, *, is_answered: bool
+) -> None:
+    lot = Lot(database)
+    await lot.begin(1)
+    worker, other = await lot.worker("w0"), await lot.worker("w1")
+    (claim,) = await lot.lines.claim(lot.batch, lot.key, worker.holder, 1)
+    parked, park = await worker.parkable(claim), worker.waiting.park
+
+    async def unheard(*given: Any) -> bool:
+        await park(*given)
+        raise NotReady("the connection broke over the commit")
+
+    monkeypatch.setattr(worker.waiting, "park", unheard)
+    with pytest.raises(NotReady):
+        await worker.parked.park(claim, lot.key, parked)
+    monkeypatch.setattr(worker.waiting, "park", park)
+    if not is_answered:
+        lot.service = None
+    await lot.wait(GATHER_S)
+    await other.ended([parked.ticket.request_id])
+
+    await worker.parked.park(claim, lot.key, parked)
+
+    (outcome,) = lot.outcomes().values()
+    assert outcome.status == ("ok" if is_answered else "failed")
+    assert await lot.spent() == (outcome.cost_microusd, 0)
+    assert (await lot.stakes(), worker.reservations.holds_any()) == (0, False)
+
+
+async def test_one_that_was_parked_unheard_waits_as_any_other(
+    database: Database,
+) -> None:
+    lot = Lot(database)
+    await lot.begin(1)
+    worker = await lot.worker("w0")
+    (claim,) = await lot.lines.claim(lot.batch, lot.key, worker.holder, 1)
+    parked = await worker.parkable(claim)
+    for _ in range(2):
+        await worker.parked.park(claim, lot.key, parked)
+    assert lot.outcomes() == {}
+    assert worker.reservations.held_for(lot.batch.batch_id, 1)[0] == parked.ticket.request_id
+    await worker.ended([parked.ticket.request_id])
