@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -31,7 +32,6 @@ from gateway.dialects.strict_json import invalid
 from gateway.errors import (
     BatchUnknown,
     BodyTooLarge,
-    GatewrightError,
     NotReady,
     RequestInvalid,
     Unavailable,
@@ -84,7 +84,8 @@ class Intake:
         new = desk.new("messages", principal, ENDPOINT, "msgbatch_")
         told = Told(headers=desk.headers(request))
         new = structs.replace(new, told=told)
-        batch = await desk.batches.make(new, is_receiving=True, check=check)
+        batch = await desk.batches.make(new, size_bytes=len(body), is_receiving=True, check=check)
+        has_begun = False
         try:
             key = await desk.batches.content_key(batch)
             if key is None:
@@ -92,12 +93,15 @@ class Intake:
             await self._keep(batch, key, raws)
             keep_us = round(desk.settings.keep_days * DAY_US)
             await desk.batches.begin(batch.batch_id, len(body), keep_us)
+            has_begun = True
         except LeadOver:
             # An hour is over, and what had come of it was forgotten.
             raise Unavailable("The batch took too long to arrive.", retry_after_s=1.0) from None
-        except GatewrightError:
-            await desk.batches.drop(batch.batch_id)
-            raise
+        finally:
+            if not has_begun:
+                # Also of a caller who leaves: what arrived would take room for an hour.
+                with suppress(NotReady):
+                    await desk.batches.drop(batch.batch_id)
         return await desk.found(principal, batch.batch_id, "messages")
 
     async def _keep(self, batch: Batch, key: ContentKey, raws: list[bytes]) -> None:

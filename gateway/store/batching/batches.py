@@ -37,7 +37,7 @@ from gateway.clock import Clock, UnhurriedClock
 from gateway.secrets.content_keys import ContentKey, KeyClosed, fresh_key, lost_key, opened_key
 from gateway.secrets.envelope import MasterKey
 from gateway.store.batching.leads import FINISHED, RECEIVING, TAKEN_IN, leading
-from gateway.store.batching.room import held, held_alone
+from gateway.store.batching.room import answers_bytes, held, held_alone
 from gateway.store.engine import Database
 from gateway.store.expired import delete_over
 from gateway.store.held import is_held
@@ -221,7 +221,10 @@ class BatchStore:
     async def end(
         self, batch: Batch, counts: LineCounts, *, keeps_lines: bool, holder: str = ""
     ) -> None:
-        """It is over; lines whose results are in files are forgotten. Raises LeadOver."""
+        """It is over; lines whose results are in files are forgotten. Raises LeadOver.
+
+        Lines that are kept take room with their answers, as files do.
+        """
         ended: dict[str, Any] = {
             "state": batch.ending,
             "ended_us": self._clock.utc_us(),
@@ -235,7 +238,9 @@ class BatchStore:
         }
         async with self._database.writing() as connection:
             await leading(batch.batch_id, holder, FINISHED)(connection)
-            if not keeps_lines:
+            if keeps_lines:
+                ended["size_bytes"] = batches.c.size_bytes + answers_bytes(batch.batch_id)
+            else:
                 ended["size_bytes"] = 0
                 await connection.execute(_lines_of(batch.batch_id))
             await connection.execute(_named(batch.batch_id).values(ended))

@@ -1,0 +1,60 @@
+"""What a project's message batches take of its room: from their arrival on, and with answers."""
+
+import pytest
+from msgspec import structs
+from sqlalchemy import func, select
+
+from gateway.batches import Batch, LineCounts, LineEnd
+from gateway.store.engine import Database
+from gateway.store.schema.batches import batch_lines
+from tests.gateway.batching.parking_lot import PROJECT, Lot
+
+
+pytestmark = pytest.mark.anyio
+
+
+async def arriving(lot: Lot, size_bytes: int) -> Batch:
+    now_us = lot.clock.utc_us()
+    until_us = now_us + 86_400_000_000
+    new = Batch(
+        *("msgbatch_", "messages", PROJECT, "k1", "/v1/messages", "validating"),
+        *(now_us, until_us, until_us),
+    )
+    return await lot.batches.make(new, size_bytes=size_bytes, is_receiving=True)
+
+
+async def test_what_arrives_counts_and_no_longer_than_it_may_arrive(database: Database) -> None:
+    lot = Lot(database)
+    batch = await arriving(lot, 1_000)
+    assert await lot.batches.held(PROJECT) == (1_000, 1)
+    for other in (("globex", *PROJECT[1:]), (*PROJECT[:2], "y")):
+        assert await lot.batches.held(other) == (0, 0)
+    kept = await arriving(lot, 20)
+    await lot.batches.drop(batch.batch_id)
+    assert await lot.batches.held(PROJECT) == (20, 1)
+    await lot.batches.begin(kept.batch_id, 20, keep_us=7_200_000_000)
+    assert await lot.batches.held(PROJECT) == (20, 1)
+    await arriving(lot, 300)
+    await lot.wait(3_600.0)
+    assert await lot.batches.held(PROJECT) == (20, 1)
+
+
+@pytest.mark.parametrize("keeps_lines", [True, False])
+async def test_answers_that_are_kept_with_their_lines_take_room(
+    database: Database, *, keeps_lines: bool
+) -> None:
+    """Those of a batch of files are files by then, and count as such."""
+    lot = Lot(database)
+    await lot.begin(3)
+    batch = structs.replace(lot.batch, ending="completed")
+    claims = await lot.lines.claim(lot.batch, lot.key, "w0.1", 2)
+    for claim in claims:
+        answer = LineEnd("succeeded", 200, "req", b"x" * 5_000)
+        assert await lot.lines.end(claim, lot.key, answer)
+    await lot.batches.wind_up(batch.batch_id, "completed")
+    query = select(func.sum(func.length(batch_lines.c.sealed_end)))
+    async with database.reading() as connection:
+        answers = int((await connection.execute(query)).scalar_one())
+    assert answers > 10_000
+    await lot.batches.end(batch, LineCounts(succeeded=2), keeps_lines=keeps_lines)
+    assert await lot.batches.held(PROJECT) == (answers if keeps_lines else 0, 0)
