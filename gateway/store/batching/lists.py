@@ -247,10 +247,12 @@ class BatchLists(Struct, frozen=True):
 
     async def forget_file(self, organisation: str, file_id: str) -> bool:
         """Whether there was one; while a hold is in force it is hidden, and not destroyed."""
-        there = (_F.id == file_id, _F.organisation == organisation, _F.is_whole)
+        now_us = self.clock.utc_us()
+        mine = (_F.id == file_id, _F.organisation == organisation)
+        there = (*mine, _F.is_whole, _F.expires_us > now_us)
         hidden = update(kept_files).where(*there, is_held(kept_files))
         async with self.database.writing() as connection:
-            kept = await connection.execute(hidden.values(expires_us=self.clock.utc_us()))
+            kept = await connection.execute(hidden.values(expires_us=now_us))
             free = delete(kept_files).where(*there, not_(is_held(kept_files)))
             gone = await connection.execute(free)
             return bool(kept.rowcount + gone.rowcount)
