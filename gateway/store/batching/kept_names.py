@@ -1,5 +1,6 @@
-"""Whom kept content names: the end user of a line, a result or an answer. Pure."""
+"""Whom kept content names: the end user of a line, a result or an answer."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
@@ -13,6 +14,8 @@ from gateway.money.budgets import end_user_reference, end_user_subject
 
 _RESULT = re.compile(r"batch_req_(\w+)_(\d{1,9})")
 BATCH_PREFIX: Final = "batch_"
+CUT_AT_ONCE: Final = 500
+"""Lines that are cut, and read by whoever asks, before others have a turn of the loop."""
 
 
 class _Body(Struct, frozen=True):
@@ -111,6 +114,8 @@ async def cut_lines(
         for line in lines:
             yield number, line + b"\n", not is_part
             number, is_part = number + 1, False
+            if not number % CUT_AT_ONCE:
+                await asyncio.sleep(0)
         if len(rest) > length_max:
             yield number, rest, False
             rest, is_part = b"", True

@@ -1,5 +1,6 @@
 """Whom a line, a result or an answer names, and files as lines without a byte lost."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.money.budgets import end_user_subject
 from gateway.store.batching.kept_names import (
+    CUT_AT_ONCE,
     Whose,
     cut_lines,
     line_of,
@@ -45,6 +47,21 @@ async def test_a_line_that_is_longer_than_any_comes_in_parts_and_is_none() -> No
     ]
     assert await cut(b"123456789", b"0") == [(1, b"123456789", False), (1, b"0", False)]
     assert await cut(b"12345678", b"\n") == [(1, b"12345678\n", True)]
+
+
+async def test_others_have_their_turns_while_a_file_is_cut() -> None:
+    turns = 0
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(take_turns())
+    assert len(await cut(b"\n" * 10 * CUT_AT_ONCE)) == 10 * CUT_AT_ONCE
+    other.cancel()
+    assert turns == 10
 
 
 @given(st.lists(st.text("ab\n", max_size=12), max_size=6))
