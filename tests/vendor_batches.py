@@ -139,6 +139,7 @@ class VendorBatches:
         for line in lines:
             assert line.keys() == {"custom_id", "method", "url", "body"}
             assert (line["method"], line["url"]) == ("POST", order["endpoint"])
+            assert ("messages" in line["body"]) == (order["endpoint"] == CHAT)
         assert len({line["body"]["model"] for line in lines}) == 1
         assert len({line["custom_id"] for line in lines}) == len(lines)
         batch = {

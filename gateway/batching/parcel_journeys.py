@@ -137,17 +137,11 @@ class ParcelJourneys:
             await self._forgetting.drop(row, "unsent")
             return
         name = row.parcel_id
-        parcel = Parcel(
-            name,
-            row.made_us,
-            tuple(
-                ParcelLine(custom_id_of(name, line.line.number), ticket.call(SUBMIT_S))
-                for line, ticket in held
-            ),
-        )
+        held, others = _alike(held)
+        parcel = _parcel_of(row, held)
         # From here on bytes may have left: whoever finds it so asks the vendor first.
         due_us, count = self._in_us(SUBMIT_S), len(held)
-        if not await self._store.begin_sending(name, row.term, count, due_us):
+        if not await self._store.begin_sending(name, row.term, count, due_us, others):
             return
         left_s = (due_us - self._clock.utc_us()) / SECOND_US
         if left_s <= 0:
@@ -331,6 +325,27 @@ class ParcelJourneys:
         "submitted": _look,
         "cancelling": _look,
     }
+
+
+def _alike(
+    held: list[tuple[ParkedLine, Ticket]],
+) -> tuple[list[tuple[ParkedLine, Ticket]], list[int]]:
+    """Lines that can go together, and the numbers of those that cannot go with them.
+
+    Models may take tools in another dialect than anything else, and a vendor's batch is of one.
+    """
+    dialect = held[0][1].dialect
+    alike = [each for each in held if each[1].dialect == dialect]
+    return alike, [line.line.number for line, ticket in held if ticket.dialect != dialect]
+
+
+def _parcel_of(row: ParcelRow, held: Sequence[tuple[ParkedLine, Ticket]]) -> Parcel:
+    name = row.parcel_id
+    lines = tuple(
+        ParcelLine(custom_id_of(name, line.line.number), ticket.call(SUBMIT_S))
+        for line, ticket in held
+    )
+    return Parcel(name, row.made_us, lines)
 
 
 def _said(at: _At, result: VendorResult) -> Said:

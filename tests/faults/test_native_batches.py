@@ -132,6 +132,27 @@ async def test_lines_go_to_openais_batch_api_at_half_the_price(
         assert (end.cost_microusd, end.status) == (wire["gatewright"]["cost_microusd"], "ok")
 
 
+async def test_lines_with_tools_go_to_the_endpoint_that_takes_them_and_others_to_theirs(
+    tmp_path: Path, database_url: str, upstreams: Upstreams
+) -> None:
+    """Newer models take tools in responses only; a vendor's batch is of one endpoint."""
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    some: list[dict[str, Any]] = [{"tools": [tool]}, {}, {"tools": [tool]}, {}, {}]
+    lines = [line(f"q-{at}", model=GPT_TARGET, **each) for at, each in enumerate(some)]
+    async with running(tmp_path, database_url, upstreams) as (gateway, key):
+        async with speaking(gateway.url, key) as client:
+            batch = await ended(client, await make(client, lines))
+            found = await all_results(client, batch)
+        records = await gateway.records()
+    assert batch.status == "completed"
+    assert [wire["response"]["status_code"] for wire in found.values()] == [200] * 5
+    vendor = upstreams.openai.batches
+    handed = {each["endpoint"]: len(each["lines"]) for each in vendor.batches.values()}
+    assert handed == {"/v1/responses": 2, "/v1/chat/completions": 3}
+    assert live_calls(upstreams) == []
+    assert {each.detail["path"] for each in outcomes(records)} == {"native_batch"}
+
+
 @pytest.mark.parametrize("name", ["openai", "anthropic"])
 async def test_a_vendors_batch_that_never_ends_is_cancelled_a_few_times_and_paid_for_on_record(
     tmp_path: Path,

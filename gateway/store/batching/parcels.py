@@ -1,5 +1,6 @@
 """Parcels in the database: parked lines put together, and where each parcel is."""
 
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import and_, delete, exists, func, or_, select, update
@@ -191,8 +192,17 @@ class ParcelStore:
                 # A parcel that is new again was refused; in any other state the vendor has it.
                 await settle(connection, parcel_id, is_refused=state == "new")
 
-    async def begin_sending(self, parcel_id: str, term: int, lines: int, due_us: int) -> bool:
+    async def begin_sending(
+        self,
+        parcel_id: str,
+        term: int,
+        lines: int,
+        due_us: int,
+        others: Collection[int] = (),
+    ) -> bool:
         """From here on bytes may leave; False where lines were erased since they were read.
+
+        `others` are numbers of lines in it that wait for another parcel from now on.
 
         Raises:
             TermOver: somebody else sends it, or has.
@@ -201,7 +211,11 @@ class ParcelStore:
         now_us = self._clock.utc_us()
         until_us = tended_until_us(now_us)
         values = {"state": "submitting", "tries": 0, "lines": lines, "due_us": due_us}
+        leaving = update(parked_lines).where(_LINES.parcel == parcel_id, _LINES.number.in_(others))
         async with self._database.writing() as connection:
+            if others:
+                # Lines before parcels, as everywhere.
+                await connection.execute(leaving.values(parcel=""))
             sent = await connection.execute(mine.values(**values, tended_until_us=until_us))
             if not sent.rowcount:
                 # Without those lines it goes at once.

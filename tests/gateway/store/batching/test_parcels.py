@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from gateway.clock import StoppedClock
-from gateway.store.batching.parcel_rows import TEND_US, Loose, ParcelRow
+from gateway.store.batching.parcel_rows import TEND_US, Loose, ParcelRow, TermOver
 from gateway.store.batching.parcels import ParcelStore
 from gateway.store.batching.past_parcels import KEPT_US
 from gateway.store.engine import Database, open_database
@@ -70,6 +70,25 @@ async def test_a_parcel_holds_so_many_lines_and_bytes_and_at_least_one_line(
     loose = Loose(BATCH, "old", "gpt", 3, 27, 0, is_all=True)
     assert await store.make("p", loose, "w0.1", lines_max, bytes_max) == len(expected)
     assert list(await store.numbers("p")) == expected
+
+
+async def test_lines_that_cannot_go_with_a_parcel_wait_for_another(
+    database: Database, store: ParcelStore
+) -> None:
+    await parked(database, a="old", b="old", c="old", d="old")
+    for name in ("p", "q"):
+        loose = Loose(BATCH, "old", "gpt", 4, 36, 0, is_all=True)
+        await store.make(name, loose, "w0.1", 2, 100)
+    row = await store.take("p", "w0.1")
+    assert row is not None
+    with pytest.raises(TermOver):
+        await store.begin_sending("p", row.term + 1, 1, 5, [2])
+    assert list(await store.numbers("p")) == [1, 2]
+    assert await store.begin_sending("p", row.term, 1, 5, [2, 3])
+    assert list(await store.numbers("p")) == [1]
+    assert list(await store.numbers("q")) == [3, 4]
+    (loose,) = await store.loose("w0.1", 0)
+    assert loose.count == 1
 
 
 async def let_go(database: Database, clock: StoppedClock, vendor_id: str) -> ParcelRow:
