@@ -6,13 +6,19 @@ revoked. What is in flight keeps what it began with.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Final, Protocol
 
 from gateway.clock import Clock
 from gateway.errors import ConfigurationInvalid
 from gateway.secrets.secret import Secret
 from gateway.secrets.sources import SecretSource
+
+
+ANSWER_S: Final = 10.0
+"""How long the other places wait for one: a store that lets each of its secrets time out, or sends
+a byte now and then, would hold back what everybody else's places have to say."""
 
 
 class SecretUnavailableError(Exception):
@@ -68,6 +74,7 @@ class SecretKeeper:
         changed: Callable[[str, Secret[str] | None], None],
         failed: Callable[[str, str], None],
         known: Mapping[str, Secret[str]] | None = None,
+        answer_s: float = ANSWER_S,
     ) -> None:
         """`known` are values that are in use already; `failed` gets a name and a reason, once.
 
@@ -82,6 +89,8 @@ class SecretKeeper:
         now_s = clock.monotonic_s()
         self._kept = {name: _Kept((known or {}).get(name), now_s) for name in places}
         self._failing: set[str] = set()
+        self._answer_s = answer_s
+        self._asking: dict[str, asyncio.Task[None]] = {}
 
     def ages_s(self) -> dict[str, float]:
         """Since each secret was last read; without those that were lost or never found."""
@@ -91,21 +100,39 @@ class SecretKeeper:
     async def refresh(self) -> None:
         """Ask every place once, all at the same time: none waits for another that does not answer.
 
-        A place that fails in a way of its own counts as away, and what it raised is raised when
-        the others have been asked.
+        One that has not answered within `answer_s` counts as away, and is asked again only when it
+        has; what it says late is taken when it comes. Nobody waits for it a second time. A place
+        that fails in a way of its own counts as away, and what it raised is raised when all others
+        have been looked at.
         """
-        asked = await asyncio.gather(
-            *(self._ask(name, place) for name, place in self._places.items()),
-            return_exceptions=True,
-        )
-        unforeseen: list[BaseException] = []
-        for name, found in zip(self._places, asked, strict=True):
-            if isinstance(found, Exception):
-                self._miss(name, "its place failed")
-            if found is not None:
-                unforeseen.append(found)
-        if unforeseen:
-            raise unforeseen[0]
+        idle = [name for name in self._places if name not in self._asking]
+        for name in idle:
+            self._asking[name] = asyncio.create_task(self._ask(name, self._places[name]))
+        if idle:
+            await self._answers([self._asking[name] for name in idle])
+        with ExitStack() as looks:
+            for name in self._places:
+                looks.callback(self._look, name)
+
+    async def _answers(self, asked: Sequence[asyncio.Task[None]]) -> None:
+        try:
+            await asyncio.wait(asked, timeout=self._answer_s)
+        except asyncio.CancelledError:
+            for each in self._asking.values():
+                each.cancel()
+            self._asking.clear()
+            raise
+
+    def _look(self, name: str) -> None:
+        """What became of asking a place; raises what that raised unforeseen."""
+        if not self._asking[name].done():
+            self._miss(name, "its place takes too long to answer")
+            return
+        error = self._asking.pop(name).exception()
+        if error is None:
+            return
+        self._miss(name, "its place failed")
+        raise error
 
     async def _ask(self, name: str, place: SecretPlace) -> None:
         kept = self._kept[name]

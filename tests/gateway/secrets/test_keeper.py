@@ -183,6 +183,71 @@ async def test_a_place_that_hangs_or_breaks_holds_back_no_other_and_is_not_trust
     assert heard == {"breaking": ["one", None], "hanging": ["late"], "good": ["one", "two"]}
 
 
+async def test_a_place_that_goes_on_hanging_holds_nothing_back_and_is_away_meanwhile() -> None:
+    """A store that sends a byte now and then hangs for as long as it likes."""
+    clock, answering = StoppedClock(), asyncio.Event()
+    heard: list[tuple[str, str | None]] = []
+    failures: list[tuple[str, str]] = []
+    good, asked = Changeable("one"), 0
+
+    class Hanging:
+        async def read(self) -> Secret[str]:
+            nonlocal asked
+            asked += 1
+            await answering.wait()
+            return Secret("late")
+
+    keeper = SecretKeeper(
+        {"hanging": Hanging(), "good": good},
+        clock,
+        tolerate_s=60.0,
+        changed=lambda name, value: heard.append((name, value.reveal() if value else None)),
+        failed=lambda *failure: failures.append(failure),
+        known={"hanging": Secret("old"), "good": Secret("old")},
+        answer_s=0.01,
+    )
+    for value in ("one", "two", "three"):
+        good.value = value
+        await keeper.refresh()
+        clock.advance(40.0)
+    assert sorted(heard[:2]) == [("good", "one"), ("good", "two")]
+    assert set(heard[2:]) == {("good", "three"), ("hanging", None)}
+    assert (asked, failures) == (1, [("hanging", "its place takes too long to answer")])
+    answering.set()
+    await keeper.refresh()
+    await keeper.refresh()
+
+    assert heard[4:] == [("hanging", "late")]
+    assert asked == 2
+
+
+async def test_who_stops_asking_leaves_nobody_asked() -> None:
+    ended = asyncio.Event()
+
+    class Hanging:
+        async def read(self) -> Secret[str]:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+            return Secret("never")
+
+    keeper = SecretKeeper(
+        {"hanging": Hanging()},
+        StoppedClock(),
+        tolerate_s=60.0,
+        changed=lambda *_: None,
+        failed=lambda *_: None,
+    )
+    refreshing = asyncio.create_task(keeper.refresh())
+    await asyncio.sleep(0.01)
+    refreshing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await refreshing
+    async with asyncio.timeout(5):
+        await ended.wait()
+
+
 async def test_a_value_that_cannot_be_used_is_an_outage_and_the_one_before_ends() -> None:
     place, clock = Changeable("one"), StoppedClock()
     heard: list[str | None] = []
