@@ -82,18 +82,18 @@ def _excluded(facts: Facts, sieve: Sieve, choice: Choice) -> tuple[Exclusion, ..
 
 def preferences_asked(document: PolicyDocument, facts: Facts) -> Sequence[PreferenceStep]:
     """The preferences that are looked at: those of the requested route, then the general ones."""
-    return document.preferences_by_route.get(_route(facts), ())
+    return document.preferences_by_route.get(route_of(facts), ())
 
 
 def matching_preference(document: PolicyDocument, facts: Facts) -> PreferenceStep | None:
     """The first of the preferences looked at that matches."""
-    route = _route(facts)
+    route = route_of(facts)
     guard = document.preference_guards.get(route)
     bit = guard.first(facts) if guard is not None else 0
     return document.preferences_by_route[route][bit.bit_length() - 1] if bit else None
 
 
-def _route(facts: Facts) -> str:
+def route_of(facts: Facts) -> str:
     """What was asked for after `auto:`; empty for everything else."""
     requested = facts.model_requested
     return requested.removeprefix(ROUTE_PREFIX) if requested.startswith(ROUTE_PREFIX) else ""

@@ -40,7 +40,7 @@ def compose(levels: Sequence[PolicyDocument]) -> PolicyDocument:
         own = [_kept_at_most(rule, outer) for rule in own]
         outer.append(body.defaults)
         preferences = own + preferences
-    return compile_policy(
+    whole = compile_policy(
         PolicyBody(
             name=SEPARATOR.join(body.name for body in bodies),
             version=bodies[0].version,
@@ -49,6 +49,7 @@ def compose(levels: Sequence[PolicyDocument]) -> PolicyDocument:
             preferences=tuple(preferences),
         )
     )
+    return replace(whole, levels=tuple(levels))
 
 
 def rule_names(levels: Sequence[PolicyBody]) -> Mapping[str, str]:

@@ -58,6 +58,8 @@ class PolicyDocument(msgspec.Struct, frozen=True, eq=False):
     memory: dict[int, Any] = msgspec.field(default_factory=dict)
     """What `policies.sifting` remembers, by the bits of the constraints that matched."""
 
+    levels: tuple["PolicyDocument", ...] = ()
+    """What it was put together of, the outermost first; nothing where it is one document."""
     facts_read: frozenset[str] = frozenset()
     """Names of the facts that any rule looks at: what nobody reads need not be found out."""
 

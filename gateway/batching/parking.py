@@ -162,7 +162,7 @@ def may_wait(request: ChatRequest, principal: Principal, ruling: Ruling, arrival
         or (thread is not None and (thread.previous_id or thread.references))
         or request.tree.get("service_tier") not in PLAIN_TIERS
         or request.tree.get("speed") is not None
-        or granted(policies, principal, ruling.decision).keeps_s
+        or granted(policies, principal, ruling).keeps_s
     )
 
 

@@ -16,8 +16,9 @@ from gateway.configuration.sections import ResponseCacheSettings
 from gateway.continuing.threads import project_of
 from gateway.passage import Passage
 from gateway.rollout.versions import PolicySet
+from gateway.routing.planning import Ruling
 from gateway.types import Candidate, Completion, DialectName, Principal, StreamEvent, Target
-from policies.decision import Decision
+from policies.repeating import repeating
 
 
 OVERHEAD_BYTES: Final = 2048
@@ -174,24 +175,17 @@ def leave_for(passage: Passage) -> Leave:
     policies, ruling = passage.arrival.snapshot.policies, passage.ruling
     if not policies.keeps_answers or passage.subject or passage.rewriting is not None:
         return NO_LEAVE
-    decision = ruling.decision
     if ruling.plan.audit_content != "encrypted":
         return NO_LEAVE
-    return granted(policies, passage.principal, decision)
+    return granted(policies, passage.principal, ruling)
 
 
-def granted(policies: PolicySet, principal: Principal, decision: Decision) -> Leave:
+def granted(policies: PolicySet, principal: Principal, ruling: Ruling) -> Leave:
     """What the rules say of keeping answers, whatever is in them."""
-    if not policies.keeps_answers or decision.obligations.no_cache:
+    if not policies.keeps_answers or ruling.decision.obligations.no_cache:
         return NO_LEAVE
-    body = policies.document_for(principal).body
-    name = decision.matched_preference
-    rule = next((each for each in body.preferences if each.name == name), None)
-    keeps_s, like = body.defaults.cache_s, body.defaults.cache_like_percent
-    if rule is not None:
-        keeps_s = keeps_s if rule.cache_s is None else rule.cache_s
-        like = like if rule.cache_like_percent is None else rule.cache_like_percent
-    return Leave(keeps_s, like or 0.0) if keeps_s else NO_LEAVE
+    holds = repeating(policies.document_for(principal), ruling.facts, ruling.decision)
+    return Leave(holds.cache_s, holds.cache_like_percent or 0.0) if holds.cache_s else NO_LEAVE
 
 
 def start_of(passage: Passage) -> bytes:

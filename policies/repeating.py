@@ -1,0 +1,51 @@
+"""Which answers may be given again, and for how long: no longer than any level above would.
+
+The preference that matched says it, or the defaults. A level that is put together of several has
+preferences of the nearest one first, so each level is also asked what it says by itself, and the
+strictest counts: no level opens by its order what another one had closed.
+"""
+
+from policies.decide import route_of
+from policies.decision import Decision
+from policies.document import Defaults, Preference
+from policies.facts import Facts
+from policies.program import PolicyDocument
+
+
+def repeating(document: PolicyDocument, facts: Facts, decision: Decision) -> Defaults:
+    """What holds for the answer to a request: `cache_s` and `cache_like_percent` of it."""
+    rules, name = document.body.preferences, decision.matched_preference
+    holds = _said(document.body.defaults, next((each for each in rules if each.name == name), None))
+    for level in document.levels:
+        holds = _stricter(holds, _said(level.body.defaults, _matching(level, facts)))
+    return holds
+
+
+def _said(defaults: Defaults, rule: Preference | None) -> Defaults:
+    """A preference's own numbers go before the document's."""
+    span_s, like = defaults.cache_s, defaults.cache_like_percent
+    if rule is not None:
+        span_s = span_s if rule.cache_s is None else rule.cache_s
+        like = like if rule.cache_like_percent is None else rule.cache_like_percent
+    return Defaults(cache_s=span_s, cache_like_percent=like)
+
+
+def _matching(level: PolicyDocument, facts: Facts) -> Preference | None:
+    """What would match with this level alone; its general ones for a route of another level."""
+    route = route_of(facts)
+    if route not in level.preference_guards:
+        route = ""
+    bit = level.preference_guards[route].first(facts)
+    if not bit:
+        return None
+    return level.preferences_by_route[route][bit.bit_length() - 1].preference
+
+
+def _stricter(one: Defaults, other: Defaults) -> Defaults:
+    """Shorter and nearer; what says nothing of it neither opens nor closes it."""
+    span_s, like = one.cache_s, one.cache_like_percent
+    if span_s is not None and other.cache_s is not None:
+        span_s = min(span_s, other.cache_s)
+    if like is not None and other.cache_like_percent is not None:
+        like = max(like, other.cache_like_percent)
+    return Defaults(cache_s=span_s, cache_like_percent=like)
