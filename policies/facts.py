@@ -14,6 +14,14 @@ TIERS: Final = ("cheap", "mid", "frontier")
 # From the first to be served to the first to be turned away.
 SERVICE_TIERS: Final = ("priority", "standard", "batch")
 
+SEALING_DIALECTS: Final = ("anthropic_messages", "openai_responses")
+"""In which reasoning is signed or encrypted."""
+DIALECTS: Final = (
+    "openai_chat",
+    *SEALING_DIALECTS,
+    "openai_embeddings",
+    "openai_completions",
+)
 BARE_TEXT: Final = "openai_completions"
 """The dialect whose prompts are continued as they are: not every model's upstream does that."""
 CONTINUES_TEXT: Final = "completions"

@@ -10,11 +10,11 @@ import msgspec
 
 from policies.checking.possible import Search
 from policies.checking.reach import Unreachable, constant_verdict, unreachable
+from policies.checking.values import never_had
 from policies.decide import decide
 from policies.decision import Decision
 from policies.document import Case, Constraint, Expectation, PolicyBody, Preference
 from policies.examples import EXAMPLE_TARGETS, facts_from_example
-from policies.expressions import compile_expression
 from policies.facts import TargetFacts
 from policies.hierarchy import SEPARATOR
 from policies.labels import approval_of, is_label
@@ -62,7 +62,7 @@ def check(
 
     With the `targets` of a catalogue, names that it lacks and a document that closes all of it
     are errors too. With the `labels` that there can be findings of, a rule that counts another one
-    is warned of: it would wait for what never comes.
+    is warned of, as is one that compares a fact with what it never is.
     """
     try:
         document = load_document(text)
@@ -73,7 +73,7 @@ def check(
     errors = [Problem(each.path, each.reason, each.name) for each in never if each.behind]
     warnings = [*_warnings(document.body, never)]
     warnings += _refusing(document, targets or document.body.example_targets)
-    warnings += _unknown_labels(document.body, labels)
+    warnings += never_had(document.body, labels)
     warnings += _never_approved(document.body)
     if targets:
         warnings += _unknown_places(document.body, targets)
@@ -155,20 +155,6 @@ def _unknown_places(body: PolicyBody, targets: tuple[TargetFacts, ...]) -> Itera
         if name not in known[kind]:
             message = f"no target of the catalogue has {shown(name)}"
             yield Problem(path, message + suggestion(name, known[kind]), rule)
-
-
-def _unknown_labels(body: PolicyBody, labels: Collection[str]) -> Iterator[Problem]:
-    rules: tuple[tuple[str, tuple[Constraint | Preference, ...]], ...] = (
-        ("constraints", body.constraints),
-        ("preferences", body.preferences),
-    )
-    for section, found in rules if labels else ():
-        for place, rule in enumerate(found):
-            for reading in compile_expression(rule.when).readings if rule.when else ():
-                if reading.fact == "findings" and reading.key and reading.key not in labels:
-                    message = f"nothing is ever found as {shown(reading.key)}"
-                    hint = suggestion(reading.key, labels)
-                    yield Problem(f"{section}[{place}].when", message + hint, rule.name)
 
 
 def _never_approved(body: PolicyBody) -> Iterator[Problem]:
