@@ -20,7 +20,7 @@ from gateway.secrets.credentials import (
     named_master_keys,
 )
 from gateway.secrets.envelope import sync_folder
-from gateway.secrets.key_services import KeyService, KeyServiceFailed
+from gateway.secrets.key_services import KeyService, KeyServiceFailed, is_wrapped
 from gateway.store.adopted_keys import adopt_key, adoption_of
 from gateway.store.key_checks import MASTER_KEY
 from gateway.store.right_keys import require_right_master
@@ -67,6 +67,9 @@ async def wrap_master_key(config_file: Path) -> None:
 def _wrapped_by(service: KeyService, raw: bytes) -> str:
     try:
         wrapped = service.wrap(raw)
+        # Of another form the file could not be told from a plain one, and would be read by nobody.
+        if not is_wrapped(wrapped) or not wrapped.isascii() or wrapped.split() != [wrapped]:
+            raise Refused("what the service calls wrapped does not look it")
         if service.unwrap(wrapped) != raw:
             raise Refused("the service does not give back what it was given")
     except KeyServiceFailed as error:

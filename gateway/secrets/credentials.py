@@ -10,7 +10,7 @@ from gateway.configuration.sections import OutletSettings, SecretReference
 from gateway.configuration.settings import Settings
 from gateway.errors import ConfigurationInvalid
 from gateway.secrets.envelope import KEY_BYTES, MasterKey, key_bytes
-from gateway.secrets.key_services import KeyService, KeyServiceFailed
+from gateway.secrets.key_services import KeyService, KeyServiceFailed, is_wrapped
 from gateway.secrets.secret import Secret
 from gateway.secrets.sources import EnvironmentSecret, FileSecret, SecretSource
 
@@ -212,11 +212,11 @@ def key_bytes_at(
         ConfigurationInvalid: see `master_key`.
     """
     text = source_of(settings, reference, key).load().reveal().strip()
-    is_wrapped = text.startswith(("vault:", "aws-kms:"))
-    if not is_wrapped and settings.secrets.key_service and not plain_too:
+    is_plain = not is_wrapped(text)
+    if is_plain and settings.secrets.key_service and not plain_too:
         reason = "is not wrapped: run `gatewright secrets wrap`"
         raise ConfigurationInvalid(settings.source, key, reason)
-    if not is_wrapped:
+    if is_plain:
         file = reference.file
         return key_bytes(text, str(settings.path(file)) if file else reference.env, key)
     known = _unwrapped.get(text)

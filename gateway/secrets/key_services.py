@@ -23,6 +23,11 @@ class KeyService(Protocol):
     def unwrap(self, wrapped: str) -> bytes: ...
 
 
+def is_wrapped(text: str) -> bool:
+    """Whether a master key's file holds what a key service wrapped: each one's text begins so."""
+    return text.startswith(("vault:", "aws-kms:"))
+
+
 def decoded(text: str) -> bytes:
     """The bytes of base64 that a service answered; raises KeyServiceFailed."""
     try:

@@ -142,6 +142,31 @@ def test_a_service_that_gives_back_something_else_gets_no_key_to_keep(
 
 
 @pytest.mark.usefixtures("vault")
+@pytest.mark.parametrize(
+    "form", ["other:v1:{}", "{}", "vault:v1:é{}", "vault:v1:\n{}", "vault: {}"]
+)
+def test_what_could_not_be_told_from_a_plain_key_takes_no_keys_place(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """It would unwrap, if only somebody asked: a start would call it a key that is not wrapped."""
+    before = _key_file(operator).read_bytes()
+
+    def wrap(_: VaultTransit, key: bytes) -> str:
+        return form.format(base64.b64encode(key[::-1]).decode())
+
+    def unwrap(_: VaultTransit, wrapped: str) -> bytes:
+        return base64.b64decode(wrapped[len(form) - 2 :])[::-1]
+
+    monkeypatch.setattr(VaultTransit, "wrap", wrap)
+    monkeypatch.setattr(VaultTransit, "unwrap", unwrap)
+    refused = operator.config("secrets", "wrap")
+    said = "gatewright: what the service calls wrapped does not look it\n"
+    assert (refused.status, refused.errors) == (2, said)
+    assert _key_file(operator).read_bytes() == before
+    assert [path.name for path in _key_file(operator).parent.glob(".master*")] == []
+
+
+@pytest.mark.usefixtures("vault")
 def test_a_full_disk_leaves_the_key_as_it_was_and_nothing_beside_it(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
