@@ -49,15 +49,18 @@ def policy() -> None:
     "--config",
     "config_file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Check it against the targets of this configuration, too.",
+    help="Check it against the targets and headers of this configuration, too.",
 )
 def check_document(file: Path, config_file: Path | None) -> None:
     """Check a document and run its test cases; exit status 1 when anything is wrong."""
     known: tuple[TargetFacts, ...] = ()
+    headers: list[str] | None = None
     if config_file is not None:
-        targets = configured_targets(load_settings(config_file))
+        settings = load_settings(config_file)
+        targets = configured_targets(settings)
+        headers = [name.replace("-", "_") for name in settings.policy.headers]
         known = TargetBoard({each.name: each for each in targets}, {}).facts_for(None)
-    report = check(read_text(file), str(file), known, LABELS)
+    report = check(read_text(file), str(file), known, LABELS, headers)
     click.echo(render_report(report))
     sys.exit(0 if report.is_ok else 1)
 

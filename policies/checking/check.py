@@ -10,7 +10,7 @@ import msgspec
 
 from policies.checking.possible import Search
 from policies.checking.reach import Unreachable, constant_verdict, unreachable
-from policies.checking.values import never_had
+from policies.checking.values import never_had, never_seen
 from policies.decide import decide
 from policies.decision import Decision
 from policies.document import Case, Constraint, Expectation, PolicyBody, Preference
@@ -57,12 +57,14 @@ def check(
     source_name: str,
     targets: tuple[TargetFacts, ...] = (),
     labels: Collection[str] = (),
+    headers: Collection[str] | None = None,
 ) -> CheckReport:
     """Load a document, look for contradictions and shadowed rules, run its test cases.
 
     With the `targets` of a catalogue, names that it lacks and a document that closes all of it
     are errors too. With the `labels` that there can be findings of, a rule that counts another one
-    is warned of, as is one that compares a fact with what it never is.
+    is warned of, as is one that compares a fact with what it never is, and with the `headers` that
+    policies see one that looks at another.
     """
     try:
         document = load_document(text)
@@ -74,6 +76,7 @@ def check(
     warnings = [*_warnings(document.body, never)]
     warnings += _refusing(document, targets or document.body.example_targets)
     warnings += never_had(document.body, labels)
+    warnings += () if headers is None else never_seen(document, headers)
     warnings += _never_approved(document.body)
     if targets:
         warnings += _unknown_places(document.body, targets)

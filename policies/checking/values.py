@@ -33,6 +33,7 @@ from policies.language.syntax import (
 )
 from policies.language.vocabulary import FACTS, OptionalNumber
 from policies.problems import Problem, shown, suggestion
+from policies.program import ConstraintStep, PolicyDocument, PreferenceStep
 
 
 class _Range(msgspec.Struct, frozen=True):
@@ -88,6 +89,23 @@ def never_had(body: PolicyBody, labels: Collection[str]) -> Iterator[Problem]:
             told = _of(parse(rule.when), labels, is_negated=False) if rule.when else ()
             for message in dict.fromkeys(told):
                 yield Problem(f"{section}[{place}].when", message, rule.name)
+
+
+def never_seen(document: PolicyDocument, headers: Collection[str]) -> Iterator[Problem]:
+    """A warning for each header that the settings do not let policies see: it is always empty."""
+    rules: tuple[tuple[str, tuple[ConstraintStep | PreferenceStep, ...]], ...] = (
+        ("constraints", document.constraints),
+        ("preferences", document.preferences),
+    )
+    for section, steps in rules:
+        for place, step in enumerate(steps):
+            for reading in step.readings:
+                if reading.fact == "headers" and reading.key and reading.key not in headers:
+                    hint = suggestion(reading.key, headers)
+                    message = (
+                        f"always empty: policy.headers does not list {shown(reading.key)}{hint}"
+                    )
+                    yield Problem(f"{section}[{place}].when", message, step.name)
 
 
 def _of(node: Node, labels: Collection[str], *, is_negated: bool) -> Iterator[str]:

@@ -311,6 +311,22 @@ def test_with_a_configuration_a_document_is_checked_against_its_targets(
     assert "no target of the catalogue is named 'nobody'" in ended.output
 
 
+def test_with_a_configuration_a_header_that_no_policy_sees_is_warned_of(
+    operator: Operator, tmp_path: Path
+) -> None:
+    document = tmp_path / "p.toml"
+    rule = 'name = "c"\nwhen = \'headers.x_team == "hr" or headers.x_tem == "hr"\'\nno_cache = true'
+    document.write_text(f'name = "d"\nversion = 1\n[[constraints]]\n{rule}\n')
+    text = operator.config_file.read_text()
+    operator.config_file.write_text(text.replace("[policy]", '[policy]\nheaders = ["x-team"]'))
+    ended = operator.config("policy", "check", document)
+
+    assert ended.status == 0
+    assert "policy.headers does not list 'x_tem'; did you mean 'x_team'?" in ended.output
+    assert ended.output.count("policy.headers") == 1
+    assert "policy.headers" not in operator.types("policy", "check", document).output
+
+
 def test_with_a_configuration_its_own_targets_are_decided_among(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,24 @@ def test_labels_are_looked_at_only_where_it_is_known_what_can_be_found() -> None
     assert told("findings.PAN > 0 and has(findings.PAN)", labels=()) == []
 
 
+def test_a_header_that_the_settings_do_not_show_is_warned_of() -> None:
+    text = document_text(
+        {"when": 'headers.x_team == "hr" and headers.x_tem != ""', "no_cache": True},
+        preferences=({"when": 'contains(headers.x_place, "a")', "order": ["mid"]},),
+    )
+    told = "always empty: policy.headers does not list"
+    assert [
+        (each.path, each.message)
+        for each in check(text, "d", headers=["x_team"]).warnings
+        if "empty" in each.message
+    ] == [
+        ("constraints[0].when", f"{told} 'x_tem'; did you mean 'x_team'?"),
+        ("preferences[0].when", f"{told} 'x_place'"),
+    ]
+    assert "empty" not in str(check(text, "d").warnings)
+    assert str(check(text, "d", headers=()).warnings).count("empty") == 3
+
+
 @pytest.mark.parametrize("name", ["a", "7", "a.b-c_d", "a" * 63, "a" * 64, "A", "-a", "é", ""])
 def test_names_are_those_that_a_key_may_be_issued_for(name: str) -> None:
     place = Place(name, name, name)
