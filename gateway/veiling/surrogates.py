@@ -172,8 +172,14 @@ def _network_address(value: str, draw: _Seed) -> str:
 
 
 def _same_layout(label: str, value: str, draw: _Seed) -> str:
-    """Digits for digits, letters for letters, everything else as it was; never a valid number."""
+    """Digits for digits, letters for letters, everything else as it was; never a valid number.
+
+    A nought in front stays: what a model then writes as a number would be none once it is back.
+    """
     chars = [_like(char, draw) for char in value]
+    leading = next((at for at, char in enumerate(value) if char.isdigit()), None)
+    if leading is not None and value[leading] == "0":
+        chars[leading] = "0"
     first = _NEVER_ISSUED.get(label, "")
     is_kind = str.isdigit if first.isdigit() else str.isalpha
     places = [at for at, char in enumerate(chars) if is_kind(char)]

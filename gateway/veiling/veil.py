@@ -29,6 +29,8 @@ from gateway.veiling.rewriting import MAX_DEPTH, StreamRewriter
 
 _JSON_MEMBERS: Final = frozenset({"arguments", "partial_json"})
 """Members whose text is JSON whatever it begins with, and where a model broke it off."""
+_GIVEN: Final = frozenset({"input", "arguments"})
+"""Members under which a call's arguments stand as a tree."""
 _NOT_VEILED = "Something in the request cannot be given a pseudonym, so it does not leave."
 
 
@@ -86,25 +88,33 @@ def veiled(
 
 
 def _restored(tree: object, forms: Forms) -> object:
-    """A JSON tree with values back in all of its strings."""
+    """A JSON tree with values back in all of its strings and names, and in a call's numbers."""
     blocks = rewritten(threads_of(tree), lambda _: Restorer(forms))
 
-    def restored(node: object, depth: int, *, is_json: bool = False) -> object:
+    def told(text: str, *, is_json: bool = False) -> str:
+        restorer = Restorer(forms, in_json if is_json else None)
+        return restorer.feed(text) + restorer.flush()
+
+    def restored(node: object, depth: int, *, is_json: bool = False, given: bool = False) -> object:
+        """`given` is what a tool is given: as a tree it says what it would say as a text."""
         if isinstance(node, str):
-            restorer = Restorer(forms, in_json if is_json else None)
-            return restorer.feed(node) + restorer.flush()
+            return told(node, is_json=is_json)
         if depth > MAX_DEPTH:
             return node
         if isinstance(node, dict):
             own = key_of(node) if id(node) in blocks else None
             return {
-                key: blocks[id(node)]
+                told(key): blocks[id(node)]
                 if key == own
-                else restored(value, depth + 1, is_json=key in _JSON_MEMBERS)
+                else restored(
+                    value, depth + 1, is_json=key in _JSON_MEMBERS, given=given or key in _GIVEN
+                )
                 for key, value in node.items()
             }
         if isinstance(node, list):
-            return [restored(item, depth + 1) for item in node]
+            return [restored(item, depth + 1, given=given) for item in node]
+        if given and type(node) is int:
+            return int(forms.values.get(str(node), node))
         return node
 
     return restored(tree, 0)

@@ -83,3 +83,11 @@ def test_whatever_is_found_by_its_check_digits_is_spoiled_by_them() -> None:
     proved |= {rule.label for rule in patterns.PATTERNS if rule.accepts in known}
     assert proved >= {"CREDIT_CARD", "US_ROUTING", "CRYPTO_WALLET"}
     assert proved - ONE_WAY - {"IP_ADDRESS"} <= set(CHECKED)
+
+
+@pytest.mark.parametrize("label", ["BANK_ACCOUNT", "UK_NHS", "PHONE"])
+def test_a_number_with_a_nought_in_front_is_no_number_of_json_on_either_side(label: str) -> None:
+    """A model may write a surrogate without quotation marks: what comes back is to be JSON."""
+    for number in range(200):
+        seed = sha256(str(number).encode()).digest()
+        assert surrogate(label, "05 3201 3000", seed)[0] == "0"

@@ -148,3 +148,24 @@ def test_tokens_of_an_earlier_answer_do_not_say_what_its_words_no_longer_say() -
     assert kept["text"].startswith(f"Write to {veil.names.replacements['Ingrid Halvorsen']}")
     assert b"vorsen" not in veil.request.raw
     assert (sent["tools"], sent["top_logprobs"]) == ([tool], 2)
+
+
+def test_what_a_tool_is_given_comes_back_in_names_and_numbers_as_it_does_in_a_text() -> None:
+    """Anthropic gives arguments as a tree, OpenAI as a text, and both in pieces as a text."""
+    person, number = "Ingrid Halvorsen", "123456789012"
+    message = {"role": "user", "content": f"{person} {number}"}
+    body = msgspec.json.encode({"model": "auto", "messages": [message]})
+    adapter = DIALECTS["openai_chat"]
+    found = [("PERSON", person), ("BANK_ACCOUNT", number)]
+    veil = veiled(adapter.decode_request(body, "r"), [], adapter, found, b"k" * 32, one_way=False)
+    sent = int(veil.names.replacements[number])
+    given = {f"to {veil.names.replacements[person]}": [sent, {"n": sent}], "o": sent + 1, "y": True}
+    as_text = msgspec.json.encode(given).decode()
+
+    answer = {"created": sent, "input": given, "arguments": as_text}
+    came = msgspec.json.decode(veil.unveiled(msgspec.json.encode(answer)))
+
+    meant = {f"to {person}": [int(number), {"n": int(number)}], "o": sent + 1, "y": True}
+    assert came["input"] == meant
+    assert msgspec.json.decode(came["arguments"]) == meant
+    assert came["created"] == sent  # What is no call's may be any number.
