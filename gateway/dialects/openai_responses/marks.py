@@ -4,7 +4,7 @@ A reasoning item means something only to the vendor that encrypted it. Clients o
 carry it as an opaque block; what comes back to its own vendor is what left it.
 """
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from binascii import Error
 
 import msgspec
@@ -32,7 +32,7 @@ def unwrapped_item(redacted: str) -> dict[str, object] | None:
     if not redacted.startswith(ITEM_MARK):
         return None
     try:
-        item = _ITEM.decode(urlsafe_b64decode(redacted.removeprefix(ITEM_MARK)))
+        item = _ITEM.decode(_opened(redacted.removeprefix(ITEM_MARK)))
     except (msgspec.DecodeError, Error, UnicodeError, ValueError, RecursionError):
         return None
     tree: dict[str, object] = {"type": "reasoning", "summary": summaries(item)}
@@ -59,8 +59,13 @@ def thinking_of(item: Item) -> ThinkingPart:
     sealed = item.encrypted_content or ""
     if sealed.startswith(BLOCK_MARK):
         try:
-            return ThinkingPart(*_BLOCK.decode(urlsafe_b64decode(sealed.removeprefix(BLOCK_MARK))))
+            return ThinkingPart(*_BLOCK.decode(_opened(sealed.removeprefix(BLOCK_MARK))))
         except (msgspec.DecodeError, Error, UnicodeError, ValueError, RecursionError):
             return ThinkingPart("")
     text = PART_SEAM.join(each.text for each in item.summary or ())
     return ThinkingPart(text, redacted=wrapped_item(item))
+
+
+def _opened(wrapped: str) -> bytes:
+    """Only what inspection opens, too: base64 has more writings than one to a lenient reader."""
+    return b64decode(wrapped, b"-_", validate=True)

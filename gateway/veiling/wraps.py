@@ -1,0 +1,28 @@
+"""Another vendor's reasoning as a client carries it: opened, changed, and closed again."""
+
+from base64 import b64decode, urlsafe_b64encode
+from binascii import Error
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from gateway.conversation import BLOCK_MARK, ITEM_MARK
+
+
+_MARKS: Final = (ITEM_MARK, BLOCK_MARK)
+
+
+def in_wrap(text: str, change: Callable[[object], object]) -> str:
+    """A wrap with its JSON changed; any other text, and a wrap that stays as it is, is the same."""
+    if not text.startswith(_MARKS):
+        return text
+    mark, _, wrapped = text.partition(":")
+    try:
+        inside = msgspec.json.decode(b64decode(wrapped, b"-_", validate=True))
+    except (Error, msgspec.MsgspecError, ValueError, RecursionError):
+        return text
+    changed = change(inside)
+    if changed == inside:
+        return text
+    return f"{mark}:{urlsafe_b64encode(msgspec.json.encode(changed)).decode()}"
