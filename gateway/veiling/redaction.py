@@ -20,6 +20,7 @@ from classifiers.extraction import WIRE_WORDS, extract
 from gateway.veiling.blocks import Told
 from gateway.veiling.forms import Forms, Words, forms_of, in_json, joins
 from gateway.veiling.surrogates import ONE_WAY, surrogate
+from gateway.veiling.wraps import in_wrap
 
 
 _KEY_LENGTH = 32
@@ -192,6 +193,7 @@ class _Replacing:
     def _string(self, text: str, depth: int) -> str:
         if text in WIRE_WORDS:
             return text
+        text = in_wrap(text, lambda inside: self.node(inside, depth + 1))
         if "\\" in text and text.lstrip()[:1] in {"{", "[", '"'} and depth <= _MAX_DEPTH:
             try:
                 inner = msgspec.json.decode(text)

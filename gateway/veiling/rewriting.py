@@ -20,6 +20,7 @@ from gateway.veiling.retelling import (
     with_texts,
     with_texts_in,
 )
+from gateway.veiling.wraps import in_wrap
 
 
 CONTENT = frozenset({"text", "thinking", "refusal", "tool_arguments", "opaque"})
@@ -263,7 +264,13 @@ class StreamRewriter:
             event.raw,
             lambda tree: repeated(with_texts_in(tree, texts) if texts else tree),
         )
-        return msgspec.structs.replace(event, raw=raw)
+        deltas = event.deltas
+        if any(delta.redacted for delta in deltas):
+            deltas = tuple(
+                msgspec.structs.replace(delta, redacted=in_wrap(delta.redacted, repeated))
+                for delta in deltas
+            )
+        return msgspec.structs.replace(event, raw=raw, deltas=deltas)
 
     def _flushed(self, before: StreamEvent, keep: set[tuple[str, int]]) -> list[StreamEvent]:
         """What other channels held back of the answers that an event settles, like their last.

@@ -5,9 +5,6 @@ import json
 import secrets
 from typing import Any
 
-import pytest
-
-from classifiers.extraction import extract
 from gateway.conversation import BLOCK_MARK, ITEM_MARK
 from gateway.dialects.openai_responses.marks import thinking_of, unwrapped_item
 from gateway.dialects.openai_responses.wire import Item
@@ -85,16 +82,3 @@ def test_a_streamed_thought_comes_back_with_the_value_as_a_whole_one_does() -> N
     seen = [made for each in raw for made in lift.events(decoder.feed(each))]
     (wrapped,) = [delta.redacted for each in seen for delta in each.deltas if delta.redacted]
     assert unwrapped_item(wrapped) == item_saying(f"To {NAME}.")
-
-
-@pytest.mark.parametrize("junk", ["\n", " ", "!", "====", "+/"])
-def test_what_inspection_does_not_open_is_no_wrap_to_its_vendor_either(junk: str) -> None:
-    item = item_saying(f"{NAME} and all of it")
-    data = base64.urlsafe_b64encode(json.dumps(item).encode()).decode()
-    for wrapped in (ITEM_MARK + data[:40] + junk + data[40:], ITEM_MARK + data):
-        part = {"type": "redacted_thinking", "data": wrapped}
-        turn = {"role": "assistant", "content": [part]}
-        read = [segment.text for segment in extract({"messages": [turn]}).segments]
-        is_read = item["summary"][0]["text"] in read
-        assert is_read == (unwrapped_item(wrapped) is not None)
-    assert is_read
