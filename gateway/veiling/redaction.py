@@ -268,6 +268,8 @@ class Restorer:
         self._edges.append(len(self._before) + len(self._held))
         if self._held:
             self._owed += 1
+        if not _JSON_BEGINS.match(self._head):
+            self._head = ""  # What comes behind prose may be JSON, as the arguments of a tool are.
         return not self._held
 
     def rest(self) -> list[str]:

@@ -4,7 +4,7 @@ It knows no dialect: an event's JSON says other texts where its deltas do. What 
 the veil puts values back, an output scan blackens them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Final, Protocol
 
 import msgspec
@@ -28,6 +28,7 @@ MAX_DEPTH = 64
 CHANNELS_MAX: Final = 1024
 """Texts and calls of one stream: as many answers as may be asked for at once. All of them are
 looked at with every event."""
+_CALLED: Final = frozenset({"tool_start", "text_tool_start"})
 _INPUT, _ITEM = b'"input"', b'"item"'
 
 
@@ -204,7 +205,7 @@ class StreamRewriter:
                 continue
             channel = self._spoken(delta, event)
             blocks = channel.rewriter.shown(delta.text)
-            if ends:
+            if ends or _goes_over(delta, event.deltas[len(deltas) + 1 :]):
                 joined(blocks, channel.rewriter.rest())
             text = blocks.pop()
             out += self._shown(channel, blocks)
@@ -352,6 +353,17 @@ def _brings_all(event: StreamEvent) -> bool:
     """Whether a call comes with all its arguments: there is nothing to wait for."""
     says = any(delta.kind == "tool_arguments" for delta in event.deltas)
     return says and (_ITEM in event.raw or _brings_input(event))
+
+
+def _goes_over(delta: Delta, behind: Sequence[Delta]) -> bool:
+    """Whether a text ends here: hurried servers say its last words with the first of what follows.
+
+    An event is of one answer: chunks of several come one by one.
+    """
+    return delta.kind in PROSE and any(
+        each.kind != delta.kind and (each.kind in _CALLED or (each.kind in CONTENT and each.text))
+        for each in behind
+    )
 
 
 def goes_on_with(event: StreamEvent, earlier: StreamEvent) -> bool:

@@ -168,3 +168,36 @@ def test_arguments_of_a_call_that_was_never_begun_are_masked_too() -> None:
     said = "".join(d.text for each in events for d in each.deltas if d.kind == "opaque")
     assert said == '{"card": "[REDACTED:CREDIT_CARD]"}'
     assert output.found == {"CREDIT_CARD": 1}
+
+
+@pytest.mark.parametrize(
+    ("last", "behind"),
+    [
+        ("reasoning_content", {"content": "Hello."}),
+        ("content", {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f"}}]}),
+        ("content", {"refusal": "No."}),
+    ],
+)
+def test_last_words_come_before_what_the_same_piece_goes_over_to(last: str, behind: Any) -> None:
+    """Held back, they came behind it: a thought behind the answer, words behind the call."""
+    veil = veil_of("openai_chat")
+    name = veil.names.replacements["Ingrid Halvorsen"]
+    raw = [chunk({last: f"It is {name[:5]}"}), chunk({last: name[5:], **behind}), DONE]
+    decoder, lift = DIALECTS["openai_chat"].stream_decoder(), veil.lifted()
+    seen = [made for each in raw for made in lift.events(decoder.feed(each))]
+    deltas = [delta for each in seen for delta in each.deltas if delta.text or delta.name]
+    kinds = [delta.kind for delta in deltas]
+    assert "".join(d.text for d in deltas if d.kind == kinds[0]) == "It is Ingrid Halvorsen"
+    assert kinds[-1] not in kinds[:-1]
+    assert last.encode() in b"".join(each.raw for each in seen)
+
+
+def test_of_several_answers_in_one_piece_a_thought_goes_on_in_the_next() -> None:
+    said = {"index": 0, "delta": {"reasoning_content": CARD[:9]}}
+    other = {"index": 1, "delta": {"content": "Hello."}}
+    both = b"data: " + msgspec.json.encode({"id": "c", "choices": [said, other]}) + b"\n\n"
+    raw = [both, chunk({"reasoning_content": f"{CARD[9:]} ."}), DONE]
+    decoder, lift = DIALECTS["openai_chat"].stream_decoder(2), output_scan().lifted()
+    seen = [made for each in raw for made in lift.events(decoder.feed(each))]
+    thought = "".join(d.text for each in seen for d in each.deltas if d.kind == "thinking")
+    assert thought == "[REDACTED:CREDIT_CARD] ."

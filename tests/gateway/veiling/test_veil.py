@@ -1,10 +1,14 @@
 """The veil: values stay, surrogates go out and come back, in events that keep order and shape."""
 
+import json
+
 import msgspec
 import pytest
 
 from gateway.dialects.registry import DIALECTS
 from gateway.types import DialectName, StreamEvent, Thread
+from gateway.veiling.blocks import joined
+from gateway.veiling.redaction import Restorer, pseudonyms
 from gateway.veiling.veil import Veil, veiled
 from tests.upstream_messages import anthropic_events
 from tests.upstreams import Answer, _openai_events
@@ -169,3 +173,18 @@ def test_what_a_tool_is_given_comes_back_in_names_and_numbers_as_it_does_in_a_te
     assert came["input"] == meant
     assert msgspec.json.decode(came["arguments"]) == meant
     assert came["created"] == sent  # What is no call's may be any number.
+
+
+@pytest.mark.parametrize("before", ["", "Here it is: ", '{"a": '])
+def test_a_block_of_json_behind_one_of_words_stays_json(before: str) -> None:
+    """As an answer in a schema is that a model gives as a tool's arguments."""
+    value = 'Robert "Bob" Smith'
+    names = pseudonyms(b"k" * 32, [("PERSON", value)], [])
+    said = json.dumps({"to": names.replacements[value]})
+    restorer = Restorer(names)
+    shown = [*restorer.shown(before)]
+    restorer.edge()
+    for letter in said:
+        joined(shown, restorer.shown(letter))
+    joined(shown, restorer.rest())
+    assert "".join(shown) == before + json.dumps({"to": value})
