@@ -4,7 +4,7 @@ The veiled request is what every target gets; the audit keeps the caller's own. 
 are unveiled on their way back, inside tool arguments too.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -29,6 +29,7 @@ from gateway.veiling.rewriting import MAX_DEPTH, StreamRewriter
 
 _JSON_MEMBERS: Final = frozenset({"arguments", "partial_json"})
 """Members whose text is JSON whatever it begins with, and where a model broke it off."""
+_ASKED: Final = ("messages", "input", "prompt")
 _GIVEN: Final = frozenset({"input", "arguments"})
 """Members under which a call's arguments stand as a tree."""
 _NOT_VEILED = "Something in the request cannot be given a pseudonym, so it does not leave."
@@ -75,9 +76,9 @@ def veiled(
     """
     extraction = extract(request.tree)
     texts = [segment.text for segment in extraction.segments]
-    # The first message names the conversation: every turn repeats it.
-    first = next((unit.text for unit, _ in extraction.units()), "")
-    names = pseudonyms(conversation_key(tenant_key, first), found, texts, one_way=one_way)
+    names = pseudonyms(
+        conversation_key(tenant_key, _first_words(request.tree)), found, texts, one_way=one_way
+    )
     tree = replaced(dict(request.tree), names)
     if still_said(tree, names):
         raise ClosedByPolicy(_NOT_VEILED)
@@ -85,6 +86,26 @@ def veiled(
     return Veil(
         msgspec.structs.replace(changed, thread=request.thread, end_user=request.end_user), names
     )
+
+
+def _first_words(tree: Mapping[str, object]) -> str:
+    """The first message names the conversation: every turn repeats it, whatever stands before it.
+
+    Many clients say the model first, which names no conversation.
+    """
+    for name in _ASKED:
+        asked = tree.get(name)
+        if first := _uncached(asked[:1]) if isinstance(asked, list) else asked:
+            units = extract({name: first}).units()
+            return next((unit.text for unit, _ in units if unit.text), "")
+    return ""
+
+
+def _uncached(node: object) -> object:
+    """The same without breakpoints of a prompt cache: these move on with every turn."""
+    if isinstance(node, dict):
+        return {key: _uncached(value) for key, value in node.items() if key != "cache_control"}
+    return [_uncached(item) for item in node] if isinstance(node, list) else node
 
 
 def _restored(tree: object, forms: Forms) -> object:

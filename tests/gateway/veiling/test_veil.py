@@ -188,3 +188,37 @@ def test_a_block_of_json_behind_one_of_words_stays_json(before: str) -> None:
         joined(shown, restorer.shown(letter))
     joined(shown, restorer.rest())
     assert "".join(shown) == before + json.dumps({"to": value})
+
+
+def surrogates_of(dialect: DialectName, **body: object) -> dict[str, str]:
+    adapter = DIALECTS[dialect]
+    request = adapter.decode_request(msgspec.json.encode(body), "req_1")
+    return dict(veiled(request, [], adapter, FOUND, b"k" * 32, one_way=False).names.replacements)
+
+
+def test_the_first_message_names_the_conversation_whatever_stands_before_it() -> None:
+    """Else who says the model first has one conversation with everybody else who does."""
+    said, other = "Write to Ingrid Halvorsen.", "And where is Ingrid Halvorsen?"
+    turn, answer = {"role": "user", "content": said}, {"role": "assistant", "content": "Done."}
+    cached = {"type": "text", "text": said, "cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    asked: DialectName = "anthropic_messages"
+    first = surrogates_of(asked, model="m", max_tokens=9, messages=[turn])
+    for same in (
+        surrogates_of(asked, messages=[turn], max_tokens=9, model="m"),
+        surrogates_of(asked, model="other", max_tokens=9, system="Be kind.", messages=[turn]),
+        surrogates_of(asked, model="m", max_tokens=9, messages=[turn, answer, turn]),
+        surrogates_of(
+            asked, model="m", max_tokens=9, messages=[{"role": "user", "content": [cached]}]
+        ),
+        surrogates_of("openai_chat", model="m", messages=[turn]),
+        surrogates_of("openai_responses", model="m", input=said),
+        surrogates_of("openai_responses", model="m", input=[turn, answer, turn]),
+    ):
+        assert same == first
+    elsewhere = {"role": "user", "content": other}
+    for another in (
+        surrogates_of(asked, model="m", max_tokens=9, messages=[elsewhere]),
+        surrogates_of("openai_responses", model="m", input=other),
+        surrogates_of("openai_chat", model="m", messages=[elsewhere, turn]),
+    ):
+        assert not set(another.values()) & set(first.values())
