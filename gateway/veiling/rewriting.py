@@ -20,7 +20,7 @@ from gateway.veiling.retelling import (
     with_texts,
     with_texts_in,
 )
-from gateway.veiling.wraps import in_wrap
+from gateway.veiling.wraps import beside_words
 
 
 CONTENT = frozenset({"text", "thinking", "refusal", "tool_arguments", "opaque"})
@@ -205,7 +205,8 @@ class StreamRewriter:
                 continue
             channel = self._spoken(delta, event)
             blocks = channel.rewriter.shown(delta.text)
-            if ends or _goes_over(delta, event.deltas[len(deltas) + 1 :]):
+            behind = event.deltas[len(deltas) + 1 :]
+            if (ends or _goes_over(delta, behind)) and not _goes_on(delta, behind):
                 joined(blocks, channel.rewriter.rest())
             text = blocks.pop()
             out += self._shown(channel, blocks)
@@ -265,12 +266,7 @@ class StreamRewriter:
             event.raw,
             lambda tree: repeated(with_texts_in(tree, texts) if texts else tree),
         )
-        deltas = event.deltas
-        if any(delta.redacted for delta in deltas):
-            deltas = tuple(
-                msgspec.structs.replace(delta, redacted=in_wrap(delta.redacted, repeated))
-                for delta in deltas
-            )
+        deltas = tuple([beside_words(delta, repeated) for delta in event.deltas])
         return msgspec.structs.replace(event, raw=raw, deltas=deltas)
 
     def _flushed(self, before: StreamEvent, keep: set[tuple[str, int]]) -> list[StreamEvent]:
@@ -364,6 +360,11 @@ def _goes_over(delta: Delta, behind: Sequence[Delta]) -> bool:
         each.kind != delta.kind and (each.kind in _CALLED or (each.kind in CONTENT and each.text))
         for each in behind
     )
+
+
+def _goes_on(delta: Delta, behind: Sequence[Delta]) -> bool:
+    """Whether the same event says more of the same text."""
+    return any(channel_of(each) == channel_of(delta) and each.text for each in behind)
 
 
 def goes_on_with(event: StreamEvent, earlier: StreamEvent) -> bool:

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from gateway.conversation import BLOCK_MARK, ITEM_MARK
+from gateway.types import Delta
 
 
 _MARKS: Final = (ITEM_MARK, BLOCK_MARK)
@@ -26,3 +27,12 @@ def in_wrap(text: str, change: Callable[[object], object]) -> str:
     if changed == inside:
         return text
     return f"{mark}:{urlsafe_b64encode(msgspec.json.encode(changed)).decode()}"
+
+
+def beside_words(delta: Delta, change: Callable[[object], object]) -> Delta:
+    """A delta with what it says beside its words changed: a wrap, and at which words it stopped."""
+    if delta.redacted:
+        return msgspec.structs.replace(delta, redacted=in_wrap(delta.redacted, change))
+    if delta.stop_sequence:
+        return msgspec.structs.replace(delta, stop_sequence=str(change(delta.stop_sequence)))
+    return delta

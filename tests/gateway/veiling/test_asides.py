@@ -201,3 +201,24 @@ def test_of_several_answers_in_one_piece_a_thought_goes_on_in_the_next() -> None
     seen = [made for each in raw for made in lift.events(decoder.feed(each))]
     thought = "".join(d.text for each in seen for d in each.deltas if d.kind == "thinking")
     assert thought == "[REDACTED:CREDIT_CARD] ."
+
+
+def test_two_pieces_of_a_call_in_the_event_that_ends_it_are_one_text() -> None:
+    call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": f'{{"a": "{CARD[:9]}'}}
+    more = {"index": 0, "function": {"arguments": f'{CARD[9:]}"}}'}}
+    raw = [chunk({"tool_calls": [call, more]}, finish_reason="tool_calls"), DONE]
+    decoder, lift = DIALECTS["openai_chat"].stream_decoder(), output_scan().lifted()
+    seen = [made for each in raw for made in lift.events(decoder.feed(each))]
+    said = "".join(d.text for each in seen for d in each.deltas if d.kind == "tool_arguments")
+    assert msgspec.json.decode(said) == {"a": "[REDACTED:CREDIT_CARD]"}
+    assert CARD[:9].encode() not in b"".join(each.raw for each in seen)
+
+
+def test_the_words_at_which_an_answer_stopped_come_back_with_their_value() -> None:
+    veil = veil_of("openai_chat")
+    stop = veil.names.replacements["Ingrid Halvorsen"]
+    raw = [chunk({"content": "It is"}), chunk({}, finish_reason="stop", stop_reason=stop), DONE]
+    decoder, lift = DIALECTS["openai_chat"].stream_decoder(), veil.lifted()
+    seen = [made for each in raw for made in lift.events(decoder.feed(each))]
+    stops = [delta.stop_sequence for each in seen for delta in each.deltas if delta.stop_sequence]
+    assert stops == ["Ingrid Halvorsen"]
