@@ -9,6 +9,11 @@ TIERS_ASKED = frozenset({"service_tier", "speed", "inference_geo"})
 """What a request may name that is paid otherwise: how fast it is served, and in which country."""
 ANYWHERE = "global"
 """The place of inference that prices of the catalogue are of."""
+PLAIN_PLACES = frozenset({"", ANYWHERE, "not_available"})
+"""What an answer says of where it was made, where that costs nothing more."""
+US = "us"
+ELSEWHERE = "other"
+"""A place that nobody here has heard of."""
 _STANDARD_PERCENT = 100
 
 
@@ -38,6 +43,8 @@ class Price(Struct, frozen=True):
     """What input costs then, new, read from a cache or written, in percent of the above."""
     long_output_percent: int = 100
     """Likewise output."""
+    us_percent: int = 0
+    """What inference in the United States alone costs, in percent of the above; 0 for not known."""
 
     def of_length(self, input_tokens: int) -> "Price":
         """What each token of a request with so much input costs."""
@@ -64,9 +71,25 @@ class Price(Struct, frozen=True):
             return self.batch_percent
         return _STANDARD_PERCENT if service_tier in PLAIN_TIERS else 0
 
+    def percent_in(self, place: str) -> int:
+        """What inference in a place costs, in percent of that anywhere; 0 where that is not known.
+
+        What was made in another country than those known here is taken to cost no less.
+        """
+        if place in PLAIN_PLACES:
+            return _STANDARD_PERCENT
+        return self.us_percent if place in {US, ELSEWHERE} else 0
+
 
 def _share(microusd_per_mtok: int, percent: int) -> int:
     return -(-microusd_per_mtok * percent // _STANDARD_PERCENT)
+
+
+def paid_place(told: str | None) -> str:
+    """The one country that an answer was bound to: empty for none, or `other`."""
+    if told is None or told in PLAIN_PLACES:
+        return ""
+    return told if told == US else ELSEWHERE
 
 
 def paid_tier(asked: str) -> str:

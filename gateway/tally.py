@@ -231,6 +231,7 @@ def add_usage(known: Usage | None, more: Usage) -> Usage:
         service_tier=more.service_tier or known.service_tier,
         web_searches=max(known.web_searches, more.web_searches),
         disbelieved=max(known.disbelieved, more.disbelieved),
+        inference_geo=more.inference_geo or known.inference_geo,
     )
 
 

@@ -219,6 +219,7 @@ class Usage(Struct, frozen=True):
     service_tier: str = ""  # That served it: `default`, `priority`, `flex`, `batch`; or not said.
     web_searches: int = 0  # By the vendor's own tool, paid beside the tokens.
     disbelieved: int = 0  # What the upstream said it counted that cannot be; estimated instead.
+    inference_geo: str = ""  # Of an answer bound to one country: `us`, or `other`.
 
 
 class Attempt(Struct, frozen=True, omit_defaults=True):

@@ -24,6 +24,7 @@ NUMBERS: Final = {
     "batch_percent": "batch, percent",
     "priority_percent": "priority, percent",
     "flex_percent": "flex, percent",
+    "us_percent": "in the United States, percent",
     "web_search_microusd": "a search, millionths of a dollar",
     "context_window_tokens": "context, tokens",
     "output_tokens_max": "output, tokens at most",

@@ -21,6 +21,8 @@ class Bill(Struct, frozen=True):
     parts: tuple[Part, ...]
     percent: int
     """Of the tier that served, in percent of the prices above; 100 for the usual one."""
+    place_percent: int
+    """Likewise of the country that the answer was bound to."""
     saved_microusd: int
     as_of: str
     source: str
@@ -44,6 +46,7 @@ def bill_of(record: AuditRecord, price: Price | None) -> Bill | None:
     return Bill(
         tuple(part for part in _parts(usage, each) if part.tokens),
         percent,
+        price.percent_in(usage.inference_geo) or 100,
         saved_by_cache(price, usage),
         price.as_of,
         price.source,

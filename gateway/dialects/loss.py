@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from gateway.conversation import Hosted
 from gateway.errors import FeatureUnsupported
-from gateway.price import ANYWHERE, PLAIN_TIERS, TIERS_ASKED, paid_tier
+from gateway.price import ANYWHERE, PLAIN_TIERS, TIERS_ASKED, US, Price, paid_tier
 from gateway.types import ChatRequest, Target
 
 
@@ -140,11 +140,17 @@ def check_schema_wanted(target: Target, place: str = "response_format", *, is_wa
         raise unsupported(place, "This model cannot be held to a schema", 33)
 
 
+def _is_priced(name: str, asked: str, price: Price) -> bool:
+    if name == "inference_geo":
+        return asked == ANYWHERE or (asked == US and price.us_percent > 0)
+    is_known = name == "service_tier" and price.percent_of(paid_tier(asked))
+    return asked in PLAIN_TIERS or bool(is_known)
+
+
 def check_tier_priced(request: ChatRequest, target: Target) -> None:
     """Refuse a tier or place whose price nobody knows: it could not be reserved, nor be billed.
 
-    Of a speed and a place no price is known at all: Anthropic asks a tenth more for inference in
-    one country (platform.claude.com/docs/en/manage-claude/data-residency, read 2026-11-29).
+    Of a speed no price is known at all.
 
     Raises:
         FeatureUnsupported
@@ -153,10 +159,7 @@ def check_tier_priced(request: ChatRequest, target: Target) -> None:
         return
     for name in sorted(TIERS_ASKED):
         asked = request.tree.get(name)
-        plain = {ANYWHERE} if name == "inference_geo" else PLAIN_TIERS
-        if asked in plain or not isinstance(asked, str):
-            continue
-        if name != "service_tier" or not target.price.percent_of(paid_tier(asked)):
+        if isinstance(asked, str) and not _is_priced(name, asked, target.price):
             raise unsupported(name, "What this costs at this model is not known", rule=26)
 
 

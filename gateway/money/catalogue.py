@@ -109,6 +109,8 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     """What input costs where one turns out to be longer, in percent of what is stated here."""
     long_output_percent: int = 100
     """Likewise output."""
+    us_percent: int = 0
+    """What inference in the United States alone costs, in percent; 0 where that is not known."""
     parameters: Mapping[str, Stance] = {}
     """Which of `PARAMETERS` the model takes."""
     parameters_source: str = ""
@@ -132,6 +134,7 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True):
             long_from_tokens=self.priced_up_to_tokens,
             long_input_percent=self.long_input_percent,
             long_output_percent=self.long_output_percent,
+            us_percent=self.us_percent,
         )
 
     @property
@@ -285,12 +288,13 @@ def cost(price: Price, usage: Usage, *, is_batch: bool = False) -> int:
         + usage.output_tokens * price.output_microusd_per_mtok
     )
     searches = usage.web_searches * price.web_search_microusd
-    if is_batch or usage.service_tier:
-        # The tier that served, not the one that was asked for; one without a price is standard.
+    if is_batch or usage.service_tier or usage.inference_geo:
+        # What served, not what was asked for; a tier or place without a price is the usual one.
         percent = price.batch_percent
         if not is_batch:
             percent = price.percent_of(usage.service_tier) or _PERCENT
-        return _rounded_up(total * percent, _TOKENS_PER_MTOK * _PERCENT) + searches
+        percent *= price.percent_in(usage.inference_geo) or _PERCENT
+        return _rounded_up(total * percent, _TOKENS_PER_MTOK * _PERCENT * _PERCENT) + searches
     return _rounded_up(total, _TOKENS_PER_MTOK) + searches
 
 
@@ -308,6 +312,7 @@ def saved_by_cache(price: Price, usage: Usage) -> int:
         output_tokens=usage.output_tokens,
         service_tier=usage.service_tier,
         web_searches=usage.web_searches,
+        inference_geo=usage.inference_geo,
     )
     return cost(price, plain) - cost(price, usage)
 

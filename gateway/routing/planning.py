@@ -32,7 +32,7 @@ from gateway.errors import (
     RequestInvalid,
 )
 from gateway.money.catalogue import worst_cost
-from gateway.price import paid_tier
+from gateway.price import TIERS_ASKED, Price, paid_tier
 from gateway.routing.board import NO_CREDENTIAL, Scope, TargetBoard
 from gateway.routing.decided_rules import DECIDED_RULES
 from gateway.routing.mistyped import meant
@@ -266,11 +266,21 @@ def _candidate(
     searches = searches_at_most(request) if price.web_search_microusd else 0
     answers = answers_of(request)
     worst = worst_cost(price, most, cap * answers, writes_for_1h=writes_for_1h, searches=searches)
-    tier = request.tree.get("service_tier")
-    if isinstance(tier, str):
-        # What is asked for may cost more than the standard tier, and that is what is reserved.
-        worst = -(-worst * max(price.percent_of(paid_tier(tier)), PERCENT) // PERCENT)
+    if not TIERS_ASKED.isdisjoint(request.tree):
+        worst = _as_asked(worst, price, request.tree)
     return Candidate(target, cap, worst)
+
+
+def _as_asked(worst_microusd: int, price: Price, tree: Mapping[str, object]) -> int:
+    """The tier and place that are named may cost more than the usual ones: that is reserved."""
+    tier, place = tree.get("service_tier"), tree.get("inference_geo")
+    percents = (
+        price.percent_of(paid_tier(tier)) if isinstance(tier, str) else 0,
+        price.percent_in(place) if isinstance(place, str) else 0,
+    )
+    for percent in percents:
+        worst_microusd = -(-worst_microusd * max(percent, PERCENT) // PERCENT)
+    return worst_microusd
 
 
 def _plan(

@@ -47,7 +47,7 @@ RULES: Mapping[int, str] = {
     24: "Answers, probabilities and audio that a model does not give are refused, else reported",
     25: "An end user is a keyed digest to another dialect, and no name",
     26: "Between vendors only the tier `auto` crosses, between OpenAI's dialects any with a known "
-    "price; the one that served is echoed and billed; a place of inference has no price",
+    "price; the one that served is echoed and billed; so is a place of inference",
     27: "A prefill goes only to models that know it; where it is none but a turn, the answer is "
     "another one, reported",
     28: "Effort and budgets cross per model, and leave room for the answer",

@@ -6,9 +6,9 @@ import re
 import aiohttp
 import pytest
 
-from tests.conformance.test_what_usage_costs import ask_chat, chat
+from tests.conformance.test_what_usage_costs import ask_chat, ask_claude, chat, message
 from tests.faults.envelopes import only_outcome
-from tests.running_gateway import GPT_TARGET, RunningGateway, Upstreams
+from tests.running_gateway import CLAUDE_TARGET, GPT_TARGET, RunningGateway, Upstreams
 from tests.upstreams import Answer
 
 
@@ -54,6 +54,28 @@ async def test_a_dearer_tier_that_nobody_asked_for_is_told(
     expected = str(above_microusd) if is_told else None
     assert outcome.detail.get("above_reserved_microusd") == expected
     assert await told_of(gateway, http) == before + is_told
+
+
+@pytest.mark.parametrize(("asked", "is_told"), [("", True), ("us", False), ("global", True)])
+async def test_a_country_that_nobody_asked_for_is_told(
+    gateway: RunningGateway, upstreams: Upstreams, shared_key: str, asked: str, is_told: bool
+) -> None:
+    """As of a workspace at Anthropic whose default is `us`."""
+    counted = {"input_tokens": 5, "output_tokens": 2_000, "inference_geo": "us"}
+    for upstream in upstreams.managed:
+        upstream.answer(Answer(body=json.dumps(message(counted)).encode()))
+    more = {"inference_geo": asked} if asked else {}
+    said = await ask_claude(gateway.url, shared_key, CLAUDE_TARGET, dict(more))
+
+    outcome = await only_outcome(gateway, said.request_id, "ok", "")
+    intent = (await gateway.records(said.request_id))[0]
+    above_microusd = outcome.cost_microusd - intent.reserved_microusd
+    assert outcome.cost_microusd == (5 * 4 + 2_000 * 20) * 110 // 100
+    assert outcome.usage is not None
+    assert outcome.usage.inference_geo == "us"
+    assert (above_microusd > 0) == is_told
+    expected = str(above_microusd) if is_told else None
+    assert outcome.detail.get("above_reserved_microusd") == expected
 
 
 async def told_of(gateway: RunningGateway, http: aiohttp.ClientSession) -> int:

@@ -38,12 +38,14 @@ PRICES: Mapping[str, Price] = {
     ),
     "dear to read again": structs.replace(PLAIN, cache_read_microusd_per_mtok=3_000_000),
     "tiers": structs.replace(PLAIN, priority_percent=250, flex_percent=50),
+    "one country": structs.replace(PLAIN, us_percent=110, priority_percent=250),
     "long": structs.replace(
         *(PLAIN,), long_from_tokens=20, long_input_percent=200, long_output_percent=150
     ),
     "searches": structs.replace(PLAIN, web_search_microusd=SEARCH_MICROUSD),
 }
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+NAMED = ("n", "service_tier", "inference_geo")
 FOR_LONG = ('"1h"', '"12h"', '"24h"')
 PAID: Mapping[DialectName, Mapping[str, Json]] = {
     "openai_chat": {
@@ -76,6 +78,7 @@ PAID: Mapping[DialectName, Mapping[str, Json]] = {
         "searches": {
             "tools": [{"type": "web_search_20260209", "name": "web_search", "max_uses": 30}]
         },
+        "in one country": {"inference_geo": "us"},
         "searches of two tools": {
             "tools": [
                 {"type": "web_search_20260209", "name": "web_search", "max_uses": 3},
@@ -112,27 +115,29 @@ def test_no_answer_that_a_request_allows_costs_more_than_was_set_aside(price: Pr
             usage = DIALECTS[row.wanted].decode_reply(json.dumps(told).encode()).usage
             usage = believed(request, candidate, usage)
             assert not usage.disbelieved, (row, told)
-            tried.add(usage.service_tier)
+            tried |= {usage.service_tier, usage.inference_geo}
             assert cost(price, usage) <= candidate.worst_cost_microusd, (row, told)
             assert cost(price, usage, is_batch=True) <= candidate.worst_cost_microusd, (row, told)
     assert ("priority" in tried) == (price.priority_percent > 0)
+    assert ("us" in tried) == (price.us_percent > 0)
 
 
 def test_the_table_reaches_what_it_looks_at() -> None:
     """Every kind of bound is in a body that is sent: otherwise it would be true of nothing."""
     seen: set[str] = set()
     for row, fields in cases():
-        chosen = _chosen(row, structs.replace(PRICES["searches"], priority_percent=250))
+        price = structs.replace(PRICES["searches"], priority_percent=250, us_percent=110)
+        chosen = _chosen(row, price)
         try:
             request = read(row.source, BASES[row.source] | fields)
             upstream = DIALECTS[row.wanted].encode_request(request, chosen, 4000)
         except GatewrightError:
             continue
         body = json.loads(upstream.body)
-        seen |= {name for name in (*LIMITS, "n", "service_tier") if body.get(name)}
+        seen |= {name for name in (*LIMITS, *NAMED) if body.get(name)}
         seen |= {word for word in FOR_LONG if word in upstream.body.decode()}
         seen |= {"searches"} if _searches(body) else set()
-    assert seen == {*LIMITS, "n", "service_tier", *FOR_LONG, "searches"}
+    assert seen == {*LIMITS, *NAMED, *FOR_LONG, "searches"}
 
 
 def _chosen(row: Row, price: Price) -> Target:
@@ -156,7 +161,10 @@ def _answers(dialect: DialectName, body: Json, request: ChatRequest) -> Iterator
     tier = "default" if asked in PLAIN_TIERS else {"fast": "priority"}.get(asked, asked)
     for kind in kinds:
         counted = {each: read_tokens if each == kind else 0 for each in kinds}
-        yield _told(dialect, counted, limit * answers, _searches(body), tier)
+        told = _told(dialect, counted, limit * answers, _searches(body), tier)
+        if body.get("inference_geo") is not None:
+            told["usage"]["inference_geo"] = body["inference_geo"]
+        yield told
 
 
 def _searches(body: Json) -> int:

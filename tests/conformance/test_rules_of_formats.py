@@ -121,8 +121,8 @@ def test_rule_26_a_tier_whose_price_nobody_knows_is_not_asked_for() -> None:
         ANTHROPIC.encode_request(messages(speed="fast"), priced, 100)
 
 
-@pytest.mark.parametrize("place", ["us", "eu", "auto"])
-def test_rule_26_a_place_of_inference_that_costs_more_is_not_asked_for(place: str) -> None:
+@pytest.mark.parametrize("place", ["us", "eu", "auto", "other"])
+def test_rule_26_a_place_of_inference_without_a_price_is_not_asked_for(place: str) -> None:
     """Anthropic asks a tenth more for one country: it was neither reserved nor billed."""
     with pytest.raises(FeatureUnsupported, match=r"rule 26") as caught:
         ANTHROPIC.encode_request(messages(inference_geo=place), target(), 100)
@@ -131,6 +131,15 @@ def test_rule_26_a_place_of_inference_that_costs_more_is_not_asked_for(place: st
         ANTHROPIC.encode_request(messages(inference_geo=anywhere), target(), 100)
     own = structs.replace(target(), in_house=True)
     assert place.encode() in ANTHROPIC.encode_request(messages(inference_geo=place), own, 100).body
+
+
+def test_rule_26_a_place_of_inference_is_asked_for_where_its_price_is_known() -> None:
+    priced = structs.replace(target(), price=structs.replace(target().price, us_percent=110))
+    sent = json.loads(ANTHROPIC.encode_request(messages(inference_geo="us"), priced, 100).body)
+    assert sent["inference_geo"] == "us"
+    for place in ("eu", "other", "not_available", ""):
+        with pytest.raises(FeatureUnsupported, match=r"rule 26"):
+            ANTHROPIC.encode_request(messages(inference_geo=place), priced, 100)
 
 
 def test_rule_25_another_dialect_is_told_a_keyed_digest_of_its_end_user_and_no_name() -> None:

@@ -218,6 +218,33 @@ TABLE: dict[str, tuple[Ask, str, Tree, Answer, int]] = {
         Answer(body=json.dumps(message(changed(CLAUDE_KEPT, service_tier="priority"))).encode()),
         CLAUDE_KEPT_MICROUSD,
     ),
+    "Claude, asked to stay in one country": (
+        *(ask_claude, CLAUDE_TARGET, {"inference_geo": "us"}),
+        Answer(body=json.dumps(message(changed(CLAUDE_KEPT, inference_geo="us"))).encode()),
+        CLAUDE_KEPT_MICROUSD * 110 // 100,
+    ),
+    "Claude, in a workspace that stays in one country": (
+        *(ask_claude, CLAUDE_TARGET, {"stream": True}),
+        Answer(events=message_events(changed(CLAUDE_KEPT, inference_geo="us"), WITHOUT_KINDS)),
+        CLAUDE_KEPT_MICROUSD * 110 // 100,
+    ),
+    "Claude, in such a workspace, to OpenAI's SDK": (
+        *(ask_chat, CLAUDE_TARGET, {"stream": True}),
+        Answer(events=message_events(changed(CLAUDE_KEPT, inference_geo="us"), WITHOUT_KINDS)),
+        CLAUDE_KEPT_MICROUSD * 110 // 100,
+    ),
+    "Claude, anywhere": (
+        *(ask_claude, CLAUDE_TARGET, {"inference_geo": "global"}),
+        Answer(body=json.dumps(message(changed(CLAUDE_KEPT, inference_geo="global"))).encode()),
+        CLAUDE_KEPT_MICROUSD,
+    ),
+    "Claude, where no place can be named": (
+        *(ask_claude, CLAUDE_TARGET, {}),
+        Answer(
+            body=json.dumps(message(changed(CLAUDE_KEPT, inference_geo="not_available"))).encode()
+        ),
+        CLAUDE_KEPT_MICROUSD,
+    ),
     "GPT": (
         *(ask_chat, GPT_TARGET, {}),
         Answer(body=json.dumps(chat(CHAT)).encode()),

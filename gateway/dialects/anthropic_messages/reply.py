@@ -15,6 +15,7 @@ from gateway.dialects.figures import read_figures
 from gateway.dialects.naming import call_id, message_id
 from gateway.errors import UpstreamMalformed
 from gateway.estimate import estimate_written_tokens
+from gateway.price import paid_place
 from gateway.types import Completion, Delta, ToolCall, Usage
 
 
@@ -119,6 +120,7 @@ def usage_of(wire: UsageWire, *, is_sound: bool = True) -> Usage | None:
         estimated=not is_sound,
         service_tier=_SERVED.get(wire.service_tier or "", ""),
         web_searches=(tools.web_search_requests or 0) if tools is not None else 0,
+        inference_geo=paid_place(wire.inference_geo),
     )
 
 

@@ -160,6 +160,7 @@ class UsageWire(Struct):
     output_tokens_details: OutputDetails | None = None
     service_tier: str | None = None
     server_tool_use: ServerToolUse | None = None
+    inference_geo: str | None = None
 
 
 class StopDetails(Struct):

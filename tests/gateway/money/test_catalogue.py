@@ -187,6 +187,27 @@ def test_cost_is_the_exact_amount_rounded_up(price: Price, usage: Usage, tier: s
     assert cost(price, served, is_batch=True) == cost(price, usage, is_batch=True)
 
 
+@pytest.mark.parametrize(
+    ("place", "percent"), [("", 100), ("global", 100), ("us", 110), ("other", 110), ("eu", 100)]
+)
+def test_a_token_costs_what_it_does_in_the_country_that_an_answer_was_bound_to(
+    place: str, percent: int
+) -> None:
+    price = structs.replace(SONNET, us_percent=110, priority_percent=200, web_search_microusd=7)
+    usage = Usage(30_000, 1000, 10_000, 5000, 2000, web_searches=3)
+    there = structs.replace(usage, inference_geo=place)
+    searched = 3 * 7
+    plain = cost(price, usage) - searched
+
+    assert cost(price, there) == plain * percent // 100 + searched
+    assert cost(price, there, is_batch=True) == plain * percent // 200 + searched
+    faster = structs.replace(there, service_tier="priority")
+    assert cost(price, faster) == 2 * plain * percent // 100 + searched
+    assert cost(structs.replace(price, us_percent=0), there) == plain + searched
+    in_batch = structs.replace(there, service_tier="batch")
+    assert cost(price, in_batch) == cost(price, there, is_batch=True)
+
+
 def test_a_price_is_all_that_an_entry_says_of_it() -> None:
     entry = load_catalogue(GOOD, "good.toml").models["m"]
     names = {name: name for name in Price.__struct_fields__}
@@ -354,9 +375,10 @@ def test_the_entry_that_the_manual_shows_is_a_whole_one() -> None:
 
 def test_what_an_entry_does_not_say_has_no_price_and_is_not_free() -> None:
     price = load_catalogue(GOOD, "my-prices.toml").models["m"].price
-    unpriced = price.priority_percent, price.flex_percent, price.web_search_microusd
+    percents = price.priority_percent, price.flex_percent, price.us_percent
 
-    assert (unpriced, price.unbilled_tools) == ((0, 0, 0), False)
+    assert percents == (0, 0, 0)
+    assert (price.web_search_microusd, price.unbilled_tools) == (0, False)
 
 
 @pytest.mark.parametrize("text", ["models = 5", "models = ['m']", ""])
