@@ -232,6 +232,7 @@ def add_usage(known: Usage | None, more: Usage) -> Usage:
         web_searches=max(known.web_searches, more.web_searches),
         disbelieved=max(known.disbelieved, more.disbelieved),
         inference_geo=more.inference_geo or known.inference_geo,
+        compactions=max(known.compactions, more.compactions),
     )
 
 

@@ -220,6 +220,7 @@ class Usage(Struct, frozen=True):
     web_searches: int = 0  # By the vendor's own tool, paid beside the tokens.
     disbelieved: int = 0  # What the upstream said it counted that cannot be; estimated instead.
     inference_geo: str = ""  # Of an answer bound to one country: `us`, or `other`.
+    compactions: int = 0  # Times that its vendor summed up the conversation; in the counts.
 
 
 class Attempt(Struct, frozen=True, omit_defaults=True):

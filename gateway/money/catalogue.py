@@ -299,21 +299,17 @@ def cost(price: Price, usage: Usage, *, is_batch: bool = False) -> int:
 
 
 def price_of(price: Price, usage: Usage) -> Price:
-    """What its tokens cost. Where a vendor searched, its input is that of several prompts."""
-    return price if usage.web_searches else price.of_length(usage.input_tokens)
+    """What its tokens cost. Of a search or a compaction the input is that of several prompts."""
+    is_several = usage.web_searches or usage.compactions
+    return price if is_several else price.of_length(usage.input_tokens)
 
 
 def saved_by_cache(price: Price, usage: Usage) -> int:
     """Micro-dollars that an upstream's prompt cache saved; below zero where writing cost more."""
     if not (usage.cache_read_tokens or usage.cache_write_tokens or usage.cache_write_1h_tokens):
         return 0
-    plain = Usage(
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        service_tier=usage.service_tier,
-        web_searches=usage.web_searches,
-        inference_geo=usage.inference_geo,
-    )
+    nothing = {"cache_read_tokens": 0, "cache_write_tokens": 0, "cache_write_1h_tokens": 0}
+    plain = msgspec.structs.replace(usage, **nothing)
     return cost(price, plain) - cost(price, usage)
 
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from classifiers.pii.labels import DataClass
 from gateway.admission.bounds import answers_of
+from gateway.admission.compactions import compactions_at_most
 from gateway.admission.hosted_tools import searches_at_most
 from gateway.admission.sealing import sealed_in
 from gateway.admission.withholding import WITHHELD, holds_data
@@ -264,8 +265,9 @@ def _candidate(
     writes_for_1h = is_1h_dearer and _FOR_LONG.search(request.raw) is not None
     most = max(request.input_tokens_most, request.input_tokens_estimate)
     searches = searches_at_most(request) if price.web_search_microusd else 0
-    answers = answers_of(request)
-    worst = worst_cost(price, most, cap * answers, writes_for_1h=writes_for_1h, searches=searches)
+    turns = 1 + compactions_at_most(request)
+    written = cap * answers_of(request) * turns
+    worst = worst_cost(price, most * turns, written, writes_for_1h=writes_for_1h, searches=searches)
     if not TIERS_ASKED.isdisjoint(request.tree):
         worst = _as_asked(worst, price, request.tree)
     return Candidate(target, cap, worst)

@@ -36,6 +36,8 @@ STOPPED_BY = {
     "content_filter": "refusal",
     "pause": "pause_turn",
 }
+COMPACTION = "compaction"
+"""A turn in which a conversation is summed up."""
 REFUSED = "The model declined to continue."
 
 _REPLY = msgspec.json.Decoder(Reply)
@@ -100,19 +102,19 @@ def usage_of(wire: UsageWire, *, is_sound: bool = True) -> Usage | None:
 
     On the wire, input excludes what was read from and written to the cache; ours includes it. Of
     the cache writes, `cache_write_tokens` is those for five minutes only, beside those for an hour.
+    What summing up a conversation took is in no other figure, and is added.
     """
     if wire.input_tokens is None and wire.output_tokens is None:
         return None
-    read = wire.cache_read_input_tokens or 0
-    written = wire.cache_creation_input_tokens or 0
-    kinds, details = wire.cache_creation, wire.output_tokens_details
-    tools = wire.server_tool_use
-    hour = (kinds.ephemeral_1h_input_tokens or 0) if kinds is not None else 0
-    minutes = (kinds.ephemeral_5m_input_tokens or 0) if kinds is not None else 0
-    written = max(written, hour + minutes)
+    turns = wire.iterations or ()
+    compactions = [each for each in turns if each.type == COMPACTION]
+    paid = (wire, *compactions)
+    read, written = sum(each.read for each in paid), sum(each.written for each in paid)
+    hour = sum(each.written_1h for each in paid)
+    tools, details = wire.server_tool_use, wire.output_tokens_details
     return Usage(
-        input_tokens=(wire.input_tokens or 0) + read + written,
-        output_tokens=wire.output_tokens or 0,
+        input_tokens=sum(each.input_tokens or 0 for each in paid) + read + written,
+        output_tokens=sum(each.output_tokens or 0 for each in paid),
         cache_read_tokens=read,
         cache_write_tokens=written - hour,
         cache_write_1h_tokens=hour,
@@ -121,6 +123,7 @@ def usage_of(wire: UsageWire, *, is_sound: bool = True) -> Usage | None:
         service_tier=_SERVED.get(wire.service_tier or "", ""),
         web_searches=(tools.web_search_requests or 0) if tools is not None else 0,
         inference_geo=paid_place(wire.inference_geo),
+        compactions=len(compactions),
     )
 
 

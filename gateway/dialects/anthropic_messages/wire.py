@@ -151,16 +151,42 @@ class ServerToolUse(Struct):
     web_search_requests: Count | None = None
 
 
-class UsageWire(Struct):
+class FiguresWire(Struct):
     input_tokens: Count | None = None
     output_tokens: Count | None = None
     cache_read_input_tokens: Count | None = None
     cache_creation_input_tokens: Count | None = None
     cache_creation: CacheCreation | None = None
+
+    @property
+    def read(self) -> int:
+        return self.cache_read_input_tokens or 0
+
+    @property
+    def written_1h(self) -> int:
+        kinds = self.cache_creation
+        return (kinds.ephemeral_1h_input_tokens or 0) if kinds is not None else 0
+
+    @property
+    def written(self) -> int:
+        """To the cache, for however long; vendors say the sum, its kinds, or both."""
+        kinds = self.cache_creation
+        minutes = (kinds.ephemeral_5m_input_tokens or 0) if kinds is not None else 0
+        return max(self.cache_creation_input_tokens or 0, self.written_1h + minutes)
+
+
+class IterationWire(FiguresWire):
+    """One turn of several within a request."""
+
+    type: str | None = None
+
+
+class UsageWire(FiguresWire):
     output_tokens_details: OutputDetails | None = None
     service_tier: str | None = None
     server_tool_use: ServerToolUse | None = None
     inference_geo: str | None = None
+    iterations: list[IterationWire] | None = None
 
 
 class StopDetails(Struct):

@@ -284,6 +284,13 @@ def test_the_parts_of_a_bill_add_up_to_what_was_recorded_or_it_says_estimated() 
     assert searched is not None
     assert searched.is_exact
     assert searched.searches * searched.search_microusd == 20_000
+    bound = replace(usage, inference_geo="us")
+    there = replace(price, us_percent=110)
+    dearer = replace(record, usage=bound, cost_microusd=cost(there, bound))
+    placed = bill_of(dearer, there)
+    assert placed is not None
+    assert (placed.place_percent, placed.percent, bill.place_percent) == (110, 100, 100)
+    assert placed.is_exact
     later = Price(1, 1, 1, 1, 1, 50, "a", "2026-12-01")
     estimated = bill_of(record, later)
     assert estimated is not None
