@@ -122,8 +122,12 @@ def budget_row(budget: Budget) -> dict[str, object]:
     }
 
 
-def is_one_of(keys: Collection[BudgetKey]) -> ColumnElement[bool]:
-    return tuple_(budgets.c.account, budgets.c.window_kind).in_(list(keys))
+def is_one_of(kind: str, keys: Collection[BudgetKey]) -> ColumnElement[bool]:
+    """SQLite looks at every row for a list of pairs, and up each pair of a list of JSON."""
+    pairs: Any = list(keys)
+    if kind == "sqlite":
+        pairs = _PAIRS.bindparams(keys=msgspec.json.encode([*keys]).decode())
+    return tuple_(budgets.c.account, budgets.c.window_kind).in_(pairs)
 
 
 def is_end_user() -> ColumnElement[bool]:

@@ -58,7 +58,7 @@ class EndUserRows:
             # Held, so that no limit changes between here and the row that copies it.
             query = (
                 select(budgets)
-                .where(is_one_of(set(new.values())))
+                .where(is_one_of(self._database.kind, set(new.values())))
                 .order_by(budgets.c.account, budgets.c.window_kind)
                 .with_for_update(read=True)
             )

@@ -142,7 +142,7 @@ class LeaseTable:
             zone = await self._zone_of(connection, limit.account)
             limit = replace(limit, time_zone=zone)
             # The template first: who holds it keeps newcomers from copying what it says.
-            found = await self._locked(connection, is_one_of([limit.key]))
+            found = await self._locked(connection, is_one_of(self._database.kind, [limit.key]))
             require_seen(limit_mark(found.get(limit.key)), seen)
             now_us = self._clock.utc_us()
             start_us = window_start_us(limit.window, now_us, zone)

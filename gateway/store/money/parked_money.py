@@ -80,7 +80,9 @@ class ParkedMoney:
         """Those of them that are limited, with the beginning of their present windows."""
         if not keys:
             return set()
-        found = await connection.execute(select(budgets).where(is_one_of(keys)))
+        found = await connection.execute(
+            select(budgets).where(is_one_of(self._database.kind, keys))
+        )
         now_us = self._clock.utc_us()
         present = [roll(budget_of(row), now_us) for row in found.mappings()]
         return {(budget.limit.key, budget.window_start_us) for budget in present}

@@ -6,13 +6,13 @@ from contextlib import suppress
 from typing import Any, Literal
 
 import pytest
-from sqlalchemy import literal, select
+from sqlalchemy import event, literal, select
 
 from gateway.clock import StoppedClock
 from gateway.errors import BudgetExhausted, NotReady
 from gateway.identity import Peppers
-from gateway.money.budgets import Limit
-from gateway.store.engine import Database
+from gateway.money.budgets import BudgetKey, Limit, WindowKind
+from gateway.store.engine import Database, open_database
 from gateway.store.identity.keys import KeyStore, Place
 from gateway.store.money.budget_rows import budget_row
 from gateway.store.money.end_users import EndUserRows
@@ -162,3 +162,30 @@ async def test_who_comes_for_the_first_time_while_a_limit_changes_has_the_new_on
         {"Asia/Kolkata"} if change == "zone" else {"UTC"}
     )
     await ledger.close()
+
+
+async def test_who_comes_is_given_a_row_without_a_look_at_every_other(sqlite_url: str) -> None:
+    """With 100,000 end users of two windows a look at each took 30 ms, with the file locked."""
+    database, asked = open_database(sqlite_url), list[tuple[str, Any]]()
+    clock = StoppedClock(utc_us=1_790_000_000_000_000)
+    table = LeaseTable(database, clock)
+    windows: tuple[WindowKind, ...] = ("day", "month")
+    for window in windows:
+        await table.set_limit(Limit(EACH, 100, window))
+
+    def hear(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
+        asked.append((statement, parameters))
+
+    event.listen(database.engine.sync_engine, "before_cursor_execute", hear)
+    claims = [Claim(BudgetKey(ANN[0], window), -1, 0, 0, 0) for window in windows]
+    await EndUserRows(database, clock, 100).introduce(claims)
+    event.remove(database.engine.sync_engine, "before_cursor_execute", hear)
+    looks = [each for each in asked if each[0].startswith("SELECT budgets")]
+    assert len(looks) == 1
+    async with database.reading() as connection:
+        for statement, parameters in looks:
+            plan = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+            steps = [row.detail for row in plan]
+            assert not any(step.startswith("SCAN budgets") for step in steps), steps
+    assert {row.limit.account for row in await table.budgets(None)} == {EACH, *ANN}
+    await database.close()
