@@ -11,6 +11,7 @@ from admin.models.engine import EngineDesk
 from admin.policy_room.places import place_named
 from admin.services import Services
 from gateway.oversight.access import Permission, Person, allows
+from gateway.store.batching.lists import BatchLists
 from gateway.store.evidence.tree import DatabaseAuditTrees
 from gateway.store.identity.key_lists import KeyLists, KeySearch
 from gateway.store.identity.team_lists import TeamLists
@@ -40,6 +41,7 @@ class Finder:
         )
         self._teams = TeamLists(services.database, services.clock)
         self._lists = KeyLists(services.database, services.clock)
+        self._batches = BatchLists(services.database, services.clock)
         self._policies = PolicyStore(services.database, services.clock)
         self._engine_desk = EngineDesk(services)
 
@@ -51,6 +53,7 @@ class Finder:
         if allows(person, _P.TRAFFIC_READ, organisation):
             found += request_way(question, organisation)
             found += await self._receipt(question, organisation)
+            found += await self._batch(question, organisation)
         gathers: tuple[tuple[Permission, str | None, Gather], ...] = (
             (_P.KEYS_READ, organisation, self._keys),
             (_P.KEYS_READ, organisation, self._teams_found),
@@ -69,6 +72,16 @@ class Finder:
             return []
         href = f"/o/{organisation}/traffic/{quote(request_id, safe='')}"
         return [Way("request", f"Request {request_id}, by its receipt", href)]
+
+    async def _batch(self, question: Asked, organisation: str) -> list[Way]:
+        """By its whole id, as a caller has it, and as records of its lines do."""
+        if not question.batch_id:
+            return []
+        batch = await self._batches.batch(organisation, question.batch_id)
+        if batch is None:
+            return []
+        href = f"/o/{organisation}/batches/{quote(batch.id, safe='')}"
+        return [Way("batch", batch.id, href, f"{batch.workspace} / {batch.project}")]
 
     async def _keys(self, question: Asked, person: Person, organisation: str) -> list[Way]:
         found: list[Way] = []

@@ -12,10 +12,11 @@ from msgspec import Struct
 from gateway.oversight.access import Permission, Person, allows
 
 
-Kind = Literal["action", "request", "key", "team", "policy", "person", "engine"]
+Kind = Literal["action", "request", "batch", "key", "team", "policy", "person", "engine"]
 LENGTH_MAX: Final = 200
 WAYS_MAX: Final = 12
 _REQUEST: Final = re.compile(r"req_[0-9a-z]{1,40}", re.ASCII)
+_BATCH: Final = re.compile(r"(?:msg)?batch_[0-9A-Za-z_-]{1,100}", re.ASCII)
 _P = Permission
 
 
@@ -55,11 +56,13 @@ ACTIONS: Final = (
 
 
 class Asked(Struct, frozen=True):
-    """Words that must all be there, and perhaps the beginning of a request's id."""
+    """Words that must all be there, and perhaps the beginning of a request's id, or a batch's."""
 
     text: str
     words: tuple[str, ...] = ()
     request_id: str = ""
+    batch_id: str = ""
+    """A whole one, if it is any."""
 
     def takes(self, *said: str) -> bool:
         """Whether every word is in something that is said of an object."""
@@ -72,7 +75,8 @@ def asked(text: str) -> Asked:
     text = text[:LENGTH_MAX].strip()
     words = tuple(text.casefold().split())
     found = _REQUEST.fullmatch(words[0]) if len(words) == 1 else None
-    return Asked(text, words, found[0] if found else "")
+    batch = _BATCH.fullmatch(text)
+    return Asked(text, words, found[0] if found else "", batch[0] if batch else "")
 
 
 def may(person: Person, needs: Permission, organisation: str, *, is_everywhere: bool) -> bool:

@@ -15,6 +15,7 @@ from gateway.oversight.access import Role
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.teams import TeamStore
 from tests.admin import seeding
+from tests.admin.batches import seeding as batches
 from tests.admin.chromium import window
 from tests.admin.listener import ON_BOTH, Browser, Listener, browsing
 from tests.gateway.audit.samples import running
@@ -112,6 +113,26 @@ async def test_a_request_is_found_by_its_receipt_in_its_own_organisation(
         other = str(await log.append(structs.replace(record, organisation="other")))
 
     await _is_found(browser, receipt, record.request_id, other)
+
+
+@ON_BOTH
+async def test_a_batch_is_found_by_its_id_in_its_own_organisation(
+    listener: Listener, browser: Browser, key_id: str
+) -> None:
+    """A caller knows no other name of it."""
+    await _sign_in(listener, browser, "platform_admin")
+    async with listener.database() as database:
+        batch_id = await batches.batch(listener, database, key_id)
+        place = ("other", "research", "assistant")
+        strange = await batches.batch(listener, database, key_id, place=place)
+
+    (way,) = await _found(browser, f" {batch_id} ")
+    assert (way.kind, way.title) == ("batch", batch_id)
+    assert way.href == f"/o/acme/batches/{batch_id}"
+    answer, _ = await browser.send("GET", way.href)
+    assert answer.status == 200
+    for wrong in (strange, batch_id[:-1], f"msg{batch_id}", "batch_"):
+        assert await _found(browser, wrong) == [], wrong
 
 
 @ON_BOTH
