@@ -15,12 +15,13 @@ from gateway.clock import Clock
 from gateway.dispatch.attempts import AttemptLog
 from gateway.errors import ClientGone, GatewrightError, WorkerStopped
 from gateway.metrics import Metrics
-from gateway.money.bills import charged
+from gateway.money.bills import as_asked, charged
 from gateway.money.calibration import Calibration
 from gateway.money.catalogue import cost
 from gateway.money.rates import LocalRates, Rates
 from gateway.passage import Arrival, Passage
 from gateway.ports import AuditLog, Ledger
+from gateway.price import TIERS_ASKED
 from gateway.recording import evidence
 from gateway.recording.aftermath import Aftermath, Unsound, sound
 from gateway.recording.evidence import Ending, Loss
@@ -295,6 +296,8 @@ def _paid(
 ) -> tuple[tuple[Attempt, ...], int]:
     """The attempts of a request, each with what it costs, and what all of them do."""
     bills = attempts.bills(of_answer)
+    if not TIERS_ASKED.isdisjoint(passage.request.tree):
+        bills = [as_asked(bill, passage.request.tree) for bill in bills]
     if passage.arrival.errand is not None:
         bills = [
             structs.replace(bill, is_batch=passage.has_batch_price(bill.target)) for bill in bills

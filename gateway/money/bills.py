@@ -5,11 +5,12 @@ it did not say, an estimate is owed, which may be too much, but never takes a re
 reserved for it. A refusal costs nothing, and neither does what never left.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.money.catalogue import cost
+from gateway.price import US, paid_tier
 from gateway.types import Target, Usage
 
 
@@ -31,6 +32,23 @@ class Bill(Struct, frozen=True):
         if self.usage is None:
             return 0
         return cost(self.target.price, self.usage, is_batch=self.is_batch)
+
+
+def as_asked(bill: Bill, tree: Mapping[str, object]) -> Bill:
+    """What nobody counted is estimated in the dearer tier and place that its request names.
+
+    An upstream that broke off did not say what it served. A cheaper one may not have been served.
+    """
+    usage, price = bill.usage, bill.target.price
+    if usage is None or not usage.estimated:
+        return bill
+    asked, place = tree.get("service_tier"), tree.get("inference_geo")
+    tier = paid_tier(asked) if isinstance(asked, str) else ""
+    if not usage.service_tier and price.percent_of(tier) > price.percent_of(""):
+        usage = structs.replace(usage, service_tier=tier)
+    if place == US and not usage.inference_geo:
+        usage = structs.replace(usage, inference_geo=US)
+    return structs.replace(bill, usage=usage)
 
 
 def charged(bills: Sequence[Bill], reserved_microusd: int) -> tuple[int, ...]:

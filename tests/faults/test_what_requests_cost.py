@@ -215,6 +215,23 @@ async def test_one_target_that_is_asked_alone(
     await sent(asked, http, scoped["hedge"], target)
 
 
+@pytest.mark.parametrize("moment", ["closed in the middle", "no header in time"])
+async def test_what_broke_off_is_estimated_in_the_tier_that_it_was_asked_for(
+    asked: Asked, http: aiohttp.ClientSession, scoped: dict[str, str], moment: str
+) -> None:
+    """Its upstream asks twice as much for that, and did not come to say what it served."""
+    caller, costs = Caller(asked.gateway, http, scoped["hedge"]), list[int]()
+    for tier in ("default", "priority"):
+        asked.meets(GPT_TARGET, MOMENTS[moment])
+        body = ask("openai", model=GPT_TARGET, stream=asked.stream, service_tier=tier)
+        reply = await caller.post("openai", body)
+        *_, outcome = await asked.gateway.records(reply.request_id)
+        costs.append(outcome.cost_microusd)
+        asked.gateway.plane._health.breakers._states.clear()
+    assert 2 * costs[0] - 1 <= costs[1] <= 2 * costs[0]
+    assert costs[0] > 0
+
+
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("route", ["fallback", "cascade"])

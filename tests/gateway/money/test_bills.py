@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from gateway.money.bills import Bill, charged
+from gateway.money.bills import Bill, as_asked, charged
 from gateway.types import Usage
 from tests.gateway.providers.samples import make_target
 
@@ -59,3 +59,31 @@ def test_estimates_share_what_exact_bills_leave(
 def test_the_price_of_a_batch_is_paid_where_it_is_one() -> None:
     whole = counted(70)
     assert charged([whole, structs.replace(whole, is_batch=True)], 100) == (70, 35)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told", "percent"),
+    [
+        ({}, Usage(100, estimated=True), 100),
+        ({"service_tier": "priority"}, Usage(100, estimated=True), 200),
+        ({"service_tier": "fast"}, Usage(100, estimated=True), 200),
+        # It may not have been served: what is cheaper has to be told.
+        ({"service_tier": "flex"}, Usage(100, estimated=True), 100),
+        ({"service_tier": "scale"}, Usage(100, estimated=True), 100),
+        ({"service_tier": 7, "inference_geo": []}, Usage(100, estimated=True), 100),
+        ({"service_tier": "priority"}, Usage(100, estimated=True, service_tier="default"), 100),
+        ({"service_tier": "priority"}, Usage(100), 100),
+        ({"inference_geo": "us"}, Usage(100, estimated=True), 110),
+        ({"inference_geo": "global"}, Usage(100, estimated=True), 100),
+        ({"inference_geo": "us"}, Usage(100, estimated=True, inference_geo="other"), 110),
+        ({"inference_geo": "us", "service_tier": "priority"}, Usage(100, estimated=True), 220),
+    ],
+)
+def test_what_nobody_counted_is_estimated_as_dear_as_it_was_asked_for(
+    asked: dict[str, object], told: Usage, percent: int
+) -> None:
+    price = structs.replace(TARGET.price, priority_percent=200, flex_percent=50, us_percent=110)
+    bill = as_asked(Bill(structs.replace(TARGET, price=price), told), asked)
+    assert charged([bill], 10_000) == (percent,)
+    assert charged([bill], 90) == ((90,) if told.estimated else (percent,))
+    assert as_asked(NOTHING, asked) == NOTHING
