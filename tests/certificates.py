@@ -4,6 +4,7 @@ import datetime as dt
 import ipaddress
 import ssl
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -19,11 +20,19 @@ from msgspec import Struct
 
 
 HOUR = dt.timedelta(hours=1)
+_default_context = ssl.create_default_context
 _SIGNS = x509.KeyUsage(
     **dict.fromkeys(("key_cert_sign", "crl_sign", "digital_signature"), True),
     **dict.fromkeys(("content_commitment", "key_encipherment", "data_encipherment"), False),
     **dict.fromkeys(("key_agreement", "encipher_only", "decipher_only"), False),
 )
+
+
+def newer_default_context(purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH, **files: Any) -> Any:
+    """What `ssl.create_default_context` is from Python 3.13 on, under any."""
+    context = _default_context(purpose, **files)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
 
 
 class Hours:

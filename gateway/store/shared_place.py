@@ -7,6 +7,8 @@ from typing import Any, Final
 from redis.asyncio import BlockingConnectionPool, Redis, SSLConnection
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from gateway.secrets.tls import ONLY_NEWER
+
 
 class _Connections(BlockingConnectionPool):
     """redis-py reads all certificates of the machine again for each connection.
@@ -23,6 +25,7 @@ class _Connections(BlockingConnectionPool):
             return made
         if self._trust is None:
             self._trust = made.ssl_context
+            self._trust.exclude_verify_flags = ONLY_NEWER
             # What cannot be read is said by the first connection, as a place that is not there.
             with suppress(OSError, ssl.SSLError):
                 self._trust.get()

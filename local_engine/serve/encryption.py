@@ -138,8 +138,8 @@ def _read(files: CertificateFiles) -> _Certificate:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     # Distributions build Python with whatever their OpenSSL allows.
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # As every context of the gateway's (`gateway/secrets/tls.py`).
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    # As every context of the gateway's, with the reasons (`gateway/secrets/tls.py`).
+    context.verify_flags &= ~(ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN)
     context.set_alpn_protocols(["http/1.1"])
 
     def refuse_locked() -> NoReturn:

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from tests.certificates import Authority, newer_default_context
 from tests.contracts.test_shared_answers import KEY, WHOLE, World, kept
 from tests.gateway.providers.egress.test_tls import certificate
 from tests.redis_server import Server
@@ -50,6 +51,24 @@ async def test_what_is_trusted_is_read_once_and_not_while_somebody_waits(
     assert worker.is_there
     assert (await worker._redis.info("clients"))["connected_clients"] > 1
     assert read.call_count == 1
+
+
+async def test_an_authority_that_does_not_say_what_its_key_is_for_is_believed_by_newer_pythons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssl, "create_default_context", newer_default_context)
+    house = Authority(tmp_path, tells_use=False)
+    shown = house.issue()
+    both = tmp_path / "shown.pem"
+    both.write_bytes(shown.key.read_bytes() + shown.chain.read_bytes())
+    server = Server(tmp_path, both)
+    await server.start()
+    async with AsyncExitStack() as parts:
+        parts.push_async_callback(server.stop)
+        worker = World(server, parts).worker(f"{server.url}?ssl_ca_certs={house.file}")
+
+        assert await worker.find("acme", KEY) is None
+        assert worker.is_there
 
 
 async def test_a_file_that_is_not_there_is_a_place_that_is_not_there(

@@ -17,7 +17,7 @@ from local_engine.serve.clock import unix_time_s
 from local_engine.serve.connections.crowd import Crowd
 from local_engine.serve.encryption import CertificateRefused, Encryption
 from local_engine.serve.options import CertificateFiles
-from tests.certificates import HOUR, Authority, Pair
+from tests.certificates import HOUR, Authority, Pair, newer_default_context
 
 
 pytestmark = pytest.mark.anyio
@@ -168,6 +168,24 @@ async def test_callers_are_those_of_the_authority_in_the_file_as_it_is_now(tmp_p
         assert await door.is_open(of_present)
         assert not await door.is_open(of_former)
         assert not await door.is_open(authority.trusting())
+
+
+async def test_newer_pythons_believe_the_same_callers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    house = Authority(tmp_path, "house", tells_use=False)
+    caller = house.issue("caller")
+    client_ca = tmp_path / "callers.pem"
+    client_ca.write_bytes(house.file.read_bytes())
+    trusting = authority.trusting(caller)
+    monkeypatch.setattr(ssl, "create_default_context", newer_default_context)
+    async with listening(Encryption(files_of(authority.issue(), client_ca))) as door:
+        assert await door.is_open(trusting)
+
+    client_ca.write_bytes(caller.chain.read_bytes())
+    async with listening(Encryption(files_of(authority.issue(), client_ca))) as door:
+        assert not await door.is_open(trusting)
 
 
 @pytest.mark.filterwarnings("ignore:.*TLSv?1_1.* is deprecated:DeprecationWarning")
