@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 import pytest
@@ -340,20 +341,38 @@ async def test_trailers_without_end_are_refused(egress: Egress) -> None:
             await fetch(egress, upstream)
 
 
+class Nowhere(asyncio.Transport):
+    """Keeps what is sent, piece by piece."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[bytes] = []
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return default
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        self.sent += list_of_data
+
+
+async def test_no_empty_piece_is_sent_which_newer_pythons_would_send_for_ever() -> None:
+    transport = Nowhere()
+    connection = Connection(asyncio.get_running_loop(), lambda _: None, Pace())
+    connection.connection_made(transport)
+
+    connection.send(b"head", b"")
+    connection.send(b"head", b"body")
+
+    assert transport.sent == [b"head", b"head", b"body"]
+
+
 async def test_ends_of_chunks_that_come_by_themselves_are_no_headers() -> None:
-    class Nowhere(asyncio.Transport):
-        def is_closing(self) -> bool:
-            return False
-
-        def get_write_buffer_size(self) -> int:
-            return 0
-
-        def get_extra_info(self, name: str, default: object = None) -> object:
-            return default
-
-        def writelines(self, list_of_data: object) -> None:
-            """Sent."""
-
     connection = Connection(asyncio.get_running_loop(), lambda _: None, Pace())
     connection.connection_made(Nowhere())
     connection.send(b"", b"")
