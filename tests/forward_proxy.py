@@ -108,6 +108,7 @@ class ForwardProxy:
     ) -> None:
         if fault == "silent":
             await reader.read()
+            return
         while fault in ("slow", "endless"):
             writer.write(b"x" if fault == "slow" else b"x-more: and more\r\n" * 100)
             await writer.drain()
