@@ -7,6 +7,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from gateway.audit.lying_here import folder_lies_here
+
 
 _ROOT: Final = 0
 
@@ -27,7 +29,7 @@ class Disk:
     def make_folder(self, path: Path) -> None:
         """With those above it; what is new is in its parent for good before this returns."""
         missing = [path, *path.parents]
-        while missing and missing[-1].is_dir():
+        while missing and folder_lies_here(missing[-1]):
             missing.pop()
         for folder in reversed(missing):
             _make_folder(folder)
@@ -171,7 +173,7 @@ def _make_folder(path: Path) -> None:
             finally:
                 os.close(descriptor)
     except FileExistsError:
-        if not path.is_dir():
+        if not folder_lies_here(path):
             raise
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gateway.audit.disk import Disk
+from gateway.audit.lying_here import folder_lies_here
 from gateway.audit.segments import LOCK_NAME
 from gateway.errors import RequestInvalid
 
@@ -25,7 +26,7 @@ def lock_if_here(folder: Path, worker: str) -> int | None:
     Raises:
         WorkerLives: it holds the lock itself.
     """
-    if not folder.is_dir():
+    if not folder_lies_here(folder):
         return None
     try:
         return Disk().lock(folder / LOCK_NAME)

@@ -12,6 +12,7 @@ import msgspec
 
 from gateway.audit.content_keys.erasure import damaged_keys
 from gateway.audit.content_keys.masters import masters_of_contents
+from gateway.audit.lying_here import folder_lies_here
 from gateway.audit.projecting.projection import SequencedRecord
 from gateway.audit.projecting.projector import ProjectionBroken
 from gateway.audit.proving.checkpoints import SIGNERS_NAME, verifier_keys
@@ -105,7 +106,7 @@ async def _row_of(parts: Integration, text: str) -> SequencedRecord:
         if row is None or row.projected.leaf_hash != receipt.leaf_hash:
             raise Refused("the receipt does not hold: the record there is another one, or none")
         return row
-    if not (parts.directory / receipt.worker).is_dir():
+    if not folder_lies_here(parts.directory / receipt.worker):
         raise Refused("there is no such worker here")
     found = verify_receipt(parts.directory, text)
     if not found.ok:
@@ -138,7 +139,7 @@ async def fsck(config_file: Path) -> None:
     folder, master = settings.path(settings.audit.directory), master_key(settings)
     async with _opened(settings) as parts:
         keys = _verifier_keys(settings)
-        records = verify_directory(folder).bad if folder.is_dir() else ()
+        records = verify_directory(folder).bad if folder_lies_here(folder) else ()
         damage = (*records, *damaged_keys(folder, master))
         for each in damage:
             click.echo(f"BAD: {each}")

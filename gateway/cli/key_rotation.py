@@ -11,6 +11,7 @@ import click
 from gateway.audit.content_keys.masters import KEYS_OF_CONTENTS, KEYS_THAT_SIGN
 from gateway.audit.content_keys.rewrapping import rewrap_contents, rewrap_signers
 from gateway.audit.disk import Disk
+from gateway.audit.lying_here import folder_lies_here
 from gateway.audit.proving.checkpoints import sign_anew
 from gateway.audit.segments import list_workers
 from gateway.cli.deeds import actor, opened_log, says_it_records
@@ -87,7 +88,7 @@ async def _reseal_database(resealing: Resealing) -> None:
 async def _reseal_folder(directory: Path, keys: MasterKey, *, new_signing_keys: bool) -> None:
     disk, moved = Disk(), Counter[str]()
     try:
-        for worker in list_workers(directory) if directory.is_dir() else []:
+        for worker in list_workers(directory) if folder_lies_here(directory) else []:
             folder = directory / worker
             moved[KEYS_OF_CONTENTS] += await asyncio.to_thread(rewrap_contents, folder, keys, disk)
             moved[KEYS_THAT_SIGN] += await asyncio.to_thread(rewrap_signers, folder, keys, disk)

@@ -26,6 +26,7 @@ from sqlalchemy import table as sql_table
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.audit.lifelessness import held_if_here
+from gateway.audit.lying_here import folder_lies_here
 from gateway.audit.segments import list_workers, read_entries
 from gateway.errors import StartupRefused
 from gateway.store.engine import Database
@@ -73,7 +74,7 @@ async def copy_all(source: Database, target: Database, segments: Path) -> Mappin
 def _stopped(segments: Path) -> Iterator[None]:
     """Nobody writes the log meanwhile, or begins to."""
     with ExitStack() as held:
-        for worker in list_workers(segments) if segments.is_dir() else ():
+        for worker in list_workers(segments) if folder_lies_here(segments) else ():
             held.enter_context(held_if_here(segments / worker, worker))
         yield
 

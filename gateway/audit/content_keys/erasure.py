@@ -25,6 +25,7 @@ from gateway.audit.content_keys.keys import (
 )
 from gateway.audit.content_keys.overwriting import left_over, overwrite_left_over, put_in_place
 from gateway.audit.disk import Disk
+from gateway.audit.lying_here import folder_lies_here
 from gateway.audit.segments import list_workers
 
 
@@ -40,7 +41,7 @@ class ErasedKey(Struct, frozen=True):
 
 def matching_keys(directory: Path, organisation: str, subject: str | None) -> list[WrappedKey]:
     """All content keys of a subject, or of a whole organisation, of all workers."""
-    if not directory.is_dir():
+    if not folder_lies_here(directory):
         return []
     return [
         line
@@ -96,7 +97,7 @@ class _Placed(NamedTuple):
 
 def damaged_keys(directory: Path, wrapper: KeyWrapper | None = None) -> list[DamagedLine]:
     """The changed lines of all workers' key files; whose content they open is not known."""
-    if not directory.is_dir():
+    if not folder_lies_here(directory):
         return []
     workers = list_workers(directory)
     return [line for each in workers for line in damaged_lines(directory / each, wrapper)]
@@ -151,7 +152,9 @@ def apply_list(directory: Path, list_folder: Path, disk: Disk) -> int:
 
     What an erasure that broke off has not overwritten is, too.
     """
-    return _remove(directory, set(erased_keys(list_folder)), disk) if directory.is_dir() else 0
+    if not folder_lies_here(directory):
+        return 0
+    return _remove(directory, set(erased_keys(list_folder)), disk)
 
 
 def finish_broken_off(directory: Path, disk: Disk) -> None:

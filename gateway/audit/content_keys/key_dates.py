@@ -11,6 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from gateway.audit.content_keys.keys import WrappedKey, raw_lines, whole_line
+from gateway.audit.lying_here import folder_lies_here
 from gateway.audit.segments import list_workers
 
 
@@ -42,7 +43,7 @@ def aged_keys(directory: Path, days: Mapping[str, int], today: int) -> dict[str,
     `days` is how long each keeps its content. Every file is read once, whoever has keys in it.
     """
     old, young = dict[str, list[Dated]](), dict[str, int]()
-    workers = list_workers(directory) if directory.is_dir() else []
+    workers = list_workers(directory) if folder_lies_here(directory) else []
     for each in (key for worker in workers for key in dated(_lines(directory / worker), today)):
         name = each.line.organisation
         if name not in days:

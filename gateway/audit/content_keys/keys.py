@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import Struct
 
 from gateway.audit.disk import Disk, FileState
+from gateway.audit.lying_here import lies_here
 from gateway.clock import DAY_US, Clock
 
 
@@ -238,7 +239,7 @@ class ContentOpener:
 
 def is_key_destroyed(folder: Path, key: str, wrapper: KeyWrapper) -> bool:
     """Whether a worker's key file lies here, is whole, and has no such key any more."""
-    if not (folder / KEYS_NAME).exists():
+    if not lies_here(folder / KEYS_NAME):
         return False
     try:
         ContentOpener(folder, wrapper).require(key)

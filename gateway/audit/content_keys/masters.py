@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.audit.content_keys.keys import KEYS_NAME, read_keys
+from gateway.audit.lying_here import folder_lies_here, lies_here
 from gateway.audit.proving.checkpoints import SIGNERS_NAME, read_signers
 from gateway.audit.segments import list_workers
 
@@ -53,10 +54,10 @@ def _is_named(directory: Path, key_id: str) -> bool:
     for worker in _workers(directory):
         for name in (KEYS_NAME, SIGNERS_NAME):
             path = directory / worker / name
-            if path.exists() and word in path.read_bytes():
+            if lies_here(path) and word in path.read_bytes():
                 return True
     return False
 
 
 def _workers(directory: Path) -> list[str]:
-    return list_workers(directory) if directory.is_dir() else []
+    return list_workers(directory) if folder_lies_here(directory) else []

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.audit.disk import Disk
+from gateway.audit.lying_here import lies_here
 
 
 _DRAFT, _SPENT = ".draft", ".spent"
@@ -41,8 +42,8 @@ def put_in_place(path: Path, data: bytes, disk: Disk) -> None:
 
 def left_over(path: Path) -> list[Path]:
     """What a replacement left that broke off; beside no file each may be the last one of it."""
-    found = [path.with_suffix(suffix) for suffix in (_DRAFT, _SPENT) if path.exists()]
-    return [each for each in found if each.exists()]
+    found = [path.with_suffix(suffix) for suffix in (_DRAFT, _SPENT) if lies_here(path)]
+    return [each for each in found if lies_here(each)]
 
 
 def overwrite_left_over(path: Path, disk: Disk) -> None:

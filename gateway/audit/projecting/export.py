@@ -21,6 +21,7 @@ from gateway.audit.content_keys.keys import (
 )
 from gateway.audit.entries import ContentReference, content_aad
 from gateway.audit.frames import HEAD_BYTES
+from gateway.audit.lying_here import lies_here
 from gateway.audit.memory import MemoryAuditSink
 from gateway.audit.projecting.projection import ProjectedRecord, SequencedRecord
 from gateway.audit.projecting.projector import Projector
@@ -64,7 +65,7 @@ async def export_records(
             line |= await _second_fields(projected, second, keys)
         elif has_content and directory and keys:
             folder = directory / projected.worker
-            if not (folder / KEYS_NAME).exists():
+            if not lies_here(folder / KEYS_NAME):
                 line |= {"content_error": _elsewhere(projected.worker)}
                 yield line
                 continue

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.audit.frames import BadFrame
+from gateway.audit.lying_here import folder_lies_here, lies_here
 from gateway.audit.projecting.projection import RETIRED, START, AuditSink, Position, ProjectedRecord
 from gateway.audit.projecting.recent import RecentRecords
 from gateway.audit.segments import (
@@ -185,7 +186,7 @@ class Projector:
         return await asyncio.to_thread(self._read, worker, here, limit)
 
     def _workers(self) -> list[str]:
-        return list_workers(self._directory) if self._directory.is_dir() else []
+        return list_workers(self._directory) if folder_lies_here(self._directory) else []
 
     def _read(
         self, worker: str, here: Position, limit: Position | None
@@ -234,7 +235,7 @@ def read_batch(
         if sealed_at is None:
             _require_newest(folder, number)
             # Asked of the file, not of its folder: one that cannot be read is not one that is away.
-            if not path.exists():
+            if not lies_here(path):
                 break
         with SegmentReader(path, end) as reader:
             if offset > reader.size_bytes:

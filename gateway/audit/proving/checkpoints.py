@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from gateway.audit.content_keys.keys import LOCK_NAME, KeyWrapper
 from gateway.audit.disk import Disk
+from gateway.audit.lying_here import folder_lies_here
 from gateway.audit.proving.offline import ED25519
 from gateway.audit.segments import list_workers
 from gateway.clock import Clock
@@ -119,7 +120,7 @@ def renew_signers(directory: Path, keys: KeyWrapper, clock: Clock, disk: Disk) -
 
     The public keys before stay, so that what they signed can be verified. Raises OSError.
     """
-    for worker in list_workers(directory) if directory.is_dir() else []:
+    for worker in list_workers(directory) if folder_lies_here(directory) else []:
         known = read_signers(directory / worker)
         own = {line.name for line in known if line.master == keys.key_id}
         for name in sorted({line.name for line in known} - own):
@@ -132,7 +133,7 @@ def sign_anew(directory: Path, keys: KeyWrapper, clock: Clock, disk: Disk) -> in
     Whoever has the ones before, and where they lie, can sign what never was. Raises OSError.
     """
     made = 0
-    for worker in list_workers(directory) if directory.is_dir() else []:
+    for worker in list_workers(directory) if folder_lies_here(directory) else []:
         for name in sorted({line.name for line in read_signers(directory / worker)}):
             _new_signer(directory / worker, name, keys, clock, disk)
             made += 1
@@ -176,7 +177,7 @@ def verifier_keys(directory: Path) -> list[str]:
 
     And those of `OTHERS_NAME` there: of workers on other machines, one a line, from an operator.
     """
-    workers = list_workers(directory) if directory.is_dir() else []
+    workers = list_workers(directory) if folder_lies_here(directory) else []
     own = [line.verifier_key for worker in workers for line in read_signers(directory / worker)]
     try:
         others = (directory / OTHERS_NAME).read_text("utf-8", "replace").split()

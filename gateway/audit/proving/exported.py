@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.audit.disk import Disk
+from gateway.audit.lying_here import folder_lies_here
 from gateway.audit.proving.file_ends import lines_from_end
 from gateway.audit.proving.kept_still import Moment
 from gateway.audit.proving.leaves import LeafFiles
@@ -57,7 +58,7 @@ class CheckpointFiles:
 
     def recent(self) -> list[SignedCheckpoint]:
         """The last whole lines of each file, some ten of them; raises OSError."""
-        if not self.directory.is_dir():
+        if not folder_lies_here(self.directory):
             return []
         # Not by `Path.glob`, to which a folder that it may not list is an empty one.
         names = sorted(each for each in os.listdir(self.directory) if each.endswith(_SUFFIX))  # noqa: PTH208

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from gateway.audit.content_keys.keys import KEYS_NAME
 from gateway.audit.frames import BadFrame
+from gateway.audit.lying_here import folder_lies_here, lies_here
 from gateway.audit.reckoning import OF_WORKER
 from gateway.audit.segments import (
     GENESIS,
@@ -139,7 +140,7 @@ def verify_receipt(directory: Path, text: str) -> ReceiptReport:
     if receipt is None:
         return ReceiptReport("this is no receipt: worker.segment.offset.leafhash expected", ())
     folder = directory / receipt.worker
-    if not folder.is_dir():
+    if not folder_lies_here(folder):
         return ReceiptReport("there is no such worker here", ())
     walk = _Walk(wanted=receipt)
     walk.check_worker(folder, receipt.worker, {})
@@ -186,7 +187,7 @@ class _Walk:
 
     def _miss_all(self, folder: Path, worker: str) -> None:
         """It never got to one, or had some: it seals nothing before, though commands may sign."""
-        if (folder / KEYS_NAME).exists():
+        if lies_here(folder / KEYS_NAME):
             self.bad.append(BadRecord(worker, 1, 0, "all its segments are gone"))
         else:
             self.notes.append(f"worker {worker} has no segments")
@@ -270,7 +271,7 @@ class _Walk:
     ) -> tuple[bytes, int]:
         """The chain hash and offset at the segment's end: where the next header says it is."""
         path = segment_path(folder, number)
-        if not path.exists():
+        if not lies_here(path):
             raise BadFrame(0, "the segment is missing")
         limit = declared_end(folder, number)
         with SegmentReader(path, limit) as reader:

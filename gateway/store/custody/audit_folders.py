@@ -11,6 +11,7 @@ from sqlalchemy import RowMapping, delete, select
 from gateway.audit.content_keys.keys import WrappedKey, read_keys
 from gateway.audit.disk import Disk
 from gateway.audit.folder_mark import folder_mark
+from gateway.audit.lying_here import folder_lies_here
 from gateway.audit.segments import list_workers
 from gateway.clock import Clock
 from gateway.store.engine import Database
@@ -96,7 +97,7 @@ class FolderHere:
         if self._worker in workers and self._worker not in known.workers:
             return True
         foreign = set(known.workers).difference(workers, self._told.workers)
-        return not all((self._directory / each).is_dir() for each in foreign)
+        return not all(folder_lies_here(self._directory / each) for each in foreign)
 
     async def _known(self, mark: str) -> AuditFolder | None:
         query = select(audit_folders).where(audit_folders.c.folder == mark)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from sqlalchemy import select
 
+from gateway.audit.lying_here import folder_lies_here
 from gateway.audit.projecting.projection import RETIRED
 from gateway.audit.second import is_second
 from gateway.audit.segments import list_workers
@@ -59,4 +60,4 @@ async def _recorders(database: Database, organisation: str, names: set[str]) -> 
 
 
 def _named(directory: Path) -> set[str]:
-    return set(list_workers(directory)) if directory.is_dir() else set()
+    return set(list_workers(directory)) if folder_lies_here(directory) else set()

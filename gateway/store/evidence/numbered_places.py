@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+from gateway.audit.lying_here import folder_lies_here
 from gateway.audit.projecting.projection import RETIRED, START
 from gateway.audit.segments import failure_at, list_segments, segment_path, written_bytes
 from gateway.errors import StartupRefused
@@ -47,5 +48,5 @@ def _size_of(folder: Path, segment: int) -> int | None:
     try:
         return written_bytes(segment_path(folder, segment))
     except FileNotFoundError:
-        later = folder.is_dir() and any(known > segment for known in list_segments(folder))
+        later = folder_lies_here(folder) and any(known > segment for known in list_segments(folder))
         return None if later else 0

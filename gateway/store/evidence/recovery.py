@@ -11,6 +11,7 @@ import msgspec
 from sqlalchemy import func, insert, select, update
 
 from gateway.audit.disk import Disk
+from gateway.audit.lying_here import folder_lies_here
 from gateway.audit.projecting.projector import Projector
 from gateway.audit.proving.exported import CheckpointFiles, SignedCheckpoint
 from gateway.audit.proving.merkle import HASH_BYTES, OpenTree, Tile
@@ -184,7 +185,7 @@ class Recovery:
 
     async def _here(self) -> list[str]:
         """Workers whose segments lie here: who projects, projects theirs too."""
-        if not self._directory.is_dir():
+        if not folder_lies_here(self._directory):
             return []
         return await asyncio.to_thread(list_workers, self._directory)
 
