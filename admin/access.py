@@ -17,6 +17,7 @@ from litestar.exceptions import (
 )
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 
+from admin.asking import Asking
 from admin.interrupted import Draft, back_to, carried_in, draft_of, mark_in
 from admin.sign_in.protection import SAFE_METHODS
 from admin.sign_in.token_sessions import TokenSessions
@@ -113,6 +114,11 @@ def session_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Session:
     """Who asks; only behind the guard."""
     session: Session = connection.scope[_SESSION]  # type: ignore[literal-required]
     return session
+
+
+def actor_of(request: Asking) -> str:
+    """Who sent it, by the name that stands in records."""
+    return session_of(request).person.name
 
 
 def session_in(connection: ASGIConnection[Any, Any, Any, Any]) -> Session | None:

@@ -3,11 +3,12 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from litestar import Request, Response, get, post
+from litestar import Response, get, post
 from litestar.params import FromPath
 from msgspec import Struct
 
 from admin.access import needs, session_of, taking
+from admin.asking import Asking
 from admin.bodies import body_of
 from admin.long_lists import list_of
 from admin.services import Services
@@ -30,7 +31,7 @@ from gateway.store.pages import Part
 NO_CONTENT: Final = 204
 GIVEN: Final = "role.granted"
 TAKEN: Final = "role.revoked"
-Change = Callable[[Request[Any, Any, Any], str, str], Awaitable[None]]
+Change = Callable[[Asking, str, str], Awaitable[None]]
 _P = Permission
 
 
@@ -58,7 +59,7 @@ def _said_of(person: Person) -> dict[str, Any]:
 
 def _listing(people: PeopleStore, lists: PeopleLists) -> Any:
     @get("/api/people", opt=needs(_P.PEOPLE_READ, "everywhere"))
-    async def list_people(request: Request[Any, Any, Any]) -> Response[Sequence[dict[str, Any]]]:
+    async def list_people(request: Asking) -> Response[Sequence[dict[str, Any]]]:
         async def whole() -> list[dict[str, Any]]:
             return [_said_of(person) for person in await people.listed()]
 
@@ -73,11 +74,11 @@ def _listing(people: PeopleStore, lists: PeopleLists) -> Any:
 
 def _people_routes(people: PeopleStore, deeds: Deeds) -> list[Any]:
     @get("/api/organisations", opt=needs(_P.OVERVIEW_READ, "some"))
-    async def list_organisations(request: Request[Any, Any, Any]) -> dict[str, Any]:
+    async def list_organisations(request: Asking) -> dict[str, Any]:
         visible = organisations_of(session_of(request).person, _P.OVERVIEW_READ)
         return {"everywhere": visible is None, "organisations": sorted(visible or ())}
 
-    async def change(request: Request[Any, Any, Any], organisation: str, action: str) -> None:
+    async def change(request: Asking, organisation: str, action: str) -> None:
         order = await body_of(request, GrantOrder)
         grantor = session_of(request).person
         had = [each.grants for each in await people.listed() if each.name == order.person]
@@ -105,9 +106,7 @@ def _changing(change: Change, path: str, action: str) -> tuple[Any, Any]:
         opt=taking(needs(_P.PEOPLE_MANAGE, records=action), GrantOrder),
         status_code=NO_CONTENT,
     )
-    async def change_role_here(
-        request: Request[Any, Any, Any], organisation: FromPath[str]
-    ) -> None:
+    async def change_role_here(request: Asking, organisation: FromPath[str]) -> None:
         await change(request, organisation, action)
 
     @post(
@@ -115,7 +114,7 @@ def _changing(change: Change, path: str, action: str) -> tuple[Any, Any]:
         opt=taking(needs(_P.PEOPLE_MANAGE, "everywhere", records=action), GrantOrder),
         status_code=NO_CONTENT,
     )
-    async def change_role_everywhere(request: Request[Any, Any, Any]) -> None:
+    async def change_role_everywhere(request: Asking) -> None:
         await change(request, EVERYWHERE, action)
 
     return change_role_here, change_role_everywhere

@@ -1,17 +1,17 @@
 """Bodies of the JSON API: typed, and without any field that is not asked for."""
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
-from litestar import Request
 
+from admin.asking import Asking
 from admin.wrong_fields import refusal_of
 
 
 Order = TypeVar("Order")
 
 
-async def body_of(request: Request[Any, Any, Any], kind: type[Order]) -> Order:
+async def body_of(request: Asking, kind: type[Order]) -> Order:
     """The body as a struct that takes no other fields; who may set a field is who may send it.
 
     Raises:

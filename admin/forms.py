@@ -6,11 +6,10 @@ What was typed is kept as typed, so that a page can show it again beside what to
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qsl
 
-from litestar import Request
-
+from admin.asking import Asking
 from gateway.errors import RequestInvalid
 
 
@@ -91,7 +90,7 @@ def as_sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
-async def form_of(request: Request[Any, Any, Any], length_max: int = TEXT_LENGTH_MAX) -> Form:
+async def form_of(request: Asking, length_max: int = TEXT_LENGTH_MAX) -> Form:
     """The form that a request sends.
 
     Raises:

@@ -9,10 +9,11 @@ import re
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from litestar import Request
 from litestar.connection import ASGIConnection
 from litestar.enums import RequestEncodingType
 from msgspec import Struct
+
+from admin.asking import Asking
 
 
 FORM: Final = "application/x-www-form-urlencoded"
@@ -54,7 +55,7 @@ class Draft(Struct, frozen=True):
         return [(PATH, self.path), *lost, *fields]
 
 
-async def draft_of(request: Request[Any, Any, Any]) -> Draft | None:
+async def draft_of(request: Asking) -> Draft | None:
     """The form that a request sends; None where it sends none."""
     if request.content_type[0] == RequestEncodingType.MULTI_PART:
         return _draft_with_files(request, await request.body())
@@ -66,7 +67,7 @@ async def draft_of(request: Request[Any, Any, Any]) -> Draft | None:
     return Draft(_asked_for(request), tuple(each for each in fields if each[0] != MARK))
 
 
-async def mark_in(request: Request[Any, Any, Any]) -> str:
+async def mark_in(request: Asking) -> str:
     """The mark of a session that a form brings along; empty where it brings none."""
     kind, said = request.content_type
     if kind == RequestEncodingType.MULTI_PART:
@@ -79,7 +80,7 @@ async def mark_in(request: Request[Any, Any, Any]) -> str:
     return next(marks, "")
 
 
-def _draft_with_files(request: Request[Any, Any, Any], body: bytes) -> Draft | None:
+def _draft_with_files(request: Asking, body: bytes) -> Draft | None:
     fields: list[tuple[str, str]] = []
     lost: list[str] = []
     boundary = request.content_type[1].get("boundary", "")

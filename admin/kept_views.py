@@ -2,13 +2,14 @@
 
 from typing import Annotated, Any, Final
 
-from litestar import Request, post
+from litestar import post
 from litestar.enums import RequestEncodingType
 from litestar.params import Body, FromPath
 from litestar.response import Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.interrupted import is_own_path
 from admin.services import Services
 from admin.sign_in.pages import SEE_OTHER
@@ -41,18 +42,14 @@ def view_routes(
     at = f"/o/{{organisation:str}}/{room}/views"
 
     @post(at, opt=own, status_code=SEE_OTHER, name=f"keep a view of {room}")
-    async def keep_view(
-        request: Request[Any, Any, Any], organisation: FromPath[str], data: Form
-    ) -> Redirect:
+    async def keep_view(request: Asking, organisation: FromPath[str], data: Form) -> Redirect:
         person, text = session_of(request).person.name, render(parse(data.q))
         replaces = data.expects != ABSENT
         await views.keep(person, organisation, room, data.name.strip(), text, replaces=replaces)
         return Redirect(_back(data, organisation, room), status_code=SEE_OTHER)
 
     @post(f"{at}/drop", opt=own, status_code=SEE_OTHER, name=f"drop a view of {room}")
-    async def drop_view(
-        request: Request[Any, Any, Any], organisation: FromPath[str], data: Form
-    ) -> Redirect:
+    async def drop_view(request: Asking, organisation: FromPath[str], data: Form) -> Redirect:
         person = session_of(request).person.name
         dropped = await views.drop(person, organisation, room, data.name)
         if dropped is not None:

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
-from litestar import Request, Response
+from litestar import Response
 
+from admin.asking import Asking
 from admin.queries import AFTER, FIRST, PAGE_ROWS, after_of, first_of
 from gateway.store.pages import Part
 
@@ -18,7 +19,7 @@ _Row = TypeVar("_Row")
 
 
 async def list_of(
-    request: Request[Any, Any, Any],
+    request: Asking,
     whole: Callable[[], Awaitable[Sequence[_Row]]],
     part: Callable[[int, int, str], Awaitable[Part[_Row]]],
 ) -> Response[Sequence[_Row]]:
@@ -33,7 +34,7 @@ async def list_of(
     return Response(found.rows, headers=onward_of(request, found))
 
 
-def onward_of(request: Request[Any, Any, Any], part: Part[Any]) -> dict[str, str]:
+def onward_of(request: Asking, part: Part[Any]) -> dict[str, str]:
     """What headers say of a part: how many rows the list has, and where the next part is."""
     headers = {COUNT: str(part.count)}
     if part.following:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cache, lru_cache
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 from zoneinfo import ZoneInfo
 
 from babel import Locale, UnknownLocaleError
@@ -22,10 +22,10 @@ from babel.dates import (
 )
 from babel.numbers import format_currency, format_decimal, format_percent
 from babel.units import format_unit
-from litestar import Request
 from markupsafe import Markup
 from msgspec import Struct
 
+from admin.asking import Asking
 from gateway.clock import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from gateway.configuration.sections import CurrencySettings
 from gateway.obligations import Unit
@@ -209,7 +209,7 @@ def _money(microusd: Decimal, currency: str, per_usd: str, locale: str) -> str:
 
 
 def preferences_of(
-    request: Request[Any, Any, Any], currencies: Mapping[str, CurrencySettings], zone: str = "UTC"
+    request: Asking, currencies: Mapping[str, CurrencySettings], zone: str = "UTC"
 ) -> Preferences:
     """The cookie's, else the browser's language and the organisation's zone.
 

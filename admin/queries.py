@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 from types import CodeType, FunctionType
 from typing import Any, Final, Literal
 
-from litestar import Request
 from msgspec import Struct
+
+from admin.asking import Asking
 
 
 OURS: Final = "admin."
@@ -30,15 +31,15 @@ class Query(Struct, frozen=True):
     is_many: bool = False
     """Whether it may be named several times."""
 
-    def of(self, request: Request[Any, Any, Any]) -> str:
+    def of(self, request: Asking) -> str:
         """Its text in a request; the default where it is not named."""
         return str(request.query_params.get(self.name, self.default))
 
-    def all_of(self, request: Request[Any, Any, Any]) -> list[str]:
+    def all_of(self, request: Asking) -> list[str]:
         """Each of its texts, for one that may be named several times."""
         return [str(text) for text in request.query_params.getall(self.name, [])]
 
-    def is_in(self, request: Request[Any, Any, Any]) -> bool:
+    def is_in(self, request: Asking) -> bool:
         """Whether a request names it."""
         return self.name in request.query_params
 
@@ -85,12 +86,12 @@ AFTER: Final = Query(
 )
 
 
-def after_of(request: Request[Any, Any, Any]) -> str:
+def after_of(request: Asking) -> str:
     """The key behind which a page begins; empty where none is named."""
     return AFTER.of(request)[: AFTER.length_max]
 
 
-def first_of(request: Request[Any, Any, Any]) -> int:
+def first_of(request: Asking) -> int:
     """A place in a list; the first where it is none."""
     text = FIRST.of(request)
     is_place = text.isascii() and text.isdigit() and len(text) <= _PLACE_LENGTH_MAX

@@ -6,7 +6,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-from litestar import MediaType, Request, Response
+from litestar import MediaType, Response
 from litestar.exceptions import HTTPException
 from litestar.response import Redirect
 
@@ -19,6 +19,7 @@ from admin.access import (
     draft_in,
     session_in,
 )
+from admin.asking import Asking
 from admin.forms import as_sentence
 from admin.interrupted import back_to
 from admin.statics import Statics
@@ -129,7 +130,7 @@ def _for_programs(error: Exception, status: int, text: str) -> dict[str, str]:
     return said
 
 
-def is_fragment(request: Request[Any, Any, Any]) -> bool:
+def is_fragment(request: Asking) -> bool:
     """Whether a script asks, to put a piece of a page into the one that is there."""
     return request.headers.get("hx-request") == "true"
 
@@ -145,13 +146,13 @@ def _said(status: int, method: str) -> str:
     return PROBLEMS.get(status, "This page cannot be shown.")
 
 
-def _without_role(request: Request[Any, Any, Any]) -> Person | None:
+def _without_role(request: Asking) -> Person | None:
     """Who is signed in and has no role at all: no page is open to them, the overview neither."""
     session = session_in(request)
     return session.person if session is not None and not session.person.grants else None
 
 
-def _typed_in(request: Request[Any, Any, Any]) -> list[tuple[str, str]]:
+def _typed_in(request: Asking) -> list[tuple[str, str]]:
     """What stood in the form that was refused: the browser forgets it, as it keeps no page."""
     draft = draft_in(request)
     fields = draft.fields if draft else ()
@@ -191,7 +192,7 @@ class Screens:
     def html(text: str, status: int) -> Response[str]:
         return Response(text, media_type=MediaType.HTML, status_code=status)
 
-    def problem(self, request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    def problem(self, request: Asking, error: Exception) -> Response[Any]:
         """The page for whatever went wrong; it says nothing that is ours."""
         status = _status_of(error)
         if status == SERVER_ERROR:
@@ -237,7 +238,7 @@ class Screens:
         answer.headers |= {"hx-retarget": "#beside", "hx-reswap": "innerHTML"}
         return answer
 
-    def _away(self, request: Request[Any, Any, Any], text: str) -> Response[str]:
+    def _away(self, request: Asking, text: str) -> Response[str]:
         """While the database is: to be asked for again; a form goes along, to be sent again."""
         status = UNAVAILABLE
         if request.method in READING:
@@ -249,7 +250,7 @@ class Screens:
         look = back_to(request)
         return self.page("unsure.html", status, problem=text, draft=draft, csrf=csrf, look=look)
 
-    def sign_in(self, request: Request[Any, Any, Any], error: SignInRequired) -> Response[Any]:
+    def sign_in(self, request: Asking, error: SignInRequired) -> Response[Any]:
         """Where somebody who is not signed in goes: a page for who was sending something."""
         if request.scope["path"].startswith(API):
             return self.problem(request, error)

@@ -5,14 +5,15 @@ one template, so that what works without scripts is what works with them.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-from litestar import Request, Response
+from litestar import Response
 from litestar.datastructures import Cookie
 from markupsafe import Markup
 from msgspec import Struct
 
 from admin.access import COOKIE, csrf_of, session_of
+from admin.asking import Asking
 from admin.preferences import Preferences, preferences_of
 from admin.rail import Line, places_of, rail_of
 from admin.screens import Screens
@@ -91,7 +92,7 @@ class Shell:
 
     async def page(
         self,
-        request: Request[Any, Any, Any],
+        request: Asking,
         template: str,
         current: str,
         status: int = 200,
@@ -131,7 +132,7 @@ class Shell:
         drawer = {"title": Markup(name), "shown": Markup(text)}  # noqa: S704
         return self._screens.render("parts/peek.html", "", shell=frame, **drawer)
 
-    async def frame(self, request: Request[Any, Any, Any], current: str) -> Frame:
+    async def frame(self, request: Asking, current: str) -> Frame:
         """Who looks, at what, and in which way."""
         person = session_of(request).person
         zones = await self._organisations()
@@ -152,24 +153,22 @@ class Shell:
             undo=offered(request, self._clock.utc_us()),
         )
 
-    async def way(self, request: Request[Any, Any, Any]) -> Preferences:
+    async def way(self, request: Asking) -> Preferences:
         """How they read times and money, without what the rest of a frame has to be asked for."""
         zones = await self._organisations()
         visible = _visible(session_of(request).person, sorted(zones))
         return self._way(request, zones, _organisation_of(request, visible))
 
-    def _way(
-        self, request: Request[Any, Any, Any], zones: Mapping[str, str], organisation: str
-    ) -> Preferences:
+    def _way(self, request: Asking, zones: Mapping[str, str], organisation: str) -> Preferences:
         return preferences_of(request, self._currencies, zones.get(organisation, "UTC"))
 
 
-def target_of(request: Request[Any, Any, Any]) -> str:
+def target_of(request: Asking) -> str:
     """The block of a page that a script asks for; empty where a whole page is wanted."""
     return request.headers.get("hx-target", "").rpartition("#")[2]
 
 
-def _organisation_of(request: Request[Any, Any, Any], visible: Sequence[str]) -> str:
+def _organisation_of(request: Asking, visible: Sequence[str]) -> str:
     """The one that the address names, or that was looked at last."""
     said = request.path_params.get("organisation") or request.cookies.get(ORGANISATION_COOKIE)
     return str(said) if said in visible else next(iter(visible), "")

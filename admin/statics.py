@@ -12,13 +12,14 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any, Final
 
-from litestar import Request, Response, route
+from litestar import Response, route
 from litestar.enums import HttpMethod
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 from msgspec import Struct
 
 from admin.access import PUBLIC
+from admin.asking import Asking
 
 
 KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -58,7 +59,7 @@ class Statics:
     def routes(self) -> list[Any]:
         @route("/static/{digest:str}/{name:path}", http_method=READING, opt=PUBLIC)
         async def static(
-            request: Request[Any, Any, Any], digest: FromPath[str], name: FromPath[str]
+            request: Asking, digest: FromPath[str], name: FromPath[str]
         ) -> Response[bytes]:
             found = self._files.get(str(name).strip("/"))
             if found is None or not found.href.startswith(f"/static/{digest}/"):

@@ -3,11 +3,12 @@
 from typing import Any, Final
 from urllib.parse import quote
 
-from litestar import MediaType, Request, Response, route
+from litestar import MediaType, Response, route
 from litestar.exceptions import NotFoundException
 from litestar.response import Redirect
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.rail import ROOMS, Screen
 from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER
@@ -34,7 +35,7 @@ def _leading(services: Services, path: str, screen: Screen) -> Any:
     reads = needs(screen.needs, "some")
 
     @route(path, http_method=READING, media_type=MediaType.HTML, opt=reads)
-    async def lead(request: Request[Any, Any, Any]) -> Response[Any]:
+    async def lead(request: Asking) -> Response[Any]:
         person = session_of(request).person
         query = request.scope["query_string"].decode("latin-1")
         ways = {

@@ -19,6 +19,7 @@ from litestar.types import HTTPResponseStartEvent, Message, Scope
 from msgspec import Struct
 
 from admin.access import COOKIE as SITTING
+from admin.asking import Asking
 from admin.interrupted import is_own_path
 from admin.sign_in.protection import SAFE_METHODS, came_encrypted
 from gateway.clock import Clock
@@ -59,7 +60,7 @@ class Undo(Struct, frozen=True):
         return f"{self.path}?{MARK}"
 
 
-def offer(request: Request[Any, Any, Any], clock: Clock, undo: Undo) -> None:
+def offer(request: Asking, clock: Clock, undo: Undo) -> None:
     """Offer a way back with the answer to this request."""
     until_us = clock.utc_us() + KEPT_S * 1_000_000
     kept = msgspec.structs.replace(undo, until_us=until_us)
@@ -69,7 +70,7 @@ def offer(request: Request[Any, Any, Any], clock: Clock, undo: Undo) -> None:
         request.scope[_OFFERED] = value  # type: ignore[typeddict-unknown-key]
 
 
-def offered(request: Request[Any, Any, Any], now_us: int) -> Undo | None:
+def offered(request: Asking, now_us: int) -> Undo | None:
     """What this sitting may undo, for a page that it reads."""
     body, _, mark = request.cookies.get(COOKIE, "").partition(".")
     if request.scope["method"] not in SAFE_METHODS or not body:
@@ -97,9 +98,7 @@ async def carry_undo(message: Message, scope: Scope) -> None:
         _add(message, request, "", 0)
 
 
-def _add(
-    message: HTTPResponseStartEvent, request: Request[Any, Any, Any], value: str, max_age_s: int
-) -> None:
+def _add(message: HTTPResponseStartEvent, request: Asking, value: str, max_age_s: int) -> None:
     cookie = Cookie(
         COOKIE,
         value=value,
@@ -113,7 +112,7 @@ def _add(
     headers.add("set-cookie", cookie.to_header(header=""))
 
 
-def _mark(request: Request[Any, Any, Any], body: str) -> str:
+def _mark(request: Asking, body: str) -> str:
     """Nobody can make it who does not hold the sitting's cookie."""
     sitting = request.cookies.get(SITTING, "")
     return hmac.new(sitting.encode(), f"undo {body}".encode(), hashlib.sha256).hexdigest()

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final
 from zoneinfo import available_timezones
 
 from babel import Locale
-from litestar import MediaType, Request, Response, post, route
+from litestar import MediaType, Response, post, route
 from litestar.datastructures import Cookie
 from litestar.enums import RequestEncodingType
 from litestar.params import Body
@@ -12,6 +12,7 @@ from litestar.response import Redirect
 from msgspec import Struct
 
 from admin.access import SIGNED_IN, recording
+from admin.asking import Asking
 from admin.interrupted import is_own_path
 from admin.preferences import COOKIE, LOCALES, THEMES, Preferences, cookie_of, is_zone
 from admin.services import Services
@@ -40,7 +41,7 @@ def viewing_routes(services: Services) -> list[Any]:
     shell, currencies = services.shell, services.settings.currencies
 
     @route("/viewing", http_method=READING, media_type=MediaType.HTML, opt=SIGNED_IN)
-    async def viewing(request: Request[Any, Any, Any]) -> Response[str]:
+    async def viewing(request: Asking) -> Response[str]:
         return await shell.page(
             request,
             "viewing.html",
@@ -51,12 +52,12 @@ def viewing_routes(services: Services) -> list[Any]:
         )
 
     @route("/words", http_method=READING, media_type=MediaType.HTML, opt=SIGNED_IN)
-    async def words(request: Request[Any, Any, Any]) -> Response[str]:
+    async def words(request: Asking) -> Response[str]:
         return await shell.page(request, "words.html", "words")
 
     @post("/viewing", opt=OWN, status_code=SEE_OTHER)
     async def set_viewing(
-        request: Request[Any, Any, Any],
+        request: Asking,
         data: Annotated[Ways, Body(media_type=RequestEncodingType.URL_ENCODED)],
     ) -> Redirect:
         theme = next((known for known in THEMES if known == data.theme), None)

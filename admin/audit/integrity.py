@@ -5,12 +5,13 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from litestar import MediaType, Request, Response, get, post, route
+from litestar import MediaType, Response, get, post, route
 from litestar.params import FromPath
 from litestar.response import Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.audit.checking import Checked, LogChecker, Running, with_newest
 from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER
@@ -117,9 +118,7 @@ def integrity_routes(services: Services) -> list[Any]:
     reader = IntegrityReader(services, checker)
 
     @route(_PAGE, http_method=READING, media_type=MediaType.HTML, opt=_READ)
-    async def integrity(
-        request: Request[Any, Any, Any], organisation: FromPath[str]
-    ) -> Response[str]:
+    async def integrity(request: Asking, organisation: FromPath[str]) -> Response[str]:
         return await services.shell.page(
             request,
             "audit/integrity.html",
@@ -145,7 +144,7 @@ def _checking(services: Services) -> list[Any]:
     checker = services.checker
     checks = needs(Permission.AUDIT_READ, records="integrity.check_began")
 
-    async def began(request: Request[Any, Any, Any], organisation: str) -> None:
+    async def began(request: Asking, organisation: str) -> None:
         """Begin to read the log from its start, unless somebody has begun already."""
         if checker.running is None:
             actor = session_of(request).person.name
@@ -153,12 +152,12 @@ def _checking(services: Services) -> list[Any]:
             checker.begin(organisation, actor)
 
     @post(f"{_PAGE}/check", opt=checks, status_code=SEE_OTHER)
-    async def check(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Redirect:
+    async def check(request: Asking, organisation: FromPath[str]) -> Redirect:
         await began(request, organisation)
         return Redirect(f"/o/{organisation}/integrity", status_code=SEE_OTHER)
 
     @post(f"{_API}/check", opt=checks, status_code=NO_CONTENT)
-    async def begin_check(request: Request[Any, Any, Any], organisation: FromPath[str]) -> None:
+    async def begin_check(request: Asking, organisation: FromPath[str]) -> None:
         await began(request, organisation)
 
     return [check, begin_check]

@@ -2,12 +2,13 @@
 
 from typing import Any, Final
 
-from litestar import MediaType, Request, Response, get, route
+from litestar import MediaType, Response, get, route
 from litestar.params import FromPath
 from litestar.response import Stream
 from msgspec.structs import replace
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.audit.groups import VIEWS, narrowed
 from admin.audit.reader import ROOM, AuditRoom, Gathered
 from admin.kept_views import view_routes
@@ -36,7 +37,7 @@ def audit_routes(services: Services) -> list[Any]:
 
 
 def _list_routes(services: Services, room: AuditRoom) -> list[Any]:
-    async def shown(request: Request[Any, Any, Any], organisation: str) -> Response[str]:
+    async def shown(request: Asking, organisation: str) -> Response[str]:
         asked = viewed_of(request)
         person = session_of(request).person.name
         zone = await zone_of(request, services)
@@ -55,15 +56,15 @@ def _list_routes(services: Services, room: AuditRoom) -> list[Any]:
         )
 
     @route(_LIST, http_method=READING, media_type=MediaType.HTML, opt=_READ)
-    async def audit(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Response[str]:
+    async def audit(request: Asking, organisation: FromPath[str]) -> Response[str]:
         return await shown(request, organisation)
 
     @route("/audit", http_method=READING, media_type=MediaType.HTML, opt=_EVERYWHERE)
-    async def installation(request: Request[Any, Any, Any]) -> Response[str]:
+    async def installation(request: Asking) -> Response[str]:
         return await shown(request, "")
 
     @get(f"{_LIST}/export", opt=needs(Permission.AUDIT_EXPORT))
-    async def export(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Stream:
+    async def export(request: Asking, organisation: FromPath[str]) -> Stream:
         asked: Asked = asked_of(request)
         if asked.wrong is not None:
             raise RequestInvalid(asked.wrong.message, parameter=asked.wrong.field)
@@ -77,7 +78,7 @@ def _list_routes(services: Services, room: AuditRoom) -> list[Any]:
         )
 
     @get("/api/organisations/{organisation:str}/audit/gathered", opt=_READ)
-    async def gathered(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Gathered:
+    async def gathered(request: Asking, organisation: FromPath[str]) -> Gathered:
         asked = viewed_of(request)
         if asked.wrong is not None:
             raise RequestInvalid(asked.wrong.message, parameter=asked.wrong.field)
@@ -91,7 +92,7 @@ def _list_routes(services: Services, room: AuditRoom) -> list[Any]:
 VIEW: Final = Query("view", "How what is found is gathered.", choices=tuple(VIEWS))
 
 
-def viewed_of(request: Request[Any, Any, Any]) -> Asked:
+def viewed_of(request: Asking) -> Asked:
     """What the query says; a way to look that is not known is the list."""
     asked, view = asked_of(request), VIEW.of(request)
     return replace(asked, view=view if view in VIEWS else "")

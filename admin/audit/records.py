@@ -2,11 +2,12 @@
 
 from typing import Any, Final
 
-from litestar import MediaType, Request, Response, get, route
+from litestar import MediaType, Response, get, route
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 
 from admin.access import needs
+from admin.asking import Asking
 from admin.audit.changes import changes_of
 from admin.evidence import EvidenceReader
 from admin.services import Services
@@ -31,7 +32,7 @@ class Records:
         self._evidence = EvidenceReader(services)
 
     async def page(
-        self, request: Request[Any, Any, Any], organisation: str, log: str, sequence: int
+        self, request: Asking, organisation: str, log: str, sequence: int
     ) -> Response[str]:
         """Raises NotFoundException."""
         row = await self._row(organisation, log, sequence)
@@ -74,7 +75,7 @@ def record_routes(services: Services) -> list[Any]:
 
     @route(_OWN, http_method=READING, media_type=MediaType.HTML, opt=_READ)
     async def record_page(
-        request: Request[Any, Any, Any],
+        request: Asking,
         organisation: FromPath[str],
         log: FromPath[str],
         sequence: FromPath[int],
@@ -82,7 +83,7 @@ def record_routes(services: Services) -> list[Any]:
         return await records.page(request, organisation, log, sequence)
 
     @route("/audit/{sequence:int}", http_method=READING, media_type=MediaType.HTML, opt=_EVERYWHERE)
-    async def deed_page(request: Request[Any, Any, Any], sequence: FromPath[int]) -> Response[str]:
+    async def deed_page(request: Asking, sequence: FromPath[int]) -> Response[str]:
         return await records.page(request, "", OPERATORS, sequence)
 
     @get(_OWN_PROOF, opt=_READ)

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from litestar import MediaType, Request, Response, get, post, route
+from litestar import MediaType, Response, get, post, route
 from litestar.params import FromPath
 from litestar.response import Redirect
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.batches.desk import BatchDesk, BatchDetail, BatchLine
 from admin.long_lists import list_of
 from admin.queries import PAGE_ROWS, after_of, first_of
@@ -32,7 +33,6 @@ _HTML: Final = MediaType.HTML
 _READS: Final = needs(_P.TRAFFIC_READ)
 _CANCELS: Final = needs(_P.BATCHES_MANAGE, records="batch.cancelled")
 _DELETES: Final = needs(_P.BATCHES_MANAGE, records="file.deleted")
-Asked = Request[Any, Any, Any]
 
 
 def batch_routes(services: Services) -> list[Any]:
@@ -45,7 +45,7 @@ def batch_routes(services: Services) -> list[Any]:
 def _api(desk: BatchDesk) -> list[Any]:
     @get(API, opt=_READS)
     async def list_batches(
-        request: Asked, organisation: FromPath[str]
+        request: Asking, organisation: FromPath[str]
     ) -> Response[Sequence[BatchLine]]:
         whole = partial(desk.lines, organisation)
         return await list_of(request, whole, partial(desk.page, organisation))
@@ -56,7 +56,7 @@ def _api(desk: BatchDesk) -> list[Any]:
 
     @get(API_FILES, opt=_READS)
     async def list_files(
-        request: Asked, organisation: FromPath[str]
+        request: Asking, organisation: FromPath[str]
     ) -> Response[Sequence[FileRow]]:
         whole = partial(desk.lists.files, organisation)
         return await list_of(request, whole, partial(desk.lists.files_page, organisation))
@@ -67,12 +67,14 @@ def _api(desk: BatchDesk) -> list[Any]:
 def _api_deeds(desk: BatchDesk) -> list[Any]:
     @post(API + "/{batch:str}/cancel", opt=_CANCELS, status_code=NO_CONTENT)
     async def cancel_batch(
-        request: Asked, organisation: FromPath[str], batch: FromPath[str]
+        request: Asking, organisation: FromPath[str], batch: FromPath[str]
     ) -> None:
         await desk.cancel(session_of(request).person, organisation, batch)
 
     @post(API_FILES + "/{file:str}/delete", opt=_DELETES, status_code=NO_CONTENT)
-    async def delete_file(request: Asked, organisation: FromPath[str], file: FromPath[str]) -> None:
+    async def delete_file(
+        request: Asking, organisation: FromPath[str], file: FromPath[str]
+    ) -> None:
         await desk.forget_file(session_of(request).person, organisation, file)
 
     return [cancel_batch, delete_file]
@@ -82,7 +84,7 @@ def _pages(services: Services, desk: BatchDesk) -> list[Any]:
     shell = services.shell
 
     async def one(
-        request: Asked, organisation: str, batch: str, wrong: str = "", status: int = 200
+        request: Asking, organisation: str, batch: str, wrong: str = "", status: int = 200
     ) -> Response[str]:
         detail = await desk.detail(organisation, batch)
         names = await services.key_names.names(organisation, [detail.batch.key_id])
@@ -99,13 +101,13 @@ def _pages(services: Services, desk: BatchDesk) -> list[Any]:
 
     @route(ONE, http_method=READING, media_type=_HTML, opt=_READS)
     async def batch_page(
-        request: Asked, organisation: FromPath[str], batch: FromPath[str]
+        request: Asking, organisation: FromPath[str], batch: FromPath[str]
     ) -> Response[str]:
         return await one(request, organisation, batch)
 
     @post(ONE + "/cancel", media_type=_HTML, opt=_CANCELS, status_code=SEE_OTHER)
     async def cancel(
-        request: Asked, organisation: FromPath[str], batch: FromPath[str]
+        request: Asking, organisation: FromPath[str], batch: FromPath[str]
     ) -> Response[Any]:
         try:
             await desk.cancel(session_of(request).person, organisation, batch)
@@ -119,7 +121,7 @@ def _pages(services: Services, desk: BatchDesk) -> list[Any]:
 
 def _listing(services: Services, desk: BatchDesk) -> list[Any]:
     @route(AT, http_method=READING, media_type=_HTML, opt=_READS)
-    async def batches_page(request: Asked, organisation: FromPath[str]) -> Response[str]:
+    async def batches_page(request: Asking, organisation: FromPath[str]) -> Response[str]:
         text = request.query_params.get("q", "")[:FILTER_CHARS_MAX].strip()
         found = await desk.found(organisation, text, first_of(request), after_of(request))
         part = found.part
@@ -144,7 +146,7 @@ def _files(services: Services, desk: BatchDesk) -> list[Any]:
     shell = services.shell
 
     @route(FILES, http_method=READING, media_type=_HTML, opt=_READS)
-    async def files_page(request: Asked, organisation: FromPath[str]) -> Response[str]:
+    async def files_page(request: Asking, organisation: FromPath[str]) -> Response[str]:
         part = await desk.lists.files_page(
             organisation, first_of(request), PAGE_ROWS, after_of(request)
         )
@@ -162,7 +164,7 @@ def _files(services: Services, desk: BatchDesk) -> list[Any]:
 
     @route(FILES + "/{file:str}", http_method=READING, media_type=_HTML, opt=_READS)
     async def file_page(
-        request: Asked, organisation: FromPath[str], file: FromPath[str]
+        request: Asking, organisation: FromPath[str], file: FromPath[str]
     ) -> Response[str]:
         found = await desk.file(organisation, file)
         names = await services.key_names.names(organisation, [found.key_id])
@@ -172,7 +174,7 @@ def _files(services: Services, desk: BatchDesk) -> list[Any]:
         )
 
     @post(FILES + "/{file:str}/delete", opt=_DELETES, status_code=SEE_OTHER)
-    async def delete(request: Asked, organisation: FromPath[str], file: FromPath[str]) -> Redirect:
+    async def delete(request: Asking, organisation: FromPath[str], file: FromPath[str]) -> Redirect:
         await desk.forget_file(session_of(request).person, organisation, file)
         return Redirect(f"/o/{organisation}/files", status_code=SEE_OTHER)
 

@@ -3,13 +3,14 @@
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
-from litestar import Request, post
+from litestar import post
 from litestar.enums import RequestEncodingType
 from litestar.params import Body, FromPath
 from litestar.response import Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.compliance.office import Office, in_words
 from admin.services import Services
 from admin.sign_in.pages import SEE_OTHER
@@ -38,9 +39,7 @@ def end_user_routes(_: Services, office: Office) -> list[Any]:
     searches = needs(Permission.CONTENT_ERASE, records="subject.searched")
 
     @post("/o/{organisation:str}/compliance/end-user", opt=searches)
-    async def search(
-        request: Request[Any, Any, Any], organisation: FromPath[str], data: Form
-    ) -> Redirect:
+    async def search(request: Asking, organisation: FromPath[str], data: Form) -> Redirect:
         if data.list not in LISTS:
             raise RequestInvalid(f"list: {', '.join(LISTS)}", parameter="list")
         with in_words():

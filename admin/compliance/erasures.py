@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Any, Final
 
-from litestar import MediaType, Request, Response, get, post
+from litestar import MediaType, Response, get, post
 from litestar.enums import RequestEncodingType
 from litestar.exceptions import NotFoundException
 from litestar.params import Body, FromPath
@@ -12,6 +12,7 @@ from litestar.response import Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.compliance.office import Office, in_words
 from admin.forms import form_of
 from admin.queries import PAGE_ROWS, after_of, first_of
@@ -32,7 +33,6 @@ _READS: Final = needs(_P.AUDIT_READ)
 _ASKS: Final = needs(_P.CONTENT_ERASE, records="erasure.asked")
 _RECALLS: Final = needs(_P.CONTENT_ERASE, records="erasure.recalled")
 _WITHDRAWS: Final = needs(_P.CONTENT_ERASE, records="erasure.withdrawn")
-Asked = Request[Any, Any, Any]
 SEARCH, OPEN = "search", "open"
 SCOPES: Final = ("user", "organisation")
 COPY_STATES: Final = {
@@ -85,7 +85,7 @@ def erasure_routes(services: Services, office: Office) -> list[Any]:
 async def _listing(
     services: Services,
     office: Office,
-    request: Asked,
+    request: Asking,
     organisation: str,
     form: CaseForm,
     *,
@@ -111,7 +111,7 @@ def _case_routes(services: Services, office: Office) -> list[Any]:
     showing = partial(_listing, services, office)
 
     @get(AT, media_type=MediaType.HTML, opt=_READS)
-    async def list_cases(request: Asked, organisation: FromPath[str]) -> Response[str]:
+    async def list_cases(request: Asking, organisation: FromPath[str]) -> Response[str]:
         return await showing(request, organisation, CaseForm())
 
     @post(
@@ -121,7 +121,7 @@ def _case_routes(services: Services, office: Office) -> list[Any]:
         status_code=200,
     )
     async def search_or_open(
-        request: Asked, organisation: FromPath[str], data: Form
+        request: Asking, organisation: FromPath[str], data: Form
     ) -> Response[Any]:
         async def made() -> Response[Any]:
             actor = session_of(request).person.name
@@ -164,7 +164,7 @@ Showing = Callable[..., Awaitable[Response[str]]]
 
 def _one_shown(services: Services, office: Office) -> Showing:
     async def showing(
-        request: Asked, organisation: str, case_id: str, problem: str = "", status: int = 200
+        request: Asking, organisation: str, case_id: str, problem: str = "", status: int = 200
     ) -> Response[str]:
         case = await office.case(organisation, case_id)
         numbers = None
@@ -194,7 +194,7 @@ def _asking_routes(services: Services, office: Office) -> list[Any]:
 
     @get(ONE, media_type=MediaType.HTML, opt=_READS)
     async def one_case(
-        request: Asked, organisation: FromPath[str], case: FromPath[str]
+        request: Asking, organisation: FromPath[str], case: FromPath[str]
     ) -> Response[str]:
         return await showing(request, organisation, case)
 
@@ -209,7 +209,7 @@ def _asking_routes(services: Services, office: Office) -> list[Any]:
 
     @post(ONE + "/ask", media_type=MediaType.HTML, opt=_ASKS, status_code=SEE_OTHER)
     async def ask(
-        request: Asked, organisation: FromPath[str], case: FromPath[str], data: Confirmed
+        request: Asking, organisation: FromPath[str], case: FromPath[str], data: Confirmed
     ) -> Response[Any]:
         found = await office.case(organisation, case)
         if data.typed.strip() != found.ticket:
@@ -220,7 +220,7 @@ def _asking_routes(services: Services, office: Office) -> list[Any]:
 
     @post(ONE + "/recall", media_type=MediaType.HTML, opt=_RECALLS, status_code=SEE_OTHER)
     async def recall(
-        request: Asked, organisation: FromPath[str], case: FromPath[str]
+        request: Asking, organisation: FromPath[str], case: FromPath[str]
     ) -> Response[Any]:
         found = await office.case(organisation, case)
         deed = office.erasures.cases.recall(session_of(request).person.name, found)
@@ -228,7 +228,7 @@ def _asking_routes(services: Services, office: Office) -> list[Any]:
 
     @post(ONE + "/withdraw", media_type=MediaType.HTML, opt=_WITHDRAWS, status_code=SEE_OTHER)
     async def withdraw(
-        request: Asked, organisation: FromPath[str], case: FromPath[str]
+        request: Asking, organisation: FromPath[str], case: FromPath[str]
     ) -> Response[Any]:
         found = await office.case(organisation, case)
         deed = office.erasures.cases.withdraw(session_of(request).person.name, found)
@@ -238,7 +238,7 @@ def _asking_routes(services: Services, office: Office) -> list[Any]:
 
 
 async def _done(
-    showing: Showing, request: Asked, case: ErasureCase, deed: Awaitable[object]
+    showing: Showing, request: Asking, case: ErasureCase, deed: Awaitable[object]
 ) -> Response[Any]:
     """The case's page anew; with what custody refuses on it, where it does."""
     try:

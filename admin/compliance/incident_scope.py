@@ -4,13 +4,14 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from litestar import MediaType, Request, Response, post, route
+from litestar import MediaType, Response, post, route
 from litestar.params import FromPath
 from litestar.response import Redirect
 from msgspec import Struct
 from msgspec.structs import replace
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.bodies import body_of
 from admin.compliance.incident_room import IncidentRoom, filter_of
 from admin.compliance.office import Office
@@ -30,7 +31,6 @@ API: Final = "/api/organisations/{organisation:str}/compliance/incidents/{incide
 MEANWHILE: Final = "Somebody changed or closed it meanwhile; nothing was done."
 _LEADS: Final = needs(Permission.INCIDENTS_LEAD)
 _CHANGES: Final = needs(Permission.INCIDENTS_LEAD, records="incident.rescoped")
-Asked = Request[Any, Any, Any]
 
 
 class ScopeOrder(Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,7 +92,7 @@ class ScopePages:
         self._services = services
         self._desk = desk
 
-    async def ordered(self, request: Asked, form: Form) -> ScopeOrder:
+    async def ordered(self, request: Asking, form: Form) -> ScopeOrder:
         """The form as an order; raises RequestInvalid."""
         zone = (await self._services.shell.way(request)).zone
         now_us = self._services.clock.utc_us()
@@ -100,7 +100,12 @@ class ScopePages:
         return ScopeOrder(form.text("q"), since_us, until_us, form.text("was"))
 
     async def page(
-        self, request: Asked, place: tuple[str, str], form: Form, wrong: str = "", status: int = 200
+        self,
+        request: Asking,
+        place: tuple[str, str],
+        form: Form,
+        wrong: str = "",
+        status: int = 200,
     ) -> Response[str]:
         """What an incident concerns now, and what it would with the form."""
         desk = self._desk
@@ -141,14 +146,14 @@ def scope_routes(services: Services, _: Office) -> list[Any]:
 
     @route(AT, http_method=READING, media_type=MediaType.HTML, opt=_LEADS)
     async def scope_page(
-        request: Asked, organisation: FromPath[str], incident: FromPath[str]
+        request: Asking, organisation: FromPath[str], incident: FromPath[str]
     ) -> Response[str]:
         given = Form({name: [value] for name, value in request.query_params.items()})
         return await pages.page(request, (organisation, incident), given)
 
     @post(AT, media_type=MediaType.HTML, opt=_CHANGES, status_code=SEE_OTHER)
     async def change_scope(
-        request: Asked, organisation: FromPath[str], incident: FromPath[str]
+        request: Asking, organisation: FromPath[str], incident: FromPath[str]
     ) -> Response[Any]:
         form, place = await form_of(request), (organisation, incident)
         found = await desk.room.incident(*place)
@@ -163,7 +168,7 @@ def scope_routes(services: Services, _: Office) -> list[Any]:
 
     @post(API, opt=_CHANGES)
     async def set_scope(
-        request: Asked, organisation: FromPath[str], incident: FromPath[str]
+        request: Asking, organisation: FromPath[str], incident: FromPath[str]
     ) -> Incident:
         order = await body_of(request, ScopeOrder)
         found = await desk.room.incident(organisation, incident)

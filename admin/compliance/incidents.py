@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
-from litestar import MediaType, Request, Response, get, post, route
+from litestar import MediaType, Response, get, post, route
 from litestar.params import FromPath
 from litestar.response import Redirect
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.bodies import body_of
 from admin.compliance.incident_report import report_text
 from admin.compliance.incident_room import (
@@ -51,7 +52,6 @@ _OPENS: Final = needs(_P.INCIDENTS_LEAD, records="incident.opened")
 _MARKS: Final = needs(_P.INCIDENTS_LEAD, records="incident.reported")
 _CLOSES: Final = needs(_P.INCIDENTS_LEAD, records="incident.closed")
 _KEEPS: Final = needs(_P.INCIDENTS_LEAD, records="incident.kept_open")
-Asked = Request[Any, Any, Any]
 
 
 def incident_routes(services: Services, _: Office) -> list[Any]:
@@ -69,7 +69,7 @@ def incident_api_routes(services: Services, _: Office) -> list[Any]:
 def _api_reading(room: IncidentRoom) -> list[Any]:
     @get(API, opt=_READS)
     async def list_incidents(
-        request: Asked, organisation: FromPath[str]
+        request: Asking, organisation: FromPath[str]
     ) -> Response[Sequence[IncidentLine]]:
         whole = partial(room.lines, organisation)
         return await list_of(request, whole, partial(room.page, organisation))
@@ -89,14 +89,14 @@ def _as_taken() -> AbstractContextManager[None]:
 
 def _api_leading(room: IncidentRoom) -> list[Any]:
     @post(API, opt=_OPENS)
-    async def open_incident(request: Asked, organisation: FromPath[str]) -> Incident:
+    async def open_incident(request: Asking, organisation: FromPath[str]) -> Incident:
         order = await body_of(request, IncidentOrder)
         with _as_taken():
             return await room.open(session_of(request).person, organisation, order)
 
     @post(API + "/{incident:str}/reports", opt=_MARKS)
     async def mark_reported(
-        request: Asked, organisation: FromPath[str], incident: FromPath[str]
+        request: Asking, organisation: FromPath[str], incident: FromPath[str]
     ) -> Report:
         found = await room.incident(organisation, incident)
         order = await body_of(request, ReportOrder)
@@ -105,7 +105,7 @@ def _api_leading(room: IncidentRoom) -> list[Any]:
 
     @post(API + "/{incident:str}/close", opt=_CLOSES)
     async def close_incident(
-        request: Asked, organisation: FromPath[str], incident: FromPath[str]
+        request: Asking, organisation: FromPath[str], incident: FromPath[str]
     ) -> Incident:
         found = await room.incident(organisation, incident)
         order = await body_of(request, CloseOrder)
@@ -113,7 +113,7 @@ def _api_leading(room: IncidentRoom) -> list[Any]:
 
     @post(API + "/{incident:str}/keep-open", opt=_KEEPS, status_code=NO_CONTENT)
     async def keep_incident_open(
-        request: Asked, organisation: FromPath[str], incident: FromPath[str]
+        request: Asking, organisation: FromPath[str], incident: FromPath[str]
     ) -> None:
         found = await room.incident(organisation, incident)
         await room.keep_open(session_of(request).person, found)
@@ -124,7 +124,7 @@ def _api_leading(room: IncidentRoom) -> list[Any]:
 async def _page(
     services: Services,
     room: IncidentRoom,
-    request: Asked,
+    request: Asking,
     place: tuple[str, str],
     *,
     wrong: str = "",
@@ -177,7 +177,7 @@ def _at(utc_us: int) -> datetime:
 
 def _reading(services: Services, room: IncidentRoom) -> list[Any]:
     @route(AT, http_method=READING, media_type=_HTML, opt=_READS)
-    async def incidents_page(request: Asked, organisation: FromPath[str]) -> Response[str]:
+    async def incidents_page(request: Asking, organisation: FromPath[str]) -> Response[str]:
         return await services.shell.page(
             request,
             "compliance/incidents.html",
@@ -189,7 +189,7 @@ def _reading(services: Services, room: IncidentRoom) -> list[Any]:
 
     @route(ONE, http_method=READING, media_type=_HTML, opt=_READS)
     async def incident_page(
-        request: Asked, organisation: FromPath[str], incident: FromPath[str]
+        request: Asking, organisation: FromPath[str], incident: FromPath[str]
     ) -> Response[str]:
         return await _page(services, room, request, (organisation, incident))
 
@@ -206,7 +206,7 @@ def _reading(services: Services, room: IncidentRoom) -> list[Any]:
 
 def _opening(services: Services, room: IncidentRoom) -> list[Any]:
     async def form_page(
-        request: Asked,
+        request: Asking,
         organisation: str,
         form: Form,
         wrong: dict[str, str] | None = None,
@@ -228,12 +228,12 @@ def _opening(services: Services, room: IncidentRoom) -> list[Any]:
 
     # An incident's id is drawn in hexadecimal digits, so none is ever called so.
     @route(AT + "/new", http_method=READING, media_type=_HTML, opt=_LEADS)
-    async def new_incident(request: Asked, organisation: FromPath[str]) -> Response[str]:
+    async def new_incident(request: Asking, organisation: FromPath[str]) -> Response[str]:
         given = Form({name: [value] for name, value in request.query_params.items()})
         return await form_page(request, organisation, given)
 
     @post(AT + "/new", media_type=_HTML, opt=_OPENS, status_code=SEE_OTHER)
-    async def open_here(request: Asked, organisation: FromPath[str]) -> Response[Any]:
+    async def open_here(request: Asking, organisation: FromPath[str]) -> Response[Any]:
         form = await form_of(request)
 
         async def made() -> Response[Any]:
@@ -255,7 +255,7 @@ def _opening(services: Services, room: IncidentRoom) -> list[Any]:
 _TIMES: Final = ("noticed", "since", "until")
 
 
-async def _ordered(services: Services, request: Asked, form: Form) -> IncidentOrder:
+async def _ordered(services: Services, request: Asking, form: Form) -> IncidentOrder:
     zone = (await services.shell.way(request)).zone
     now_us = services.clock.utc_us()
     return IncidentOrder(
@@ -268,7 +268,7 @@ async def _ordered(services: Services, request: Asked, form: Form) -> IncidentOr
 
 
 def _leading(services: Services, room: IncidentRoom) -> list[Any]:
-    async def done(request: Asked, organisation: str, incident: str, step: str) -> Response[Any]:
+    async def done(request: Asking, organisation: str, incident: str, step: str) -> Response[Any]:
         place, person = (organisation, incident), session_of(request).person
         form, found = await form_of(request), await room.incident(organisation, incident)
         try:
@@ -295,19 +295,19 @@ def _leading(services: Services, room: IncidentRoom) -> list[Any]:
 
     @post(ONE + "/reports", media_type=_HTML, opt=_MARKS, status_code=SEE_OTHER)
     async def mark(
-        request: Asked, organisation: FromPath[str], incident: FromPath[str]
+        request: Asking, organisation: FromPath[str], incident: FromPath[str]
     ) -> Response[Any]:
         return await done(request, organisation, incident, "report")
 
     @post(ONE + "/close", media_type=_HTML, opt=_CLOSES, status_code=SEE_OTHER)
     async def close(
-        request: Asked, organisation: FromPath[str], incident: FromPath[str]
+        request: Asking, organisation: FromPath[str], incident: FromPath[str]
     ) -> Response[Any]:
         return await done(request, organisation, incident, "close")
 
     @post(ONE + "/keep-open", media_type=_HTML, opt=_KEEPS, status_code=SEE_OTHER)
     async def keep_open(
-        request: Asked, organisation: FromPath[str], incident: FromPath[str]
+        request: Asking, organisation: FromPath[str], incident: FromPath[str]
     ) -> Response[Any]:
         return await done(request, organisation, incident, "keep")
 

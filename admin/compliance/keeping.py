@@ -4,13 +4,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Any, Final
 
-from litestar import MediaType, Request, Response, get, post
+from litestar import MediaType, Response, get, post
 from litestar.enums import RequestEncodingType
 from litestar.params import Body, FromPath
 from litestar.response import Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.compliance.checklist import ChecklistRoom
 from admin.compliance.erasures import SCOPES
 from admin.compliance.hold_notes import HoldNotes
@@ -27,7 +28,6 @@ from gateway.store.custody.orders import Hold
 AT: Final = "/o/{organisation:str}/compliance"
 _P = Permission
 _READS: Final = needs(_P.AUDIT_READ)
-Asked = Request[Any, Any, Any]
 Showing = Callable[..., Awaitable[Response[str]]]
 Deed = Callable[[str, str], Awaitable[object]]
 
@@ -57,7 +57,7 @@ def keeping_routes(services: Services, office: Office) -> list[Any]:
     shell, checklist = services.shell, ChecklistRoom(services, office)
 
     @get(AT, media_type=MediaType.HTML, opt=_READS)
-    async def home(request: Asked, organisation: FromPath[str]) -> Response[str]:
+    async def home(request: Asking, organisation: FromPath[str]) -> Response[str]:
         return await shell.page(
             request,
             "compliance/home.html",
@@ -67,7 +67,7 @@ def keeping_routes(services: Services, office: Office) -> list[Any]:
         )
 
     @get(AT + "/retention", media_type=MediaType.HTML, opt=_READS)
-    async def retention(request: Asked, organisation: FromPath[str]) -> Response[str]:
+    async def retention(request: Asking, organisation: FromPath[str]) -> Response[str]:
         folders, now_us = await office.retained(organisation), services.clock.utc_us()
         late = (each.report.overdue_us(now_us) for each in folders if not each.is_lost)
         return await shell.page(
@@ -89,7 +89,7 @@ def _hold_routes(services: Services, office: Office) -> list[Any]:
     notes = HoldNotes(services, office.erasures.cases)
 
     async def showing(
-        request: Asked,
+        request: Asking,
         organisation: str,
         form: HoldForm,
         problem: str = "",
@@ -107,7 +107,7 @@ def _hold_routes(services: Services, office: Office) -> list[Any]:
         )
 
     @get(AT + "/holds", media_type=MediaType.HTML, opt=_READS)
-    async def holds(request: Asked, organisation: FromPath[str]) -> Response[str]:
+    async def holds(request: Asking, organisation: FromPath[str]) -> Response[str]:
         return await showing(request, organisation, HoldForm())
 
     @post(
@@ -116,7 +116,7 @@ def _hold_routes(services: Services, office: Office) -> list[Any]:
         opt=needs(_P.HOLDS_SET, records="hold.set"),
         status_code=SEE_OTHER,
     )
-    async def set_hold(request: Asked, organisation: FromPath[str], data: Form) -> Response[Any]:
+    async def set_hold(request: Asking, organisation: FromPath[str], data: Form) -> Response[Any]:
         async def made() -> Response[Any]:
             try:
                 made = await _set(office, session_of(request).person.name, organisation, data)
@@ -144,7 +144,7 @@ async def _set(office: Office, actor: str, organisation: str, form: HoldForm) ->
         return await office.custody.set_hold(actor, organisation, subject, form.reason)
 
 
-async def _new_hold(request: Asked, organisation: str, office: Office) -> NewHold | None:
+async def _new_hold(request: Asking, organisation: str, office: Office) -> NewHold | None:
     hold = await office.custody.hold(organisation, request.query_params.get("done", ""))
     if hold is None or hold.released_by:
         return None
@@ -155,7 +155,7 @@ async def _new_hold(request: Asked, organisation: str, office: Office) -> NewHol
 
 
 def _release_routes(office: Office, showing: Showing) -> list[Any]:
-    async def done(request: Asked, organisation: str, hold: str, deed: Deed) -> Response[Any]:
+    async def done(request: Asking, organisation: str, hold: str, deed: Deed) -> Response[Any]:
         await office.hold(organisation, hold)
         try:
             with in_words():
@@ -171,7 +171,7 @@ def _release_routes(office: Office, showing: Showing) -> list[Any]:
         status_code=SEE_OTHER,
     )
     async def release(
-        request: Asked, organisation: FromPath[str], hold: FromPath[str]
+        request: Asking, organisation: FromPath[str], hold: FromPath[str]
     ) -> Response[Any]:
         # Without it the page said nothing of who asks: it is an older one.
         seen = next(iter((await form_of(request)).all("asked_by")), None)
@@ -185,7 +185,7 @@ def _release_routes(office: Office, showing: Showing) -> list[Any]:
         status_code=SEE_OTHER,
     )
     async def keep(
-        request: Asked, organisation: FromPath[str], hold: FromPath[str]
+        request: Asking, organisation: FromPath[str], hold: FromPath[str]
     ) -> Response[Any]:
         why = (await form_of(request)).text("comment")
         deed = partial(office.custody.keep_hold, comment=why)

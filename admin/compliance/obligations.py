@@ -2,11 +2,12 @@
 
 from typing import Any, Final
 
-from litestar import MediaType, Request, Response, get, post, route
+from litestar import MediaType, Response, get, post, route
 from litestar.params import FromPath
 from litestar.response import Redirect
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.bodies import body_of
 from admin.compliance.checklist import Checklist, ChecklistRoom, RegimeOrder
 from admin.compliance.office import Office
@@ -27,7 +28,6 @@ MEANWHILE: Final = "Somebody else chose meanwhile; nothing was done. Below is wh
 _P = Permission
 _READS: Final = needs(_P.AUDIT_READ)
 _CHOOSES: Final = needs(_P.OBLIGATIONS_SET, records="obligations.chosen")
-Asked = Request[Any, Any, Any]
 
 
 def obligation_routes(services: Services, office: Office) -> list[Any]:
@@ -35,7 +35,7 @@ def obligation_routes(services: Services, office: Office) -> list[Any]:
     room = ChecklistRoom(services, office)
 
     async def page(
-        request: Asked,
+        request: Asking,
         organisation: str,
         form: Form | None = None,
         wrong: str = "",
@@ -54,11 +54,11 @@ def obligation_routes(services: Services, office: Office) -> list[Any]:
         )
 
     @route(AT, http_method=READING, media_type=MediaType.HTML, opt=_READS)
-    async def checklist(request: Asked, organisation: FromPath[str]) -> Response[str]:
+    async def checklist(request: Asking, organisation: FromPath[str]) -> Response[str]:
         return await page(request, organisation)
 
     @post(AT, media_type=MediaType.HTML, opt=_CHOOSES, status_code=SEE_OTHER)
-    async def choose(request: Asked, organisation: FromPath[str]) -> Response[Any]:
+    async def choose(request: Asking, organisation: FromPath[str]) -> Response[Any]:
         form = await form_of(request)
         seen = form.whole("seen", PLACE_MAX) or 0
         order = RegimeOrder(tuple(form.all("regimes")), form.text("reason"), seen)
@@ -82,7 +82,7 @@ def obligation_api_routes(services: Services, office: Office) -> list[Any]:
         return await room.read(organisation)
 
     @post(API, opt=_CHOOSES)
-    async def choose_regimes(request: Asked, organisation: FromPath[str]) -> RegimeChoice:
+    async def choose_regimes(request: Asking, organisation: FromPath[str]) -> RegimeChoice:
         order = await body_of(request, RegimeOrder)
         return await room.choose(session_of(request).person, organisation, order)
 

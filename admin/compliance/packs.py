@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any, Final
 
-from litestar import MediaType, Request, Response, get, post
+from litestar import MediaType, Response, get, post
 from litestar.enums import RequestEncodingType
 from litestar.exceptions import NotFoundException
 from litestar.params import Body, FromPath
@@ -12,6 +12,7 @@ from litestar.response import File, Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.compliance.desk import LOGS, Wish, recipient_of
 from admin.compliance.office import Office
 from admin.queries import PAGE_ROWS, after_of, first_of
@@ -28,7 +29,6 @@ ONE: Final = AT + "/{pack:str}"
 _P = Permission
 _READS: Final = needs(_P.AUDIT_READ)
 _EXPORTS: Final = needs(_P.AUDIT_EXPORT)
-Asked = Request[Any, Any, Any]
 DEFAULT_DAYS: Final = 30
 FIRST_YEAR: Final = 1970
 LAST_YEAR: Final = 9000
@@ -54,7 +54,7 @@ def pack_routes(services: Services, office: Office) -> list[Any]:
 
 def _wizard(services: Services, office: Office) -> Callable[..., Awaitable[Response[str]]]:
     async def wizard(
-        request: Asked, organisation: str, form: PackForm, *, is_asked: bool, problem: str = ""
+        request: Asking, organisation: str, form: PackForm, *, is_asked: bool, problem: str = ""
     ) -> Response[str]:
         person, span, wrong = session_of(request).person, None, {}
         if is_asked and not problem:
@@ -82,13 +82,13 @@ def _making(services: Services, office: Office) -> list[Any]:
     shell, clock, wizard = services.shell, services.clock, _wizard(services, office)
 
     @get(AT, media_type=MediaType.HTML, opt=_READS)
-    async def list_packs(request: Asked, organisation: FromPath[str]) -> Response[str]:
+    async def list_packs(request: Asking, organisation: FromPath[str]) -> Response[str]:
         place = (first_of(request), PAGE_ROWS, after_of(request))
         packs = await office.desk.page(organisation, *place)
         return await shell.page(request, "compliance/packs.html", "packs", packs=packs)
 
     @get(AT + "/new", media_type=MediaType.HTML, opt=_EXPORTS)
-    async def new_pack(request: Asked, organisation: FromPath[str]) -> Response[str]:
+    async def new_pack(request: Asking, organisation: FromPath[str]) -> Response[str]:
         today = datetime.fromtimestamp(clock.utc_us() // 1_000_000, UTC).date()
         query = request.query_params
         is_asked = "since" in query
@@ -107,7 +107,7 @@ def _making(services: Services, office: Office) -> list[Any]:
         opt=needs(_P.AUDIT_EXPORT, records="pack.asked"),
         status_code=SEE_OTHER,
     )
-    async def make(request: Asked, organisation: FromPath[str], data: Form) -> Response[Any]:
+    async def make(request: Asking, organisation: FromPath[str], data: Form) -> Response[Any]:
         person = session_of(request).person
         try:
             pack = await office.desk.ask(person.name, organisation, wish_of(data, person))
@@ -122,7 +122,7 @@ def _making(services: Services, office: Office) -> list[Any]:
 def _fetching(services: Services, office: Office) -> list[Any]:
     @get(ONE, media_type=MediaType.HTML, opt=_READS)
     async def one_pack(
-        request: Asked, organisation: FromPath[str], pack: FromPath[str]
+        request: Asking, organisation: FromPath[str], pack: FromPath[str]
     ) -> Response[str]:
         found = await office.desk.pack(organisation, pack)
         done, total = office.desk.progress(found)
@@ -131,14 +131,14 @@ def _fetching(services: Services, office: Office) -> list[Any]:
         )
 
     @get(ONE + "/file", opt=_EXPORTS)
-    async def fetch(request: Asked, organisation: FromPath[str], pack: FromPath[str]) -> File:
+    async def fetch(request: Asking, organisation: FromPath[str], pack: FromPath[str]) -> File:
         return await file_of(services, office, request, organisation, pack)
 
     return [one_pack, fetch]
 
 
 async def file_of(
-    services: Services, office: Office, request: Asked, organisation: str, pack_id: str
+    services: Services, office: Office, request: Asking, organisation: str, pack_id: str
 ) -> File:
     """The file, after a record of who fetches it."""
     found, person = await office.desk.pack(organisation, pack_id), session_of(request).person

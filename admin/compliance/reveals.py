@@ -4,13 +4,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Any, Final
 
-from litestar import MediaType, Request, Response, get, post
+from litestar import MediaType, Response, get, post
 from litestar.enums import RequestEncodingType
 from litestar.params import Body, FromPath
 from litestar.response import Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.compliance.office import REVEALED_MAX, Office, in_words
 from admin.forms import form_of
 from admin.queries import PAGE_ROWS, after_of, first_of
@@ -26,7 +27,6 @@ AT: Final = "/o/{organisation:str}/compliance/reveals"
 ONE: Final = AT + "/{reveal:str}"
 _P = Permission
 _READS: Final = needs(_P.AUDIT_READ)
-Asked = Request[Any, Any, Any]
 Deed = Callable[[str, str], Awaitable[Reveal]]
 
 
@@ -51,7 +51,7 @@ def _reading(services: Services, office: Office) -> list[Any]:
     shell = services.shell
 
     @get(AT, media_type=MediaType.HTML, opt=_READS)
-    async def list_reveals(request: Asked, organisation: FromPath[str]) -> Response[str]:
+    async def list_reveals(request: Asking, organisation: FromPath[str]) -> Response[str]:
         return await shell.page(
             request,
             "compliance/reveals.html",
@@ -64,13 +64,13 @@ def _reading(services: Services, office: Office) -> list[Any]:
         )
 
     @get(AT + "/new", media_type=MediaType.HTML, opt=_READS)
-    async def new_reveal(request: Asked) -> Response[str]:
+    async def new_reveal(request: Asking) -> Response[str]:
         form = RevealForm(request_id=request.query_params.get("request", "")[:200])
         return await asking(services, request, form)
 
     @get(ONE, media_type=MediaType.HTML, opt=_READS)
     async def one_reveal(
-        request: Asked, organisation: FromPath[str], reveal: FromPath[str]
+        request: Asking, organisation: FromPath[str], reveal: FromPath[str]
     ) -> Response[str]:
         return await showing(services, office, request, organisation, reveal)
 
@@ -84,7 +84,7 @@ def _changing(services: Services, office: Office) -> list[Any]:
         opt=needs(_P.CONTENT_REVEAL, records="reveal.asked"),
         status_code=SEE_OTHER,
     )
-    async def ask(request: Asked, organisation: FromPath[str], data: Form) -> Response[Any]:
+    async def ask(request: Asking, organisation: FromPath[str], data: Form) -> Response[Any]:
         async def made() -> Response[Any]:
             try:
                 asked = await office.ask_reveal(
@@ -108,7 +108,7 @@ def _changing(services: Services, office: Office) -> list[Any]:
 
 def _answering(services: Services, office: Office) -> list[Any]:
     async def done(
-        request: Asked,
+        request: Asking,
         organisation: str,
         reveal: str,
         deed: Deed,
@@ -128,7 +128,7 @@ def _answering(services: Services, office: Office) -> list[Any]:
         status_code=SEE_OTHER,
     )
     async def approve(
-        request: Asked, organisation: FromPath[str], reveal: FromPath[str]
+        request: Asking, organisation: FromPath[str], reveal: FromPath[str]
     ) -> Response[Any]:
         return await done(request, organisation, reveal, office.custody.approve_reveal)
 
@@ -139,7 +139,7 @@ def _answering(services: Services, office: Office) -> list[Any]:
         status_code=SEE_OTHER,
     )
     async def end(
-        request: Asked, organisation: FromPath[str], reveal: FromPath[str]
+        request: Asking, organisation: FromPath[str], reveal: FromPath[str]
     ) -> Response[Any]:
         comment = (await form_of(request)).text("comment")
         deed = partial(office.custody.end_reveal, comment=comment)
@@ -151,7 +151,7 @@ def _answering(services: Services, office: Office) -> list[Any]:
         opt=needs(_P.CONTENT_REVEAL, records="reveal.used"),
     )
     async def content(
-        request: Asked, organisation: FromPath[str], reveal: FromPath[str]
+        request: Asking, organisation: FromPath[str], reveal: FromPath[str]
     ) -> Response[Any]:
         return await reading(services, office, request, organisation, reveal)
 
@@ -165,7 +165,7 @@ def _minutes(text: str) -> int:
 
 async def asking(
     services: Services,
-    request: Asked,
+    request: Asking,
     form: RevealForm,
     problem: str = "",
     field: str | None = None,
@@ -186,7 +186,7 @@ async def asking(
 async def showing(
     services: Services,
     office: Office,
-    request: Asked,
+    request: Asking,
     organisation: str,
     reveal_id: str,
     error: RequestInvalid | None = None,
@@ -212,7 +212,7 @@ async def showing(
 
 
 async def reading(
-    services: Services, office: Office, request: Asked, organisation: str, reveal_id: str
+    services: Services, office: Office, request: Asking, organisation: str, reveal_id: str
 ) -> Response[str]:
     """One reveal with content: the answer to a POST, so that no reload reads it unrecorded."""
     found = await office.reveal(organisation, reveal_id)

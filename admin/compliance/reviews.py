@@ -5,11 +5,12 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
-from litestar import MediaType, Request, Response, get, post, route
+from litestar import MediaType, Response, get, post, route
 from litestar.params import FromPath
 from litestar.response import Redirect
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.bodies import body_of
 from admin.compliance.office import Office
 from admin.compliance.reviewing import (
@@ -40,7 +41,6 @@ _P = Permission
 _HTML: Final = MediaType.HTML
 _READS: Final = needs(_P.AUDIT_READ)
 _SIGNS: Final = needs(_P.REVIEWS_SIGN)
-Asked = Request[Any, Any, Any]
 
 
 def review_routes(services: Services, _: Office) -> list[Any]:
@@ -55,7 +55,7 @@ def review_api_routes(services: Services, _: Office) -> list[Any]:
 
     @get(API, opt=_READS)
     async def list_reviews(
-        request: Asked, organisation: FromPath[str]
+        request: Asking, organisation: FromPath[str]
     ) -> Response[Sequence[ReviewLine]]:
         whole = partial(room.lines, organisation)
         return await list_of(request, whole, partial(room.page, organisation))
@@ -65,13 +65,13 @@ def review_api_routes(services: Services, _: Office) -> list[Any]:
         return await room.detail(organisation, review)
 
     @post(API, opt=needs(_P.REVIEWS_SIGN, records="review.made"))
-    async def make_review(request: Asked, organisation: FromPath[str]) -> Review:
+    async def make_review(request: Asking, organisation: FromPath[str]) -> Review:
         order = await body_of(request, ReviewOrder)
         return await room.make(session_of(request).person, organisation, order)
 
     @post(API + "/{review:str}/sign", opt=needs(_P.REVIEWS_SIGN, records="review.signed"))
     async def sign_review(
-        request: Asked, organisation: FromPath[str], review: FromPath[str]
+        request: Asking, organisation: FromPath[str], review: FromPath[str]
     ) -> Signature:
         found = await room.review(organisation, review)
         order = await body_of(request, SignOrder)
@@ -83,7 +83,7 @@ def review_api_routes(services: Services, _: Office) -> list[Any]:
         status_code=NO_CONTENT,
     )
     async def end_review(
-        request: Asked, organisation: FromPath[str], review: FromPath[str]
+        request: Asking, organisation: FromPath[str], review: FromPath[str]
     ) -> None:
         found = await room.review(organisation, review)
         await room.end(session_of(request).person, found)
@@ -94,7 +94,7 @@ def review_api_routes(services: Services, _: Office) -> list[Any]:
 async def _page(
     services: Services,
     room: ReviewRoom,
-    request: Asked,
+    request: Asking,
     place: tuple[str, str],
     *,
     wrong: str = "",
@@ -121,7 +121,7 @@ async def _page(
 
 def _reading(services: Services, room: ReviewRoom) -> list[Any]:
     @route(AT, http_method=READING, media_type=_HTML, opt=_READS)
-    async def reviews_page(request: Asked, organisation: FromPath[str]) -> Response[str]:
+    async def reviews_page(request: Asking, organisation: FromPath[str]) -> Response[str]:
         return await services.shell.page(
             request,
             "compliance/reviews.html",
@@ -132,7 +132,7 @@ def _reading(services: Services, room: ReviewRoom) -> list[Any]:
 
     @route(ONE, http_method=READING, media_type=_HTML, opt=_READS)
     async def review_page(
-        request: Asked, organisation: FromPath[str], review: FromPath[str]
+        request: Asking, organisation: FromPath[str], review: FromPath[str]
     ) -> Response[str]:
         return await _page(services, room, request, (organisation, review))
 
@@ -141,7 +141,7 @@ def _reading(services: Services, room: ReviewRoom) -> list[Any]:
 
 def _making(services: Services, room: ReviewRoom) -> list[Any]:
     async def form_page(
-        request: Asked, organisation: str, form: Form, wrong: dict[str, str] | None = None
+        request: Asking, organisation: str, form: Form, wrong: dict[str, str] | None = None
     ) -> Response[str]:
         return await services.shell.page(
             request,
@@ -155,7 +155,7 @@ def _making(services: Services, room: ReviewRoom) -> list[Any]:
 
     # A review's id is drawn in hexadecimal digits, so none is ever called so.
     @route(AT + "/new", http_method=READING, media_type=_HTML, opt=_SIGNS)
-    async def new_review(request: Asked, organisation: FromPath[str]) -> Response[str]:
+    async def new_review(request: Asking, organisation: FromPath[str]) -> Response[str]:
         given = {name: [value] for name, value in request.query_params.items()}
         return await form_page(request, organisation, Form(given))
 
@@ -165,7 +165,7 @@ def _making(services: Services, room: ReviewRoom) -> list[Any]:
         opt=needs(_P.REVIEWS_SIGN, records="review.made"),
         status_code=SEE_OTHER,
     )
-    async def make(request: Asked, organisation: FromPath[str]) -> Response[Any]:
+    async def make(request: Asking, organisation: FromPath[str]) -> Response[Any]:
         async def made() -> Response[Any]:
             form = await form_of(request)
             try:
@@ -198,7 +198,7 @@ def _signing(services: Services, room: ReviewRoom) -> list[Any]:
         status_code=SEE_OTHER,
     )
     async def sign(
-        request: Asked, organisation: FromPath[str], review: FromPath[str]
+        request: Asking, organisation: FromPath[str], review: FromPath[str]
     ) -> Response[Any]:
         form, found = await form_of(request), await room.review(organisation, review)
         comment, place = form.text("comment"), (organisation, review)
@@ -218,7 +218,7 @@ def _signing(services: Services, room: ReviewRoom) -> list[Any]:
         opt=needs(_P.REVIEWS_SIGN, records="review.ended"),
         status_code=SEE_OTHER,
     )
-    async def end(request: Asked, organisation: FromPath[str], review: FromPath[str]) -> Redirect:
+    async def end(request: Asking, organisation: FromPath[str], review: FromPath[str]) -> Redirect:
         found = await room.review(organisation, review)
         await room.end(session_of(request).person, found)
         return Redirect(f"/o/{organisation}/compliance/reviews/{review}", status_code=SEE_OTHER)

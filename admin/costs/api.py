@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
-from litestar import Request, Response, get, post
+from litestar import Response, get, post
 from litestar.params import FromPath
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.bodies import body_of
 from admin.costs.accounts import is_of
 from admin.costs.branches import BranchReader, LimitTree
@@ -68,19 +69,17 @@ def _reading(services: Services) -> list[Any]:
     lists = BudgetLists(services.database, services.clock)
 
     @get(f"{_ROOT}/costs/summary", opt=needs(_P.COSTS_READ))
-    async def summary(request: Request[Any, Any, Any], organisation: FromPath[str]) -> CostSummary:
+    async def summary(request: Asking, organisation: FromPath[str]) -> CostSummary:
         today, _ = await reader.today(organisation)
         return await reader.summary(organisation, question_of(request, today))
 
     @get(f"{_ROOT}/limits", opt=needs(_P.BUDGETS_READ))
-    async def list_limits(
-        request: Request[Any, Any, Any], organisation: FromPath[str]
-    ) -> LimitTree:
+    async def list_limits(request: Asking, organisation: FromPath[str]) -> LimitTree:
         return await tree_of(branches, request, organisation)
 
     @get(f"{_ROOT}/budgets", opt=needs(_P.BUDGETS_READ))
     async def list_budgets(
-        request: Request[Any, Any, Any], organisation: FromPath[str]
+        request: Asking, organisation: FromPath[str]
     ) -> Response[Sequence[Budget]]:
         async def whole() -> list[Budget]:
             every = await budgets.budgets()
@@ -100,7 +99,7 @@ def _changing(services: Services) -> list[Any]:
         opt=needs(_P.BUDGETS_SET, records="budget.set"),
         status_code=NO_CONTENT,
     )
-    async def set_budget(request: Request[Any, Any, Any], organisation: FromPath[str]) -> None:
+    async def set_budget(request: Asking, organisation: FromPath[str]) -> None:
         order = await body_of(request, BudgetOrder)
         limit = Limit(order.account, order.limit_microusd, order.window)
         person = session_of(request).person
@@ -111,7 +110,7 @@ def _changing(services: Services) -> list[Any]:
         opt=needs(_P.BUDGETS_SET, records="budget.removed"),
         status_code=NO_CONTENT,
     )
-    async def remove_budget(request: Request[Any, Any, Any], organisation: FromPath[str]) -> None:
+    async def remove_budget(request: Asking, organisation: FromPath[str]) -> None:
         order = await body_of(request, BudgetRemoval)
         person, was = session_of(request).person, _amount_was(order.was)
         await keeper.remove_limit(person, organisation, order.account, order.window, was)
@@ -121,7 +120,7 @@ def _changing(services: Services) -> list[Any]:
         opt=needs(_P.BUDGETS_SET, records="rate_limit.set"),
         status_code=NO_CONTENT,
     )
-    async def set_rate(request: Request[Any, Any, Any], organisation: FromPath[str]) -> None:
+    async def set_rate(request: Asking, organisation: FromPath[str]) -> None:
         order = await body_of(request, RateOrder)
         kinds = order.requests_per_minute, order.tokens_per_minute, order.concurrent_requests
         rate, person = RateLimit(order.account, *kinds), session_of(request).person

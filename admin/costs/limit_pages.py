@@ -3,12 +3,13 @@
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from litestar import MediaType, Request, Response, post, route
+from litestar import MediaType, Response, post, route
 from litestar.params import FromPath
 from litestar.response import Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.costs.branches import BranchReader, LimitTree
 from admin.costs.limits import LimitKeeper, Standing
 from admin.costs.undoing import limit_undo, rate_undo
@@ -59,7 +60,7 @@ class Sought(Struct, frozen=True):
     problem: str = ""
 
 
-def sought_in(request: Request[Any, Any, Any]) -> Sought:
+def sought_in(request: Asking) -> Sought:
     """What an address asks for."""
     text, is_limited = FIND.of(request).strip(), ONLY.of(request) == LIMITED
     try:
@@ -68,9 +69,7 @@ def sought_in(request: Request[Any, Any, Any]) -> Sought:
         return Sought(text, KeySearch(), is_limited, error.message)
 
 
-async def tree_of(
-    reader: BranchReader, request: Request[Any, Any, Any], organisation: str
-) -> LimitTree:
+async def tree_of(reader: BranchReader, request: Asking, organisation: str) -> LimitTree:
     """The branches that an address asks for.
 
     Raises:
@@ -91,7 +90,7 @@ def _reading(services: Services) -> list[Any]:
     reader, shell = BranchReader(services), services.shell
 
     @route(f"{_PATH}/limits", http_method=READING, media_type=_HTML, opt=needs(_P.BUDGETS_READ))
-    async def limits(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Response[str]:
+    async def limits(request: Asking, organisation: FromPath[str]) -> Response[str]:
         sought = sought_in(request)
         tree = await (
             reader.opened(organisation, "")
@@ -112,7 +111,7 @@ def _reading(services: Services) -> list[Any]:
 
 async def _change_page(
     services: Services,
-    request: Request[Any, Any, Any],
+    request: Asking,
     standing: Standing,
     form: Form,
     error: RequestInvalid | None = None,
@@ -145,15 +144,13 @@ def _limiting(services: Services) -> list[Any]:
     path = f"{_PATH}/limits/change"
 
     @route(path, http_method=READING, media_type=_HTML, opt=needs(_P.BUDGETS_SET))
-    async def change(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Response[str]:
+    async def change(request: Asking, organisation: FromPath[str]) -> Response[str]:
         form = Form({name: [value] for name, value in request.query_params.items()})
         standing = await keeper.standing(organisation, form.text("account"), _window(form))
         return await _change_page(services, request, standing, form)
 
     @post(path, media_type=_HTML, opt=needs(_P.BUDGETS_SET, records="budget.set"))
-    async def set_limit(
-        request: Request[Any, Any, Any], organisation: FromPath[str]
-    ) -> Response[Any]:
+    async def set_limit(request: Asking, organisation: FromPath[str]) -> Response[Any]:
         form, person = await form_of(request), session_of(request).person
         account, window, was = form.text("account"), _window(form), form.text("was")
         standing = await keeper.standing(organisation, account, window)
@@ -183,7 +180,7 @@ def _rating(services: Services) -> list[Any]:
     path = f"{_PATH}/limits/rate"
 
     async def page(
-        request: Request[Any, Any, Any],
+        request: Asking,
         organisation: str,
         account: str,
         form: Form | None = None,
@@ -201,15 +198,11 @@ def _rating(services: Services) -> list[Any]:
         )
 
     @route(path, http_method=READING, media_type=_HTML, opt=needs(_P.BUDGETS_SET))
-    async def rate_page(
-        request: Request[Any, Any, Any], organisation: FromPath[str]
-    ) -> Response[str]:
+    async def rate_page(request: Asking, organisation: FromPath[str]) -> Response[str]:
         return await page(request, organisation, request.query_params.get("account", ""))
 
     @post(path, media_type=_HTML, opt=needs(_P.BUDGETS_SET, records="rate_limit.set"))
-    async def set_rate(
-        request: Request[Any, Any, Any], organisation: FromPath[str]
-    ) -> Response[Any]:
+    async def set_rate(request: Asking, organisation: FromPath[str]) -> Response[Any]:
         form, person = await form_of(request), session_of(request).person
         account = form.text("account")
         before = await keeper.standing(organisation, account, "total")

@@ -4,10 +4,11 @@ from datetime import date, timedelta
 from typing import Any, Final
 
 import msgspec
-from litestar import MediaType, Request, Response, route
+from litestar import MediaType, Response, route
 from litestar.params import FromPath
 
 from admin.access import needs
+from admin.asking import Asking
 from admin.costs.reader import GROUPS, SORTS, CostReader, Group, Question, check
 from admin.queries import Query, first_of
 from admin.services import Services
@@ -41,7 +42,7 @@ def cost_page_routes(services: Services) -> list[Any]:
     reader, shell = CostReader(services), services.shell
 
     @route(_PATH, http_method=READING, media_type=_HTML, opt=needs(_P.COSTS_READ))
-    async def costs(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Response[str]:
+    async def costs(request: Asking, organisation: FromPath[str]) -> Response[str]:
         today, _ = await reader.today(organisation)
         problem = ""
         try:
@@ -66,9 +67,7 @@ def cost_page_routes(services: Services) -> list[Any]:
         )
 
     @route(f"{_PATH}/export.csv", http_method=READING, opt=needs(_P.COSTS_READ))
-    async def export(
-        request: Request[Any, Any, Any], organisation: FromPath[str]
-    ) -> Response[bytes]:
+    async def export(request: Asking, organisation: FromPath[str]) -> Response[bytes]:
         today, zone = await reader.today(organisation)
         question = msgspec.structs.replace(question_of(request, today), first=0)
         groups = await reader.groups(organisation, question)
@@ -88,7 +87,7 @@ def _months(today: date) -> list[tuple[str, date, date]]:
     return [("This month", first, today), ("Last month", last.replace(day=1), last)]
 
 
-def question_of(request: Request[Any, Any, Any], today: date) -> Question:
+def question_of(request: Asking, today: date) -> Question:
     """What the address asks for; this month where it says nothing.
 
     Raises:
@@ -101,7 +100,7 @@ def question_of(request: Request[Any, Any, Any], today: date) -> Question:
     return Question(since, until, BY.of(request), first_of(request), sort)
 
 
-def days_of(request: Request[Any, Any, Any], today: date) -> tuple[date, date]:
+def days_of(request: Asking, today: date) -> tuple[date, date]:
     """The first and the last day; this month where none are named; raises RequestInvalid."""
     since = day_of(SINCE.of(request), "since") or today.replace(day=1)
     return since, day_of(UNTIL.of(request), "until") or today

@@ -5,10 +5,11 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from litestar import Request, get
+from litestar import get
 from litestar.params import FromPath
 
 from admin.access import needs
+from admin.asking import Asking
 from admin.costs.pages import days_of
 from admin.costs.reader import BASIS_DAYS, ROLLUP_BATCHES, value_of
 from admin.queries import Query
@@ -58,9 +59,7 @@ def report_routes(services: Services) -> list[Any]:
     settings, reader, clock = services.settings, services.spending, services.clock
 
     @get(_PATH, opt=_READS)
-    async def report(
-        request: Request[Any, Any, Any], organisation: FromPath[str]
-    ) -> dict[str, Any]:
+    async def report(request: Asking, organisation: FromPath[str]) -> dict[str, Any]:
         by, only = DIMENSION.all_of(request) or ["project"], read_only(ONLY.all_of(request))
         check(by, only)
         currency = CURRENCY.of(request)
@@ -79,9 +78,7 @@ def report_routes(services: Services) -> list[Any]:
         }
 
     @get(f"{_PATH}/forecast", opt=_READS)
-    async def forecast(
-        request: Request[Any, Any, Any], organisation: FromPath[str]
-    ) -> dict[str, Any]:
+    async def forecast(request: Asking, organisation: FromPath[str]) -> dict[str, Any]:
         currency = CURRENCY.of(request)
         zone = ZoneInfo(await reader.zone_of(organisation))
         today = _today(clock, zone)

@@ -2,11 +2,12 @@
 
 from typing import Any, Final
 
-from litestar import MediaType, Request, Response, get, route
+from litestar import MediaType, Response, get, route
 from litestar.params import FromPath
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.finding.finder import Finder
 from admin.finding.ways import LENGTH_MAX, Way, asked
 from admin.queries import Query
@@ -32,7 +33,7 @@ def finding_routes(services: Services) -> list[Any]:
     finder = Finder(services)
 
     @route("/o/{organisation:str}/find", http_method=READING, media_type=MediaType.HTML, opt=_READS)
-    async def find(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Response[str]:
+    async def find(request: Asking, organisation: FromPath[str]) -> Response[str]:
         question = asked(FIND.of(request))
         ways = await finder.find(question, session_of(request).person, organisation)
         return await services.shell.page(
@@ -40,7 +41,7 @@ def finding_routes(services: Services) -> list[Any]:
         )
 
     @get("/api/organisations/{organisation:str}/find", opt=_READS)
-    async def find_api(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Found:
+    async def find_api(request: Asking, organisation: FromPath[str]) -> Found:
         question = asked(FIND.of(request))
         person = session_of(request).person
         return Found(tuple(await finder.find(question, person, organisation)))

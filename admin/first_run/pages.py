@@ -4,10 +4,11 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from litestar import MediaType, Request, Response, get, post, route
+from litestar import MediaType, Response, get, post, route
 from litestar.response import Redirect, Stream
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.first_run.setup import setup_routes
 from admin.first_run.steps import Steps, steps_of
 from admin.first_run.trying import ask
@@ -38,7 +39,7 @@ def first_run_routes(services: Services) -> list[Any]:
 
 
 async def page(
-    services: Services, request: Request[Any, Any, Any], status: int = 200, **values: object
+    services: Services, request: Asking, status: int = 200, **values: object
 ) -> Response[str]:
     """The five steps as they stand."""
     person, settings = session_of(request).person, services.settings
@@ -65,11 +66,11 @@ async def page(
 
 def _reading(services: Services) -> list[Any]:
     @route(PATH, http_method=READING, media_type=_HTML, opt=_READS)
-    async def first_run(request: Request[Any, Any, Any]) -> Response[str]:
+    async def first_run(request: Asking) -> Response[str]:
         return await page(services, request)
 
     @get("/api/first-run", opt=_READS)
-    async def first_run_api(request: Request[Any, Any, Any]) -> Steps:
+    async def first_run_api(request: Asking) -> Steps:
         return await steps_of(services, session_of(request).person)
 
     return [first_run, first_run_api]
@@ -84,7 +85,7 @@ def _making(services: Services) -> list[Any]:
         status_code=SEE_OTHER,
         opt=needs(Permission.KEYS_ISSUE, "everywhere", records="place.made"),
     )
-    async def make_place(request: Request[Any, Any, Any]) -> Response[Any]:
+    async def make_place(request: Asking) -> Response[Any]:
         form, person = await form_of(request), session_of(request).person
         place = Place(*(form.text(name) for name in PLACE))
         after = {name: getattr(place, name) for name in PLACE}
@@ -109,7 +110,7 @@ def _making(services: Services) -> list[Any]:
         media_type=_HTML,
         opt=needs(Permission.KEYS_ISSUE, "everywhere", records="key.issued"),
     )
-    async def make_key(request: Request[Any, Any, Any]) -> Response[str]:
+    async def make_key(request: Asking) -> Response[str]:
         async def issued() -> Response[str]:
             steps = await steps_of(services, session_of(request).person)
             places = await services.keys.places(steps.organisation)
@@ -130,7 +131,7 @@ def _making(services: Services) -> list[Any]:
 
 def _running(services: Services) -> Any:
     @post(f"{PATH}/run", opt=needs(Permission.KEYS_ISSUE, "everywhere", records="request.tried"))
-    async def run(request: Request[Any, Any, Any]) -> Response[Any] | Stream:
+    async def run(request: Asking) -> Response[Any] | Stream:
         form, person = await form_of(request), session_of(request).person
         text = form.text("key")
         key_id = key_id_of(text)

@@ -2,10 +2,11 @@
 
 from typing import Any, Final
 
-from litestar import MediaType, Request, Response, post, route
+from litestar import MediaType, Response, post, route
 from litestar.response import Redirect
 
 from admin.access import COOKIE, PUBLIC, recording
+from admin.asking import Asking
 from admin.forms import Form, form_of
 from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER, session_cookie
@@ -39,7 +40,7 @@ def setup_routes(services: Services) -> list[Any]:
         status_code=SEE_OTHER,
         opt=recording(PUBLIC, "person.added"),
     )
-    async def set_up(request: Request[Any, Any, Any]) -> Response[Any]:
+    async def set_up(request: Asking) -> Response[Any]:
         form = await form_of(request)
         name, code = form.text("name"), form.text("code")
         try:

@@ -2,11 +2,12 @@
 
 from typing import Any, Final
 
-from litestar import Request, get, post
+from litestar import get, post
 from litestar.params import FromPath
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.bodies import body_of
 from admin.keys.filter import QUERY_LENGTH_MAX, key_search
 from admin.keys.issuing import OVERLAP_S, KeyIssuer, KeyOrder
@@ -54,7 +55,7 @@ def key_api_routes(services: Services) -> list[Any]:
     reader, issuer = KeyReader(services), KeyIssuer(services)
 
     @get(_PATH, opt=needs(_P.KEYS_READ))
-    async def list_keys(request: Request[Any, Any, Any], organisation: FromPath[str]) -> KeyPage:
+    async def list_keys(request: Asking, organisation: FromPath[str]) -> KeyPage:
         search = key_search(FILTER.of(request))
         return await reader.page(organisation, search, first_of(request), after=after_of(request))
 
@@ -63,14 +64,14 @@ def key_api_routes(services: Services) -> list[Any]:
         return await reader.detail(organisation, key_id)
 
     @post(_PATH, opt=needs(_P.KEYS_ISSUE, records="key.issued"))
-    async def issue_key(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Issued:
+    async def issue_key(request: Asking, organisation: FromPath[str]) -> Issued:
         order = await body_of(request, KeyOrder)
         key = await issuer.issue(session_of(request).person, organisation, order)
         return Issued(key.key_id, "" if order.issuer else key.reveal())
 
     @post(f"{_KEY}/rotate", opt=needs(_P.KEYS_ISSUE, records="key.rotated"))
     async def rotate_key(
-        request: Request[Any, Any, Any], organisation: FromPath[str], key_id: FromPath[str]
+        request: Asking, organisation: FromPath[str], key_id: FromPath[str]
     ) -> Issued:
         order = await body_of(request, Rotation)
         line = await reader.line(organisation, key_id)
@@ -87,7 +88,7 @@ def key_api_routes(services: Services) -> list[Any]:
 
     @post(f"{_KEY}/revoke", opt=needs(_P.KEYS_ISSUE, records="key.revoked"), status_code=NO_CONTENT)
     async def revoke_key(
-        request: Request[Any, Any, Any], organisation: FromPath[str], key_id: FromPath[str]
+        request: Asking, organisation: FromPath[str], key_id: FromPath[str]
     ) -> None:
         line = await reader.line(organisation, key_id)
         await issuer.revoke(session_of(request).person, organisation, line)

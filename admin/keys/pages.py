@@ -2,12 +2,13 @@
 
 from typing import Any, Final
 
-from litestar import MediaType, Request, Response, post, route
+from litestar import MediaType, Response, post, route
 from litestar.params import FromPath
 from litestar.response import Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.forms import Form, form_of
 from admin.keys.filter import HINT, key_search
 from admin.keys.issuing import EXPIRES_DAYS, OVERLAP_S, KeyIssuer, KeyOrder
@@ -61,9 +62,7 @@ def _reading(services: Services) -> list[Any]:
     keeper = ScopeKeeper(services)
 
     @route(_PATH, http_method=READING, media_type=_HTML, opt=needs(_P.KEYS_READ))
-    async def key_list(
-        request: Request[Any, Any, Any], organisation: FromPath[str]
-    ) -> Response[str]:
+    async def key_list(request: Asking, organisation: FromPath[str]) -> Response[str]:
         found = _filtered(request.query_params.get("q", ""))
         total, states = await reader.lists.states(organisation)
         return await shell.page(
@@ -82,7 +81,7 @@ def _reading(services: Services) -> list[Any]:
 
     @route(_KEY, http_method=READING, media_type=_HTML, opt=needs(_P.KEYS_READ))
     async def key_page(
-        request: Request[Any, Any, Any], organisation: FromPath[str], key_id: FromPath[str]
+        request: Asking, organisation: FromPath[str], key_id: FromPath[str]
     ) -> Response[str]:
         detail = await reader.detail(organisation, key_id)
         proposed = await keeper.told(organisation, key_id, session_of(request).person)
@@ -107,9 +106,7 @@ def _issuing(services: Services) -> list[Any]:
     teams = TeamStore(services.database, services.clock)
 
     @route(f"{_PATH}/new", http_method=READING, media_type=_HTML, opt=needs(_P.KEYS_ISSUE))
-    async def new_key(
-        request: Request[Any, Any, Any], organisation: FromPath[str]
-    ) -> Response[str]:
+    async def new_key(request: Asking, organisation: FromPath[str]) -> Response[str]:
         asked = request.query_params
         given = {name: asked.getall(name) for name in asked}
         team = await teams.team(organisation, request.query_params.get("workspace", ""))
@@ -118,9 +115,7 @@ def _issuing(services: Services) -> list[Any]:
         return await _form_page(services, request, organisation, Form(defaults | given))
 
     @post(f"{_PATH}/new", media_type=_HTML, opt=needs(_P.KEYS_ISSUE, records="key.issued"))
-    async def issue_key(
-        request: Request[Any, Any, Any], organisation: FromPath[str]
-    ) -> Response[str]:
+    async def issue_key(request: Asking, organisation: FromPath[str]) -> Response[str]:
         form = await form_of(request)
 
         async def issued() -> Response[str]:
@@ -141,7 +136,7 @@ def _issuing(services: Services) -> list[Any]:
 
 async def _form_page(
     services: Services,
-    request: Request[Any, Any, Any],
+    request: Asking,
     organisation: str,
     form: Form,
     wrong: dict[str, str] | None = None,
@@ -168,7 +163,7 @@ async def _form_page(
 
 
 async def _bound(
-    services: Services, request: Request[Any, Any, Any], organisation: str, key_id: str
+    services: Services, request: Asking, organisation: str, key_id: str
 ) -> Response[str]:
     """That tokens prove a new key from now on: there is nothing that could be shown once."""
     key = await KeyReader(services).line(organisation, key_id)
@@ -187,7 +182,7 @@ async def _bound(
 
 async def reveal(
     services: Services,
-    request: Request[Any, Any, Any],
+    request: Asking,
     key: KeyText,
     organisation: str,
     *,
@@ -212,7 +207,7 @@ async def reveal(
 
 async def _before(
     services: Services,
-    request: Request[Any, Any, Any],
+    request: Asking,
     key: tuple[str, str],
     name: str,
     error: RequestInvalid | None = None,
@@ -240,13 +235,13 @@ def _rotating(services: Services) -> list[Any]:
 
     @route(f"{_KEY}/rotate", http_method=READING, media_type=_HTML, opt=needs(_P.KEYS_ISSUE))
     async def rotate_page(
-        request: Request[Any, Any, Any], organisation: FromPath[str], key_id: FromPath[str]
+        request: Asking, organisation: FromPath[str], key_id: FromPath[str]
     ) -> Response[str]:
         return await _before(services, request, (organisation, key_id), "rotate")
 
     @post(f"{_KEY}/rotate", media_type=_HTML, opt=needs(_P.KEYS_ISSUE, records="key.rotated"))
     async def rotate(
-        request: Request[Any, Any, Any], organisation: FromPath[str], key_id: FromPath[str]
+        request: Asking, organisation: FromPath[str], key_id: FromPath[str]
     ) -> Response[str]:
         form = await form_of(request)
 
@@ -272,7 +267,7 @@ def _revoking(services: Services) -> list[Any]:
 
     @route(f"{_KEY}/revoke", http_method=READING, media_type=_HTML, opt=needs(_P.KEYS_ISSUE))
     async def revoke_page(
-        request: Request[Any, Any, Any], organisation: FromPath[str], key_id: FromPath[str]
+        request: Asking, organisation: FromPath[str], key_id: FromPath[str]
     ) -> Response[str]:
         return await _before(services, request, (organisation, key_id), "revoke")
 
@@ -282,7 +277,7 @@ def _revoking(services: Services) -> list[Any]:
         opt=needs(_P.KEYS_ISSUE, records="key.revoked"),
     )
     async def revoke(
-        request: Request[Any, Any, Any], organisation: FromPath[str], key_id: FromPath[str]
+        request: Asking, organisation: FromPath[str], key_id: FromPath[str]
     ) -> Redirect:
         line = await reader.line(organisation, key_id)
         await issuer.revoke(session_of(request).person, organisation, line)

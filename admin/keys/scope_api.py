@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from litestar import Request, Response, get, post
+from litestar import Response, get, post
 from litestar.params import FromPath
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.bodies import body_of
 from admin.keys.reader import KeyReader
 from admin.keys.scoping import KeyScopeOrder, ScopeImpact, ScopeKeeper, ScopeOutcome
@@ -25,7 +26,6 @@ _P = Permission
 _ORGANISATION: Final = "/api/organisations/{organisation:str}"
 _ALL: Final = f"{_ORGANISATION}/key_proposals"
 _ONE: Final = f"{_ALL}/{{proposal:str}}"
-Asked = Request[Any, Any, Any]
 
 
 class WideningVerdict(Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,7 +51,7 @@ def scope_api_routes(services: Services) -> list[Any]:
         status_code=200,
     )
     async def change_key(
-        request: Asked, organisation: FromPath[str], key_id: FromPath[str]
+        request: Asking, organisation: FromPath[str], key_id: FromPath[str]
     ) -> ScopeOutcome:
         order = await body_of(request, KeyScopeOrder)
         line = await reader.line(organisation, key_id)
@@ -59,14 +59,14 @@ def scope_api_routes(services: Services) -> list[Any]:
 
     @get(_ALL, opt=needs(_P.KEYS_READ))
     async def list_widenings(
-        request: Asked, organisation: FromPath[str]
+        request: Asking, organisation: FromPath[str]
     ) -> Response[Sequence[KeyProposal]]:
         whole = partial(keeper.scopes.of, organisation)
         return await list_of(request, whole, partial(keeper.scopes.page, organisation))
 
     @get(f"{_ALL}/waiting", opt=needs(_P.KEYS_READ))
     async def waiting_widenings(
-        request: Asked, organisation: FromPath[str]
+        request: Asking, organisation: FromPath[str]
     ) -> Response[Sequence[WaitingWidening]]:
         async def part(
             first: int = 0, limit: int = PAGE_ROWS, after: str = ""
@@ -90,7 +90,7 @@ def _deciding(keeper: ScopeKeeper) -> list[Any]:
 
     @post(f"{_ONE}/approve", opt=approves, status_code=200)
     async def approve_widening(
-        request: Asked, organisation: FromPath[str], proposal: FromPath[str]
+        request: Asking, organisation: FromPath[str], proposal: FromPath[str]
     ) -> KeyProposal:
         said = await body_of(request, WideningVerdict)
         person = session_of(request).person
@@ -99,7 +99,7 @@ def _deciding(keeper: ScopeKeeper) -> list[Any]:
 
     @post(f"{_ONE}/decline", opt=declines, status_code=200)
     async def decline_widening(
-        request: Asked, organisation: FromPath[str], proposal: FromPath[str]
+        request: Asking, organisation: FromPath[str], proposal: FromPath[str]
     ) -> KeyProposal:
         said = await body_of(request, WideningVerdict)
         person = session_of(request).person
@@ -108,7 +108,7 @@ def _deciding(keeper: ScopeKeeper) -> list[Any]:
 
     @post(f"{_ONE}/withdraw", opt=withdraws, status_code=200)
     async def withdraw_widening(
-        request: Asked, organisation: FromPath[str], proposal: FromPath[str]
+        request: Asking, organisation: FromPath[str], proposal: FromPath[str]
     ) -> KeyProposal:
         with taken_as("proposal", id="proposal", reason="comment"):
             return await keeper.withdraw(session_of(request).person, organisation, proposal)

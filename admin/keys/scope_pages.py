@@ -3,13 +3,14 @@
 import hashlib
 from typing import Any, Final
 
-from litestar import MediaType, Request, Response, post, route
+from litestar import MediaType, Response, post, route
 from litestar.params import FromPath
 from litestar.response import Redirect
 from msgspec import UNSET, Struct, json
 from msgspec.structs import replace
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.forms import Form, form_of
 from admin.keys.lines import KeyLine
 from admin.keys.reader import KeyReader
@@ -25,7 +26,6 @@ NUMBER_MAX: Final = 10**9
 _P = Permission
 _HTML: Final = MediaType.HTML
 _KEY: Final = "/o/{organisation:str}/keys/{key_id:str}"
-Asked = Request[Any, Any, Any]
 KEEP, NEVER, DAYS = "keep", "never", "days"
 
 
@@ -56,7 +56,7 @@ def _chosen(keeper: ScopeKeeper, line: KeyLine, form: Form) -> Chosen:
 async def _shown(
     services: Services,
     keeper: ScopeKeeper,
-    request: Asked,
+    request: Asking,
     line: KeyLine,
     chosen: Chosen | None = None,
     error: RequestInvalid | None = None,
@@ -97,7 +97,7 @@ def _changing(services: Services, keeper: ScopeKeeper) -> list[Any]:
 
     @route(f"{_KEY}/change", http_method=READING, media_type=_HTML, opt=needs(_P.KEYS_ISSUE))
     async def change_page(
-        request: Asked, organisation: FromPath[str], key_id: FromPath[str]
+        request: Asking, organisation: FromPath[str], key_id: FromPath[str]
     ) -> Response[str]:
         return await _shown(services, keeper, request, await reader.line(organisation, key_id))
 
@@ -108,7 +108,7 @@ def _changing(services: Services, keeper: ScopeKeeper) -> list[Any]:
         status_code=200,
     )
     async def change(
-        request: Asked, organisation: FromPath[str], key_id: FromPath[str]
+        request: Asking, organisation: FromPath[str], key_id: FromPath[str]
     ) -> Response[Any]:
         form, line = await form_of(request), await reader.line(organisation, key_id)
         chosen, person = _chosen(keeper, line, form), session_of(request).person
@@ -133,7 +133,7 @@ def _withdrawing(keeper: ScopeKeeper) -> Any:
         status_code=SEE_OTHER,
     )
     async def withdraw(
-        request: Asked,
+        request: Asking,
         organisation: FromPath[str],
         key_id: FromPath[str],
         proposal: FromPath[str],

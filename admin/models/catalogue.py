@@ -6,10 +6,11 @@ only whether there is one.
 
 from typing import Any, Final
 
-from litestar import MediaType, Request, Response, get, route
+from litestar import MediaType, Response, get, route
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.models.lately import LatelyReader, ProviderState
 from admin.overview.credentials import told_here
 from admin.services import Services
@@ -67,7 +68,7 @@ def models_routes(services: Services) -> list[Any]:
     reader = LatelyReader(services)
 
     @route("/models", http_method=READING, media_type=MediaType.HTML, opt=_READS)
-    async def models(request: Request[Any, Any, Any]) -> Response[str]:
+    async def models(request: Asking) -> Response[str]:
         found = await read_models(services)
         person = session_of(request).person
         return await services.shell.page(
@@ -84,7 +85,7 @@ def models_routes(services: Services) -> list[Any]:
         return await read_models(services)
 
     @get("/api/models/lately", opt=_READS)
-    async def lately_api(request: Request[Any, Any, Any]) -> dict[str, ProviderState]:
+    async def lately_api(request: Asking) -> dict[str, ProviderState]:
         visible = organisations_of(session_of(request).person, Permission.SYSTEM_READ)
         return await reader.read(visible)
 

@@ -6,12 +6,13 @@ A page that takes a secret never shows one: not the one that is set, and not wha
 from typing import Any, Final
 from urllib.parse import quote
 
-from litestar import MediaType, Request, Response, get, post, route
+from litestar import MediaType, Response, get, post, route
 from litestar.params import FromPath
 from litestar.response import Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of, unkept
+from admin.asking import Asking
 from admin.bodies import body_of
 from admin.forms import Form, form_of
 from admin.models.credentials import CredentialReader, Credentials
@@ -34,7 +35,6 @@ _HTML: Final = MediaType.HTML
 _READS: Final = needs(Permission.SYSTEM_READ, "everywhere")
 _SETS: Final = needs(Permission.SECRETS_SET, "everywhere", records="secret.set")
 _FORGETS: Final = needs(Permission.SECRETS_SET, "everywhere", records="secret.removed")
-Asked = Request[Any, Any, Any]
 
 
 class SecretForm(Struct, frozen=True):
@@ -70,7 +70,7 @@ class CredentialRoom:
 
     async def page(
         self,
-        request: Asked,
+        request: Asking,
         kind: str,
         name: str,
         wrong: str = "",
@@ -95,7 +95,7 @@ class CredentialRoom:
         )
 
     async def again(
-        self, request: Asked, name: str, error: RequestInvalid | Exhausted
+        self, request: Asking, name: str, error: RequestInvalid | Exhausted
     ) -> Response[str]:
         """The page of a credential of the database, after a step that was refused."""
         said = error.message, error.status, error.parameter
@@ -106,12 +106,14 @@ def _reading(services: Services, room: CredentialRoom) -> list[Any]:
     reader, shell = CredentialReader(services), services.shell
 
     @route(AT, http_method=READING, media_type=_HTML, opt=_READS)
-    async def credentials(request: Asked) -> Response[str]:
+    async def credentials(request: Asking) -> Response[str]:
         found = await reader.read()
         return await shell.page(request, "models/credentials.html", "credentials", found=found)
 
     @route(f"{AT}/{{kind:str}}/{{name:str}}", http_method=READING, media_type=_HTML, opt=_READS)
-    async def credential(request: Asked, kind: FromPath[str], name: FromPath[str]) -> Response[str]:
+    async def credential(
+        request: Asking, kind: FromPath[str], name: FromPath[str]
+    ) -> Response[str]:
         return await room.page(request, kind, name)
 
     return [credentials, credential]
@@ -120,7 +122,7 @@ def _reading(services: Services, room: CredentialRoom) -> list[Any]:
 def _setting(services: Services) -> list[Any]:
     reader, sealer, shell = CredentialReader(services), Sealer(services), services.shell
 
-    async def showing(request: Asked, form: SecretForm, status: int = 200) -> Response[str]:
+    async def showing(request: Asking, form: SecretForm, status: int = 200) -> Response[str]:
         return await shell.page(
             request,
             "models/set_credential.html",
@@ -131,12 +133,12 @@ def _setting(services: Services) -> list[Any]:
         )
 
     @route(f"{AT}/set", http_method=READING, media_type=_HTML, opt=needs(*_ASKED))
-    async def set_page(request: Asked) -> Response[str]:
+    async def set_page(request: Asking) -> Response[str]:
         name = request.query_params.get("name", "")
         return await showing(request, await _form_of_secret(reader, name, is_named=bool(name)))
 
     @post(f"{AT}/set", media_type=_HTML, opt=unkept(_SETS), status_code=SEE_OTHER)
-    async def set_secret(request: Asked) -> Response[Any]:
+    async def set_secret(request: Asking) -> Response[Any]:
         form = await form_of(request)
         name, is_named = form.text("name"), bool(form.text("is_named"))
         person = session_of(request).person
@@ -156,7 +158,7 @@ def _setting(services: Services) -> list[Any]:
 def _forgetting(services: Services) -> list[Any]:
     reader, sealer, shell = CredentialReader(services), Sealer(services), services.shell
 
-    async def showing(request: Asked, name: str, wrong: str = "") -> Response[str]:
+    async def showing(request: Asking, name: str, wrong: str = "") -> Response[str]:
         return await shell.page(
             request,
             "models/forget_credential.html",
@@ -168,11 +170,11 @@ def _forgetting(services: Services) -> list[Any]:
         )
 
     @route(f"{AT}/remove", http_method=READING, media_type=_HTML, opt=needs(*_ASKED))
-    async def remove_page(request: Asked) -> Response[str]:
+    async def remove_page(request: Asking) -> Response[str]:
         return await showing(request, request.query_params.get("name", ""))
 
     @post(f"{AT}/remove", media_type=_HTML, opt=_FORGETS, status_code=SEE_OTHER)
-    async def remove(request: Asked) -> Response[Any]:
+    async def remove(request: Asking) -> Response[Any]:
         form = await form_of(request)
         name = form.text("name")
         try:
@@ -192,13 +194,13 @@ def _api(services: Services) -> list[Any]:
         return await reader.read()
 
     @post(f"{API}/{{name:str}}", opt=_SETS, status_code=200)
-    async def set_api(request: Asked, name: FromPath[str]) -> Sealed:
+    async def set_api(request: Asking, name: FromPath[str]) -> Sealed:
         order = await body_of(request, SealOrder)
         value, person = Secret(order.value), session_of(request).person
         return await sealer.seal(person, name, value, order.expected_version)
 
     @post(f"{API}/{{name:str}}/remove", opt=_FORGETS, status_code=NO_CONTENT)
-    async def remove_api(request: Asked, name: FromPath[str]) -> None:
+    async def remove_api(request: Asking, name: FromPath[str]) -> None:
         order = await body_of(request, Forget)
         await sealer.forget(session_of(request).person, name, order.expected_version)
 

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from litestar import MediaType, Request, Response, get, post, route
+from litestar import MediaType, Response, get, post, route
 from litestar.params import FromPath
 from litestar.response import Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.bodies import body_of
 from admin.forms import form_of
 from admin.models.room import Room, room_of
@@ -35,7 +36,6 @@ _READS: Final = needs(Permission.SYSTEM_READ, "everywhere")
 _ASKS: Final = needs(Permission.SYSTEM_CONFIGURE, "everywhere")
 _DRAINS: Final = needs(Permission.SYSTEM_CONFIGURE, "everywhere", records="pool.drained")
 _RESUMES: Final = needs(Permission.SYSTEM_CONFIGURE, "everywhere", records="pool.resumed")
-Asked = Request[Any, Any, Any]
 
 
 class DrainOrder(Struct, frozen=True):
@@ -204,7 +204,7 @@ def _reading(services: Services) -> list[Any]:
     desk, shell = EngineDesk(services), services.shell
 
     @route(AT, http_method=READING, media_type=_HTML, opt=_READS)
-    async def engine(request: Asked) -> Response[str]:
+    async def engine(request: Asking) -> Response[str]:
         found = await desk.read()
         return await shell.page(request, "models/engine.html", "engine", found=found)
 
@@ -214,7 +214,7 @@ def _reading(services: Services) -> list[Any]:
 def _draining(services: Services) -> list[Any]:
     desk, shell = EngineDesk(services), services.shell
 
-    async def showing(request: Asked, member: str, reason: str = "", wrong: str = "") -> Any:
+    async def showing(request: Asking, member: str, reason: str = "", wrong: str = "") -> Any:
         line = await desk.line(member)
         others = [
             each
@@ -233,12 +233,12 @@ def _draining(services: Services) -> list[Any]:
         )
 
     @route(f"{AT}/drain", http_method=READING, media_type=_HTML, opt=_ASKS)
-    async def drain_page(request: Asked) -> Response[str]:
+    async def drain_page(request: Asking) -> Response[str]:
         page: Response[str] = await showing(request, request.query_params.get("member", ""))
         return page
 
     @post(f"{AT}/drain", media_type=_HTML, opt=_DRAINS, status_code=SEE_OTHER)
-    async def drain(request: Asked) -> Response[Any]:
+    async def drain(request: Asking) -> Response[Any]:
         form = await form_of(request)
         order = DrainOrder(form.text("member"), form.text("reason"))
         try:
@@ -252,7 +252,7 @@ def _draining(services: Services) -> list[Any]:
         return Redirect(AT, status_code=SEE_OTHER)
 
     @post(f"{AT}/resume", media_type=_HTML, opt=_RESUMES, status_code=SEE_OTHER)
-    async def resume(request: Asked) -> Redirect:
+    async def resume(request: Asking) -> Redirect:
         form = await form_of(request)
         since_us = form.whole("since_us", 2**62)
         ended = await desk.resume(session_of(request).person, form.text("member"), since_us)
@@ -272,12 +272,12 @@ def _api(services: Services) -> list[Any]:
         return await desk.read()
 
     @post("/api/engine/{member:str}/drain", opt=_DRAINS, status_code=204)
-    async def drain_api(request: Asked, member: FromPath[str]) -> None:
+    async def drain_api(request: Asking, member: FromPath[str]) -> None:
         order = await body_of(request, Reason)
         await desk.drain(session_of(request).person, DrainOrder(member, order.reason))
 
     @post("/api/engine/{member:str}/resume", opt=_RESUMES, status_code=204)
-    async def resume_api(request: Asked, member: FromPath[str]) -> None:
+    async def resume_api(request: Asking, member: FromPath[str]) -> None:
         await desk.resume(session_of(request).person, member)
 
     return [engine_api, drain_api, resume_api]

@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any, Final
 
-from litestar import MediaType, Request, Response, get, post
+from litestar import MediaType, Response, get, post
 from litestar.enums import RequestEncodingType
 from litestar.params import Body
 from msgspec import Struct, structs
 
 from admin.access import needs
+from admin.asking import Asking
 from admin.bodies import body_of
 from admin.forms import ungrouped
 from admin.services import Services
@@ -30,7 +31,6 @@ CONTEXTS: Final = (4_096, 8_192, 16_384, 32_768, 65_536, 131_072)
 _READS: Final = needs(Permission.SYSTEM_READ, "some")
 _PLANS: Final = needs(Permission.SYSTEM_READ, "some", records="nothing: arithmetic")
 EXAMPLE: Final = Model(layers=128, kv_heads=8, head_dim=128, parameters=405 * 10**9)
-Asked = Request[Any, Any, Any]
 
 
 class PlanOrder(Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,7 +69,7 @@ Form = Annotated[PlanForm, Body(media_type=RequestEncodingType.URL_ENCODED)]
 def planner_routes(services: Services) -> list[Any]:
     """The page, its form, and the same as JSON."""
 
-    async def showing(request: Asked, form: PlanForm) -> Response[str]:
+    async def showing(request: Asking, form: PlanForm) -> Response[str]:
         order, found, fits, wrong = None, None, [], {}
         try:
             order = order_of(form)
@@ -91,15 +91,15 @@ def planner_routes(services: Services) -> list[Any]:
         )
 
     @get(AT, media_type=MediaType.HTML, opt=_READS)
-    async def planner(request: Asked) -> Response[str]:
+    async def planner(request: Asking) -> Response[str]:
         return await showing(request, PlanForm())
 
     @post(AT, media_type=MediaType.HTML, opt=_PLANS, status_code=200)
-    async def planned(request: Asked, data: Form) -> Response[str]:
+    async def planned(request: Asking, data: Form) -> Response[str]:
         return await showing(request, data)
 
     @post("/api/planner", opt=_PLANS, status_code=200)
-    async def plan_api(request: Asked) -> Plan:
+    async def plan_api(request: Asking) -> Plan:
         order = await body_of(request, PlanOrder)
         require_bounds(order.model)
         return plan(order.model, order.load, order.hardware, order.precision)

@@ -9,12 +9,13 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from litestar import MediaType, Request, Response, get, post, route
+from litestar import MediaType, Response, get, post, route
 from litestar.params import FromPath
 from litestar.response import Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.bodies import body_of
 from admin.forms import form_of
 from admin.long_lists import list_of
@@ -41,7 +42,6 @@ _PROPOSES: Final = needs(Permission.PRICES_PROPOSE, "everywhere", records="price
 _WITHDRAWS: Final = needs(Permission.PRICES_PROPOSE, "everywhere", records="prices.withdrawn")
 _APPROVES: Final = needs(Permission.PRICES_APPROVE, "everywhere", records="prices.approved")
 _DECLINES: Final = needs(Permission.PRICES_APPROVE, "everywhere", records="prices.declined")
-Asked = Request[Any, Any, Any]
 
 
 class NewFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,7 +94,7 @@ def price_file_routes(services: Services) -> list[Any]:
 async def _file_page(
     services: Services,
     keeper: PriceKeeper,
-    request: Asked,
+    request: Asking,
     number: int,
     error: RequestInvalid | Forbidden | None = None,
     reason: str = "",
@@ -127,17 +127,17 @@ async def _file_page(
 
 def _pages(services: Services, keeper: PriceKeeper) -> list[Any]:
     @post(f"{AT}/files", media_type=_HTML, opt=_KEEPS, status_code=SEE_OTHER)
-    async def keep(request: Asked) -> Response[Any]:
+    async def keep(request: Asking) -> Response[Any]:
         name, text = await given(request)
         number = await keeper.keep(session_of(request).person, name, text)
         return Redirect(f"{AT}/files/{number}", status_code=SEE_OTHER)
 
     @route(_ONE, http_method=READING, media_type=_HTML, opt=_READS)
-    async def price_file(request: Asked, number: FromPath[int]) -> Response[str]:
+    async def price_file(request: Asking, number: FromPath[int]) -> Response[str]:
         return await _file_page(services, keeper, request, number)
 
     @post(f"{_ONE}/propose", media_type=_HTML, opt=_PROPOSES, status_code=SEE_OTHER)
-    async def propose(request: Asked, number: FromPath[int]) -> Response[Any]:
+    async def propose(request: Asking, number: FromPath[int]) -> Response[Any]:
         form = await form_of(request)
         reason, seen = form.text("reason"), form.whole("seen", 10**9) or 0
         try:
@@ -151,7 +151,7 @@ def _pages(services: Services, keeper: PriceKeeper) -> list[Any]:
 
 def _proposal_pages(services: Services, keeper: PriceKeeper) -> list[Any]:
     async def deciding(
-        request: Asked, number: int, deed: Awaitable[object], reason: str
+        request: Asking, number: int, deed: Awaitable[object], reason: str
     ) -> Response[Any]:
         """The file's page anew; with what went wrong on it, where something did."""
         try:
@@ -165,19 +165,19 @@ def _proposal_pages(services: Services, keeper: PriceKeeper) -> list[Any]:
         return Redirect(f"{AT}/files/{found.file}", status_code=SEE_OTHER)
 
     @post(f"{_PROPOSAL}/approve", media_type=_HTML, opt=_APPROVES, status_code=SEE_OTHER)
-    async def approve(request: Asked, number: FromPath[int]) -> Response[Any]:
+    async def approve(request: Asking, number: FromPath[int]) -> Response[Any]:
         comment = (await form_of(request)).text("reason")
         person = session_of(request).person
         return await deciding(request, number, keeper.approve(person, number, comment), comment)
 
     @post(f"{_PROPOSAL}/decline", media_type=_HTML, opt=_DECLINES, status_code=SEE_OTHER)
-    async def decline(request: Asked, number: FromPath[int]) -> Response[Any]:
+    async def decline(request: Asking, number: FromPath[int]) -> Response[Any]:
         comment = (await form_of(request)).text("reason")
         person = session_of(request).person
         return await deciding(request, number, keeper.decline(person, number, comment), comment)
 
     @post(f"{_PROPOSAL}/withdraw", media_type=_HTML, opt=_WITHDRAWS, status_code=SEE_OTHER)
-    async def withdraw(request: Asked, number: FromPath[int]) -> Response[Any]:
+    async def withdraw(request: Asking, number: FromPath[int]) -> Response[Any]:
         person = session_of(request).person
         return await deciding(request, number, keeper.withdraw(person, number), "")
 
@@ -188,14 +188,14 @@ def _api(services: Services, keeper: PriceKeeper) -> list[Any]:
     prices = services.prices
 
     @get("/api/prices/files", opt=_READS)
-    async def list_files(request: Asked) -> Response[Given]:
+    async def list_files(request: Asking) -> Response[Given]:
         listed = await list_of(request, partial(prices.files, LISTED_MAX), prices.files_page)
         count_max = PAGE_ROWS if FIRST.is_in(request) else LISTED_MAX
         given = Given([*listed.content], await prices.orders(count_max))
         return Response(given, headers=listed.headers)
 
     @get("/api/prices/orders", opt=_READS)
-    async def list_orders(request: Asked) -> Response[Sequence[PriceOrder]]:
+    async def list_orders(request: Asking) -> Response[Sequence[PriceOrder]]:
         return await list_of(request, partial(prices.orders, LISTED_MAX), prices.orders_page)
 
     @get("/api/prices/files/{number:int}/compared", opt=_READS)
@@ -206,7 +206,7 @@ def _api(services: Services, keeper: PriceKeeper) -> list[Any]:
         return comparison.found
 
     @post("/api/prices/files", opt=_KEEPS)
-    async def keep_file(request: Asked) -> Kept:
+    async def keep_file(request: Asking) -> Kept:
         order = await body_of(request, NewFile)
         person = session_of(request).person
         return Kept(await keeper.keep(person, order.name, order.text))
@@ -216,28 +216,28 @@ def _api(services: Services, keeper: PriceKeeper) -> list[Any]:
 
 def _proposal_api(keeper: PriceKeeper) -> list[Any]:
     @get("/api/prices/proposals", opt=_READS)
-    async def list_proposals(request: Asked) -> Response[Sequence[PriceProposal]]:
+    async def list_proposals(request: Asking) -> Response[Sequence[PriceProposal]]:
         return await list_of(
             request, partial(keeper.proposals.newest, LISTED_MAX), keeper.proposals.page
         )
 
     @post("/api/prices/files/{number:int}/propose", opt=_PROPOSES)
-    async def propose_file(request: Asked, number: FromPath[int]) -> PriceProposal:
+    async def propose_file(request: Asking, number: FromPath[int]) -> PriceProposal:
         order = await body_of(request, NewProposal)
         return await keeper.propose(session_of(request).person, number, order.reason, order.seen)
 
     @post("/api/prices/proposals/{number:int}/approve", opt=_APPROVES, status_code=200)
-    async def approve_proposal(request: Asked, number: FromPath[int]) -> PriceOrder:
+    async def approve_proposal(request: Asking, number: FromPath[int]) -> PriceOrder:
         said = await body_of(request, Verdict)
         return await keeper.approve(session_of(request).person, number, said.comment)
 
     @post("/api/prices/proposals/{number:int}/decline", opt=_DECLINES, status_code=200)
-    async def decline_proposal(request: Asked, number: FromPath[int]) -> PriceProposal:
+    async def decline_proposal(request: Asking, number: FromPath[int]) -> PriceProposal:
         said = await body_of(request, Verdict)
         return await keeper.decline(session_of(request).person, number, said.comment)
 
     @post("/api/prices/proposals/{number:int}/withdraw", opt=_WITHDRAWS, status_code=200)
-    async def withdraw_proposal(request: Asked, number: FromPath[int]) -> PriceProposal:
+    async def withdraw_proposal(request: Asking, number: FromPath[int]) -> PriceProposal:
         return await keeper.withdraw(session_of(request).person, number)
 
     return [list_proposals, propose_file, approve_proposal, decline_proposal, withdraw_proposal]

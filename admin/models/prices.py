@@ -6,12 +6,13 @@ Nothing is fetched: the other file is the one of this release, or one that someb
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from litestar import MediaType, Request, Response, get, post, route
+from litestar import MediaType, Response, get, post, route
 from litestar.datastructures import UploadFile
 from litestar.enums import RequestEncodingType
 from msgspec import Struct
 
 from admin.access import needs
+from admin.asking import Asking
 from admin.bodies import body_of
 from admin.forms import form_of
 from admin.interrupted import FILE_NAME, FILE_TEXT
@@ -47,7 +48,6 @@ _PICKED_TEXT: Final = f"file{FILE_TEXT}"
 _HTML: Final = MediaType.HTML
 _READS: Final = needs(Permission.SYSTEM_READ, "everywhere")
 _COMPARES: Final = needs(Permission.SYSTEM_READ, "everywhere", records="nothing: a comparison")
-Asked = Request[Any, Any, Any]
 
 
 class OtherPrices(Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,7 +91,7 @@ def price_routes(services: Services) -> list[Any]:
     """The page, a comparison, and both as JSON."""
     desk, shell = PriceDesk(services), services.shell
 
-    async def showing(request: Asked, found: Comparison | None, begun: Begun) -> Response[str]:
+    async def showing(request: Asking, found: Comparison | None, begun: Begun) -> Response[str]:
         place = (first_of(request), ORDERS_SHOWN, after_of(request))
         orders = await services.prices.orders_page(*place)
         return await shell.page(
@@ -112,13 +112,13 @@ def price_routes(services: Services) -> list[Any]:
         )
 
     @route(AT, http_method=READING, media_type=_HTML, opt=_READS)
-    async def prices(request: Asked) -> Response[str]:
+    async def prices(request: Asking) -> Response[str]:
         is_shipped = request.query_params.get("with") == SHIPPED
         found = await desk.with_shipped() if is_shipped else None
         return await showing(request, found, await desk.begun_with(MODEL.of(request)))
 
     @post(AT, media_type=_HTML, opt=_COMPARES, status_code=200)
-    async def compared(request: Asked) -> Response[str]:
+    async def compared(request: Asking) -> Response[str]:
         try:
             name, text = await given(request)
         except RequestInvalid as error:
@@ -130,7 +130,7 @@ def price_routes(services: Services) -> list[Any]:
         return await desk.in_force()
 
     @post("/api/prices/compared", opt=_COMPARES, status_code=200)
-    async def compared_api(request: Asked) -> PriceDiff:
+    async def compared_api(request: Asking) -> PriceDiff:
         order = await body_of(request, OtherPrices)
         comparison = await desk.with_text(order.text, GIVEN)
         if comparison.found is None:
@@ -254,7 +254,7 @@ def _own(prices: PriceText, shipped: Catalogue, now: Catalogue) -> tuple[str, ..
     )
 
 
-async def given(request: Asked) -> tuple[str, str]:
+async def given(request: Asking) -> tuple[str, str]:
     """The name and the text of the file that a form sends; one that was picked goes first.
 
     Raises:

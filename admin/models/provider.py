@@ -7,13 +7,14 @@ import secrets
 from typing import Any, Final
 from urllib.parse import quote
 
-from litestar import MediaType, Request, Response, get, post, route
+from litestar import MediaType, Response, get, post, route
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 from litestar.response import Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.bodies import body_of
 from admin.costs.prices import priced_targets
 from admin.forms import form_of
@@ -38,7 +39,6 @@ ASKED_TOKENS: Final = 24
 _HTML: Final = MediaType.HTML
 _READS: Final = needs(Permission.SYSTEM_READ, "everywhere")
 _TESTS: Final = needs(Permission.SYSTEM_CONFIGURE, "everywhere", records="provider.test_ordered")
-Asked = Request[Any, Any, Any]
 
 
 class Wanted(Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,7 +77,7 @@ def provider_routes(services: Services) -> list[Any]:
     """The page, the order of a test, and both as JSON."""
     desk, shell = ProviderDesk(services), services.shell
 
-    async def showing(request: Asked, name: str, status: int = 200, wrong: str = "") -> Any:
+    async def showing(request: Asking, name: str, status: int = 200, wrong: str = "") -> Any:
         return await shell.page(
             request,
             "models/provider.html",
@@ -91,12 +91,12 @@ def provider_routes(services: Services) -> list[Any]:
         )
 
     @route(AT, http_method=READING, media_type=_HTML, opt=_READS)
-    async def provider(request: Asked, name: FromPath[str]) -> Response[str]:
+    async def provider(request: Asking, name: FromPath[str]) -> Response[str]:
         page: Response[str] = await showing(request, name)
         return page
 
     @post(f"{AT}/test", media_type=_HTML, opt=_TESTS, status_code=SEE_OTHER)
-    async def test(request: Asked, name: FromPath[str]) -> Response[Any]:
+    async def test(request: Asking, name: FromPath[str]) -> Response[Any]:
         form = await form_of(request)
         try:
             await desk.order(session_of(request).person, name, form.text("target"))
@@ -111,7 +111,7 @@ def provider_routes(services: Services) -> list[Any]:
         return await desk.detail(name)
 
     @post(API, opt=_TESTS, status_code=201)
-    async def test_api(request: Asked, name: FromPath[str]) -> CheckupOrder:
+    async def test_api(request: Asking, name: FromPath[str]) -> CheckupOrder:
         order = await body_of(request, Wanted)
         return await desk.order(session_of(request).person, name, order.target)
 

@@ -9,12 +9,13 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 from urllib.parse import quote
 
-from litestar import MediaType, Request, Response, get, post
+from litestar import MediaType, Response, get, post
 from litestar.params import FromPath
 from litestar.response import Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of, taking, unkept
+from admin.asking import Asking
 from admin.bodies import body_of
 from admin.forms import Form, form_of
 from admin.models.credentials import CredentialLine, CredentialReader
@@ -41,9 +42,8 @@ VERSION_MAX: Final = 10**12
 _EVERYWHERE: Final = "everywhere"
 _READS: Final = needs(Permission.SYSTEM_READ, _EVERYWHERE)
 _TESTS: Final = needs(Permission.SYSTEM_CONFIGURE, _EVERYWHERE, records="provider.test_ordered")
-Asked = Request[Any, Any, Any]
 Deed = Callable[[Person, str, "Seen"], Awaitable[None]]
-Show = Callable[[Asked, str, RequestInvalid | Exhausted], Awaitable[Response[str]]]
+Show = Callable[[Asking, str, RequestInvalid | Exhausted], Awaitable[Response[str]]]
 """The page of a credential, with what was wrong."""
 
 
@@ -206,7 +206,7 @@ def _preparing(desk: SpareDesk, show: Show) -> list[Any]:
     sets = needs(Permission.SECRETS_SET, _EVERYWHERE, records="secret.next_set")
 
     @post(f"{AT}/next", media_type=MediaType.HTML, opt=unkept(sets), status_code=SEE_OTHER)
-    async def set_next(request: Asked, name: FromPath[str]) -> Response[Any]:
+    async def set_next(request: Asking, name: FromPath[str]) -> Response[Any]:
         form = await form_of(request)
 
         async def step() -> None:
@@ -217,7 +217,7 @@ def _preparing(desk: SpareDesk, show: Show) -> list[Any]:
         return await _done(request, name, step, show)
 
     @post(f"{AT}/test", media_type=MediaType.HTML, opt=_TESTS, status_code=SEE_OTHER)
-    async def test_next(request: Asked, name: FromPath[str]) -> Response[Any]:
+    async def test_next(request: Asking, name: FromPath[str]) -> Response[Any]:
         form = await form_of(request)
 
         async def step() -> None:
@@ -242,7 +242,7 @@ def _posting(show: Show, part: str, records: str, deed: Deed) -> Any:
     opt = needs(Permission.SECRETS_SET, _EVERYWHERE, records=records)
 
     @post(f"{AT}/{part}", media_type=MediaType.HTML, opt=opt, status_code=SEE_OTHER)
-    async def handler(request: Asked, name: FromPath[str]) -> Response[Any]:
+    async def handler(request: Asking, name: FromPath[str]) -> Response[Any]:
         form = await form_of(request)
 
         async def step() -> None:
@@ -254,7 +254,7 @@ def _posting(show: Show, part: str, records: str, deed: Deed) -> Any:
 
 
 async def _done(
-    request: Asked, name: str, step: Callable[[], Awaitable[None]], show: Show
+    request: Asking, name: str, step: Callable[[], Awaitable[None]], show: Show
 ) -> Response[Any]:
     """Take a step, and show the page again: what is wrong is said there."""
     try:
@@ -276,14 +276,14 @@ def _api(services: Services, desk: SpareDesk) -> list[Any]:
         opt=needs(Permission.SECRETS_SET, _EVERYWHERE, records="secret.next_set"),
         status_code=NO_CONTENT,
     )
-    async def next_api(request: Asked, name: FromPath[str]) -> None:
+    async def next_api(request: Asking, name: FromPath[str]) -> None:
         order = await body_of(request, NextOrder)
         person = session_of(request).person
         await desk.prepare(person, name, Secret(order.value), order.expected_version)
 
     @post(f"{API}/next/test/{{provider:str}}", opt=_TESTS, status_code=201)
     async def test_next_api(
-        request: Asked, name: FromPath[str], provider: FromPath[str]
+        request: Asking, name: FromPath[str], provider: FromPath[str]
     ) -> CheckupOrder:
         return await desk.order_test(session_of(request).person, name, provider)
 
@@ -300,7 +300,7 @@ def _ordering(part: str, records: str, deed: Deed) -> Any:
     opt = taking(needs(Permission.SECRETS_SET, _EVERYWHERE, records=records), Seen)
 
     @post(f"{API}/{part}", opt=opt, status_code=NO_CONTENT)
-    async def handler(request: Asked, name: FromPath[str]) -> None:
+    async def handler(request: Asking, name: FromPath[str]) -> None:
         await deed(session_of(request).person, name, await body_of(request, Seen))
 
     return handler

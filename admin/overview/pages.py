@@ -3,9 +3,10 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from litestar import MediaType, Request, Response, get, route
+from litestar import MediaType, Response, get, route
 
 from admin.access import PUBLIC, needs, session_of
+from admin.asking import Asking
 from admin.overview.reader import Overview, OverviewReader
 from admin.services import Services
 from admin.sign_in.pages import READING
@@ -32,7 +33,7 @@ async def _why_not(database: Database) -> str:
     return f"The database takes no writes: {database.refusal}." if database.refusal else ""
 
 
-def _seen_by(request: Request[Any, Any, Any]) -> frozenset[str] | None:
+def _seen_by(request: Asking) -> frozenset[str] | None:
     """Whose figures somebody sees; None is everybody's, and of callers that nobody knows."""
     return organisations_of(session_of(request).person, Permission.OVERVIEW_READ)
 
@@ -46,12 +47,12 @@ def overview_routes(services: Services) -> list[Any]:
     """All of them."""
     reader = OverviewReader(services)
 
-    async def found_for(request: Request[Any, Any, Any]) -> Overview:
+    async def found_for(request: Asking) -> Overview:
         person = session_of(request).person
         return await reader.read(person, _seen_by(request))
 
     @route("/", http_method=READING, media_type=MediaType.HTML, opt=_READS)
-    async def overview(request: Request[Any, Any, Any]) -> Response[str]:
+    async def overview(request: Asking) -> Response[str]:
         found = await found_for(request)
         since = datetime.fromtimestamp(found.since_us / SECOND_US, UTC)
         return await services.shell.page(
@@ -64,7 +65,7 @@ def overview_routes(services: Services) -> list[Any]:
         )
 
     @get("/api/overview", opt=_READS)
-    async def overview_api(request: Request[Any, Any, Any]) -> Overview:
+    async def overview_api(request: Asking) -> Overview:
         return await found_for(request)
 
     @route("/health/ready", http_method=READING, opt=PUBLIC)

@@ -1,10 +1,9 @@
 """Lets people in and keeps them out, for whoever is signed in; each step is recorded first."""
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
-from litestar import Request
-
+from admin.asking import Asking
 from admin.forms import Form
 from admin.services import Services
 from gateway.errors import Forbidden, RequestInvalid
@@ -100,7 +99,7 @@ def roles_to_give(by: Person, organisations: Iterable[str]) -> frozenset[Role]:
     )
 
 
-def link_of(request: Request[Any, Any, Any], admin_url: str, code: str) -> str:
+def link_of(request: Asking, admin_url: str, code: str) -> str:
     """The address to hand over; no server is sent the code: it stands behind `#`."""
     base = admin_url.rstrip("/") or str(request.base_url).rstrip("/")
     return f"{base}/invitation#{code}"

@@ -2,10 +2,11 @@
 
 from typing import Any, Final
 
-from litestar import MediaType, Request, Response, post, route
+from litestar import MediaType, Response, post, route
 from litestar.response import Redirect
 
 from admin.access import COOKIE, PUBLIC, TOKEN_PERSON, recording
+from admin.asking import Asking
 from admin.forms import Form, form_of
 from admin.services import Services
 from admin.sign_in.pages import READING, SEE_OTHER, session_cookie
@@ -38,7 +39,7 @@ def joining_routes(services: Services) -> list[Any]:
         status_code=SEE_OTHER,
         opt=recording(PUBLIC, "person.joined"),
     )
-    async def join(request: Request[Any, Any, Any]) -> Response[Any]:
+    async def join(request: Asking) -> Response[Any]:
         form: Form = await form_of(request)
         code = form.text("code")
         try:

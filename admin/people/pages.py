@@ -2,11 +2,12 @@
 
 from typing import Any, Final
 
-from litestar import MediaType, Request, Response, get, post, route
+from litestar import MediaType, Response, get, post, route
 from litestar.response import Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.forms import Form, form_of
 from admin.interrupted import is_own_path
 from admin.people.desk import grant_in
@@ -31,7 +32,6 @@ AT: Final = "/people"
 _READS: Final = needs(Permission.PEOPLE_READ, "everywhere")
 _GIVES: Final = needs(Permission.PEOPLE_MANAGE, "everywhere", records="role.granted")
 _TAKES: Final = needs(Permission.PEOPLE_MANAGE, "everywhere", records="role.revoked")
-Asked = Request[Any, Any, Any]
 
 
 PERSON: Final = Query("person", "Who; needed for a verdict.")
@@ -56,22 +56,22 @@ def list_routes(services: Services) -> list[Any]:
     desk = Desk(services)
 
     @route(AT, http_method=READING, media_type=MediaType.HTML, opt=_READS)
-    async def listing(request: Asked) -> Response[str]:
+    async def listing(request: Asking) -> Response[str]:
         return await desk.page(request, Form())
 
     @get("/api/people/verdict", opt=_READS)
-    async def verdict_api(request: Asked) -> Verdict:
+    async def verdict_api(request: Asking) -> Verdict:
         found = await desk.verdict(_question(request))
         if found is None:
             raise RequestInvalid("name a person and a permission", parameter="permission")
         return found
 
     @post(f"{AT}/grant", media_type=MediaType.HTML, opt=_GIVES, status_code=SEE_OTHER)
-    async def grant(request: Asked) -> Response[Any]:
+    async def grant(request: Asking) -> Response[Any]:
         return await desk.change(request, "role.granted")
 
     @post(f"{AT}/revoke", media_type=MediaType.HTML, opt=_TAKES, status_code=SEE_OTHER)
-    async def revoke(request: Asked) -> Response[Any]:
+    async def revoke(request: Asking) -> Response[Any]:
         return await desk.change(request, "role.revoked")
 
     return [listing, verdict_api, grant, revoke]
@@ -88,7 +88,7 @@ class Desk:
         self._lists = services.people_lists
         self._invitations = Invitations(services.database, services.clock)
 
-    async def page(self, request: Asked, form: Form, wrong: str = "") -> Response[str]:
+    async def page(self, request: Asking, form: Form, wrong: str = "") -> Response[str]:
         """The list; with what was wrong about a form, and the form as it was."""
         question, sought = _question(request), FIND.of(request).strip()
         words = sought.split()[:WORDS_MAX]
@@ -121,7 +121,7 @@ class Desk:
             return None
         return verdict(person, permission, question.organisation)
 
-    async def change(self, request: Asked, action: str) -> Response[Any]:
+    async def change(self, request: Asking, action: str) -> Response[Any]:
         """Give or take the role that a form names; nobody gives more than they have."""
         form, grantor = await form_of(request), session_of(request).person
         try:
@@ -148,7 +148,7 @@ class Desk:
             raise ChangedMeanwhile(MEANWHILE)
 
 
-def _question(request: Asked) -> Question:
+def _question(request: Asking) -> Question:
     return Question(PERSON.of(request), PERMISSION.of(request), ORGANISATION.of(request))
 
 

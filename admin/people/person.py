@@ -3,11 +3,12 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from litestar import MediaType, Request, Response, post, route
+from litestar import MediaType, Response, post, route
 from litestar.params import FromPath
 from litestar.response import Redirect
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.forms import Form, form_of
 from admin.people.desk import GOOD_FOR_HOURS, PeopleDesk, grant_in, link_of, roles_to_give
 from admin.people.reader import PeopleReader
@@ -23,8 +24,7 @@ _AT: Final = "/person/{person:str}"
 _HTML: Final = MediaType.HTML
 _READS: Final = needs(Permission.PEOPLE_READ, "everywhere")
 _MANAGES: Final = needs(Permission.PEOPLE_MANAGE, "everywhere")
-Asked = Request[Any, Any, Any]
-Deed = Callable[[Asked, Person, Person], Awaitable[None]]
+Deed = Callable[[Asking, Person, Person], Awaitable[None]]
 
 
 def person_routes(services: Services) -> list[Any]:
@@ -42,7 +42,7 @@ class PersonRoom:
         self.desk = PeopleDesk(services)
 
     async def page(
-        self, request: Asked, name: str, wrong: str = "", status: int = 400
+        self, request: Asking, name: str, wrong: str = "", status: int = 400
     ) -> Response[str]:
         """The page of somebody; with `status` where something is wrong."""
         detail, reader = await self.reader.detail(name), session_of(request).person
@@ -62,7 +62,7 @@ class PersonRoom:
             may_let_in=all(may_grant(reader, grant) for grant in detail.person.grants),
         )
 
-    async def told(self, request: Asked, name: str, code: str) -> Response[str]:
+    async def told(self, request: Asking, name: str, code: str) -> Response[str]:
         """The one page that shows a link."""
         link = link_of(request, self._services.settings.admin_url, code)
         return await self._services.shell.page(
@@ -75,7 +75,7 @@ class PersonRoom:
             hours=GOOD_FOR_HOURS,
         )
 
-    async def done(self, request: Asked, name: str, deed: Deed) -> Response[Any]:
+    async def done(self, request: Asking, name: str, deed: Deed) -> Response[Any]:
         """Do something to somebody, and show their page: what is wrong is said there."""
         person = await self.reader.person(name)
         try:
@@ -86,7 +86,7 @@ class PersonRoom:
             return await self.page(request, name, error.message)
         return Redirect(f"/person/{name}", status_code=SEE_OTHER)
 
-    async def offer_back(self, request: Asked, name: str) -> None:
+    async def offer_back(self, request: Asking, name: str) -> None:
         """Whoever was just disabled may be enabled again, unless somebody else did something."""
         facts = await self._services.people.facts(name)
         if facts is not None and facts.disabled_us is not None:
@@ -98,11 +98,11 @@ class PersonRoom:
 
 def _reading(services: Services, room: PersonRoom) -> list[Any]:
     @route(_AT, http_method=READING, media_type=_HTML, opt=_READS)
-    async def person_page(request: Asked, person: FromPath[str]) -> Response[str]:
+    async def person_page(request: Asking, person: FromPath[str]) -> Response[str]:
         return await room.page(request, person)
 
     @route(f"{_AT}/disable", http_method=READING, media_type=_HTML, opt=_MANAGES)
-    async def disable_page(request: Asked, person: FromPath[str]) -> Response[str]:
+    async def disable_page(request: Asking, person: FromPath[str]) -> Response[str]:
         return await services.shell.page(
             request, "people/disable.html", "people", detail=await room.reader.detail(person)
         )
@@ -112,7 +112,7 @@ def _reading(services: Services, room: PersonRoom) -> list[Any]:
 
 def _inviting(services: Services, room: PersonRoom) -> list[Any]:
     async def form_page(
-        request: Asked, form: Form, wrong: dict[str, str] | None = None
+        request: Asking, form: Form, wrong: dict[str, str] | None = None
     ) -> Response[str]:
         organisations = sorted(await services.people.organisations())
         return await services.shell.page(
@@ -129,7 +129,7 @@ def _inviting(services: Services, room: PersonRoom) -> list[Any]:
         )
 
     @route(NEW, http_method=READING, media_type=_HTML, opt=_MANAGES)
-    async def new_person(request: Asked) -> Response[str]:
+    async def new_person(request: Asking) -> Response[str]:
         return await form_page(request, Form())
 
     @post(
@@ -137,7 +137,7 @@ def _inviting(services: Services, room: PersonRoom) -> list[Any]:
         media_type=_HTML,
         opt=needs(Permission.PEOPLE_MANAGE, "everywhere", records="person.added"),
     )
-    async def invite(request: Asked) -> Response[str]:
+    async def invite(request: Asking) -> Response[str]:
         form, by = await form_of(request), session_of(request).person
         name = form.text("name")
 
@@ -161,7 +161,7 @@ def _linking(services: Services, room: PersonRoom) -> Any:
         media_type=_HTML,
         opt=needs(Permission.PEOPLE_MANAGE, "everywhere", records="person.link_made"),
     )
-    async def link(request: Asked, person: FromPath[str]) -> Response[str]:
+    async def link(request: Asking, person: FromPath[str]) -> Response[str]:
         async def linked() -> Response[str]:
             found = await room.reader.person(person)
             try:
@@ -178,19 +178,19 @@ def _linking(services: Services, room: PersonRoom) -> Any:
 def _changing(room: PersonRoom) -> list[Any]:
     desk = room.desk
 
-    async def disable(request: Asked, by: Person, person: Person) -> None:
+    async def disable(request: Asking, by: Person, person: Person) -> None:
         await desk.disable(by, person)
         if not person.is_disabled:
             await room.offer_back(request, person.name)
 
-    async def enable(request: Asked, by: Person, person: Person) -> None:
+    async def enable(request: Asking, by: Person, person: Person) -> None:
         since_us = (await form_of(request)).whole("since_us", 2**62)
         await desk.enable(by, person, since_us)
 
-    async def withdraw(_: Asked, by: Person, person: Person) -> None:
+    async def withdraw(_: Asking, by: Person, person: Person) -> None:
         await desk.withdraw(by, person)
 
-    async def sign_out(_: Asked, by: Person, person: Person) -> None:
+    async def sign_out(_: Asking, by: Person, person: Person) -> None:
         await desk.sign_out(by, person)
 
     return [
@@ -205,7 +205,7 @@ def _posting(room: PersonRoom, part: str, records: str, deed: Deed) -> Any:
     opt = needs(Permission.PEOPLE_MANAGE, "everywhere", records=records)
 
     @post(f"{_AT}/{part}", media_type=_HTML, opt=opt, status_code=SEE_OTHER)
-    async def handler(request: Asked, person: FromPath[str]) -> Response[Any]:
+    async def handler(request: Asking, person: FromPath[str]) -> Response[Any]:
         return await room.done(request, person, deed)
 
     return handler

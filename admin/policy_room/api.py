@@ -10,6 +10,7 @@ from litestar.exceptions import NotFoundException
 from msgspec import Struct
 
 from admin.access import needs, taking
+from admin.asking import Asking
 from admin.bodies import body_of
 from admin.long_lists import list_of
 from admin.policy_room.asking import PREFIX
@@ -17,7 +18,7 @@ from admin.policy_room.desk import STEPS, VERDICTS, Appointment, StepOrder
 from admin.policy_room.marks import Mark, marks_of
 from admin.policy_room.places import place_of
 from admin.policy_room.reader import LevelView
-from admin.policy_room.room import Asking, Named, Numbered, PolicyRoom, person_of, told_of_trials
+from admin.policy_room.room import Named, Numbered, PolicyRoom, person_of, told_of_trials
 from admin.policy_room.weighing import DAYS, Weight
 from admin.queries import Query
 from admin.wall_clocks import moment_of

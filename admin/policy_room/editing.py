@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from litestar import Response
 from litestar.response import Redirect
 
+from admin.asking import Asking
 from admin.policy_room import cards
 from admin.policy_room.asking import fields_in_order
 from admin.policy_room.desk import Working
@@ -20,7 +21,6 @@ from admin.policy_room.meanwhile import standing_of
 from admin.policy_room.places import Place, place_of
 from admin.policy_room.proposing import SHOWN, Offer, case_with, offer_of
 from admin.policy_room.room import (
-    Asking,
     Named,
     PolicyRoom,
     form_of,

@@ -6,13 +6,13 @@ from typing import Any, Final
 
 from litestar import Response
 
+from admin.asking import Asking
 from admin.forms import as_sentence
 from admin.policy_room.limits import compared, guard_amendments
 from admin.policy_room.marks import line_difference
 from admin.policy_room.places import Place, place_of
 from admin.policy_room.reader import RULES_SHOWN_MAX, PolicyReader
 from admin.policy_room.room import (
-    Asking,
     Named,
     Numbered,
     PolicyRoom,

@@ -7,6 +7,7 @@ from typing import Any, Final
 from litestar import Response
 from litestar.response import Redirect
 
+from admin.asking import Asking
 from admin.forms import as_sentence
 from admin.policy_room.desk import STEPS, VERDICTS, Appointment, StepOrder
 from admin.policy_room.limits import limit_fields, limits_of
@@ -14,7 +15,6 @@ from admin.policy_room.marks import line_difference, marks_of
 from admin.policy_room.pages import EMPTY, history_page, version_page
 from admin.policy_room.places import Place, place_of
 from admin.policy_room.room import (
-    Asking,
     Named,
     Numbered,
     PolicyRoom,

@@ -4,12 +4,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl
 
-from litestar import MediaType, Request, Response, post, route
+from litestar import MediaType, Response, post, route
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.policy_room.asking import Asker
 from admin.policy_room.desk import Desk
 from admin.policy_room.outcomes import Outcomes
@@ -28,7 +29,6 @@ FIELDS_MAX: Final = 500
 NUMBER_MAX: Final = 10**6
 
 
-Asking: TypeAlias = Request[Any, Any, Any]
 Named: TypeAlias = FromPath[str]
 Numbered: TypeAlias = FromPath[int]
 Decorator: TypeAlias = Callable[[Callable[..., Awaitable[Response[Any]]]], HTTPRouteHandler]
@@ -81,14 +81,14 @@ class Rights(Struct, frozen=True):
     publish: bool
 
 
-def rights_of(request: Request[Any, Any, Any], organisation: str, place: Place) -> Rights:
+def rights_of(request: Asking, organisation: str, place: Place) -> Rights:
     """Of whoever is signed in."""
     person = person_of(request)
     wanted = Permission.POLICIES_EDIT, Permission.POLICIES_APPROVE, Permission.POLICIES_PUBLISH
     return Rights(*(may(person, each, organisation, place) for each in wanted))
 
 
-def told_of_trials(request: Request[Any, Any, Any], organisation: str, place: Place) -> bool:
+def told_of_trials(request: Asking, organisation: str, place: Place) -> bool:
     """Whether whoever is signed in sees what is counted of a level's versions as canaries.
 
     Workers count a trial's requests and keys once for all organisations that it concerns: of the
@@ -97,12 +97,12 @@ def told_of_trials(request: Request[Any, Any, Any], organisation: str, place: Pl
     return may(person_of(request), Permission.POLICIES_READ, organisation, place)
 
 
-def person_of(request: Request[Any, Any, Any]) -> Person:
+def person_of(request: Asking) -> Person:
     """Who is signed in."""
     return session_of(request).person
 
 
-async def form_of(request: Request[Any, Any, Any]) -> dict[str, str]:
+async def form_of(request: Asking) -> dict[str, str]:
     """The fields of a form; of several with one name the last.
 
     Raises:
@@ -115,7 +115,7 @@ async def form_of(request: Request[Any, Any, Any]) -> dict[str, str]:
         raise RequestInvalid("this is no form") from error
 
 
-def query_of(request: Request[Any, Any, Any]) -> dict[str, str]:
+def query_of(request: Asking) -> dict[str, str]:
     """The fields of an address; of several with one name the last."""
     return {name: str(value) for name, value in request.query_params.items()}
 

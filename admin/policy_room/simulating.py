@@ -12,10 +12,10 @@ from litestar import Response
 from litestar.exceptions import NotFoundException
 from msgspec import Struct
 
+from admin.asking import Asking
 from admin.policy_room.asking import PREFIX, fields_in_order
 from admin.policy_room.places import Place, place_of
 from admin.policy_room.room import (
-    Asking,
     Named,
     PolicyRoom,
     form_of,

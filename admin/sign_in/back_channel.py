@@ -10,11 +10,12 @@ that finds nobody is none that failed.
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from litestar import Request, Response, post
+from litestar import Response, post
 from litestar.enums import MediaType
 from litestar.exceptions import HTTPException
 
 from admin.access import PUBLIC, recording, unkept
+from admin.asking import Asking
 from admin.services import Services
 from admin.sign_in.logout_tokens import LogoutRefused, LogoutTokens
 from admin.sign_in.oidc import OpenIdClient
@@ -52,7 +53,7 @@ def back_channel_routes(services: Services, openid: OpenIdClient) -> list[Any]:
         request_max_body_size=BODY_BYTES_MAX,
         exception_handlers={HTTPException: _refused, GatewrightError: _refused},
     )
-    async def hear(request: Request[Any, Any, Any]) -> Response[None]:
+    async def hear(request: Asking) -> Response[None]:
         try:
             logout = await tokens.read(_token_in(request.content_type[0], await request.body()))
             people = await services.provided.whose(logout)
@@ -85,7 +86,7 @@ def _token_in(media_type: str, body: bytes) -> str:
     return found[0]
 
 
-def _refused(_: Request[Any, Any, Any], error: Exception) -> Response[dict[str, str]]:
+def _refused(_: Asking, error: Exception) -> Response[dict[str, str]]:
     """The standard's body (RFC 6749, 5.2); no word of what was sent is in it."""
     status, code, reason, headers = 400, "invalid_request", "not a form that is read here", {}
     if isinstance(error, Exhausted):

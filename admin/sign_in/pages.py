@@ -4,7 +4,7 @@ import hmac
 from collections import OrderedDict
 from typing import Annotated, Any, Final
 
-from litestar import Request, Response, get, post, route
+from litestar import Response, get, post, route
 from litestar.datastructures import Cookie
 from litestar.enums import HttpMethod, MediaType, RequestEncodingType
 from litestar.params import Body
@@ -21,6 +21,7 @@ from admin.access import (
     session_of,
     unkept,
 )
+from admin.asking import Asking
 from admin.interrupted import Draft, carried_in, is_own_path
 from admin.refusals import Refusals
 from admin.screens import Screens
@@ -165,13 +166,13 @@ def _form_routes(services: Services, credentials: Credentials, tokens: TokenSess
     people, screens, deeds = services.people, services.screens, services.deeds
 
     @route("/sign-in", http_method=READING, opt=PUBLIC, media_type=MediaType.HTML)
-    async def sign_in_page(request: Request[Any, Any, Any]) -> Response[str]:
+    async def sign_in_page(request: Asking) -> Response[str]:
         to = request.query_params.get("to", "")
         return screens.page("sign_in.html", problem="", draft=None, to=_own(to))
 
     @post("/sign-in", opt=BEGINNING, media_type=MediaType.HTML, status_code=SEE_OTHER)
     async def sign_in(
-        request: Request[Any, Any, Any],
+        request: Asking,
         data: Annotated[SignIn, Body(media_type=RequestEncodingType.URL_ENCODED)],
     ) -> Response[Any]:
         if not data.token and not data.name:
@@ -198,7 +199,7 @@ def _form_routes(services: Services, credentials: Credentials, tokens: TokenSess
 
     @post("/prove", opt=PROVING, media_type=MediaType.HTML, status_code=SEE_OTHER)
     async def prove(
-        request: Request[Any, Any, Any],
+        request: Asking,
         data: Annotated[SignIn, Body(media_type=RequestEncodingType.URL_ENCODED)],
     ) -> Response[Any]:
         signed_in, session_id = session_of(request).person.name, request.cookies.get(COOKIE, "")
@@ -219,7 +220,7 @@ def _ending_route(services: Services, openid: OpenIdClient | None) -> Any:
     opt = recording(SIGNED_IN, "session.ended")
 
     @post("/sign-out", opt=opt, media_type=MediaType.HTML, status_code=SEE_OTHER)
-    async def sign_out(request: Request[Any, Any, Any]) -> Response[Any]:
+    async def sign_out(request: Asking) -> Response[Any]:
         name, session_id = session_of(request).person.name, request.cookies.get(COOKIE, "")
         id_token = await provided.id_token(session_id)
         await services.deeds.record(name, "session.ended", "")
@@ -241,7 +242,7 @@ def _ending_route(services: Services, openid: OpenIdClient | None) -> Any:
 
 def _leaving_route(openid: OpenIdClient) -> Any:
     @get(LEAVING, opt=PUBLIC)
-    async def leave(request: Request[Any, Any, Any]) -> Redirect:
+    async def leave(request: Asking) -> Redirect:
         """On to the provider: whose session ended here a moment ago, and once."""
         url = openid.way_out(request.cookies.get(LEAVING_COOKIE, ""))
         answer = Redirect(url or "/sign-in", status_code=SEE_OTHER)
@@ -260,7 +261,7 @@ def _openid_routes(services: Services, openid: OpenIdClient) -> list[Any]:
     people, screens, deeds = services.people, services.screens, services.deeds
     roles = _group_roles(services)
 
-    async def sent(request: Request[Any, Any, Any], *, anew: bool) -> Redirect:
+    async def sent(request: Asking, *, anew: bool) -> Redirect:
         # Asked for now: on the way back, from the provider's site, it does not come along.
         former = request.cookies.get(COOKIE, "")
         to = _own(request.query_params.get("to", ""))
@@ -270,16 +271,16 @@ def _openid_routes(services: Services, openid: OpenIdClient) -> list[Any]:
         return Redirect(url, status_code=SEE_OTHER, cookies=[cookie])
 
     @get("/sign-in/openid", opt=PUBLIC)
-    async def begin(request: Request[Any, Any, Any]) -> Redirect:
+    async def begin(request: Asking) -> Redirect:
         return await sent(request, anew=False)
 
     @get("/sign-in/openid/again", opt=PUBLIC)
-    async def begin_anew(request: Request[Any, Any, Any]) -> Redirect:
+    async def begin_anew(request: Asking) -> Redirect:
         """For a fresh proof: the provider asks them again, although it knows the browser."""
         return await sent(request, anew=True)
 
     @get("/sign-in/openid/back", opt=PUBLIC, media_type=MediaType.HTML)
-    async def finish(request: Request[Any, Any, Any]) -> Response[Any]:
+    async def finish(request: Asking) -> Response[Any]:
         ticket, query = request.cookies.get(TICKET_COOKIE, ""), request.query_params
         given = (query.get(name, "") for name in ("state", "code", "iss"))
         try:
@@ -309,7 +310,7 @@ def _openid_routes(services: Services, openid: OpenIdClient) -> list[Any]:
     return [begin, begin_anew, finish]
 
 
-def session_cookie(request: Request[Any, Any, Any], name: str, value: str, samesite: Any) -> Cookie:
+def session_cookie(request: Asking, name: str, value: str, samesite: Any) -> Cookie:
     """A cookie that no script reads and that goes back over TLS where it came over TLS."""
     return Cookie(
         name,

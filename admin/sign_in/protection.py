@@ -18,6 +18,7 @@ from litestar.exceptions import (
 from litestar.handlers import BaseRouteHandler
 from litestar.types import Message, Scope
 
+from admin.asking import Asking
 from admin.interrupted import FORM, fields_of
 from gateway.errors import RequestInvalid
 from gateway.paths import is_written_as
@@ -131,7 +132,7 @@ async def require_storable_body(
             raise _nul_sent(connection, body)
 
 
-def _nul_sent(request: Request[Any, Any, Any], body: bytes) -> RequestInvalid:
+def _nul_sent(request: Asking, body: bytes) -> RequestInvalid:
     """It names the field of a form: the character cannot be seen, so nobody would find it."""
     is_form = request.headers.get("content-type", "").partition(";")[0] == FORM
     for name, value in (fields_of(body) or ()) if is_form else ():

@@ -12,10 +12,11 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from litestar import Request, Response
+from litestar import Response
 from msgspec import Struct
 
 from admin.access import COOKIE
+from admin.asking import Asking
 from admin.forms import Form
 from gateway.clock import Clock
 
@@ -24,7 +25,6 @@ FIELD: Final = "once"
 KEPT_S: Final = 60.0
 DONE: Final = (201, 303)
 """Shown, or led to what was made."""
-Asked = Request[Any, Any, Any]
 
 
 class _Kept(Struct, frozen=True):
@@ -41,7 +41,7 @@ class ShownOnce:
         self._locks: dict[bytes, asyncio.Lock] = {}
 
     async def answer(
-        self, request: Asked, form: Form, make: Callable[[], Awaitable[Response[Any]]]
+        self, request: Asking, form: Form, make: Callable[[], Awaitable[Response[Any]]]
     ) -> Response[Any]:
         """What `make` answers, or what it answered this form a moment ago."""
         if not form.text(FIELD):
@@ -65,7 +65,7 @@ class ShownOnce:
         self._locks = {name: lock for name, lock in self._locks.items() if lock.locked()}
 
 
-def _name_of(request: Asked, form: Form) -> bytes:
+def _name_of(request: Asking, form: Form) -> bytes:
     """Of one form of one sitting: nobody who does not hold its cookie can name it."""
     parts = (request.cookies.get(COOKIE, ""), request.scope["path"], form.text(FIELD))
     return hashlib.sha256("\x00".join(parts).encode()).digest()

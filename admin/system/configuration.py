@@ -4,10 +4,11 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
-from litestar import MediaType, Request, Response, get, route
+from litestar import MediaType, Response, get, route
 from msgspec import NODEFAULT, Struct
 
 from admin.access import needs
+from admin.asking import Asking
 from admin.services import Services
 from admin.sign_in.pages import READING
 from admin.system.checks import Check, start_checks
@@ -168,7 +169,7 @@ def configuration_routes(services: Services) -> list[Any]:
     """The page, and the JSON behind it."""
 
     @route(AT, http_method=READING, media_type=MediaType.HTML, opt=_READS)
-    async def configuration(request: Request[Any, Any, Any]) -> Response[str]:
+    async def configuration(request: Asking) -> Response[str]:
         found = await read_configuration(services)
         return await services.shell.page(
             request, "system/configuration.html", "configuration", found=found

@@ -10,12 +10,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
-from litestar import MediaType, Request, get, post, route
+from litestar import MediaType, get, post, route
 from litestar.response import Response, Stream
 from msgspec import Struct, to_builtins
 from sqlalchemy.engine import make_url
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.services import Services
 from admin.sign_in.pages import READING
 from admin.system.bundle import Part, Scrubber, archived, written
@@ -158,7 +159,7 @@ def diagnostics_routes(services: Services) -> list[Any]:
     gatherer = Gatherer(services)
 
     @route(AT, http_method=READING, media_type=MediaType.HTML, opt=_READS)
-    async def diagnostics(request: Request[Any, Any, Any]) -> Response[str]:
+    async def diagnostics(request: Asking) -> Response[str]:
         views = [_view(part) for part in await gatherer.parts()]
         return await services.shell.page(
             request, "system/diagnostics.html", "diagnostics", parts_of=views
@@ -169,7 +170,7 @@ def diagnostics_routes(services: Services) -> list[Any]:
         return [_view(part) for part in await gatherer.parts()]
 
     @post(AT, opt=_MAKES, status_code=200)
-    async def bundle(request: Request[Any, Any, Any]) -> Stream:
+    async def bundle(request: Asking) -> Stream:
         parts = await gatherer.parts()
         after = {"parts": [part.name for part in parts]}
         person = session_of(request).person.name

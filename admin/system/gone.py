@@ -4,12 +4,13 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from litestar import MediaType, Request, Response, get, post, route
+from litestar import MediaType, Response, get, post, route
 from litestar.params import FromPath
 from litestar.response import Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.bodies import body_of
 from admin.forms import form_of
 from admin.long_lists import list_of
@@ -38,7 +39,6 @@ _APPROVES: Final = needs(_P.WORKERS_APPROVE_RETIREMENT, "everywhere", records="w
 _DECLINES: Final = needs(
     _P.WORKERS_APPROVE_RETIREMENT, "everywhere", records="worker.retirement_declined"
 )
-Asked = Request[Any, Any, Any]
 
 
 class NewRetirement(Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,7 +60,7 @@ def gone_routes(services: Services) -> list[Any]:
 
 async def _shown(
     services: Services,
-    request: Asked,
+    request: Asking,
     worker: str,
     error: RequestInvalid | Forbidden | None = None,
     reason: str = "",
@@ -91,7 +91,7 @@ def _pages(services: Services) -> list[Any]:
     desk = services.lost_workers
 
     @route(AT, http_method=READING, media_type=_HTML, opt=_READS)
-    async def gone(request: Asked) -> Response[Any]:
+    async def gone(request: Asking) -> Response[Any]:
         named = request.query_params.get("worker", "").strip()
         if named:
             return _to(named)
@@ -99,11 +99,11 @@ def _pages(services: Services) -> list[Any]:
         return await services.shell.page(request, "system/gone.html", "gone", found=found)
 
     @route(_ONE, http_method=READING, media_type=_HTML, opt=_READS)
-    async def gone_worker(request: Asked, worker: FromPath[str]) -> Response[str]:
+    async def gone_worker(request: Asking, worker: FromPath[str]) -> Response[str]:
         return await _shown(services, request, worker)
 
     @post(f"{_ONE}/ask", media_type=_HTML, opt=_ASKS, status_code=SEE_OTHER)
-    async def ask(request: Asked, worker: FromPath[str]) -> Response[Any]:
+    async def ask(request: Asking, worker: FromPath[str]) -> Response[Any]:
         reason = (await form_of(request)).text("reason")
         try:
             await desk.ask(session_of(request).person, worker, reason)
@@ -112,7 +112,7 @@ def _pages(services: Services) -> list[Any]:
         return _to(worker)
 
     @post(f"{_ONE}/finish", media_type=_HTML, opt=_FINISHES, status_code=SEE_OTHER)
-    async def finish(request: Asked, worker: FromPath[str]) -> Response[Any]:
+    async def finish(request: Asking, worker: FromPath[str]) -> Response[Any]:
         try:
             await desk.finish(session_of(request).person, worker)
         except RequestInvalid as error:
@@ -126,7 +126,7 @@ def _deciding(services: Services) -> list[Any]:
     desk = services.lost_workers
 
     async def deciding(
-        request: Asked, retirement: str, deed: Awaitable[object], reason: str = ""
+        request: Asking, retirement: str, deed: Awaitable[object], reason: str = ""
     ) -> Response[Any]:
         """The worker's page anew; with what went wrong on it, where something did."""
         problem: RequestInvalid | Forbidden | None = None
@@ -141,21 +141,21 @@ def _deciding(services: Services) -> list[Any]:
         return _to(found.worker)
 
     @post(f"{_CASE}/approve", media_type=_HTML, opt=_APPROVES, status_code=SEE_OTHER)
-    async def approve(request: Asked, retirement: FromPath[str]) -> Response[Any]:
+    async def approve(request: Asking, retirement: FromPath[str]) -> Response[Any]:
         comment, person = (await form_of(request)).text("reason"), session_of(request).person
         return await deciding(
             request, retirement, desk.approve(person, retirement, comment), comment
         )
 
     @post(f"{_CASE}/decline", media_type=_HTML, opt=_DECLINES, status_code=SEE_OTHER)
-    async def decline(request: Asked, retirement: FromPath[str]) -> Response[Any]:
+    async def decline(request: Asking, retirement: FromPath[str]) -> Response[Any]:
         comment, person = (await form_of(request)).text("reason"), session_of(request).person
         return await deciding(
             request, retirement, desk.decline(person, retirement, comment), comment
         )
 
     @post(f"{_CASE}/withdraw", media_type=_HTML, opt=_WITHDRAWS, status_code=SEE_OTHER)
-    async def withdraw(request: Asked, retirement: FromPath[str]) -> Response[Any]:
+    async def withdraw(request: Asking, retirement: FromPath[str]) -> Response[Any]:
         person = session_of(request).person
         return await deciding(request, retirement, desk.withdraw(person, retirement))
 
@@ -174,17 +174,17 @@ def _api(services: Services) -> list[Any]:
         return await desk.one(worker)
 
     @get("/api/system/retirements", opt=_READS)
-    async def list_retirements(request: Asked) -> Response[Sequence[Retirement]]:
+    async def list_retirements(request: Asking) -> Response[Sequence[Retirement]]:
         return await list_of(request, desk.cases.newest, desk.cases.page)
 
     @post("/api/system/gone/{worker:str}/ask", opt=_ASKS)
-    async def ask_retirement(request: Asked, worker: FromPath[str]) -> Retirement:
+    async def ask_retirement(request: Asking, worker: FromPath[str]) -> Retirement:
         order = await body_of(request, NewRetirement)
         with taken_as("worker"):
             return await desk.ask(session_of(request).person, worker, order.reason)
 
     @post("/api/system/gone/{worker:str}/finish", opt=_FINISHES, status_code=200)
-    async def finish_ending(request: Asked, worker: FromPath[str]) -> LeftBehind:
+    async def finish_ending(request: Asking, worker: FromPath[str]) -> LeftBehind:
         with taken_as("worker"):
             return await desk.finish(session_of(request).person, worker)
 
@@ -195,19 +195,19 @@ def _api_deciding(services: Services) -> list[Any]:
     at, desk = f"/api{_CASE}", services.lost_workers
 
     @post(f"{at}/approve", opt=_APPROVES, status_code=200)
-    async def approve_retirement(request: Asked, retirement: FromPath[str]) -> LeftBehind:
+    async def approve_retirement(request: Asking, retirement: FromPath[str]) -> LeftBehind:
         order = await body_of(request, Verdict)
         with taken_as("retirement", id="retirement"):
             return await desk.approve(session_of(request).person, retirement, order.comment)
 
     @post(f"{at}/decline", opt=_DECLINES, status_code=200)
-    async def decline_retirement(request: Asked, retirement: FromPath[str]) -> Retirement:
+    async def decline_retirement(request: Asking, retirement: FromPath[str]) -> Retirement:
         order = await body_of(request, Verdict)
         with taken_as("retirement", id="retirement"):
             return await desk.decline(session_of(request).person, retirement, order.comment)
 
     @post(f"{at}/withdraw", opt=_WITHDRAWS, status_code=200)
-    async def withdraw_retirement(request: Asked, retirement: FromPath[str]) -> Retirement:
+    async def withdraw_retirement(request: Asking, retirement: FromPath[str]) -> Retirement:
         with taken_as("retirement", id="retirement"):
             return await desk.withdraw(session_of(request).person, retirement)
 

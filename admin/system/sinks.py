@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from litestar import MediaType, Request, Response, get, post, route
+from litestar import MediaType, Response, get, post, route
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 from litestar.response import Redirect
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.bodies import body_of
 from admin.forms import Form, form_of
 from admin.queries import Query
@@ -44,7 +45,6 @@ SINCE: Final = Query(
 _READS: Final = needs(Permission.SYSTEM_READ, "everywhere")
 _SEES: Final = needs(Permission.SYSTEM_CONFIGURE, "everywhere")
 _SENDS: Final = needs(Permission.SYSTEM_CONFIGURE, "everywhere", records="sink.replayed")
-Asked = Request[Any, Any, Any]
 
 
 class SinkLine(Struct, frozen=True):
@@ -163,7 +163,7 @@ def sink_routes(services: Services) -> list[Any]:
 
 def _reading(services: Services, desk: SinkDesk) -> list[Any]:
     @route(AT, http_method=READING, media_type=MediaType.HTML, opt=_READS)
-    async def sinks(request: Asked) -> Response[str]:
+    async def sinks(request: Asking) -> Response[str]:
         return await services.shell.page(
             request, "system/sinks.html", "sinks", found=await desk.read()
         )
@@ -173,7 +173,7 @@ def _reading(services: Services, desk: SinkDesk) -> list[Any]:
 
 def _sending(services: Services, desk: SinkDesk) -> list[Any]:
     @route(ONE, http_method=READING, media_type=MediaType.HTML, opt=_SEES)
-    async def replay_page(request: Asked, sink: FromPath[str]) -> Response[str]:
+    async def replay_page(request: Asking, sink: FromPath[str]) -> Response[str]:
         asked = request.query_params.get("hours", "1")
         hours = next((number for number, _ in HOURS if str(number) == asked), 1)
         again = await desk.would_send(sink, desk.since_us(hours))
@@ -182,7 +182,7 @@ def _sending(services: Services, desk: SinkDesk) -> list[Any]:
         )
 
     @post(ONE, status_code=SEE_OTHER, opt=_SENDS)
-    async def replay(request: Asked, sink: FromPath[str]) -> Redirect:
+    async def replay(request: Asking, sink: FromPath[str]) -> Redirect:
         form: Form = await form_of(request)
         since_us = form.whole("since_us", US_MAX)
         if since_us is None:
@@ -199,14 +199,14 @@ def _api(desk: SinkDesk) -> list[Any]:
         return await desk.read()
 
     @get(f"{API}/{{sink:str}}/replay", opt=_SEES)
-    async def replay_preview_api(request: Asked, sink: FromPath[str]) -> Again:
+    async def replay_preview_api(request: Asking, sink: FromPath[str]) -> Again:
         text = SINCE.of(request)
         if not (text.isascii() and text.isdigit() and len(text) < 20):  # noqa: PLR2004
             raise RequestInvalid("this is no time", parameter="since_us")
         return await desk.would_send(sink, int(text))
 
     @post(f"{API}/{{sink:str}}/replay", opt=_SENDS, status_code=200)
-    async def replay_api(request: Asked, sink: FromPath[str]) -> Sent:
+    async def replay_api(request: Asking, sink: FromPath[str]) -> Sent:
         order = await body_of(request, AgainOrder)
         return Sent(await desk.send(session_of(request).person.name, sink, order.since_us))
 

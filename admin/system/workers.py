@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from litestar import MediaType, Request, Response, get, route
+from litestar import MediaType, Response, get, route
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 from msgspec import Struct
 
 from admin.access import needs
+from admin.asking import Asking
 from admin.services import Services
 from admin.sign_in.pages import READING
 from admin.system.verdict import Verdict, judged, most_served, positions
@@ -22,7 +23,6 @@ from gateway.store.workers import WorkerTable
 
 AT: Final = "/system"
 _READS: Final = needs(Permission.SYSTEM_READ, "everywhere")
-Asked = Request[Any, Any, Any]
 
 
 class WorkerLine(Struct, frozen=True):
@@ -137,14 +137,14 @@ def worker_routes(services: Services) -> list[Any]:
     reader, shell = WorkersReader(services), services.shell
 
     @route(AT, http_method=READING, media_type=MediaType.HTML, opt=_READS)
-    async def workers(request: Asked) -> Response[str]:
+    async def workers(request: Asking) -> Response[str]:
         found = await reader.read()
         return await shell.page(request, "system/workers.html", "system", found=found)
 
     @route(
         f"{AT}/workers/{{worker:str}}", http_method=READING, media_type=MediaType.HTML, opt=_READS
     )
-    async def worker_page(request: Asked, worker: FromPath[str]) -> Response[str]:
+    async def worker_page(request: Asking, worker: FromPath[str]) -> Response[str]:
         line = await reader.one(worker)
         return await shell.page(request, "system/worker.html", "system", line=line)
 

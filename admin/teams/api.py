@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from litestar import Request, Response, get, post
+from litestar import Response, get, post
 from litestar.params import FromPath
 from msgspec import Struct
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.bodies import body_of
 from admin.long_lists import list_of
 from admin.services import Services
@@ -23,7 +24,6 @@ NO_CONTENT: Final = 204
 _P = Permission
 _PATH: Final = "/api/organisations/{organisation:str}/teams"
 _TEAM: Final = f"{_PATH}/{{team:str}}"
-Asked = Request[Any, Any, Any]
 
 
 class TeamOrder(Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,7 +72,7 @@ def team_api_routes(services: Services) -> list[Any]:
 
     @get(_PATH, opt=needs(_P.KEYS_READ))
     async def list_teams(
-        request: Asked, organisation: FromPath[str]
+        request: Asking, organisation: FromPath[str]
     ) -> Response[Sequence[TeamLine]]:
         whole = partial(reader.listed, organisation)
         return await list_of(request, whole, partial(reader.page, organisation, ""))
@@ -82,7 +82,7 @@ def team_api_routes(services: Services) -> list[Any]:
         return await reader.detail(organisation, team)
 
     @post(_PATH, opt=needs(_P.KEYS_ISSUE, records="team.created"))
-    async def create_team(request: Asked, organisation: FromPath[str]) -> TeamLine:
+    async def create_team(request: Asking, organisation: FromPath[str]) -> TeamLine:
         order = await body_of(request, TeamOrder)
         person = session_of(request).person
         with taken_as(workspace="name", project="name"):
@@ -94,7 +94,7 @@ def team_api_routes(services: Services) -> list[Any]:
         opt=needs(_P.KEYS_ISSUE, records="team.member_added"),
         status_code=NO_CONTENT,
     )
-    async def add_member(request: Asked, organisation: FromPath[str], team: FromPath[str]) -> None:
+    async def add_member(request: Asking, organisation: FromPath[str], team: FromPath[str]) -> None:
         found = await reader.team(organisation, team)
         order = await body_of(request, MemberOrder)
         await desk.add_member(session_of(request).person, found, order.person)
@@ -105,7 +105,7 @@ def team_api_routes(services: Services) -> list[Any]:
         status_code=NO_CONTENT,
     )
     async def remove_member(
-        request: Asked, organisation: FromPath[str], team: FromPath[str]
+        request: Asking, organisation: FromPath[str], team: FromPath[str]
     ) -> None:
         found = await reader.team(organisation, team)
         order = await body_of(request, MemberOrder)
@@ -117,7 +117,7 @@ def team_api_routes(services: Services) -> list[Any]:
 def _changing(reader: TeamReader, desk: TeamDesk) -> list[Any]:
     @post(f"{_TEAM}/change", opt=needs(_P.KEYS_ISSUE, records="team.changed"))
     async def change_team(
-        request: Asked, organisation: FromPath[str], team: FromPath[str]
+        request: Asking, organisation: FromPath[str], team: FromPath[str]
     ) -> TeamLine:
         found = await reader.team(organisation, team)
         order, person = await body_of(request, TeamChange), session_of(request).person
@@ -128,7 +128,7 @@ def _changing(reader: TeamReader, desk: TeamDesk) -> list[Any]:
 
     @post(f"{_TEAM}/archive", opt=needs(_P.KEYS_ISSUE, records="team.archived"))
     async def archive_team(
-        request: Asked, organisation: FromPath[str], team: FromPath[str]
+        request: Asking, organisation: FromPath[str], team: FromPath[str]
     ) -> TeamLine:
         found = await reader.team(organisation, team)
         order = await body_of(request, Ending)
@@ -138,7 +138,7 @@ def _changing(reader: TeamReader, desk: TeamDesk) -> list[Any]:
 
     @post(f"{_TEAM}/restore", opt=needs(_P.KEYS_ISSUE, records="team.restored"))
     async def restore_team(
-        request: Asked, organisation: FromPath[str], team: FromPath[str]
+        request: Asking, organisation: FromPath[str], team: FromPath[str]
     ) -> TeamLine:
         found = await reader.team(organisation, team)
         order = await body_of(request, Ending)
@@ -148,7 +148,7 @@ def _changing(reader: TeamReader, desk: TeamDesk) -> list[Any]:
 
     @post(f"{_TEAM}/defaults", opt=needs(_P.BUDGETS_SET, records="team.defaults_set"))
     async def set_defaults(
-        request: Asked, organisation: FromPath[str], team: FromPath[str]
+        request: Asking, organisation: FromPath[str], team: FromPath[str]
     ) -> TeamLine:
         found = await reader.team(organisation, team)
         order, person = await body_of(request, DefaultsOrder), session_of(request).person

@@ -3,11 +3,12 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from litestar import MediaType, Request, Response, post, route
+from litestar import MediaType, Response, post, route
 from litestar.params import FromPath
 from litestar.response import Redirect
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.forms import Form, form_of
 from admin.keys.issuing import EXPIRES_DAYS
 from admin.queries import after_of, first_of
@@ -36,7 +37,6 @@ _NEW: Final = "/o/{organisation:str}/new-team"
 """Not below the teams: one of them may be called `new`."""
 _HTML: Final = MediaType.HTML
 _ISSUE: Final = needs(_P.KEYS_ISSUE)
-Asked = Request[Any, Any, Any]
 Deed = Callable[[Person, Team, Form], Awaitable[None]]
 
 
@@ -56,7 +56,7 @@ class TeamRoom:
 
     async def page(
         self,
-        request: Asked,
+        request: Asking,
         place: tuple[str, str],
         form: Form | None = None,
         wrong: dict[str, str] | None = None,
@@ -87,7 +87,7 @@ class TeamRoom:
         return await self._services.people_lists.named_in(organisation, NAMES_MAX)
 
     async def done(
-        self, request: Asked, place: tuple[str, str], deed: Deed, back: Way
+        self, request: Asking, place: tuple[str, str], deed: Deed, back: Way
     ) -> Response[Any]:
         """Do something to a team, and show its page: what is wrong is said there."""
         form, (organisation, name) = await form_of(request), place
@@ -116,7 +116,7 @@ def _reading(services: Services, room: TeamRoom) -> list[Any]:
     shell = services.shell
 
     @route(_PATH, http_method=READING, media_type=_HTML, opt=needs(_P.KEYS_READ))
-    async def team_list(request: Asked, organisation: FromPath[str]) -> Response[str]:
+    async def team_list(request: Asking, organisation: FromPath[str]) -> Response[str]:
         said = request.query_params.get("state", "")
         state = said if said in STATES else ""
         counts = await room.reader.lists.states(organisation)
@@ -134,13 +134,13 @@ def _reading(services: Services, room: TeamRoom) -> list[Any]:
 
     @route(_TEAM, http_method=READING, media_type=_HTML, opt=needs(_P.KEYS_READ))
     async def team_page(
-        request: Asked, organisation: FromPath[str], team: FromPath[str]
+        request: Asking, organisation: FromPath[str], team: FromPath[str]
     ) -> Response[str]:
         return await room.page(request, (organisation, team))
 
     @route(f"{_TEAM}/archive", http_method=READING, media_type=_HTML, opt=_ISSUE)
     async def archive_page(
-        request: Asked, organisation: FromPath[str], team: FromPath[str]
+        request: Asking, organisation: FromPath[str], team: FromPath[str]
     ) -> Response[str]:
         line = await room.reader.line(organisation, team)
         return await shell.page(request, "teams/archive.html", "teams", line=line, team=line.team)
@@ -150,7 +150,7 @@ def _reading(services: Services, room: TeamRoom) -> list[Any]:
 
 def _making(services: Services, room: TeamRoom) -> list[Any]:
     async def form_page(
-        request: Asked, organisation: str, form: Form, wrong: dict[str, str] | None = None
+        request: Asking, organisation: str, form: Form, wrong: dict[str, str] | None = None
     ) -> Response[str]:
         return await services.shell.page(
             request,
@@ -164,7 +164,7 @@ def _making(services: Services, room: TeamRoom) -> list[Any]:
         )
 
     @route(_NEW, http_method=READING, media_type=_HTML, opt=_ISSUE)
-    async def new_team(request: Asked, organisation: FromPath[str]) -> Response[str]:
+    async def new_team(request: Asking, organisation: FromPath[str]) -> Response[str]:
         return await form_page(request, organisation, Form())
 
     @post(
@@ -173,7 +173,7 @@ def _making(services: Services, room: TeamRoom) -> list[Any]:
         opt=needs(_P.KEYS_ISSUE, records="team.created"),
         status_code=SEE_OTHER,
     )
-    async def create_team(request: Asked, organisation: FromPath[str]) -> Response[Any]:
+    async def create_team(request: Asking, organisation: FromPath[str]) -> Response[Any]:
         form, person = await form_of(request), session_of(request).person
         name, title, owner = (form.text(field) for field in ("name", "title", "owner"))
         try:
@@ -230,7 +230,7 @@ def _posting(room: TeamRoom, part: str, permission: Permission, records: str, de
 
     @post(f"{_TEAM}/{part}", media_type=_HTML, opt=opt, status_code=SEE_OTHER)
     async def handler(
-        request: Asked, organisation: FromPath[str], team: FromPath[str]
+        request: Asking, organisation: FromPath[str], team: FromPath[str]
     ) -> Response[Any]:
         return await room.done(request, (organisation, team), deed, WAYS_BACK[records])
 

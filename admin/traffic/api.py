@@ -2,12 +2,13 @@
 
 from typing import Any, Final
 
-from litestar import Request, get
+from litestar import get
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 from msgspec import Struct
 
 from admin.access import needs
+from admin.asking import Asking
 from admin.evidence import EvidenceReader
 from admin.preferences import Preferences
 from admin.services import Services
@@ -58,9 +59,7 @@ def traffic_api_routes(services: Services) -> list[Any]:
     evidence = EvidenceReader(services)
 
     @get(_TRAFFIC, opt=_READ)
-    async def list_traffic(
-        request: Request[Any, Any, Any], organisation: FromPath[str]
-    ) -> TrafficPage:
+    async def list_traffic(request: Asking, organisation: FromPath[str]) -> TrafficPage:
         asked = asked_of(request)
         if asked.wrong is not None:
             raise RequestInvalid(asked.wrong.message, parameter=asked.wrong.field)

@@ -1,12 +1,12 @@
 """What a list is asked for by its address: a filter and a place; kept also when it is wrong."""
 
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
-from litestar import Request
 from msgspec import Struct
 from msgspec.structs import replace
 
+from admin.asking import Asking
 from admin.queries import Query
 from gateway.errors import RequestInvalid
 from gateway.oversight.searching import FILTER_CHARS_MAX, Filter, FilterInvalid, parse, render
@@ -90,7 +90,7 @@ class Asked(Struct, frozen=True):
         return Search(source, self.filter, now_us, zone)
 
 
-def asked_of(request: Request[Any, Any, Any]) -> Asked:
+def asked_of(request: Asking) -> Asked:
     """What the query says; a filter that cannot be read leaves its place and reason."""
     asked = Asked(request.scope["path"], FILTER.of(request).strip())
     try:
@@ -117,7 +117,7 @@ def asked_of(request: Request[Any, Any, Any]) -> Asked:
     )
 
 
-def _ends_of(request: Request[Any, Any, Any]) -> tuple[tuple[str, str], ...]:
+def _ends_of(request: Asking) -> tuple[tuple[str, str], ...]:
     return tuple((each.name, each.of(request)) for each in (SINCE, UNTIL) if each.is_in(request))
 
 

@@ -6,12 +6,13 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from litestar import MediaType, Request, Response, get, route
+from litestar import MediaType, Response, get, route
 from litestar.params import FromPath
 from litestar.response import Stream
 from litestar.status_codes import HTTP_404_NOT_FOUND
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.kept_views import view_routes
 from admin.policy_room.rule_places import RulePlace, RulePlaces
 from admin.services import Services
@@ -46,9 +47,7 @@ def traffic_routes(services: Services) -> list[Any]:
 
 def _list_routes(services: Services, room: TrafficRoom) -> list[Any]:
     @route(_LIST, http_method=READING, media_type=MediaType.HTML, opt=_READ)
-    async def traffic(
-        request: Request[Any, Any, Any], organisation: FromPath[str]
-    ) -> Response[str]:
+    async def traffic(request: Asking, organisation: FromPath[str]) -> Response[str]:
         asked = asked_of(request)
         person = session_of(request).person.name
         listed = await room.listed(organisation, asked, await zone_of(request, services), person)
@@ -65,7 +64,7 @@ def _list_routes(services: Services, room: TrafficRoom) -> list[Any]:
         )
 
     @get(f"{_LIST}/export", opt=_READ)
-    async def export(request: Request[Any, Any, Any], organisation: FromPath[str]) -> Stream:
+    async def export(request: Asking, organisation: FromPath[str]) -> Stream:
         asked, form = asked_of(request), str(request.query_params.get("form", "csv"))
         if asked.wrong is not None:
             raise RequestInvalid(asked.wrong.message, parameter=asked.wrong.field)
@@ -90,7 +89,7 @@ def _request_route(services: Services, stories: StoryReader) -> Any:
 
     @route(f"{_LIST}/{{request_id:str}}", http_method=READING, media_type=MediaType.HTML, opt=_READ)
     async def one_request(
-        request: Request[Any, Any, Any], organisation: FromPath[str], request_id: FromPath[str]
+        request: Asking, organisation: FromPath[str], request_id: FromPath[str]
     ) -> Response[str]:
         story = await stories.story(organisation, request_id)
         if story is None:
@@ -137,7 +136,7 @@ def _listed_by(rule: str) -> str:
     return render(Filter((Term("rule", (rule,)),)))
 
 
-def _listed_at(request: Request[Any, Any, Any], organisation: str) -> str:
+def _listed_at(request: Asking, organisation: str) -> str:
     """The list of requests, with the filter that whoever looks came from."""
     path, came_from = f"/o/{organisation}/traffic", request.headers.get("referer", "")
     try:
@@ -154,6 +153,6 @@ def _day(utc_us: int) -> str:
     return str(datetime.fromtimestamp(utc_us // 1_000_000, UTC).date())
 
 
-async def zone_of(request: Request[Any, Any, Any], services: Services) -> str:
+async def zone_of(request: Asking, services: Services) -> str:
     """The reader's time zone, in which the dates of a filter are meant."""
     return (await services.shell.way(request)).zone

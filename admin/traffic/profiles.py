@@ -3,11 +3,12 @@
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from litestar import MediaType, Request, Response, get, post, route
+from litestar import MediaType, Response, get, post, route
 from litestar.params import FromPath
 from litestar.response import Redirect
 
 from admin.access import needs, session_of
+from admin.asking import Asking
 from admin.bodies import body_of
 from admin.forms import form_of
 from admin.queries import Query
@@ -29,7 +30,6 @@ AT: Final = "/o/{organisation:str}/traffic/profiles"
 API: Final = "/api/organisations/{organisation:str}/profiles"
 _READS: Final = needs(Permission.TRAFFIC_READ)
 _ACCEPTS: Final = needs(Permission.POLICIES_PUBLISH, records="drift.accepted")
-Asked = Request[Any, Any, Any]
 
 
 def profile_routes(services: Services) -> list[Any]:
@@ -40,7 +40,7 @@ def profile_routes(services: Services) -> list[Any]:
 
 def _page_routes(services: Services, room: ProfileRoom) -> list[Any]:
     async def page(
-        request: Asked, found: ProfileDetail, wrong: str = "", reason: str = ""
+        request: Asking, found: ProfileDetail, wrong: str = "", reason: str = ""
     ) -> Response[str]:
         return await services.shell.page(
             request,
@@ -54,7 +54,7 @@ def _page_routes(services: Services, room: ProfileRoom) -> list[Any]:
         )
 
     @route(AT, http_method=READING, media_type=MediaType.HTML, opt=_READS)
-    async def profiles(request: Asked, organisation: FromPath[str]) -> Response[str]:
+    async def profiles(request: Asking, organisation: FromPath[str]) -> Response[str]:
         listed = await room.listed(organisation)
         return await services.shell.page(
             request, "traffic/profiles.html", "profiles", listed=listed
@@ -62,13 +62,13 @@ def _page_routes(services: Services, room: ProfileRoom) -> list[Any]:
 
     @route(f"{AT}/{{kind:str}}", http_method=READING, media_type=MediaType.HTML, opt=_READS)
     async def one_profile(
-        request: Asked, organisation: FromPath[str], kind: FromPath[str]
+        request: Asking, organisation: FromPath[str], kind: FromPath[str]
     ) -> Response[str]:
         return await page(request, await room.detail(organisation, kind, _scope(request)))
 
     @post(f"{AT}/drifts/{{drift:str}}/accept", opt=_ACCEPTS, status_code=SEE_OTHER)
     async def accept(
-        request: Asked, organisation: FromPath[str], drift: FromPath[str]
+        request: Asking, organisation: FromPath[str], drift: FromPath[str]
     ) -> Redirect | Response[str]:
         form = await form_of(request)
         reason = form.text("reason")
@@ -90,13 +90,13 @@ def _api_routes(room: ProfileRoom) -> list[Any]:
 
     @get(f"{API}/{{kind:str}}", opt=_READS)
     async def show_profile(
-        request: Asked, organisation: FromPath[str], kind: FromPath[str]
+        request: Asking, organisation: FromPath[str], kind: FromPath[str]
     ) -> ProfileDetail:
         return await room.detail(organisation, kind, _scope(request))
 
     @post(f"{API}/drifts/{{drift:str}}/accept", opt=_ACCEPTS)
     async def accept_drift(
-        request: Asked, organisation: FromPath[str], drift: FromPath[str]
+        request: Asking, organisation: FromPath[str], drift: FromPath[str]
     ) -> Drift:
         order = await body_of(request, AcceptOrder)
         person = session_of(request).person
@@ -108,5 +108,5 @@ def _api_routes(room: ProfileRoom) -> list[Any]:
 OF: Final = Query("of", "The model that prompts ask for, or the target; any character.")
 
 
-def _scope(request: Asked) -> str:
+def _scope(request: Asking) -> str:
     return OF.of(request)
