@@ -6,6 +6,7 @@ from gateway.actors import same_person
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission, Person, allows
 from gateway.store.custody.erasure_cases import ErasureCase
+from gateway.store.custody.orders import CustodyChanged
 from gateway.store.evidence.retirements import Retirement
 from gateway.store.identity.key_scopes import KeyProposal
 from gateway.store.money.price_proposals import PriceProposal
@@ -25,6 +26,18 @@ def reason_in(text: str) -> str:
         most = f"say it in {REASON_CHARS_MAX:,} characters at most"
         raise RequestInvalid(f"{most}: these are {len(said):,}", parameter="reason")
     return said
+
+
+def require_asker(seen: str | None, asked_by: str) -> None:
+    """Of a hold and a case somebody else may ask, under the same id, after it was shown.
+
+    `seen` is whom a page or a program saw asking, None where it does not say.
+
+    Raises:
+        CustodyChanged: nobody asks any more whom they saw, or somebody else does.
+    """
+    if seen is not None and seen != asked_by:
+        raise CustodyChanged(f"{asked_by or 'nobody'} asks for it by now")
 
 
 def refused_widening(person: Person, proposal: KeyProposal) -> str:

@@ -4,36 +4,34 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
-from litestar import Request, Response, get, post
+from litestar import Response, get, post
 from litestar.params import FromPath
 from litestar.response import File
 from msgspec import Struct
 
-from admin.access import needs, session_of
+from admin.access import actor_of, needs, session_of
+from admin.asking import Asking
 from admin.bodies import body_of
 from admin.compliance.desk import Wish
+from admin.compliance.erasures_api import case_routes
 from admin.compliance.office import Office, Revealed, Standing, in_words
 from admin.compliance.packs import file_of
 from admin.long_lists import list_of
+from admin.second_person import require_asker
 from admin.services import Services
 from admin.wrong_fields import taken_as
 from gateway.clock import SECOND_US
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission, allows
-from gateway.store.custody.erasing import Consequences
-from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.orders import Hold, Reveal
 from gateway.store.custody.retention_reports import FolderRetentionStanding
 from gateway.store.evidence.packing import EvidencePack
-from gateway.store.pages import Part
 
 
 AT: Final = "/api/organisations/{organisation:str}/compliance"
-ONE_CASE: Final = AT + "/erasures/{case:str}"
 _P = Permission
 NO_CONTENT: Final = 204
 _READS: Final = needs(_P.AUDIT_READ)
-Asked = Request[Any, Any, Any]
 
 
 class RevealOrder(Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,9 +44,16 @@ class RevealOrder(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EndOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """Why a reveal, or the release of a hold, is declined; empty where that needs no reason."""
+    """Why a reveal is declined; empty where that needs no reason."""
 
     comment: str = ""
+
+
+class KeepOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a release is declined, and whom its sender saw asking for it; None where nobody says."""
+
+    comment: str = ""
+    asked_by: str | None = None
 
 
 class HoldOrder(Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,33 +67,6 @@ class ReleaseOrder(Struct, frozen=True, forbid_unknown_fields=True):
     """A release; refused where somebody else than `asked_by`, empty for nobody, asks for it."""
 
     asked_by: str | None = None
-
-
-class CaseOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """A case; `user` empty is the whole organisation."""
-
-    ticket: str
-    law: str = "gdpr"
-    user: str = ""
-
-
-class CaseVerdict(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is said with a verdict on an erasure that somebody asks for."""
-
-    comment: str
-
-
-class SubjectOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """An end user, as requests name them."""
-
-    user: str
-
-
-class SubjectFound(Struct, frozen=True):
-    """The keyed digest of an end user, and what is kept of them."""
-
-    subject: str
-    kept: Consequences
 
 
 class RetainedFolder(Struct, frozen=True):
@@ -133,15 +111,9 @@ def api_routes(services: Services, office: Office) -> list[Any]:
         *_reading(services, office),
         *_reveals(office),
         *_holds(office),
-        *_erasures(office),
-        *_asking(office),
-        *_deciding(office),
+        *case_routes(office),
         *_packs(services, office),
     ]
-
-
-def _actor(request: Asked) -> str:
-    return session_of(request).person.name
 
 
 def _reading(services: Services, office: Office) -> list[Any]:
@@ -185,16 +157,16 @@ def _reveals(office: Office) -> list[Any]:
 
     @get(AT + "/reveals", opt=_READS)
     async def list_reveals(
-        request: Asked, organisation: FromPath[str]
+        request: Asking, organisation: FromPath[str]
     ) -> Response[Sequence[Reveal]]:
         whole = partial(office.reveals, organisation)
         return await list_of(request, whole, partial(office.lists.reveals, organisation))
 
     @post(AT + "/reveals", opt=needs(_P.CONTENT_REVEAL, records="reveal.asked"))
-    async def ask(request: Asked, organisation: FromPath[str]) -> Reveal:
+    async def ask(request: Asking, organisation: FromPath[str]) -> Reveal:
         order = await body_of(request, RevealOrder)
         return await office.ask_reveal(
-            _actor(request),
+            actor_of(request),
             organisation,
             order.request_id,
             reason=order.reason,
@@ -207,25 +179,27 @@ def _reveals(office: Office) -> list[Any]:
         return await office.reveal(organisation, reveal)
 
     @post(one + "/approve", opt=needs(_P.CONTENT_APPROVE_REVEAL, records="reveal.approved"))
-    async def approve(request: Asked, organisation: FromPath[str], reveal: FromPath[str]) -> Reveal:
+    async def approve(
+        request: Asking, organisation: FromPath[str], reveal: FromPath[str]
+    ) -> Reveal:
         await office.reveal(organisation, reveal)
         with taken_as("reveal"), in_words():
-            return await office.custody.approve_reveal(_actor(request), reveal)
+            return await office.custody.approve_reveal(actor_of(request), reveal)
 
     @post(one + "/end", opt=needs(_P.CONTENT_APPROVE_REVEAL, records="reveal.ended"))
-    async def end(request: Asked, organisation: FromPath[str], reveal: FromPath[str]) -> Reveal:
+    async def end(request: Asking, organisation: FromPath[str], reveal: FromPath[str]) -> Reveal:
         order = await body_of(request, EndOrder)
         await office.reveal(organisation, reveal)
         with taken_as("reveal"), in_words():
-            return await office.custody.end_reveal(_actor(request), reveal, order.comment)
+            return await office.custody.end_reveal(actor_of(request), reveal, order.comment)
 
     @post(one + "/content", opt=needs(_P.CONTENT_REVEAL, records="reveal.used"))
     async def content(
-        request: Asked, organisation: FromPath[str], reveal: FromPath[str]
+        request: Asking, organisation: FromPath[str], reveal: FromPath[str]
     ) -> list[Revealed]:
         found = await office.reveal(organisation, reveal)
         with taken_as("reveal"):
-            return await office.content(_actor(request), found)
+            return await office.content(actor_of(request), found)
 
     return [list_reveals, ask, one_reveal, approve, end, content]
 
@@ -236,152 +210,49 @@ def _holds(office: Office) -> list[Any]:
     keeps = needs(_P.HOLDS_SET, records="hold.release_declined")
 
     @get(AT + "/holds", opt=_READS)
-    async def list_holds(request: Asked, organisation: FromPath[str]) -> Response[Sequence[Hold]]:
+    async def list_holds(request: Asking, organisation: FromPath[str]) -> Response[Sequence[Hold]]:
         whole = partial(office.custody.holds, organisation)
         return await list_of(request, whole, partial(office.lists.holds, organisation))
 
     @post(AT + "/holds", opt=sets)
-    async def set_hold(request: Asked, organisation: FromPath[str]) -> Hold:
+    async def set_hold(request: Asking, organisation: FromPath[str]) -> Hold:
         order = await body_of(request, HoldOrder)
         if not order.reason.strip():
             raise RequestInvalid("A hold needs a reason.", parameter="reason")
         subject = office.subject_of(organisation, order.user)
         with in_words():
-            actor = _actor(request)
+            actor = actor_of(request)
             return await office.custody.set_hold(actor, organisation, subject, order.reason)
 
     @post(AT + "/holds/{hold:str}/release", opt=releases)
-    async def release(request: Asked, organisation: FromPath[str], hold: FromPath[str]) -> Release:
+    async def release(request: Asking, organisation: FromPath[str], hold: FromPath[str]) -> Release:
         order = await body_of(request, ReleaseOrder)
         await office.hold(organisation, hold)
         with taken_as("hold"), in_words():
-            released = await office.custody.release_hold(_actor(request), hold, order.asked_by)
+            released = await office.custody.release_hold(actor_of(request), hold, order.asked_by)
         return Release(released)
 
     @post(AT + "/holds/{hold:str}/keep", opt=keeps, status_code=NO_CONTENT)
-    async def keep(request: Asked, organisation: FromPath[str], hold: FromPath[str]) -> None:
-        order = await body_of(request, EndOrder)
-        await office.hold(organisation, hold)
+    async def keep(request: Asking, organisation: FromPath[str], hold: FromPath[str]) -> None:
+        order = await body_of(request, KeepOrder)
+        found = await office.hold(organisation, hold)
         with taken_as("hold"), in_words():
-            await office.custody.keep_hold(_actor(request), hold, order.comment)
+            require_asker(order.asked_by, found.release_by)
+            await office.custody.keep_hold(actor_of(request), hold, order.comment)
 
     return [list_holds, set_hold, release, keep]
-
-
-def _erasures(office: Office) -> list[Any]:
-    opens = needs(_P.CONTENT_ERASE, records="erasure.opened")
-    searches = needs(_P.CONTENT_ERASE, records="subject.searched")
-
-    @get(AT + "/erasures", opt=_READS)
-    async def list_cases(
-        request: Asked, organisation: FromPath[str]
-    ) -> Response[Sequence[ErasureCase]]:
-        async def whole() -> Sequence[ErasureCase]:
-            return await office.told(await office.erasures.cases.of(organisation))
-
-        async def part(first: int, limit: int, after: str) -> Part[ErasureCase]:
-            found = await office.erasures.cases.page(organisation, first, limit, after)
-            return found.of(await office.told(found.rows))
-
-        return await list_of(request, whole, part)
-
-    @post(AT + "/erasures", opt=opens)
-    async def open_case(request: Asked, organisation: FromPath[str]) -> ErasureCase:
-        order = await body_of(request, CaseOrder)
-        subject = office.subject_of(organisation, order.user)
-        with in_words():
-            return await office.erasures.cases.open(
-                _actor(request), organisation, subject, order.law, order.ticket
-            )
-
-    @get(AT + "/erasures/{case:str}", opt=_READS)
-    async def one_case(organisation: FromPath[str], case: FromPath[str]) -> ErasureCase:
-        return (await office.told([await office.case(organisation, case)]))[0]
-
-    @post(AT + "/subjects", opt=searches)
-    async def search(request: Asked, organisation: FromPath[str]) -> SubjectFound:
-        order = await body_of(request, SubjectOrder)
-        return SubjectFound(*await office.search(_actor(request), organisation, order.user))
-
-    return [list_cases, open_case, one_case, search]
-
-
-def _asking(office: Office) -> list[Any]:
-    """What of a case one person may do: ask, take it back, end it without erasing."""
-    asks = needs(_P.CONTENT_ERASE, records="erasure.asked")
-    recalls = needs(_P.CONTENT_ERASE, records="erasure.recalled")
-    withdraws = needs(_P.CONTENT_ERASE, records="erasure.withdrawn")
-
-    @post(ONE_CASE + "/ask", opt=asks, status_code=200)
-    async def ask(request: Asked, organisation: FromPath[str], case: FromPath[str]) -> ErasureCase:
-        found = await office.case(organisation, case)
-        with taken_as("case"), in_words():
-            await office.erasures.ask(_actor(request), found)
-        return await office.case(organisation, case)
-
-    @post(ONE_CASE + "/recall", opt=recalls, status_code=200)
-    async def recall(
-        request: Asked, organisation: FromPath[str], case: FromPath[str]
-    ) -> ErasureCase:
-        found = await office.case(organisation, case)
-        with taken_as("case"), in_words():
-            await office.erasures.cases.recall(_actor(request), found)
-        return await office.case(organisation, case)
-
-    @post(ONE_CASE + "/withdraw", opt=withdraws, status_code=200)
-    async def withdraw(
-        request: Asked, organisation: FromPath[str], case: FromPath[str]
-    ) -> ErasureCase:
-        found = await office.case(organisation, case)
-        with taken_as("case"), in_words():
-            await office.erasures.cases.withdraw(_actor(request), found)
-        return await office.case(organisation, case)
-
-    return [ask, recall, withdraw]
-
-
-def _deciding(office: Office) -> list[Any]:
-    """What another person says to it."""
-    approves = needs(_P.CONTENT_APPROVE_ERASURE, records="content.erased")
-    declines = needs(_P.CONTENT_APPROVE_ERASURE, records="erasure.declined")
-
-    @post(ONE_CASE + "/approve", opt=approves, status_code=200)
-    async def approve(
-        request: Asked,
-        organisation: FromPath[str],
-        case: FromPath[str],
-    ) -> ErasureCase:
-        order = await body_of(request, CaseVerdict)
-        found = await office.case(organisation, case)
-        with taken_as("case"), in_words():
-            done = await office.erasures.approve(_actor(request), found, order.comment)
-        return (await office.told([done]))[0]
-
-    @post(ONE_CASE + "/decline", opt=declines, status_code=200)
-    async def decline(
-        request: Asked,
-        organisation: FromPath[str],
-        case: FromPath[str],
-    ) -> ErasureCase:
-        order = await body_of(request, CaseVerdict)
-        found = await office.case(organisation, case)
-        with taken_as("case"), in_words():
-            await office.erasures.cases.decline(_actor(request), found, order.comment)
-        return await office.case(organisation, case)
-
-    return [approve, decline]
 
 
 def _packs(services: Services, office: Office) -> list[Any]:
     @get(AT + "/packs", opt=_READS)
     async def list_packs(
-        request: Asked, organisation: FromPath[str]
+        request: Asking, organisation: FromPath[str]
     ) -> Response[Sequence[EvidencePack]]:
         whole = partial(office.desk.packs, organisation)
         return await list_of(request, whole, partial(office.desk.page, organisation))
 
     @post(AT + "/packs", opt=needs(_P.AUDIT_EXPORT, records="pack.asked"))
-    async def make(request: Asked, organisation: FromPath[str]) -> EvidencePack:
+    async def make(request: Asking, organisation: FromPath[str]) -> EvidencePack:
         order = await body_of(request, Wish)
         person = session_of(request).person
         if order.log == "deeds" and not allows(person, _P.AUDIT_EXPORT):
@@ -394,7 +265,7 @@ def _packs(services: Services, office: Office) -> list[Any]:
         return await office.desk.pack(organisation, pack)
 
     @get(AT + "/packs/{pack:str}/file", opt=needs(_P.AUDIT_EXPORT))
-    async def fetch(request: Asked, organisation: FromPath[str], pack: FromPath[str]) -> File:
+    async def fetch(request: Asking, organisation: FromPath[str], pack: FromPath[str]) -> File:
         return await file_of(services, office, request, organisation, pack)
 
     return [list_packs, make, one_pack, fetch]

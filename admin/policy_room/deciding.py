@@ -7,12 +7,12 @@ from litestar import Response
 from litestar.exceptions import NotFoundException
 from litestar.response import Redirect
 
+from admin.asking import Asking
 from admin.forms import as_sentence
 from admin.policy_room.desk import VERDICTS, StepOrder
 from admin.policy_room.inbox import KIND, Inbox
 from admin.policy_room.places import place_of
 from admin.policy_room.room import (
-    Asking,
     Named,
     PolicyRoom,
     form_of,
@@ -23,10 +23,11 @@ from admin.policy_room.room import (
 )
 from admin.queries import AFTER, FIRST, after_of, first_of
 from admin.screens import CONFLICT
+from admin.second_person import require_asker
 from admin.sign_in.pages import SEE_OTHER
 from gateway.errors import Forbidden, RequestInvalid
 from gateway.oversight.access import Permission
-from gateway.store.custody.orders import CustodyChanged, CustodyRefused
+from gateway.store.custody.orders import CustodyRefused
 
 
 BASE = "/o/{organisation:str}/approvals"
@@ -121,7 +122,7 @@ def _erasure_route(room: PolicyRoom, inbox: Inbox) -> Any:
         if case is None:
             raise NotFoundException
         try:
-            _require_asker(form, case.asked_by)
+            require_asker(form.get("asked_by"), case.asked_by)
             if _is_approval(form):
                 await inbox.erasures.approve(person.name, case, reason)
             else:
@@ -157,7 +158,7 @@ def _custody_routes(room: PolicyRoom, inbox: Inbox) -> list[Any]:
         if asked is None or asked.released_by or not asked.release_by:
             raise NotFoundException
         try:
-            _require_asker(form, asked.release_by)
+            require_asker(form.get("asked_by"), asked.release_by)
             if _is_approval(form):
                 await inbox.custody.release_hold(person.name, wanted, asked.release_by)
             else:
@@ -175,16 +176,6 @@ def _back(request: Asking, organisation: str) -> Redirect:
     page[AFTER.name] = after_of(request)
     asked = {name: said for name, said in page.items() if said} | {"done": "1"}
     return Redirect(f"/o/{organisation}/approvals?{urlencode(asked)}", status_code=SEE_OTHER)
-
-
-def _require_asker(form: dict[str, str], asked_by: str) -> None:
-    """Of a hold and a case somebody else may ask, under the same id, after a page was shown.
-
-    Raises:
-        CustodyChanged: nobody asks any more whom the form names, or somebody else does.
-    """
-    if form.get("asked_by", asked_by) != asked_by:
-        raise CustodyChanged(f"{asked_by or 'nobody'} asks for it by now")
 
 
 def _is_approval(form: dict[str, str]) -> bool:

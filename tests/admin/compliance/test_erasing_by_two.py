@@ -32,7 +32,7 @@ from tests.admin.compliance.test_erasures import (
     decided,
     opened,
 )
-from tests.admin.listener import Listener
+from tests.admin.listener import Browser, Listener
 
 
 pytestmark = pytest.mark.anyio
@@ -235,6 +235,42 @@ async def test_the_json_asks_agrees_and_declines_the_same_with_a_fresh_proof(
         assert (done["state"], done["closed_by"], done["keys"]) == ("done", "anton", 1)
         await cora.sign_in_as("cora", PASSWORD)
         assert (await cora.send("POST", f"{one}/withdraw"))[0].status == 400
+    assert f"{SAID}ann" not in await content_of(listener, ann)
+
+
+async def test_the_json_says_whom_its_sender_saw_asking_and_decides_nothing_of_anothers(
+    listener: Listener,
+) -> None:
+    """A program that showed cora asking agreed with dan, who asked after it had looked."""
+    (ann,) = await converse(listener, ["ann"])
+    at = "/api/organisations/acme/compliance/erasures"
+
+    async def judged(by: Browser, path: str, **order: str) -> int:
+        return (await by.send("POST", path, body=msgspec.json.encode(order).decode()))[0].status
+
+    async with (
+        person(listener, "cora") as cora,
+        person(listener, "dan") as dan,
+        person(listener, "eve") as eve,
+    ):
+        one = f"{at}/{(await opened(cora)).rpartition('/')[2]}"
+        await cora.send("POST", f"{one}/ask")
+        await cora.send("POST", f"{one}/recall")
+        await dan.send("POST", f"{one}/ask")
+        for verdict in ("approve", "decline"):
+            assert await judged(eve, f"{one}/{verdict}", comment="yes", asked_by="cora") == 409
+            assert await judged(eve, f"{one}/{verdict}", comment="yes", asked_by="") == 409
+        _, text = await eve.send("GET", one)
+        assert msgspec.json.decode(text)["asked_by"] == "dan", "it still waits"
+        assert f"{SAID}ann" in await content_of(listener, ann)
+
+        await cora.send("POST", HOLDS, {"user": "bob", "reason": "a lawsuit"})
+        _, text = await cora.send("GET", HOLDS_API)
+        hold = f"{HOLDS_API}/{msgspec.json.decode(text)[0]['id']}"
+        await dan.send("POST", f"{hold}/release", body="{}")
+        assert await judged(eve, f"{hold}/keep", comment="no", asked_by="cora") == 409
+        assert await judged(eve, f"{hold}/keep", comment="no", asked_by="dan") == 204
+        assert await judged(eve, f"{one}/approve", comment="yes", asked_by="dan") == 200
     assert f"{SAID}ann" not in await content_of(listener, ann)
 
 
