@@ -145,6 +145,23 @@ async def test_the_page_names_what_was_paid_beside_the_answer(
     assert "Recorded" in page
 
 
+async def test_the_page_says_what_a_request_cost_beyond_its_reservation(
+    world: World, browser: Browser
+) -> None:
+    """Record, event and metric told it; whoever looked at the request itself read nothing."""
+    ids = await world.write(
+        Asked(1, outcome={"detail": {"above_reserved_microusd": "123456789"}}),
+        Asked(2, outcome={"target": "nowhere", "detail": {"above_reserved_microusd": "1500000"}}),
+        Asked(3),
+    )
+    pages = [(await browser.send("GET", f"{LIST}/{each}"))[1] for each in ids]
+    assert "$123.46 above its reservation" in pages[0]
+    assert "That is $123.46 more than was reserved for it." in pages[0]
+    assert "That is $1.50 more than was reserved for it." in pages[1], "without its parts"
+    assert "reservation" not in pages[2]
+    assert "more than was reserved" not in pages[2]
+
+
 async def test_the_parts_of_a_cost_are_at_the_prices_in_force(
     world: World, browser: Browser
 ) -> None:
