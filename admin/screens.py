@@ -3,7 +3,7 @@
 import secrets
 from functools import cache
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from litestar import MediaType, Response
@@ -146,6 +146,12 @@ def _said(status: int, method: str) -> str:
     return PROBLEMS.get(status, "This page cannot be shown.")
 
 
+def _bare(request: Asking, status: int) -> str:
+    """The page whose address could not be read, without what follows its question mark."""
+    is_query = status == INVALID and request.method in READING and bool(request.url.query)
+    return quote(request.scope["path"]) if is_query else ""
+
+
 def _without_role(request: Asking) -> Person | None:
     """Who is signed in and has no role at all: no page is open to them, the overview neither."""
     session = session_in(request)
@@ -227,7 +233,8 @@ class Screens:
             csrf = csrf_of(request.cookies.get(COOKIE, ""))
             said = {"person": alone, "csrf": csrf, "typed": _typed_in(request)}
             return self.page("no_role.html", status, **said)
-        return self.page("problem.html", status, problem=text, typed=_typed_in(request))
+        said = {"typed": _typed_in(request), "bare": _bare(request, status)}
+        return self.page("problem.html", status, problem=text, **said)
 
     def _beside(self, status: int, text: str, *, sign_in: bool = False) -> Response[str]:
         """A line above what stands there, for a script that wanted a piece of a page.

@@ -1,5 +1,7 @@
 """What people type into fields is taken as it was meant, or refused with its field's name."""
 
+import re
+
 import pytest
 
 from admin.forms import MICROUSD_MAX, TEXT_LENGTH_MAX, Form
@@ -86,3 +88,21 @@ async def test_a_character_that_no_database_keeps_is_said_with_its_field(
     answer, said = await browser.send("POST", API, body='{"reason": "\\u0000"}')
     assert answer.status == 400
     assert "a character that no database keeps (NUL)" in said
+
+
+@pytest.mark.anyio
+async def test_an_address_that_cannot_be_read_leads_to_its_page_without_what_was_asked(
+    listener: Listener, browser: Browser
+) -> None:
+    """Only the overview was named, and whoever came by a long filter began at the front again."""
+    await listener.issue_key("assistant")
+    await seeding.person(listener, "cora", "compliance", "acme")
+    await browser.sign_in_as("cora", seeding.PASSWORD)
+    answer, page = await browser.send("GET", f"{HOLDS}?from=1&after=a%00%22%3E")
+    assert (answer.status, "cannot be read" in page) == (400, True)
+    (bare,) = re.findall(r'<a class="button" href="([^"]*)">Open the page without it</a>', page)
+    assert bare == HOLDS
+    answer, page = await browser.send("GET", bare)
+    assert (answer.status, "<h1>Holds</h1>" in page) == (200, True)
+    answer, page = await browser.send("GET", "/o/acme/nowhere?after=a%00")
+    assert (answer.status, "without it" in page) == (404, False)
