@@ -110,3 +110,35 @@ async def test_what_somebody_is_called_breaks_between_words_on_a_phone(listener:
         assert await seen.faults() == []
         await seen.page.set_viewport_size({"width": 1280, "height": 800})
         assert [w[0] for w in await seen.page.evaluate(WORDS)].count("Maximiliane") == 1
+
+
+HEIGHTS = """(label) => {
+  const box = document.querySelector(`.scroll[aria-label="${label}"]`);
+  const edge = box.getBoundingClientRect().right;
+  return [...box.querySelectorAll('tbody tr')].map((row) => {
+    const high = (is_seen) => Math.max(0, ...[...row.cells]
+      .filter((cell) => (cell.getBoundingClientRect().left < edge) === is_seen)
+      .map((cell) => {
+        const range = document.createRange();
+        range.selectNodeContents(cell);
+        return range.getBoundingClientRect().height;
+      }));
+    return [high(true), high(false)];
+  });
+}"""
+"""How high the words of each row are: those in sight, and those that begin beyond the edge."""
+
+
+@pytest.mark.parametrize("width", [390, 640])
+async def test_what_begins_beyond_the_edge_of_a_small_screen_makes_no_row_higher(
+    listener: Listener, width: int
+) -> None:
+    """What a model can stood below a hand's breadth of nothing, in seven lines beyond the edge."""
+    await person(listener, "petra", "platform_admin")
+    async with window(listener, width=width) as seen:
+        await seen.sign_in("petra", PASSWORD)
+        await seen.open("/models")
+        heights = await seen.page.evaluate(HEIGHTS, "Targets")
+        assert any(beyond for _, beyond in heights), "nothing is beyond the edge"
+        assert [beyond <= in_sight + 1 for in_sight, beyond in heights] == [True] * len(heights)
+        assert await seen.faults() == []
