@@ -12,7 +12,13 @@ from gateway.store.traffic.lists import Row
 
 
 FORMS: Final = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl"}
-_COLUMNS: Final = (*Row.__struct_fields__, "time", "key_name")
+_RULES: Final = "rules"
+_COLUMNS: Final = (
+    *(name for name in Row.__struct_fields__ if name != _RULES),
+    *("time", "key_name", _RULES),
+)
+_UNKNOWN: Final = "?"
+"""Of a request whose rules nobody knows; where none held there is nothing."""
 _ROWS_AT_ONCE: Final = 200
 
 
@@ -37,7 +43,7 @@ async def lines_of(
 def _written(rows: list[Row], form: str, names: Mapping[str, str]) -> bytes:
     values = [values_of(row) | _readable(row, names) for row in rows]
     if form == "csv":
-        return _csv([each | {"findings": _as_text(each["findings"])} for each in values])
+        return _csv([each | _in_cells(each) for each in values])
     return b"".join(msgspec.json.encode(each) + b"\n" for each in values)
 
 
@@ -54,8 +60,13 @@ def _readable(row: Row, names: Mapping[str, str]) -> dict[str, str]:
     return {"time": time, "key_name": names.get(row.key_id, "")}
 
 
-def _as_text(findings: dict[str, int]) -> str:
-    return " ".join(f"{label}:{count}" for label, count in findings.items())
+def _in_cells(values: Mapping[str, Any]) -> dict[str, str]:
+    """What has several values, as one text each."""
+    findings, rules = values["findings"], values[_RULES]
+    return {
+        "findings": " ".join(f"{label}:{count}" for label, count in findings.items()),
+        _RULES: _UNKNOWN if rules is None else "; ".join(rules),
+    }
 
 
 def _csv(rows: list[dict[str, Any]]) -> bytes:

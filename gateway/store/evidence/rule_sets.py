@@ -3,8 +3,9 @@
 A row of the projection has its set's number; the names stand here once for each organisation.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.routing.decided_rules import DECIDED_RULES, NO_RULE, RuleSet
@@ -17,6 +18,22 @@ _KEPT_MAX = 100_000
 Owned = tuple[str, RuleSet]
 """An organisation's."""
 _IsKept = Callable[[Owned], bool]
+
+
+async def names_in(
+    connection: AsyncConnection, organisation: str, numbers: Collection[int]
+) -> dict[int, tuple[str, ...]]:
+    """The names in some of its sets, sorted: none in `NO_RULE`, and nothing of a set not kept."""
+    found: dict[int, tuple[str, ...]] = {NO_RULE: ()}
+    wanted = [each for each in numbers if each > NO_RULE]
+    if wanted:
+        columns = audit_rule_sets.c
+        query = select(columns.number, columns.rule).where(
+            columns.organisation == organisation, columns.number.in_(wanted)
+        )
+        for number, rule in (await connection.execute(query.order_by(columns.rule))).all():
+            found[number] = (*found.get(number, ()), rule)
+    return found
 
 
 class BatchRules(dict[tuple[str, str], int | None]):

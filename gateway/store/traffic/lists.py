@@ -5,7 +5,7 @@ index answers are looked for among the newest rows that an index gives, and the 
 back that went. What is found is counted among the newest, and the answer says that, too.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from gateway.oversight.homes import Homes
 from gateway.oversight.searching import Filter
 from gateway.routing.decided_rules import NO_RULE
 from gateway.store.engine import Database
+from gateway.store.evidence.rule_sets import names_in
 from gateway.store.schema.audit import audit_records
 from gateway.store.schema.audit_columns import IS_UNRULED, labels_of
 from gateway.store.traffic.conditions import Search, conditions_of, sets_with
@@ -63,7 +64,7 @@ _SHOWN = (
     *("utc_us", "sequence", "organisation", "stage", "request_id", "workspace", "project"),
     *("key_id", "actor", "action", "about", "model_requested", "target", "provider"),
     *("jurisdiction", "data_class", "findings", "status", "http_status", "error"),
-    *("cost_microusd", "input_tokens", "output_tokens", "duration_us", "first_byte_us"),
+    *("cost_microusd", "input_tokens", "output_tokens", "duration_us", "first_byte_us", "rules"),
 )
 # PostgreSQL's planner does not know that the newest are wanted first and the limit is soon reached:
 # it would rather read the whole table, on several cores, and compile the query before.
@@ -104,6 +105,8 @@ class Row(Struct, frozen=True):
     first_byte_us: int
     route: str
     """`in-house`, `managed` or `refused`; empty where nothing was reached."""
+    rules: tuple[str, ...] | None = None
+    """Which rules held for a request that ended; None where nobody knows, now or any more."""
 
 
 class Place(Struct, frozen=True):
@@ -159,7 +162,9 @@ class TrafficReader:
                 .order_by(places.c.utc_us.desc(), places.c.sequence.desc())
             )
             found = (await connection.execute(query)).all()
-        rows = tuple(_row(each, self._homes) for each in found[:limit])
+            numbers = {each.rules for each in found if each.rules}
+            rules = await names_in(connection, search.source.organisation, numbers)
+        rows = tuple(_row(each, self._homes, rules) for each in found[:limit])
         is_more = len(found) > limit
         return Page(rows, is_more, None if is_more else looked_back_us)
 
@@ -285,8 +290,9 @@ def _newest_of(
     return found.order_by(few.c.utc_us.desc(), few.c.sequence.desc())
 
 
-def _row(found: Any, homes: Homes) -> Row:
+def _row(found: Any, homes: Homes, rules: Mapping[int, tuple[str, ...]]) -> Row:
     values = dict(zip(_SHOWN, found, strict=True))
+    values["rules"] = rules.get(values["rules"])
     route = homes.route_of(values["status"], values["jurisdiction"], values["provider"])
     return Row(**values | {"findings": tuple(labels_of(values["findings"])), "route": route})
 

@@ -1,7 +1,10 @@
 """Why did this go there: from a request to the very rule as it stands now, and back to one."""
 
+import csv
 import html
+import io
 import re
+from typing import Any
 
 import msgspec
 import pytest
@@ -185,3 +188,33 @@ async def test_a_list_says_up_to_when_nobody_looked_which_rules_held(
     assert NOW_US - 60_000_000 <= msgspec.json.decode(told)["unruled_us"] < NOW_US
     _, told = await browser.send("GET", path)
     assert msgspec.json.decode(told)["unruled_us"] is None
+
+
+async def test_files_and_programs_are_told_under_which_rules_each_request_went(
+    listener: Listener, browser: Browser
+) -> None:
+    """An auditor's file said where each went, and each had to be opened to see under which rule."""
+    listener.clock.advance((NOW_US - listener.clock.utc_us()) / 1e6 + 60)
+    await browser.sign_in()
+    world, theirs = World(listener), World(listener, "umbrella")
+    await world.open()
+    await theirs.open()
+    cheap: dict[str, Any] = {"complexity_tier": "cheap"}
+    ids = await world.write(Asked(1, data_class="S3", **cheap), Asked(2, **cheap), Asked(3))
+    await theirs.write(Asked(9, data_class="S3"))
+    async with listener.database() as database, database.writing() as connection:
+        old = audit_records.c.request_id == ids[2]
+        await connection.execute(update(audit_records).where(old).values(rules=None))
+
+    _, text = await browser.send("GET", f"{LIST}/export?form=csv&q=")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    told = {row["request_id"]: row["rules"] for row in rows}
+    assert told == dict(zip(ids, ["cards-stay-home; simple", "simple", "?"], strict=True))
+    assert list(rows[0])[-3:] == ["time", "key_name", "rules"], "what was there keeps its place"
+    expected = dict(zip(ids, [["cards-stay-home", "simple"], ["simple"], None], strict=True))
+    _, text = await browser.send("GET", f"{LIST}/export?form=jsonl&q=")
+    values = [msgspec.json.decode(line) for line in text.splitlines()]
+    assert {each["request_id"]: each["rules"] for each in values} == expected
+    _, text = await browser.send("GET", "/api/organisations/acme/traffic")
+    values = msgspec.json.decode(text)["rows"]
+    assert {each["request_id"]: each["rules"] for each in values} == expected
