@@ -8,8 +8,16 @@ from msgspec.structs import replace
 
 from admin.asking import Asking
 from admin.queries import Query
+from classifiers.pii.labels import LABELS
 from gateway.errors import RequestInvalid
-from gateway.oversight.searching import FILTER_CHARS_MAX, Filter, FilterInvalid, parse, render
+from gateway.oversight.searching import (
+    FILTER_CHARS_MAX,
+    Filter,
+    FilterInvalid,
+    parse,
+    render,
+    unfindable_in,
+)
 from gateway.store.traffic.conditions import Search, Source
 from gateway.store.traffic.lists import Place
 
@@ -57,6 +65,16 @@ class Asked(Struct, frozen=True):
     def plain(self) -> str:
         """The filter in its normal form; as it was typed while it cannot be read."""
         return self.text if self.wrong else render(self.filter)
+
+    @property
+    def unfindable(self) -> list[str]:
+        """The labels that it asks for and no finding can have."""
+        return unfindable_in(self.filter)
+
+    @property
+    def labels(self) -> list[str]:
+        """What something can be found as."""
+        return sorted(LABELS)
 
     def href(self, found: Filter | None = None, before: Place | None = None, more: str = "") -> str:
         """The address of this list with another filter, or from another place on."""

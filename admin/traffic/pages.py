@@ -25,7 +25,7 @@ from admin.traffic.story import StoryReader
 from admin.traffic.words import findings_sent_as, obeyed_in, verdict_of
 from gateway.errors import RequestInvalid
 from gateway.oversight.access import Permission, allows
-from gateway.oversight.searching import FIELDS, Filter, Term, render
+from gateway.oversight.searching import FIELDS, Filter, Term, moment_us, render
 from gateway.store.custody.custody_lists import CustodyLists
 from gateway.store.traffic.lists import LOOKED_AT_RECORDS
 
@@ -48,9 +48,9 @@ def traffic_routes(services: Services) -> list[Any]:
 def _list_routes(services: Services, room: TrafficRoom) -> list[Any]:
     @route(_LIST, http_method=READING, media_type=MediaType.HTML, opt=_READ)
     async def traffic(request: Asking, organisation: FromPath[str]) -> Response[str]:
-        asked = asked_of(request)
+        asked, zone = asked_of(request), await zone_of(request, services)
         person = session_of(request).person.name
-        listed = await room.listed(organisation, asked, await zone_of(request, services), person)
+        listed = await room.listed(organisation, asked, zone, person)
         status = 400 if asked.wrong else 200
         return await services.shell.page(
             request,
@@ -61,6 +61,7 @@ def _list_routes(services: Services, room: TrafficRoom) -> list[Any]:
             organisation=organisation,
             fields=FIELDS.values(),
             looked_at=LOOKED_AT_RECORDS,
+            days=_days_of(asked.filter, listed.read_us, zone),
         )
 
     @get(f"{_LIST}/export", opt=_READ)
@@ -146,6 +147,16 @@ def _listed_at(request: Asking, organisation: str) -> str:
     if said.netloc != request.headers.get("host") or said.path != path or not said.query:
         return path
     return f"{path}?{said.query}"
+
+
+def _days_of(found: Filter, now_us: int, zone: str) -> tuple[str, str] | None:
+    """The first and the last day of a filter with a beginning, as evidence packs count them."""
+    since, until = found.value_of("since"), found.value_of("until")
+    if not since:
+        return None
+    # The end is not part of it: until the first of a month is until the last of the one before.
+    last_us = min(moment_us(until, now_us, zone) - 1, now_us) if until else now_us
+    return _day(moment_us(since, now_us, zone)), _day(last_us)
 
 
 def _day(utc_us: int) -> str:

@@ -355,16 +355,25 @@ def timeless(text: str) -> Filter:
             for a label that no finding has.
     """
     found = parse(text).without(*_SPAN)
-    for value in (each for term in found.terms if term.field == "pii" for each in term.values):
-        if value != NONE and not any(fnmatchcase(label, value) for label in LABELS):
-            known = ", ".join(sorted(LABELS))
-            reason = f"nothing is found as “{value}”, but as {known}; -pii:{NONE} is any of them"
-            raise FilterInvalid(reason, max(text.upper().find(value), 0), len(value))
+    for value in unfindable_in(found)[:1]:
+        known = ", ".join(sorted(LABELS))
+        reason = f"nothing is found as “{value}”, but as {known}; -pii:{NONE} is any of them"
+        raise FilterInvalid(reason, max(text.upper().find(value), 0), len(value))
     most = FILTER_CHARS_MAX - _SPAN_CHARS
     if len(render(found)) > most:
         reason = f"a filter has at most {most} characters beside its time"
         raise FilterInvalid(reason, most, 0)
     return found
+
+
+def unfindable_in(found: Filter) -> list[str]:
+    """The labels that a filter asks for and no finding has: that nothing has them says nothing."""
+    asked = (each for term in found.terms if term.field == "pii" for each in term.values)
+    return [
+        value
+        for value in asked
+        if value != NONE and not any(fnmatchcase(label, value) for label in LABELS)
+    ]
 
 
 def between(found: Filter, since: str, until: str) -> Filter:

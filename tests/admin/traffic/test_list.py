@@ -11,11 +11,13 @@ import msgspec
 import pytest
 
 from gateway.store.evidence.sink import AuditQuery, DatabaseAuditSink
-from tests.admin.listener import Browser, Listener
+from tests.admin import seeding
+from tests.admin.listener import Browser, Listener, browsing
 from tests.admin.traffic.world import NOW_US, Asked, World
 
 
 pytestmark = pytest.mark.anyio
+TODAY = "2026-11-18"
 LIST = "/o/acme/traffic"
 HOSTILE = "<script>alert(1)</script>\"'&\u202e=cmd()"
 
@@ -165,6 +167,44 @@ async def test_an_end_alone_is_an_end_and_a_wrong_one_is_named_itself(
     assert "“until” is 24h" in page
     assert "<mark>" not in page, "nothing is wrong with the filter"
     assert "aria-invalid" not in page, "nor is its field"
+
+
+async def test_a_list_says_that_nothing_is_found_as_what_it_is_asked_for(
+    world: World, browser: Browser
+) -> None:
+    """It counted zero requests with `pii:HEALTH`, which an auditor would be told."""
+    await world.write(Asked(1, data_class="S3", findings={"UK_NHS": 1}))
+    said = "Nothing is ever found as <code>HEALTH</code>, whatever a text holds"
+    for at in (LIST, "/o/acme/audit"):
+        _, page = await browser.send("GET", f"{at}?q=project:assistant+pii:health,EMAIL")
+        assert said in page
+        assert "<code>EMAIL</code>" not in page
+        assert "UK_NHS, UK_NINO" in page, "what there is instead"
+        for known in ("pii:UK_*", "pii:none", "-pii:EMAIL", "pii:health*cost:>1", ""):
+            _, page = await browser.send("GET", f"{at}?q={known}")
+            assert said not in page
+
+
+async def test_a_list_of_a_month_leads_to_the_pack_that_proves_its_records(world: World) -> None:
+    """Who answers an auditor typed the month a second time, on another page."""
+    await world.write(Asked(1))
+    pack = "/o/acme/compliance/packs/new"
+    await seeding.person(world.listener, "cora", "compliance")
+    await seeding.person(world.listener, "vera", "viewer")
+    async with browsing(world.listener) as cora, browsing(world.listener) as vera:
+        await cora.sign_in_as("cora", seeding.PASSWORD)
+        for query, days in {
+            "since:2026-10-01 until:2026-11-01": ("2026-10-01", "2026-10-31"),
+            "since:2026-10-05": ("2026-10-05", TODAY),
+            "since:2026-10-05 until:2027-10-05": ("2026-10-05", TODAY),
+            "until:2026-10-05": (),
+            "": (),
+        }.items():
+            _, page = await cora.send("GET", f"{LIST}?{urlencode({'q': query})}")
+            asked = "?since={}&amp;until={}&amp;policies=on".format(*days) if days else ""
+            assert f'href="{pack}{asked}"' in page, query
+        await vera.sign_in_as("vera", seeding.PASSWORD)
+        assert pack not in (await vera.send("GET", LIST))[1]
 
 
 async def test_files_hold_all_that_matches_make_no_formula_and_leave_a_record(
