@@ -14,6 +14,7 @@ from admin.asking import Asking
 from admin.bodies import body_of
 from admin.long_lists import list_of
 from admin.policy_room.asking import PREFIX
+from admin.policy_room.begun import require_standing
 from admin.policy_room.desk import STEPS, VERDICTS, Appointment, StepOrder
 from admin.policy_room.marks import Mark, marks_of
 from admin.policy_room.places import place_of
@@ -53,12 +54,16 @@ class TextOrder(Struct, frozen=True, forbid_unknown_fields=True):
 
     text: str = ""
     revision: int = 0
+    seen_sha256: str = ""
+    """Of the text that was read, in hexadecimal: refused where another stands; empty: not said."""
 
 
 class DiscardOrder(Struct, frozen=True, forbid_unknown_fields=True):
     """A draft to be thrown away, as of the revision that was read."""
 
     revision: int = 0
+    seen_sha256: str = ""
+    """Of the text that was read, in hexadecimal: refused where another stands; empty: not said."""
 
 
 class Question(Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,6 +79,8 @@ class SubmitOrder(Struct, frozen=True, forbid_unknown_fields=True):
     """A draft to become a version."""
 
     revision: int = 0
+    seen_sha256: str = ""
+    """Of the text that was read, in hexadecimal: refused where another stands; empty: not said."""
     reason: str = ""
     guard: dict[str, float | str | None] = {}
     """Limits of its own, by the names of `GuardRules`; what is not named stays as usual."""
@@ -249,6 +256,7 @@ def _drafting(room: PolicyRoom) -> list[Any]:
     async def save(request: Asking, organisation: Named, level: Named) -> dict[str, int]:
         place, order = place_of(organisation, level), await body_of(request, TextOrder)
         person = person_of(request)
+        require_standing(order.seen_sha256, await desk.working(place))
         draft = await desk.save(person, organisation, place, order.text, order.revision)
         return {"revision": draft.revision}
 
@@ -258,6 +266,7 @@ def _drafting(room: PolicyRoom) -> list[Any]:
         person = person_of(request)
         if await room.reader.drafts.draft(place.name) is None:
             raise NotFoundException
+        require_standing(order.seen_sha256, await desk.working(place))
         said = {name: "none" if v is None else str(v) for name, v in order.guard.items()}
         guard = guard_from(said, room.reader.guard)
         return await desk.submit(person, organisation, place, order.revision, order.reason, guard)
@@ -269,6 +278,7 @@ def _drafting(room: PolicyRoom) -> list[Any]:
         place, order = place_of(organisation, level), await body_of(request, DiscardOrder)
         if await room.reader.drafts.draft(place.name) is None:
             raise NotFoundException
+        require_standing(order.seen_sha256, await desk.working(place))
         await desk.discard(person_of(request), organisation, place, order.revision)
 
     return [save, submit, discard]

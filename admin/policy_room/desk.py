@@ -5,6 +5,7 @@ version does not approve it; what concerns the whole installation takes a role h
 """
 
 import asyncio
+from hashlib import sha256
 from typing import Final, get_args
 
 import msgspec
@@ -51,6 +52,16 @@ class Working(Struct, frozen=True):
     base: int
     """The version that it was begun from; 0 for none of this level."""
     draft: PolicyDraft | None
+
+    @property
+    def mark(self) -> str:
+        """What a form that begins from it says: the revision, and the text by its digest."""
+        return f"{self.revision}.{digest_of(self.text)}"
+
+
+def digest_of(text: str) -> str:
+    """SHA-256, in hexadecimal."""
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class StepOrder(Struct, frozen=True, forbid_unknown_fields=True):

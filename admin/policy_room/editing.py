@@ -10,10 +10,12 @@ from urllib.parse import urlencode
 
 from litestar import Response
 from litestar.response import Redirect
+from msgspec.structs import replace
 
 from admin.asking import Asking
 from admin.policy_room import cards
 from admin.policy_room.asking import fields_in_order
+from admin.policy_room.begun import revision_in
 from admin.policy_room.desk import Working
 from admin.policy_room.fact_words import FACT_WORDS
 from admin.policy_room.marks import line_difference, marks_of
@@ -70,7 +72,7 @@ def _code_routes(room: PolicyRoom) -> list[Any]:
         place, form = place_of(organisation, level), await form_of(request)
         text = form.get("text", "").replace("\r\n", "\n")
         try:
-            revision = number_in(form, "revision")
+            revision = revision_in(form, await desk.working(place))
             await desk.save(person_of(request), organisation, place, text, revision)
         except DraftChanged as error:
             return await conflict_page(room, request, organisation, place, text, error)
@@ -91,7 +93,7 @@ def _code_routes(room: PolicyRoom) -> list[Any]:
     async def discard(request: Asking, organisation: Named, level: Named) -> Response[Any]:
         place, form = place_of(organisation, level), await form_of(request)
         try:
-            revision = number_in(form, "revision")
+            revision = revision_in(form, await desk.working(place))
             await desk.discard(person_of(request), organisation, place, revision)
         except DraftChanged as error:
             text = (await desk.working(place)).text
@@ -189,7 +191,7 @@ def _case_route(room: PolicyRoom) -> Any:
 
 def _same_revision(form: dict[str, str], working: Working) -> int:
     """The revision that a form began from; raises DraftChanged if another one stands now."""
-    revision = number_in(form, "revision")
+    revision = revision_in(form, working)
     if revision != working.revision:
         raise DraftChanged(working.draft)
     return revision
@@ -263,7 +265,7 @@ async def editor_page(
         organisation=organisation,
         place=place,
         working=working,
-        revision=said.get("revision", working.revision),
+        revision=said.get("revision", working.mark),
         text=text,
         is_typed="text" in said and text != working.text,
         report=report,
@@ -308,8 +310,8 @@ async def conflict_page(
     error: DraftChanged,
 ) -> Response[str]:
     """Both texts, and how they differ: whoever saves second decides, and nothing is lost."""
-    theirs = error.theirs
-    stands = theirs.text if theirs else (await room.desk.working(place)).text
+    theirs, working = error.theirs, await room.desk.working(place)
+    stands = theirs.text if theirs else working.text
     return await room.shell.page(
         request,
         "policy_room/conflict.html",
@@ -318,6 +320,7 @@ async def conflict_page(
         organisation=organisation,
         place=place,
         theirs=theirs,
+        mark=replace(working, text=stands, revision=theirs.revision if theirs else 0).mark,
         stands=stands,
         mine=mine,
         lines=await asyncio.to_thread(line_difference, stands, mine),
@@ -378,7 +381,7 @@ async def card_page(
         fact_words=FACT_WORDS,
         labels=sorted(LABELS),
         written=said.get("written", "") if problem else "rows" if rows is not None else "text",
-        revision=said.get("revision") or working.revision,
+        revision=said.get("revision") or working.mark,
         working=working,
         is_right=body is not None,
         is_stale=isinstance(problem, DraftChanged),

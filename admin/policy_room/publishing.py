@@ -9,6 +9,7 @@ from litestar.response import Redirect
 
 from admin.asking import Asking
 from admin.forms import as_sentence
+from admin.policy_room.begun import revision_in
 from admin.policy_room.desk import STEPS, VERDICTS, Appointment, StepOrder
 from admin.policy_room.limits import limit_fields, limits_of
 from admin.policy_room.marks import line_difference, marks_of
@@ -59,7 +60,7 @@ def _submit_routes(room: PolicyRoom) -> list[Any]:
     async def submit(request: Asking, organisation: Named, level: Named) -> Response[Any]:
         place, form = place_of(organisation, level), await form_of(request)
         try:
-            revision = number_in(form, "revision")
+            revision = revision_in(form, await room.desk.working(place))
             reason, guard = form.get("reason", ""), limits_of(form, room.reader.guard)
             version = await room.desk.submit(
                 person_of(request), organisation, place, revision, reason, guard

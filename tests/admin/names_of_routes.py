@@ -134,6 +134,7 @@ OTHER_FIELDS: dict[str, Any] = {
     "secrets": None,
     "section": "preferences",
     "seen": 0,
+    "seen_sha256": "",
     "since": "",
     "since_turn": "",
     "since_us": 0,

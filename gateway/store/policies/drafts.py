@@ -4,6 +4,8 @@ A draft may be wrong; it acts nowhere. Whoever saves says which revision they st
 somebody else saved meanwhile, nothing is overwritten and both texts are handed back.
 """
 
+from typing import Final
+
 from msgspec import Struct
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -31,11 +33,14 @@ class PolicyDraft(Struct, frozen=True):
     changed_us: int
 
 
+_FINISHED: Final = "it was finished, or another version went live,"
+
+
 class DraftChanged(ChangedMeanwhile):
     """Somebody else saved meanwhile; `theirs` is what stands now, None if it is gone."""
 
     def __init__(self, theirs: PolicyDraft | None) -> None:
-        who = f"{theirs.author} saved revision {theirs.revision}" if theirs else "it was finished"
+        who = f"{theirs.author} saved revision {theirs.revision}" if theirs else _FINISHED
         super().__init__(f"the draft is not what it was when you began: {who} meanwhile")
         self.theirs = theirs
 

@@ -1,0 +1,36 @@
+"""What a form of the editor began from: a draft's revision, and the text that stood there. Pure.
+
+Each draft of a level counts its revisions from 1, and where none is written the live version is
+what one begins from: a number alone says neither whose draft was seen nor which version was live.
+A text that went away and came back is the same one: saving over it loses nothing. A draft that is
+replaced by one of its number between the look and the write is not noticed: that takes two deeds
+of others in a few milliseconds.
+"""
+
+from typing import Final
+
+from admin.policy_room.desk import Working, digest_of
+from admin.policy_room.room import number_in
+from gateway.store.policies.drafts import DraftChanged
+
+
+REVISION: Final = "revision"
+
+
+def revision_in(form: dict[str, str], working: Working) -> int:
+    """The revision that a form says it began from, which is looked at where something is saved.
+
+    Raises:
+        DraftChanged: another text stands by now than the form's page showed.
+        RequestInvalid: it is no number.
+    """
+    number, _, seen = form.get(REVISION, "").partition(".")
+    revision = number_in({REVISION: number}, REVISION)
+    require_standing(seen, working)
+    return revision
+
+
+def require_standing(seen: str, working: Working) -> None:
+    """`seen` is a text's SHA-256, empty where nobody says; raises DraftChanged for another one."""
+    if seen and seen.lower() != digest_of(working.text):
+        raise DraftChanged(working.draft)
