@@ -223,8 +223,10 @@ async def test_the_json_asks_agrees_and_declines_the_same_with_a_fresh_proof(
             "he opens and asks nothing"
         )
         await cora.send("POST", f"{one}/ask")
-        assert (await anton.send("POST", f"{one}/decline", body=said))[0].status == 200
-        await cora.send("POST", f"{one}/ask")
+        answer, text = await anton.send("POST", f"{one}/decline", body=said)
+        declined = msgspec.json.decode(text)
+        assert (answer.status, declined["asked_by"], declined["declined_by"]) == (200, "", "anton")
+        assert (await cora.send("POST", f"{one}/ask"))[0].status == 200
         listener.clock.advance(STEP_UP_S + 1)
         stale, _ = await anton.send("POST", f"{one}/approve", body=said)
         assert stale.status == 403
