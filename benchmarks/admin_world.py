@@ -19,6 +19,7 @@ from gateway.clock import SystemClock
 from gateway.configuration.settings import Settings
 from gateway.money.budgets import Limit
 from gateway.oversight.deeds import OPERATORS
+from gateway.projects import Project
 from gateway.recorded_facts import RecordedFacts
 from gateway.recording.recall import record_facts
 from gateway.routing.board import TargetBoard
@@ -243,7 +244,7 @@ async def _batch(database: Database, settings: Settings, now_us: int) -> None:
     begun = Batch(
         batch_id="batch_",
         kind="messages",
-        project=(ORGANISATION, "lab", "p1"),
+        project=Project(ORGANISATION, "lab", "p1"),
         key_id=key_id(7),
         endpoint="/v1/messages",
         state="validating",

@@ -9,9 +9,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from gateway.projects import Project
 
-Project = tuple[str, str, str]
-"""Organisation, workspace and project."""
 
 FilePurpose = Literal["batch", "batch_output"]
 BatchKind = Literal["file", "messages"]

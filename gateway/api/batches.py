@@ -12,13 +12,13 @@ from msgspec import Struct, structs
 from gateway.api.bodies import whole_body
 from gateway.api.front import Front
 from gateway.api.paging import page_asked
-from gateway.batches import Batch, BatchKind, Project, Told
+from gateway.batches import Batch, BatchKind, Told
 from gateway.clock import DAY_US, HOUR_US
 from gateway.configuration.sections import BatchSettings
 from gateway.configuration.settings import Limits
-from gateway.continuing.threads import project_of
 from gateway.dialects.openai_batches import batch_object, list_object, read_order
 from gateway.errors import BatchUnknown, BodyTooLarge, Exhausted, FileUnknown, RequestInvalid
+from gateway.projects import Project, project_of
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import FULL, FileStore
 from gateway.types import Principal

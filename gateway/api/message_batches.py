@@ -19,7 +19,6 @@ from gateway.api.paging import page_asked
 from gateway.api.refusals import Handlers
 from gateway.batches import Batch, Line, Told
 from gateway.clock import DAY_US
-from gateway.continuing.threads import project_of
 from gateway.dialects.anthropic_batches import (
     ENDPOINT,
     message_batch_object,
@@ -36,6 +35,7 @@ from gateway.errors import (
     RequestInvalid,
     Unavailable,
 )
+from gateway.projects import project_of
 from gateway.secrets.content_keys import ContentKey
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.leads import LeadOver

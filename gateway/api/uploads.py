@@ -15,9 +15,9 @@ from gateway.api.bodies import check_plain, pieces_of
 from gateway.batches import KeptFile
 from gateway.clock import DAY_US, SECOND_US
 from gateway.configuration.settings import Limits
-from gateway.continuing.threads import project_of
 from gateway.dialects.openai_batches import EXPIRY_S_MAX, EXPIRY_S_MIN
 from gateway.errors import BodyTooLarge, GatewrightError, RequestInvalid, Unavailable
+from gateway.projects import project_of
 from gateway.store.batching.files import FULL, FileStore, FileWriter
 from gateway.types import Principal
 

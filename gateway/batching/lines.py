@@ -182,10 +182,7 @@ class LineJourneys:
         arrived_us = remnant.arrived_us or self._clock.utc_us()
         arrival = self._arrival(batch, errand, remnant.request_id, arrived_us)
         if loss is not None:
-            organisation, workspace, project = batch.project
-            principal = Principal(
-                batch.key_id, "", organisation, workspace, project, (), None, accounts=()
-            )
+            principal = Principal(batch.key_id, "", *batch.project, (), None, accounts=())
             await self._pipeline.lost(arrival, principal, loss, error)
         return _errored(arrival.dialect, error, remnant.request_id)
 

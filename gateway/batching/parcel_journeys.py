@@ -176,7 +176,7 @@ class ParcelJourneys:
         self, at: _At, held: Sequence[tuple[ParkedLine, Ticket]], vendor_id: str
     ) -> None:
         """Nobody else will ever know of it: each of these is done, and may be done again."""
-        row, organisation, now_us = at.row, at.batch.project[0], self._clock.utc_us()
+        row, organisation, now_us = at.row, at.batch.project.organisation, self._clock.utc_us()
         cost_microusd = await insisted(
             lambda: self._reservations.pay_twice(row.parcel_id, held, now_us)
         )
@@ -258,7 +258,7 @@ class ParcelJourneys:
             await self._note(row, state="cancelling", tries=0, due_us=self._clock.utc_us())
         elif row.state == "cancelling" and row.tries >= CANCELS_MAX:
             if count := await self._give_back(row, at.batch, at.key, UNENDED):
-                await self._forgetting.never_ended(row, at.batch.project[0], count)
+                await self._forgetting.never_ended(row, at.batch.project.organisation, count)
             # It is not told to end any more.
             await self._note(row, state="collected", tries=CANCELS_MAX, due_us=self._in_us(0.0))
         else:

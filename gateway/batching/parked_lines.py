@@ -104,7 +104,9 @@ class ParkedLines:
         place = (claim.batch.batch_id, claim.line.number)
         if await self._store.park(claim, key, ticket.provider, ticket.target, raw, also):
             self._reservations.keep(ticket, ticket.reservation, *place)
-        elif await self._outcome_of(claim.batch.project[0], ticket.request_id) is not None:
+        elif (
+            await self._outcome_of(claim.batch.project.organisation, ticket.request_id) is not None
+        ):
             # It was parked by a commit that nobody heard of, and somebody else has ended it since.
             self._reservations.keep(ticket, ticket.reservation, *place)
             await self._reservations.drop([ticket.request_id])
@@ -263,7 +265,8 @@ class ParkedLines:
         """What is owed for it is booked, the rest is given back, and its outcome is on record."""
         line, request_id = lost.line, remnant.request_id
         errand = errand_of(at.batch, line.line, at.vendor_id, at.check_end)
-        if line.is_ending and await self._outcome_of(at.batch.project[0], request_id) is not None:
+        whose = at.batch.project.organisation
+        if line.is_ending and await self._outcome_of(whose, request_id) is not None:
             # The process that wrote it has booked it, or is counted as having.
             self._reservations.release(request_id)
             return await self._journeys.lost(at.batch, errand, remnant, None)

@@ -86,7 +86,7 @@ class Remnants:
 
     async def _intent(self, batch: Batch, line: ParkedLine) -> OpenIntent | None:
         """Its own: one that has ended before this line began to is of an earlier journey."""
-        organisation = batch.project[0]
+        organisation = batch.project.organisation
         intent = await self._intent_of(organisation, batch.batch_id, line.line.number)
         if intent is None or line.is_ending:
             return intent

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from gateway.caching.likeness import Likenesses
 from gateway.configuration.sections import ResponseCacheSettings
-from gateway.continuing.threads import project_of
 from gateway.passage import Passage
+from gateway.projects import project_of
 from gateway.rollout.versions import PolicySet
 from gateway.routing.planning import Ruling
 from gateway.types import Candidate, Completion, DialectName, Principal, StreamEvent, Target

@@ -5,13 +5,14 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from gateway.projects import Project
+
 
 class KeptAnswer(Struct, frozen=True):
     """An answer that its project may read again and continue."""
 
     answer_id: str
-    project: tuple[str, str, str]
-    """Organisation, workspace and project: nobody else can find it."""
+    project: Project
     key_id: str
     previous_id: str
     data_class: str
@@ -42,19 +43,15 @@ class AnswerStore(Protocol):
         """
         ...
 
-    async def find(
-        self, project: tuple[str, str, str], answer_id: str, now_us: int
-    ) -> KeptAnswer | None:
+    async def find(self, project: Project, answer_id: str, now_us: int) -> KeptAnswer | None:
         """None where this project has no such answer, or has it no more."""
         ...
 
-    async def holding(
-        self, project: tuple[str, str, str], items: Collection[str], now_us: int
-    ) -> Sequence[str]:
+    async def holding(self, project: Project, items: Collection[str], now_us: int) -> Sequence[str]:
         """The ids of this project's answers in which these items stand, oldest first."""
         ...
 
-    async def forget(self, project: tuple[str, str, str], answer_id: str) -> bool:
+    async def forget(self, project: Project, answer_id: str) -> bool:
         """Whether there was one."""
         ...
 
@@ -62,6 +59,6 @@ class AnswerStore(Protocol):
         """How many were forgotten."""
         ...
 
-    async def forget_beyond(self, project: tuple[str, str, str], length_bytes_max: int) -> int:
+    async def forget_beyond(self, project: Project, length_bytes_max: int) -> int:
         """Forget a project's oldest answers until the others fit; how many were forgotten."""
         ...

@@ -27,6 +27,7 @@ from gateway.errors import (
     Unavailable,
 )
 from gateway.passage import Arrival, Passage
+from gateway.projects import Project, project_of
 from gateway.telemetry import Event, logger
 from gateway.types import ChatRequest, Inspection, Principal, Thread
 
@@ -72,7 +73,7 @@ class Threads:
         self._body_bytes_max = limits.body_bytes_max
         self._values_max = limits.keys_max
         self._project_bytes_max = settings.project_bytes_max
-        self._kept_bytes: Counter[tuple[str, str, str]] = Counter()
+        self._kept_bytes: Counter[Project] = Counter()
         """Of each project what this worker kept since it looked whether that is too much."""
         self.wake = asyncio.Event()
         self._random_hex = random_hex
@@ -110,9 +111,7 @@ class Threads:
         thread = Thread(asked.previous_id, keeps, answer_id, data_class, asked.references)
         return structs.replace(request, thread=thread)
 
-    async def _spelled_out(
-        self, project: tuple[str, str, str], request: ChatRequest
-    ) -> tuple[bytes, str]:
+    async def _spelled_out(self, project: Project, request: ChatRequest) -> tuple[bytes, str]:
         """A body with the items themselves where they were named, and their answers' class.
 
         Raises:
@@ -189,14 +188,14 @@ class Threads:
             count = await self._store.forget_beyond(project, self._project_bytes_max)
             self._kept_bytes[project] -= seen
             if count:
-                organisation, workspace, name = project
-                place = {"organisation": organisation, "workspace": workspace, "project": name}
-                self._log.warning(Event.RESPONSES_LET_GO, **place, count=count)
+                self._log.warning(
+                    Event.RESPONSES_LET_GO,
+                    organisation=project.organisation,
+                    workspace=project.workspace,
+                    project=project.name,
+                    count=count,
+                )
         self._kept_bytes = +self._kept_bytes
-
-
-def project_of(principal: Principal) -> tuple[str, str, str]:
-    return principal.organisation, principal.workspace, principal.project
 
 
 def at_least(inspection: Inspection, request: ChatRequest) -> Inspection:
@@ -289,29 +288,25 @@ class MemoryAnswers:
     """An `AnswerStore` that lives in memory: for tests and dry runs, a restart forgets it."""
 
     def __init__(self) -> None:
-        self._answers: dict[tuple[tuple[str, str, str], str], KeptAnswer] = {}
-        self._items: dict[tuple[tuple[str, str, str], str], frozenset[str]] = {}
+        self._answers: dict[tuple[Project, str], KeptAnswer] = {}
+        self._items: dict[tuple[Project, str], frozenset[str]] = {}
 
     async def keep(self, answer: KeptAnswer, items: Collection[str] = ()) -> None:
         self._answers[answer.project, answer.answer_id] = answer
         self._items[answer.project, answer.answer_id] = frozenset(items)
 
-    async def find(
-        self, project: tuple[str, str, str], answer_id: str, now_us: int
-    ) -> KeptAnswer | None:
+    async def find(self, project: Project, answer_id: str, now_us: int) -> KeptAnswer | None:
         found = self._answers.get((project, answer_id))
         return found if found is not None and found.expires_us > now_us else None
 
-    async def holding(
-        self, project: tuple[str, str, str], items: Collection[str], now_us: int
-    ) -> Sequence[str]:
+    async def holding(self, project: Project, items: Collection[str], now_us: int) -> Sequence[str]:
         return [
             kept.answer_id
             for key, kept in self._answers.items()
             if key[0] == project and kept.expires_us > now_us and self._items[key] & set(items)
         ]
 
-    async def forget(self, project: tuple[str, str, str], answer_id: str) -> bool:
+    async def forget(self, project: Project, answer_id: str) -> bool:
         return self._answers.pop((project, answer_id), None) is not None
 
     async def forget_expired(self, now_us: int) -> int:
@@ -320,7 +315,7 @@ class MemoryAnswers:
             del self._answers[key]
         return len(expired)
 
-    async def forget_beyond(self, project: tuple[str, str, str], length_bytes_max: int) -> int:
+    async def forget_beyond(self, project: Project, length_bytes_max: int) -> int:
         its = [each for key, each in self._answers.items() if key[0] == project]
         over, length_bytes = [], 0
         for each in sorted(its, key=lambda each: each.created_us, reverse=True):

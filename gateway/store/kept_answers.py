@@ -26,11 +26,13 @@ from sqlalchemy import (
 
 from classifiers.identifiers import is_name
 from gateway.continuing.kept_answers import KeptAnswer
+from gateway.projects import Project
 from gateway.secrets.content_keys import ContentDamaged, KeyClosed
 from gateway.secrets.envelope import KEY_BYTES, MasterKey, UnwrapFailed
 from gateway.store.engine import Database
 from gateway.store.expired import delete_over
 from gateway.store.held import is_held
+from gateway.store.schema.owned import OWNER, is_of, owned_by, owner_columns, same_owner
 from gateway.store.schema.tables import metadata
 
 
@@ -65,11 +67,11 @@ kept_items = Table(
     Column("id", String(128), primary_key=True),
     Column("answer_id", String(64), primary_key=True),
     ForeignKeyConstraint(
-        ["organisation", "workspace", "project", "answer_id"],
-        [kept_answers.c[name] for name in ("organisation", "workspace", "project", "id")],
+        [*OWNER, "answer_id"],
+        [*owner_columns(kept_answers), kept_answers.c.id],
         ondelete="CASCADE",
     ),
-    Index(None, "organisation", "workspace", "project", "answer_id"),
+    Index(None, *OWNER, "answer_id"),
 )
 """In which answers an item stands that a request only names. Goes with its answer, by whomever."""
 
@@ -99,9 +101,7 @@ class DatabaseAnswers:
                 rows = [{**place, "id": each, "answer_id": place["id"]} for each in names]
                 await connection.execute(kept_items.insert(), rows)
 
-    async def find(
-        self, project: tuple[str, str, str], answer_id: str, now_us: int
-    ) -> KeptAnswer | None:
+    async def find(self, project: Project, answer_id: str, now_us: int) -> KeptAnswer | None:
         query = select(kept_answers).where(
             *_is(project, answer_id), kept_answers.c.expires_us > now_us
         )
@@ -124,22 +124,16 @@ class DatabaseAnswers:
             response=response,
         )
 
-    async def holding(
-        self, project: tuple[str, str, str], items: Collection[str], now_us: int
-    ) -> Sequence[str]:
-        organisation, workspace, name = project
+    async def holding(self, project: Project, items: Collection[str], now_us: int) -> Sequence[str]:
         named, kept = kept_items.c, kept_answers.c
-        places = ("organisation", "workspace", "project")
         query = (
             select(kept.id)
             .join(
                 kept_items,
-                and_(named.answer_id == kept.id, *(named[each] == kept[each] for each in places)),
+                and_(named.answer_id == kept.id, *same_owner(kept_items, kept_answers)),
             )
             .where(
-                kept.organisation == organisation,
-                kept.workspace == workspace,
-                kept.project == name,
+                *is_of(kept_answers, project),
                 named.id.in_({*items, *(_listed(project, each) for each in items)}),
                 kept.expires_us > now_us,
             )
@@ -149,7 +143,7 @@ class DatabaseAnswers:
         async with self._database.reading() as connection:
             return (await connection.execute(query)).scalars().all()
 
-    async def forget(self, project: tuple[str, str, str], answer_id: str) -> bool:
+    async def forget(self, project: Project, answer_id: str) -> bool:
         """Whether there was one; while a hold is in force it is hidden, and not destroyed."""
         there = _is(project, answer_id)
         is_shown = kept_answers.c.expires_us > 0
@@ -163,8 +157,8 @@ class DatabaseAnswers:
         is_over = and_(kept_answers.c.expires_us <= now_us, _is_free())
         return await delete_over(self._database, kept_answers, is_over, _FORGOTTEN_AT_ONCE)
 
-    async def forget_beyond(self, project: tuple[str, str, str], length_bytes_max: int) -> int:
-        its = and_(*(kept_answers.c[name] == part for name, part in _of(project).items()))
+    async def forget_beyond(self, project: Project, length_bytes_max: int) -> int:
+        its = and_(*is_of(kept_answers, project))
         order = kept_answers.c.created_us.desc()
         # Neither database reads a value for its length.
         until_now = func.sum(func.length(kept_answers.c.sealed)).over(order_by=order)
@@ -189,7 +183,7 @@ class DatabaseAnswers:
 
     def _opened(
         self,
-        project: tuple[str, str, str],
+        project: Project,
         answer_id: str,
         data_class: str,
         wrapped_key: bytes,
@@ -209,24 +203,19 @@ class DatabaseAnswers:
         return msgspec.msgpack.decode(content, type=tuple[bytes, bytes])
 
 
-def _listed(project: tuple[str, str, str], item: str) -> str:
+def _listed(project: Project, item: str) -> str:
     """How an item is listed: by its name, or by a digest of one that may say more than a name."""
     if is_name(item):
         return item
     return hashlib.sha256(msgspec.msgpack.encode((*project, item))).hexdigest()
 
 
-def _of(project: tuple[str, str, str]) -> dict[str, str]:
-    organisation, workspace, name = project
-    return {"organisation": organisation, "workspace": workspace, "project": name}
+def _place(project: Project, answer_id: str) -> dict[str, str]:
+    return {**owned_by(project), "id": answer_id}
 
 
-def _place(project: tuple[str, str, str], answer_id: str) -> dict[str, str]:
-    return {**_of(project), "id": answer_id}
-
-
-def _is(project: tuple[str, str, str], answer_id: str) -> list[ColumnElement[bool]]:
-    return [kept_answers.c[name] == value for name, value in _place(project, answer_id).items()]
+def _is(project: Project, answer_id: str) -> list[ColumnElement[bool]]:
+    return [*is_of(kept_answers, project), kept_answers.c.id == answer_id]
 
 
 def _is_free() -> ColumnElement[bool]:
@@ -234,6 +223,6 @@ def _is_free() -> ColumnElement[bool]:
     return not_(is_held(kept_answers))
 
 
-def about_answer(project: tuple[str, str, str], answer_id: str, data_class: str) -> bytes:
+def about_answer(project: Project, answer_id: str, data_class: str) -> bytes:
     """What the ciphertext is bound to: it opens only for its project, its id and its class."""
     return msgspec.msgpack.encode(("kept answer", project, answer_id, data_class))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from sqlalchemy import Column, Table, select
+from sqlalchemy import Column, RowMapping, Table, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.audit.content_keys.keys import WrappedKey
@@ -42,6 +42,7 @@ from gateway.store.key_checks import (
 )
 from gateway.store.schema.audit import audit_second_keys
 from gateway.store.schema.batches import batches
+from gateway.store.schema.owned import owner_columns, owner_of
 from gateway.store.schema.tables import sealed_secrets, spare_secrets
 from gateway.store.sealed_kinds import say_who_sealed
 
@@ -187,11 +188,11 @@ async def _opened(connection: AsyncConnection, master: MasterKey) -> list[bool]:
     told = []
     for table, about in ((batches, about_batch), (kept_files, about_file)):
         for row in await _newest(connection, table):
-            label = about(_project(row), row.id)
-            told.append(_opens(partial(opened_key, master, row.wrapped_key, *label)))
+            label = about(owner_of(row), row["id"])
+            told.append(_opens(partial(opened_key, master, row["wrapped_key"], *label)))
     for row in await _newest(connection, kept_answers, kept_answers.c.data_class):
-        bound_to = about_answer(_project(row), row.id, row.data_class)
-        told.append(_opens(partial(master.unwrap, bytes(row.wrapped_key), bound_to)))
+        bound_to = about_answer(owner_of(row), row["id"], row["data_class"])
+        told.append(_opens(partial(master.unwrap, bytes(row["wrapped_key"]), bound_to)))
     return told
 
 
@@ -203,13 +204,10 @@ def _opens(opening: Callable[[], object]) -> bool:
     return True
 
 
-def _project(row: Any) -> tuple[str, str, str]:
-    return row.organisation, row.workspace, row.project
-
-
-async def _newest(connection: AsyncConnection, table: Table, *more: Column[Any]) -> Sequence[Any]:
+async def _newest(
+    connection: AsyncConnection, table: Table, *more: Column[Any]
+) -> Sequence[RowMapping]:
     columns = table.c
-    where = (columns.organisation, columns.workspace, columns.project)
-    query = select(columns.id, *where, columns.wrapped_key, *more)
+    query = select(columns.id, *owner_columns(table), columns.wrapped_key, *more)
     rows = await connection.execute(query.order_by(columns.created_us.desc()).limit(_LOOKED_AT))
-    return rows.all()
+    return rows.mappings().all()

@@ -24,6 +24,7 @@ from gateway.store.identity.provided_sessions import ABOUT
 from gateway.store.kept_answers import about_answer, kept_answers
 from gateway.store.schema.audit import audit_second_keys
 from gateway.store.schema.batches import batches
+from gateway.store.schema.owned import OWNER, owner_of
 from gateway.store.schema.tables import admin_sessions, sealed_secrets, spare_secrets
 from gateway.store.sealed_secrets import sealed_anew
 
@@ -61,11 +62,11 @@ def _secret(master: MasterKey, row: RowMapping) -> Values:
 
 
 def _file(master: MasterKey, row: RowMapping) -> Values:
-    return _wrapped(master, row, *about_file(_project(row), row["id"]))
+    return _wrapped(master, row, *about_file(owner_of(row), row["id"]))
 
 
 def _batch(master: MasterKey, row: RowMapping) -> Values:
-    return _wrapped(master, row, *about_batch(_project(row), row["id"]))
+    return _wrapped(master, row, *about_batch(owner_of(row), row["id"]))
 
 
 def _wrapped(master: MasterKey, row: RowMapping, *about: str) -> Values:
@@ -76,7 +77,7 @@ def _wrapped(master: MasterKey, row: RowMapping, *about: str) -> Values:
 
 
 def _answer(master: MasterKey, row: RowMapping) -> Values:
-    about = about_answer(_project(row), row["id"], row["data_class"])
+    about = about_answer(owner_of(row), row["id"], row["data_class"])
     key = master.unwrap(bytes(row["wrapped_key"]), about)
     return {"wrapped_key": master.wrap(key, about), "master_key_id": master.key_id}
 
@@ -92,17 +93,12 @@ def _second_key(master: MasterKey, row: RowMapping) -> Values:
     return line_of(msgspec.structs.replace(line, master=master.key_id, wrapped=wrapped))
 
 
-def _project(row: RowMapping) -> tuple[str, str, str]:
-    return row["organisation"], row["workspace"], row["project"]
-
-
-_WHERE: Final = ("organisation", "workspace", "project")
 _SECRET: Final = ("wrapped_key", "name", "version", "sealed")
 KINDS: Final = (
     SealedKind("secrets", sealed_secrets, _SECRET, _secret),
     SealedKind("next and former versions of secrets", spare_secrets, _SECRET, _secret),
-    SealedKind("files", kept_files, ("wrapped_key", *_WHERE), _file),
-    SealedKind("batches", batches, ("wrapped_key", *_WHERE), _batch),
+    SealedKind("files", kept_files, ("wrapped_key", *OWNER), _file),
+    SealedKind("batches", batches, ("wrapped_key", *OWNER), _batch),
     SealedKind("kept answers", kept_answers, ("wrapped_key", "data_class"), _answer),
     SealedKind("identity tokens of sessions", admin_sessions, ("id_token_key",), _session),
     SealedKind("keys of contents in the database", audit_second_keys, ("line",), _second_key),

@@ -13,6 +13,7 @@ import openai
 import pytest
 
 from gateway.continuing.threads import REFERENCES_MAX
+from gateway.projects import Project
 from tests.running_gateway import (
     CLAUDE_TARGET,
     ENGINE_TARGET,
@@ -30,7 +31,7 @@ SETTINGS = """
 deadline_s = 5.0
 """
 TARGETS = [GPT_TARGET, CLAUDE_TARGET, ENGINE_TARGET]
-PROJECT = ("acme", "research", "assistant")
+PROJECT = Project("acme", "research", "assistant")
 SEALED = "gAAAA-sealed-by-its-vendor"
 NEXT = {"role": "user", "content": "Which number?"}
 

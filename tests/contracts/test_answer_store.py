@@ -10,6 +10,7 @@ from sqlalchemy import delete, select
 from gateway.continuing.kept_answers import AnswerStore, KeptAnswer
 from gateway.continuing.threads import MemoryAnswers
 from gateway.errors import NotReady
+from gateway.projects import Project
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.engine import open_database
@@ -18,7 +19,7 @@ from gateway.store.kept_answers import DatabaseAnswers, kept_answers, kept_items
 
 pytestmark = pytest.mark.anyio
 
-PROJECT = ("acme", "research", "assistant")
+PROJECT = Project("acme", "research", "assistant")
 ANSWER = KeptAnswer(
     answer_id="resp_1",
     project=PROJECT,
@@ -74,7 +75,7 @@ async def test_a_projects_oldest_answers_go_until_the_others_fit(store: AnswerSt
     for number in range(50):
         answer = structs.replace(ANSWER, answer_id=f"resp_{number}", created_us=number)
         await store.keep(structs.replace(answer, input_items=b"1" * 1_000))
-    elsewhere = structs.replace(ANSWER, project=("acme", "research", "other"), created_us=0)
+    elsewhere = structs.replace(ANSWER, project=Project("acme", "research", "other"), created_us=0)
     await store.keep(elsewhere)
 
     assert await store.forget_beyond(PROJECT, 100_000) == 0
@@ -99,7 +100,7 @@ async def test_answers_are_found_by_what_stands_in_them_while_they_are_there(
     store: AnswerStore,
 ) -> None:
     later = structs.replace(ANSWER, answer_id="resp_0", created_us=2, expires_us=500)
-    elsewhere = structs.replace(ANSWER, project=("acme", "research", "other"))
+    elsewhere = structs.replace(ANSWER, project=Project("acme", "research", "other"))
     await store.keep(ANSWER, ["msg_1", "rs_1"])
     await store.keep(later, ["msg_1"])
     await store.keep(elsewhere, ["msg_1"])

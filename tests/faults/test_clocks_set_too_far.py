@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import asdict
 from sqlalchemy import func, insert, select, update
 
-from gateway.batches import Batch, Project
+from gateway.batches import Batch
 from gateway.clock import DAY_US, HOUR_US, StoppedClock
 from gateway.configuration.sections import ResponsesSettings
 from gateway.configuration.settings import Limits
@@ -14,6 +14,7 @@ from gateway.continuing.kept_answers import KeptAnswer
 from gateway.continuing.threads import Threads
 from gateway.drift.hours import Judged
 from gateway.money.alerting import CLAIM_US
+from gateway.projects import Project
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.batching.batches import BatchStore
@@ -36,7 +37,7 @@ from tests.gateway.store.rows import filled
 
 pytestmark = pytest.mark.anyio
 
-PROJECT: Project = ("acme", "research", "assistant")
+PROJECT = Project("acme", "research", "assistant")
 HOUR_S, DAY_S = 3600.0, 86_400.0
 YEAR_S = 365 * DAY_S
 

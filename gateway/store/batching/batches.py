@@ -30,10 +30,10 @@ from gateway.batches import (
     Flaw,
     LineCounts,
     PageOf,
-    Project,
     Told,
 )
 from gateway.clock import Clock, UnhurriedClock
+from gateway.projects import Project
 from gateway.secrets.content_keys import ContentKey, KeyClosed, fresh_key, lost_key, opened_key
 from gateway.secrets.envelope import MasterKey
 from gateway.store.batching.leads import FINISHED, RECEIVING, TAKEN_IN, leading
@@ -44,6 +44,7 @@ from gateway.store.held import is_held
 from gateway.store.key_checks import is_contradicted
 from gateway.store.pages import page_of
 from gateway.store.schema.batches import batch_lines, batches
+from gateway.store.schema.owned import is_of, owned_by, owner_of
 from gateway.telemetry import Event, logger
 
 
@@ -286,11 +287,8 @@ class BatchStore:
         return self._batch_of(row, counts.get(row["id"]))
 
     def _seen_by(self, project: Project, kind: BatchKind) -> list[ColumnElement[bool]]:
-        organisation, workspace, name = project
         return [
-            batches.c.organisation == organisation,
-            batches.c.workspace == workspace,
-            batches.c.project == name,
+            *is_of(batches, project),
             batches.c.kind == kind,
             batches.c.state != RECEIVING,
             batches.c.keep_until_us > self._clock.utc_us(),
@@ -305,7 +303,7 @@ class BatchStore:
                 canceled=row["canceled"],
                 expired=row["expired"],
             )
-        project = (row["organisation"], row["workspace"], row["project"])
+        project = owner_of(row)
         told, flaws = self._said_in(row, project)
         batch = Batch(
             batch_id=row["id"],
@@ -352,13 +350,10 @@ _SAME = (
 
 
 def _row_of(batch: Batch, key: ContentKey) -> dict[str, Any]:
-    organisation, workspace, name = batch.project
     return {
         **{field: getattr(batch, field) for field in _SAME},
         "id": batch.batch_id,
-        "organisation": organisation,
-        "workspace": workspace,
-        "project": name,
+        **owned_by(batch.project),
         "size_bytes": 0,
         **dict.fromkeys(("succeeded", "errored", "canceled", "expired"), 0),
         **dict.fromkeys(("due_us", "stalls", "served_us", "tended_until_us"), 0),

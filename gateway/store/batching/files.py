@@ -26,9 +26,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.batches import ID_BYTES, FilePurpose, KeptFile, PageOf, Project
+from gateway.batches import ID_BYTES, FilePurpose, KeptFile, PageOf
 from gateway.clock import Clock, UnhurriedClock
 from gateway.errors import BodyTooLarge, NotReady
+from gateway.projects import Project
 from gateway.secrets.content_keys import (
     ContentDamaged,
     ContentKey,
@@ -43,6 +44,7 @@ from gateway.store.engine import Database
 from gateway.store.expired import delete_over
 from gateway.store.held import is_held
 from gateway.store.pages import page_of
+from gateway.store.schema.owned import OWNER, is_of, owned_by, owner_of
 from gateway.store.schema.tables import metadata
 
 
@@ -69,7 +71,7 @@ kept_files = Table(
     Column("wrapped_key", LargeBinary, nullable=False),
     Column("sealed_name", LargeBinary, nullable=False),
     Column("master_key_id", String(32), nullable=False, server_default="", index=True),
-    Index(None, "organisation", "workspace", "project", "created_us"),
+    Index(None, *OWNER, "created_us"),
     Index(None, "expires_us"),
 )
 """A file is seen once it is whole; until then it is nobody's."""
@@ -318,17 +320,14 @@ class FileStore:
         return int(total.scalar_one())
 
     def _seen_by(self, project: Project) -> list[ColumnElement[bool]]:
-        organisation, workspace, name = project
         return [
-            kept_files.c.organisation == organisation,
-            kept_files.c.workspace == workspace,
-            kept_files.c.project == name,
+            *is_of(kept_files, project),
             kept_files.c.is_whole,
             kept_files.c.expires_us > self._clock.utc_us(),
         ]
 
     def _file_of(self, row: RowMapping) -> KeptFile:
-        project = (row["organisation"], row["workspace"], row["project"])
+        project = owner_of(row)
         try:
             key = opened_key(self._master, row["wrapped_key"], *about_file(project, row["id"]))
             name = key.opened(row["sealed_name"], "name")
@@ -354,12 +353,9 @@ def about_file(project: Project, file_id: str) -> tuple[str, ...]:
 
 def row_of_file(file: KeptFile, key: ContentKey) -> dict[str, Any]:
     """A file that has just begun, as it is stored: not whole yet, and nobody's."""
-    organisation, workspace, name = file.project
     return {
         "id": file.file_id,
-        "organisation": organisation,
-        "workspace": workspace,
-        "project": name,
+        **owned_by(file.project),
         "key_id": file.key_id,
         "purpose": file.purpose,
         "size_bytes": 0,

@@ -37,6 +37,7 @@ from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.kept_answers import DatabaseAnswers, kept_answers
 from gateway.store.schema.batches import batch_lines, batches
+from gateway.store.schema.owned import owner_columns, owner_of
 from gateway.telemetry import Event, logger
 
 
@@ -228,17 +229,17 @@ class KeptContent:
         """What each file's present key may be called on the list; the first is its name now."""
         found: dict[str, tuple[str, ...]] = {}
         columns = kept_files.c
-        where = (columns.organisation, columns.workspace, columns.project)
+        keys = select(columns.id, columns.wrapped_key, *owner_columns(kept_files))
         for part in _parts(ids):
-            query = select(columns.id, columns.wrapped_key, *where).where(columns.id.in_(part))
+            query = keys.where(columns.id.in_(part))
             async with self._database.reading() as connection:
-                rows = (await connection.execute(query)).all()
+                rows = (await connection.execute(query)).mappings().all()
             for row in rows:
-                about = about_file((row.organisation, row.workspace, row.project), row.id)
+                about = about_file(owner_of(row), row["id"])
                 key: ContentKey | None = None
                 with suppress(KeyClosed):
-                    key = opened_key(self._master, row.wrapped_key, *about)
-                found[row.id] = names_of_key(bytes(row.wrapped_key), key)
+                    key = opened_key(self._master, row["wrapped_key"], *about)
+                found[row["id"]] = names_of_key(bytes(row["wrapped_key"]), key)
         return found
 
     async def _forget_files(self, ids: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ from sqlalchemy import RowMapping, func, select
 
 from gateway.batches import Batch, KeptFile
 from gateway.errors import NotReady
+from gateway.projects import Project
 from gateway.secrets.content_keys import ContentDamaged, KeyClosed, lost_key
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import FileStore, kept_files
@@ -22,12 +23,13 @@ from gateway.store.batching.kept_names import (
     result_of,
 )
 from gateway.store.batching.leads import RECEIVING
-from gateway.store.custody.kept_search import Search, project_of
+from gateway.store.custody.kept_search import Search
 from gateway.store.custody.recorded_lines import LineRecords
 from gateway.store.engine import Database
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.kept_answers import DatabaseAnswers, kept_answers
 from gateway.store.schema.batches import batch_lines, batches
+from gateway.store.schema.owned import owner_columns, owner_of
 
 
 READ_AT_ONCE = 50
@@ -82,7 +84,7 @@ class Holding(Struct, frozen=True):
     lines: Mapping[str, frozenset[int]]
     """Of each batch; also lines that are only in its files by now."""
     files: Sequence[Taken]
-    answers: Sequence[tuple[tuple[str, str, str], str]]
+    answers: Sequence[tuple[Project, str]]
     numbers: Holdings
     arriving: frozenset[str] = frozenset()
     """Files and batches that are not all there yet: of an organisation they go with the rest.
@@ -149,7 +151,7 @@ class Reader:
             arriving=len(arriving),
             busy=await self._busy(organisation),
         )
-        answers = [(project_of(row), row["id"]) for row in rows]
+        answers = [(owner_of(row), row["id"]) for row in rows]
         whole = [(file, frozenset[int]()) for file in files]
         return Holding(lines, whole, answers, numbers, arriving)
 
@@ -266,7 +268,7 @@ class Reader:
 
     async def _read_answers(self, search: Search) -> None:
         columns = kept_answers.c
-        places = (columns.organisation, columns.workspace, columns.project, columns.id)
+        places = (*owner_columns(kept_answers), columns.id)
         query = select(*places, columns.previous_id, columns.expires_us).where(
             columns.organisation == search.whose.organisation
         )
@@ -274,7 +276,7 @@ class Reader:
             rows = (await connection.execute(query)).mappings().all()
         others: list[tuple[RowMapping, str]] = []
         for row in rows:
-            project, named = project_of(row), ""
+            project, named = owner_of(row), ""
             try:
                 kept = await self._answers.find(project, row["id"], ALSO_HIDDEN_US)
             except (KeyClosed, ContentDamaged) as error:

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from sqlalchemy import RowMapping
 
 from gateway.batches import Batch, KeptFile
+from gateway.projects import Project
 from gateway.store.batching.kept_names import Whose
+from gateway.store.schema.owned import owner_of
 
 
 class Search:
@@ -30,7 +32,7 @@ class Search:
         self.kept: dict[str, int] = {}
         self.told: set[str] = set()
         """Batches of whose lines it is known whom they name."""
-        self.answers: dict[str, tuple[str, str, str]] = {}
+        self.answers: dict[str, Project] = {}
         self.running = self.unnamed_lines = self.unnamed_files = self.unnamed_answers = 0
         self.last_expiry_us = 0
         self.is_whole = True
@@ -115,7 +117,7 @@ class Search:
         left = [*self.answers]
         while left:
             for each in continuing.pop(left.pop(), ()):
-                self.answers[each["id"]] = project_of(each)
+                self.answers[each["id"]] = owner_of(each)
                 left.append(each["id"])
 
     def line(self, batch: Batch, number: int, state: str, named: str) -> None:
@@ -136,7 +138,3 @@ class Search:
         self.unnamed_files += bool(unnamed)
         if unnamed:
             self.last_expiry_us = max(self.last_expiry_us, file.expires_us)
-
-
-def project_of(row: RowMapping) -> tuple[str, str, str]:
-    return row["organisation"], row["workspace"], row["project"]

@@ -13,6 +13,7 @@ from sqlalchemy import (
     false,
 )
 
+from gateway.store.schema.owned import OWNER
 from gateway.store.schema.tables import metadata
 
 
@@ -55,7 +56,7 @@ batches = Table(
     Column("erased", Integer, nullable=False, server_default="0"),
     Column("is_cost_kept", Boolean, nullable=False, server_default=false()),
     Column("master_key_id", String(32), nullable=False, server_default="", index=True),
-    Index(None, "organisation", "workspace", "project", "created_us"),
+    Index(None, *OWNER, "created_us"),
     Index(None, "state"),
     Index(None, "keep_until_us"),
 )

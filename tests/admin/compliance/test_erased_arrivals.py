@@ -12,6 +12,7 @@ from gateway.audit.memory import MemoryAuditLog
 from gateway.batches import Batch, Line
 from gateway.cli.custody import opened_custody
 from gateway.errors import NotReady
+from gateway.projects import Project
 from gateway.secrets.credentials import master_key
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import FileStore
@@ -25,7 +26,7 @@ from tests.admin.listener import Listener
 
 
 pytestmark = pytest.mark.anyio
-PROJECT = ("acme", "research", "assistant")
+PROJECT = Project("acme", "research", "assistant")
 ANN = b'{"custom_id":"n1","body":{"user":"ann"}}\n'
 BOB = b'{"custom_id":"n2","body":{"user":"bob"}}\n'
 

@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 
 from gateway.audit.memory import MemoryAuditLog
 from gateway.audit.reckoning import OpenIntent
-from gateway.batches import Batch, Line, Project
+from gateway.batches import Batch, Line
 from gateway.batching.forgetting import Forgetting
 from gateway.batching.intake import LineIntake
 from gateway.batching.lines import LineJourneys, Parked
@@ -36,6 +36,7 @@ from gateway.pacing.turns import Turns
 from gateway.parcels import ParcelService, VendorBatch
 from gateway.passage import NATIVE, Arrival, Errand, Passage
 from gateway.ports import UpstreamBody
+from gateway.projects import Project
 from gateway.providers.parcels.scripted import ScriptedParcels
 from gateway.providers.scripted import ScriptedProvider
 from gateway.rollout.versions import PolicySet
@@ -62,7 +63,7 @@ from tests.policies.worlds import document
 
 
 NOBODY: Any = None
-PROJECT: Project = ("acme", "research", "x")
+PROJECT = Project("acme", "research", "x")
 ACCOUNT = "org:acme"
 LIMIT = 1_000_000
 HELD = 1_000

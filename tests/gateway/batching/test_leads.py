@@ -8,9 +8,10 @@ import msgspec
 import pytest
 from sqlalchemy import select
 
-from gateway.batches import Batch, Flaw, LineEnd, Project
+from gateway.batches import Batch, Flaw, LineEnd
 from gateway.batching.chores import BatchChores
 from gateway.configuration.settings import Limits
+from gateway.projects import Project
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.batching.batches import BatchStore
@@ -23,7 +24,7 @@ from gateway.store.schema.batches import batch_lines
 
 
 pytestmark = pytest.mark.anyio
-PROJECT: Project = ("acme", "research", "assistant")
+PROJECT = Project("acme", "research", "assistant")
 ENDPOINT = "/v1/chat/completions"
 DAY_US = 86_400_000_000
 LINES = 5

@@ -10,6 +10,7 @@ from gateway.audit.content_keys.keys import WrappedKey
 from gateway.batches import Batch
 from gateway.clock import StoppedClock
 from gateway.continuing.kept_answers import KeptAnswer
+from gateway.projects import Project
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
 from gateway.store.batching.batches import BatchStore
@@ -23,7 +24,7 @@ from gateway.store.sealed_secrets import SealedSecretTable
 from gateway.store.spare_secrets import SpareSecretTable
 
 
-PROJECT = ("acme", "main", "web")
+PROJECT = Project("acme", "main", "web")
 CLOCK = StoppedClock()
 NOW_US = CLOCK.utc_us()
 

@@ -15,6 +15,7 @@ from gateway.batches import Batch
 from gateway.clock import StoppedClock
 from gateway.continuing.kept_answers import KeptAnswer
 from gateway.errors import StartupRefused
+from gateway.projects import Project
 from gateway.secrets.content_keys import KeyClosed, fresh_key
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
@@ -42,7 +43,7 @@ from tests.gateway.store.rows import filled
 
 pytestmark = pytest.mark.anyio
 
-PROJECT = ("acme", "main", "web")
+PROJECT = Project("acme", "main", "web")
 
 
 def _key() -> MasterKey:

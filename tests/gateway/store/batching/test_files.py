@@ -5,8 +5,9 @@ import secrets
 import pytest
 from sqlalchemy import delete, select, update
 
-from gateway.batches import KeptFile, PageOf, Project
+from gateway.batches import KeptFile, PageOf
 from gateway.errors import NotReady
+from gateway.projects import Project
 from gateway.secrets.content_keys import ContentDamaged
 from gateway.secrets.envelope import MasterKey
 from gateway.secrets.secret import Secret
@@ -22,7 +23,7 @@ from gateway.store.engine import Database
 
 pytestmark = pytest.mark.anyio
 
-PROJECT: Project = ("acme", "research", "assistant")
+PROJECT = Project("acme", "research", "assistant")
 MARK = b"canary-in-a-file "
 DAY_US = 86_400_000_000
 

@@ -5,12 +5,13 @@ from typing import Any
 import msgspec
 from sqlalchemy import Table, delete, insert, select, update
 
-from gateway.batches import Batch, Line, Project
+from gateway.batches import Batch, Line
 from gateway.clock import StoppedClock
 from gateway.configuration.settings import Settings
 from gateway.continuing.kept_answers import KeptAnswer
 from gateway.identity import Peppers
 from gateway.money.budgets import end_user_subject
+from gateway.projects import Project
 from gateway.secrets.credentials import master_key, pepper
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import FileStore, kept_file_parts, kept_files
@@ -21,7 +22,7 @@ from gateway.store.kept_answers import DatabaseAnswers
 from gateway.store.schema.batches import batch_lines, batches
 
 
-PROJECT: Project = ("acme", "research", "assistant")
+PROJECT = Project("acme", "research", "assistant")
 CONFIG = """
 [database]
 url = "{url}"

@@ -1,0 +1,18 @@
+"""A project by where it stands in the tree: what files, batches and kept answers belong to."""
+
+from typing import NamedTuple
+
+from gateway.types import Principal
+
+
+class Project(NamedTuple):
+    """One of a workspace of an organisation. Nobody else finds what belongs to it."""
+
+    organisation: str
+    workspace: str
+    name: str
+
+
+def project_of(principal: Principal) -> Project:
+    """Whose project a caller's key hangs on."""
+    return Project(principal.organisation, principal.workspace, principal.project)
