@@ -154,6 +154,22 @@ async def test_spans_follow_each_other_without_a_gap_and_nobody_signs_one_twice(
     assert answer.status == 400
 
 
+async def test_who_signs_a_span_signs_for_no_request_behind_it(
+    listener: Listener, cora: Browser
+) -> None:
+    """Nobody looked at what came after it, which is of the next span."""
+    path = await _made(cora, q="status:ok")
+    detail = await _detail(cora, path)
+    assert detail["records"], "all of the last hour"
+    until_us = listener.clock.utc_us() - 2 * seeding.HOUR_US
+    form = {"since_us": str(detail["since_us"]), "until_us": str(until_us)}
+    answer, _ = await cora.send("POST", f"{path}/sign", form)
+    assert answer.status == 303
+    after = await _detail(cora, path)
+    assert [each["records"] for each in after["signatures"]] == [0]  # type: ignore[attr-defined]
+    assert (after["since_us"], after["records"]) == (until_us, detail["records"])
+
+
 async def test_of_two_who_sign_a_span_at_once_one_does(listener: Listener, cora: Browser) -> None:
     now_us = listener.clock.utc_us()
     review = Review(
@@ -184,6 +200,8 @@ async def test_a_stand_in_is_named_and_an_ended_review_is_due_no_more(
     assert "standing in" in page
     answer, _ = await cora.send("POST", f"{path}/end")
     assert answer.status == 303
+    done = [(each.actor, each.action) for each in await deeds(listener)]
+    assert ("cora", "review.ended") in done
     listener.clock.advance(5 * 86_400)
     await cora.sign_in_as("cora", seeding.PASSWORD)
     _, home = await cora.send("GET", "/o/acme/compliance")
