@@ -90,6 +90,9 @@ async def test_a_link_ends_when_it_is_withdrawn_replaced_too_old_or_its_person_d
     codes.append(second)
     _, page = await admin.send("POST", "/person/newt/link")
     await admin.send("POST", "/person/newt/disable")
+    done = [(each.actor, each.action) for each in await deeds(listener)]
+    made, withdrawn = ("sec", "person.link_made"), ("sec", "person.link_withdrawn")
+    assert [each for each in done if each in (made, withdrawn)] == [made, withdrawn, made]
     codes.append(_code(page))
     old = await _invited(admin, "olm")
     listener.clock.advance(GOOD_FOR_S)
