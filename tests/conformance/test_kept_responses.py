@@ -10,6 +10,7 @@ import msgspec
 import openai
 import pytest
 
+from gateway.projects import Project
 from gateway.store.engine import open_database
 from gateway.store.identity.keys import Place
 from tests.faults.envelopes import Caller
@@ -222,7 +223,7 @@ async def test_a_kept_class_rises_and_never_falls(
     """Even where nothing of what made it sensitive can be seen any more."""
     made = await client.responses.create(model=ENGINE_TARGET, input="Harmless.")
     store = gateway.plane._threads._store
-    kept = await gateway.does(store.find(("acme", "research", "assistant"), made.id, 0))
+    kept = await gateway.does(store.find(Project("acme", "research", "assistant"), made.id, 0))
     assert kept is not None
     raised = msgspec.structs.replace(kept, answer_id="resp_raised", data_class="S4")
     await gateway.does(store.keep(raised))
@@ -233,7 +234,7 @@ async def test_a_kept_class_rises_and_never_falls(
     assert more.headers["x-gatewright-target"] == ENGINE_TARGET
     assert not upstreams.anthropic.calls
     next_id = more.parse().id
-    again = await gateway.does(store.find(("acme", "research", "assistant"), next_id, 0))
+    again = await gateway.does(store.find(Project("acme", "research", "assistant"), next_id, 0))
     assert again is not None
     assert again.data_class == "S4"
 

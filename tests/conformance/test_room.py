@@ -8,6 +8,7 @@ import anthropic
 import openai
 import pytest
 
+from gateway.projects import Project
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.lines import LineStore
 from gateway.store.identity.keys import Place
@@ -120,7 +121,7 @@ async def test_what_did_not_all_arrive_takes_no_room_whatever_broke_it_off(
     async with anthropic.AsyncAnthropic(base_url=gateway.url, api_key=key, max_retries=0) as client:
         with pytest.raises(anthropic.InternalServerError):
             await client.messages.batches.create(requests=[_ask("a")])
-    assert await stores[0].held(("acme", "room", "broken")) == (0, 0)
+    assert await stores[0].held(Project("acme", "room", "broken")) == (0, 0)
 
 
 def _ask(custom_id: str) -> Any:

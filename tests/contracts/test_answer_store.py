@@ -50,7 +50,7 @@ async def test_what_is_kept_is_found_by_its_project_only(store: AnswerStore) -> 
     for index in range(3):
         other = [*PROJECT]
         other[index] = "other"
-        assert await store.find((other[0], other[1], other[2]), "resp_1", 99) is None
+        assert await store.find(Project(*other), "resp_1", 99) is None
     assert await store.find(PROJECT, "resp_2", 99) is None
 
 
@@ -84,13 +84,13 @@ async def test_a_projects_oldest_answers_go_until_the_others_fit(store: AnswerSt
     there = [await store.find(PROJECT, f"resp_{number}", 1) for number in (45, 46, 49)]
     assert [each is not None for each in there] == [False, True, True]
     assert await store.find(elsewhere.project, "resp_1", 1) == elsewhere
-    assert await store.forget_beyond(("acme", "research", "nobody"), 1) == 0
+    assert await store.forget_beyond(Project("acme", "research", "nobody"), 1) == 0
 
 
 async def test_what_is_forgotten_is_gone(store: AnswerStore) -> None:
     await store.keep(ANSWER)
 
-    assert not await store.forget(("acme", "research", "other"), "resp_1")
+    assert not await store.forget(Project("acme", "research", "other"), "resp_1")
     assert await store.forget(PROJECT, "resp_1")
     assert not await store.forget(PROJECT, "resp_1")
     assert await store.find(PROJECT, "resp_1", 1) is None
@@ -136,7 +136,7 @@ async def test_a_row_that_was_changed_cannot_be_opened(database_url: str, column
     changed = {"data_class": "S0", "project": "other", "sealed": bytes(60)}[column]
     async with database.writing() as connection:
         await connection.execute(kept_answers.update().values({column: changed}))
-    place = ("acme", "research", "other") if column == "project" else PROJECT
+    place = Project("acme", "research", "other") if column == "project" else PROJECT
 
     with pytest.raises(NotReady):
         await store.find(place, "resp_1", 1)

@@ -3,6 +3,7 @@
 from msgspec import structs
 
 from gateway.batches import Batch, Line, LineCounts
+from gateway.projects import Project
 from gateway.secrets.credentials import master_key
 from gateway.store.batching.batches import BatchStore
 from gateway.store.batching.files import FileStore
@@ -11,7 +12,7 @@ from gateway.store.engine import Database
 from tests.admin.listener import Listener
 
 
-PLACE = ("acme", "research", "assistant")
+PLACE = Project("acme", "research", "assistant")
 DAY_US = 86_400_000_000
 
 

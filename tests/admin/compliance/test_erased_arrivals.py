@@ -84,7 +84,7 @@ async def test_of_an_organisation_it_is_stopped(listener: Listener) -> None:
     async with opened_custody(settings) as (_, database):
         files = FileStore(database, master_key(settings), clock)
         writer = await files.begin(PROJECT, "key1", "batch")
-        others = await files.begin(("other", *PROJECT[1:]), "key1", "batch")
+        others = await files.begin(PROJECT._replace(organisation="other"), "key1", "batch")
         async with person(listener, "cora") as cora, person(listener, "anton", "approver") as anton:
             one = await opened(cora, scope="organisation", user="")
             assert await asked(cora, one) == 303

@@ -14,6 +14,7 @@ from gateway.cli.custody import opened_custody
 from gateway.clock import DAY_US
 from gateway.continuing.kept_answers import KeptAnswer
 from gateway.oversight.access import Grant
+from gateway.projects import Project
 from gateway.secrets.credentials import master_key
 from gateway.store.custody import keeping
 from gateway.store.custody.erased_kept import Erased, add
@@ -334,7 +335,7 @@ async def test_a_start_destroys_again_what_was_erased_from_here_and_a_backup_bro
         settings, clock = first.settings, first.clock
     async with opened_custody(settings) as (_, database):
         master = master_key(settings)
-        answers, place = DatabaseAnswers(database, master), ("acme", "research", "assistant")
+        answers, place = DatabaseAnswers(database, master), Project("acme", "research", "assistant")
         day, until_us = clock.utc_us() // DAY_US, clock.utc_us() + 10**12
         for name, user in (("lost", "ann"), ("kept", "bob")):
             said = msgspec.json.encode({"id": name, "user": user})

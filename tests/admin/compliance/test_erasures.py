@@ -17,6 +17,7 @@ from sqlalchemy import insert, update
 from gateway.audit.proving import offline
 from gateway.cli.custody import opened_custody
 from gateway.continuing.kept_answers import KeptAnswer
+from gateway.projects import Project
 from gateway.secrets.credentials import master_key
 from gateway.store.batching.files import FileStore
 from gateway.store.batching.vendor_copies import VendorCopies
@@ -470,7 +471,7 @@ async def test_a_certificate_says_that_a_damaged_answer_was_not_looked_at(
         answers = DatabaseAnswers(database, master_key(listener.settings))
         for name in ("lost", "kept"):
             said = msgspec.json.encode({"id": name, "user": "ann", "output": []})
-            place, until_us = ("acme", "research", "assistant"), now_us + 10**12
+            place, until_us = Project("acme", "research", "assistant"), now_us + 10**12
             kept = KeptAnswer(name, place, "key1", "", "S0", now_us, until_us, b"[]", said)
             await answers.keep(kept)
         async with database.writing() as connection:
@@ -495,7 +496,7 @@ async def test_a_certificate_of_an_organisation_says_how_many_files_went(
     async with opened_custody(listener.settings) as (_, database):
         files = FileStore(database, master_key(listener.settings), listener.clock)
         for _ in range(3):
-            writer = await files.begin(("acme", "research", "assistant"), "key1", "batch")
+            writer = await files.begin(Project("acme", "research", "assistant"), "key1", "batch")
             await writer.write(b"{}\n")
             await writer.finish("a.jsonl", listener.clock.utc_us() + 10**12)
     async with person(listener, "cora") as cora, person(listener, "anton", "approver") as anton:

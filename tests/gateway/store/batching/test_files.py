@@ -79,7 +79,7 @@ async def test_a_file_of_another_organisation_workspace_or_project_is_not_there(
     for index in range(3):
         other = [*PROJECT]
         other[index] = "other"
-        place = (other[0], other[1], other[2])
+        place = Project(*other)
         assert await files.find(place, file.file_id) is None
         assert not await files.forget(place, file.file_id)
         assert await files.page(place, PageOf(10)) == ([], False)
