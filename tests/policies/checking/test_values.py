@@ -45,6 +45,10 @@ def told(when: str, labels: tuple[str, ...] = ("CREDIT_CARD",)) -> list[str]:
             "findings.CREDIT_CARD < 0",
             'findings["CREDIT_CARD"] < 0 never holds; it is a whole number from 0 up',
         ),
+        (
+            "input_tokens_estimate == 0.5",
+            "input_tokens_estimate is never 0.5; it is a whole number",
+        ),
         ("max_output_tokens <= -1", "max_output_tokens <= -1 never holds; it is a whole number"),
         ('dialect == "anthropic"', "dialect is never 'anthropic'; did you mean 'anthropic_"),
         ('dialect in ["openai_chat", "x"]', "dialect is never 'x'; it is one of openai_chat, "),
@@ -100,6 +104,7 @@ def test_labels_are_looked_at_only_where_it_is_known_what_can_be_found() -> None
 def test_a_header_that_the_settings_do_not_show_is_warned_of() -> None:
     text = document_text(
         {"when": 'headers.x_team == "hr" and headers.x_tem != ""', "no_cache": True},
+        {"when": "findings.PAN > 0", "no_cache": True},
         preferences=({"when": 'contains(headers.x_place, "a")', "order": ["mid"]},),
     )
     told = "always empty: policy.headers does not list"
