@@ -4,25 +4,31 @@ From Python 3.14 on `Path.exists` and `Path.is_dir` say of both that nothing is 
 that does not answer an erasure would say that it holds no keys.
 """
 
+from errno import ELOOP, ENOENT, ENOTDIR
+from os import stat_result
 from pathlib import Path
 from stat import S_ISDIR
 
 
-_AWAY = (FileNotFoundError, NotADirectoryError)
+_AWAY = frozenset({ENOENT, ENOTDIR, ELOOP})
+"""As older Pythons have it: links that lead to each other lead to nothing, either."""
 
 
 def lies_here(path: Path) -> bool:
     """Whether anything of that name does; raises OSError where that cannot be told."""
-    try:
-        path.stat()
-    except _AWAY:
-        return False
-    return True
+    return _state(path) is not None
 
 
 def folder_lies_here(path: Path) -> bool:
     """Whether a folder of that name does; raises OSError where that cannot be told."""
+    found = _state(path)
+    return found is not None and S_ISDIR(found.st_mode)
+
+
+def _state(path: Path) -> stat_result | None:
     try:
-        return S_ISDIR(path.stat().st_mode)
-    except _AWAY:
-        return False
+        return path.stat()
+    except OSError as error:
+        if error.errno in _AWAY:
+            return None
+        raise
