@@ -22,7 +22,7 @@ async def batch(
     key_id: str,
     lines: int = 3,
     *,
-    place: tuple[str, str, str] = PLACE,
+    place: Project = PLACE,
 ) -> str:
     """A batch of which nothing was sent yet; its id."""
     now_us, master = listener.clock.utc_us(), master_key(listener.settings)
@@ -57,7 +57,7 @@ async def file(
     database: Database,
     key_id: str,
     *,
-    place: tuple[str, str, str] = PLACE,
+    place: Project = PLACE,
 ) -> str:
     """A file of lines; its id."""
     files = FileStore(database, master_key(listener.settings), listener.clock)
