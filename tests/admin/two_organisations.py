@@ -13,6 +13,7 @@ from gateway.audit.memory import MemoryAuditLog
 from gateway.clock import DAY_US
 from gateway.oversight.access import Grant
 from gateway.oversight.key_scope import KeyScope
+from gateway.projects import Project
 from gateway.secrets.secret import Secret
 from gateway.store.custody.erasure_cases import ErasureCases
 from gateway.store.custody.incidents import Incident, IncidentStore
@@ -119,7 +120,7 @@ class Furnisher:
             actor=ids["person"],
             reason=said,
         )
-        place = (organisation, ids["workspace"], ids["project"])
+        place = Project(organisation, ids["workspace"], ids["project"])
         ids |= {
             "team": team,
             "proposal": proposal.id,

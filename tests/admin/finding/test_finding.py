@@ -12,6 +12,7 @@ from admin.access import needs
 from admin.finding.ways import ACTIONS, LENGTH_MAX, asked, ways_of
 from gateway.audit.projecting.projector import Projector
 from gateway.oversight.access import Role
+from gateway.projects import Project
 from gateway.store.evidence.sink import DatabaseAuditSink
 from gateway.store.identity.teams import TeamStore
 from tests.admin import seeding
@@ -123,7 +124,7 @@ async def test_a_batch_is_found_by_its_id_in_its_own_organisation(
     await _sign_in(listener, browser, "platform_admin")
     async with listener.database() as database:
         batch_id = await batches.batch(listener, database, key_id)
-        place = ("other", "research", "assistant")
+        place = Project("other", "research", "assistant")
         strange = await batches.batch(listener, database, key_id, place=place)
 
     (way,) = await _found(browser, f" {batch_id} ")
