@@ -107,7 +107,9 @@ def test_a_greeting_in_front_changes_nothing(probe: Probe, greeting: str) -> Non
 
 
 @given(
-    ANY_PROBE, st.sampled_from([" Thanks!", " Thank you very much.", "\n\nMany thanks in advance"])
+    # One that is nothing but a greeting has no words of its own, and thanks are as good as any.
+    ANY_PROBE.filter(lambda probe: probe.kind != "greeting"),
+    st.sampled_from([" Thanks!", " Thank you very much.", "\n\nMany thanks in advance"]),
 )
 def test_thanks_at_the_end_change_nothing(probe: Probe, thanks: str) -> None:
     bared = bare(probe.request)

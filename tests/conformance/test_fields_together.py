@@ -61,7 +61,12 @@ def says_the_same(probe: str, others: list[str]) -> bool:
 
 
 def is_reported(row: Row, probe: str, reported: tuple[str, ...]) -> bool:
-    """Under the name that it is reported by where it is asked alone; another may have it, too."""
+    """Under the name that it is reported by where it is asked alone; another may have it, too.
+
+    Or under its own: where an image stands last, no mark for a cache can stand at it.
+    """
+    if PROBES[row.source][probe].keys() & set(reported):
+        return True
     kind, _, names = TOLD[f"{Row(row.source, probe, row.wanted, row.is_able)}"].partition(": ")
     return kind == "reported" and set(names.split(", ")) <= set(reported)
 
