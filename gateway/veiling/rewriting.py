@@ -230,10 +230,12 @@ class StreamRewriter:
         if self._repeated is None or _brings_input(event):
             return event
         words = [d.text for d in event.deltas if d.kind in CONTENT and d.text]
-        if not says_more(event.raw, words):
+        is_beside = any(delta.redacted or delta.stop_sequence for delta in event.deltas)
+        if not is_beside and not says_more(event.raw, words):
             return event
         raw = told_beside(event.raw, words, self._repeated)
-        return event if raw is event.raw else msgspec.structs.replace(event, raw=raw)
+        deltas = tuple([beside_words(delta, self._repeated) for delta in event.deltas])
+        return msgspec.structs.replace(event, raw=raw, deltas=deltas)
 
     def _spoken(self, delta: Delta, event: StreamEvent) -> _Channel:
         name = channel_of(delta)

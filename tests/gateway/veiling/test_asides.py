@@ -214,11 +214,14 @@ def test_two_pieces_of_a_call_in_the_event_that_ends_it_are_one_text() -> None:
     assert CARD[:9].encode() not in b"".join(each.raw for each in seen)
 
 
-def test_the_words_at_which_an_answer_stopped_come_back_with_their_value() -> None:
+@pytest.mark.parametrize("last", [{}, {"content": " who"}])
+def test_the_words_at_which_an_answer_stopped_come_back_with_their_value(last: Any) -> None:
+    """Hurried servers say its last words with them."""
     veil = veil_of("openai_chat")
     stop = veil.names.replacements["Ingrid Halvorsen"]
-    raw = [chunk({"content": "It is"}), chunk({}, finish_reason="stop", stop_reason=stop), DONE]
+    raw = [chunk({"content": "It is"}), chunk(last, finish_reason="stop", stop_reason=stop), DONE]
     decoder, lift = DIALECTS["openai_chat"].stream_decoder(), veil.lifted()
     seen = [made for each in raw for made in lift.events(decoder.feed(each))]
     stops = [delta.stop_sequence for each in seen for delta in each.deltas if delta.stop_sequence]
     assert stops == ["Ingrid Halvorsen"]
+    assert stop.encode() not in b"".join(each.raw for each in seen)
