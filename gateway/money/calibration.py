@@ -46,6 +46,8 @@ class Calibration:
             return
         if request.has_images or request.has_documents:
             return
+        if usage.web_searches or usage.compactions:
+            return  # What was read is several prompts.
         estimated = max(self._count(request.tree, target.vendor), 1)
         seen = min(max(usage.input_tokens / estimated, RATIO_MIN), RATIO_MAX)
         known = self._ratios.get(target.name, seen)

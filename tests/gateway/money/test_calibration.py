@@ -98,6 +98,16 @@ def test_what_pictures_and_documents_are_counted_as_teaches_nothing_of_text(
     assert calibration.estimate(request, target()) == before
 
 
+@pytest.mark.parametrize("several", [Usage(web_searches=1), Usage(compactions=1)])
+def test_what_several_prompts_are_counted_as_teaches_nothing_of_one(several: Usage) -> None:
+    calibration = Calibration(count_input_tokens)
+    request = messages(messages=[{"role": "user", "content": PROSE}])
+    before = calibration.estimate(request, target())
+    for _ in range(SAMPLED_EVERY * 2):
+        calibration.observe(request, target(), structs.replace(several, input_tokens=before * 3))
+    assert calibration.estimate(request, target()) == before
+
+
 @pytest.mark.parametrize("of", [None, target()])
 def test_a_request_is_estimated_at_one_token_at_least(of: Target | None) -> None:
     assert Calibration(lambda _, __: 0).estimate(chat(), of) == 1
