@@ -5,6 +5,7 @@ are unveiled on their way back, inside tool arguments too.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -116,6 +117,9 @@ def _restored(tree: object, forms: Forms) -> object:
         restorer = Restorer(forms, in_json if is_json else None)
         return restorer.feed(text) + restorer.flush()
 
+    # Where probabilities of tokens are told, an answer has a hundred thousand names, few different.
+    name_told = cache(told)
+
     def restored(node: object, depth: int, *, is_json: bool = False, given: bool = False) -> object:
         """`given` is what a tool is given: as a tree it says what it would say as a text."""
         if isinstance(node, str):
@@ -125,7 +129,7 @@ def _restored(tree: object, forms: Forms) -> object:
         if isinstance(node, dict):
             own = key_of(node) if id(node) in blocks else None
             return {
-                told(key): blocks[id(node)]
+                name_told(key): blocks[id(node)]
                 if key == own
                 else restored(
                     value, depth + 1, is_json=key in _JSON_MEMBERS, given=given or key in _GIVEN

@@ -222,3 +222,24 @@ def test_the_first_message_names_the_conversation_whatever_stands_before_it() ->
         surrogates_of("openai_chat", model="m", messages=[elsewhere, turn]),
     ):
         assert not set(another.values()) & set(first.values())
+
+
+def test_a_name_that_an_answer_says_a_thousand_times_is_looked_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of probabilities of tokens there are five for each, and each has the same names."""
+    veil, read = veil_of("openai_chat"), list[str]()
+    name = veil.names.replacements["Ingrid Halvorsen"]
+
+    class Noting(Restorer):
+        def feed(self, piece: str) -> str:
+            read.append(piece)
+            return super().feed(piece)
+
+    monkeypatch.setattr("gateway.veiling.veil.Restorer", Noting)
+    answer = {"choices": [{name: at, "odds": {"token": f"t{at}"}} for at in range(1000)]}
+    came = msgspec.json.decode(veil.unveiled(msgspec.json.encode(answer)))
+    assert came["choices"][999] == {"Ingrid Halvorsen": 999, "odds": {"token": "t999"}}
+    assert sorted(read) == sorted(
+        [name, "choices", "odds", "token", *(f"t{n}" for n in range(1000))]
+    )
