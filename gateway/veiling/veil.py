@@ -31,6 +31,8 @@ from gateway.veiling.rewriting import MAX_DEPTH, StreamRewriter
 _JSON_MEMBERS: Final = frozenset({"arguments", "partial_json"})
 """Members whose text is JSON whatever it begins with, and where a model broke it off."""
 _ASKED: Final = ("messages", "input", "prompt")
+_ORDERS: Final = ("system", "developer")
+"""Roles of what an application says first in each of its conversations."""
 _GIVEN: Final = frozenset({"input", "arguments"})
 """Members under which a call's arguments stand as a tree."""
 _NOT_VEILED = "Something in the request cannot be given a pseudonym, so it does not leave."
@@ -92,14 +94,20 @@ def veiled(
 def _first_words(tree: Mapping[str, object]) -> str:
     """The first message names the conversation: every turn repeats it, whatever stands before it.
 
-    Many clients say the model first, which names no conversation.
+    Many clients say the model first, and most applications the same orders: neither names any.
     """
     for name in _ASKED:
         asked = tree.get(name)
-        if first := _uncached(asked[:1]) if isinstance(asked, list) else asked:
-            units = extract({name: first}).units()
-            return next((unit.text for unit, _ in units if unit.text), "")
+        turns = asked if isinstance(asked, list) else [asked]
+        for turn in sorted(turns, key=_is_order):
+            units = extract({name: [_uncached(turn)]}).units() if turn else ()
+            if words := next((unit.text for unit, _ in units if unit.text), ""):
+                return words
     return ""
+
+
+def _is_order(turn: object) -> bool:
+    return isinstance(turn, dict) and turn.get("role") in _ORDERS
 
 
 def _uncached(node: object) -> object:

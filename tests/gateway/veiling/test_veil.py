@@ -200,6 +200,7 @@ def test_the_first_message_names_the_conversation_whatever_stands_before_it() ->
     """Else who says the model first has one conversation with everybody else who does."""
     said, other = "Write to Ingrid Halvorsen.", "And where is Ingrid Halvorsen?"
     turn, answer = {"role": "user", "content": said}, {"role": "assistant", "content": "Done."}
+    order = {"role": "system", "content": "Be kind."}
     cached = {"type": "text", "text": said, "cache_control": {"type": "ephemeral", "ttl": "1h"}}
     asked: DialectName = "anthropic_messages"
     first = surrogates_of(asked, model="m", max_tokens=9, messages=[turn])
@@ -211,6 +212,9 @@ def test_the_first_message_names_the_conversation_whatever_stands_before_it() ->
             asked, model="m", max_tokens=9, messages=[{"role": "user", "content": [cached]}]
         ),
         surrogates_of("openai_chat", model="m", messages=[turn]),
+        surrogates_of("openai_chat", model="m", messages=[order, turn]),
+        surrogates_of("openai_chat", model="m", messages=[{**turn, "content": ""}, turn]),
+        surrogates_of("openai_responses", model="m", input=[{**order, "role": "developer"}, turn]),
         surrogates_of("openai_responses", model="m", input=said),
         surrogates_of("openai_responses", model="m", input=[turn, answer, turn]),
     ):
@@ -220,6 +224,8 @@ def test_the_first_message_names_the_conversation_whatever_stands_before_it() ->
         surrogates_of(asked, model="m", max_tokens=9, messages=[elsewhere]),
         surrogates_of("openai_responses", model="m", input=other),
         surrogates_of("openai_chat", model="m", messages=[elsewhere, turn]),
+        surrogates_of("openai_chat", model="m", messages=[order, elsewhere, turn]),
+        surrogates_of("openai_chat", model="m", messages=[order]),
     ):
         assert not set(another.values()) & set(first.values())
 
