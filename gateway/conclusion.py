@@ -15,7 +15,7 @@ from gateway.clock import Clock
 from gateway.dispatch.attempts import AttemptLog
 from gateway.errors import ClientGone, GatewrightError, WorkerStopped
 from gateway.metrics import Metrics
-from gateway.money.bills import as_asked, charged
+from gateway.money.bills import Bill, as_asked, charged
 from gateway.money.calibration import Calibration
 from gateway.money.catalogue import cost
 from gateway.money.rates import LocalRates, Rates
@@ -116,7 +116,7 @@ class Conclusion:
             target=target,
             attempts=paid,
             cascade=attempts.cascade,
-            usage=usage,
+            usage=_estimated(passage, Bill(target, usage)) if usage.estimated else usage,
             cost_microusd=cost_microusd,
             extra=attempts.extra,
             dropped=dropped,
@@ -153,7 +153,7 @@ class Conclusion:
             target=bill.target if bill is not None else None,
             attempts=paid,
             cascade=attempts.cascade,
-            usage=bill.usage if bill is not None else None,
+            usage=_estimated(passage, bill) if bill is not None else None,
             cost_microusd=cost_microusd,
             error=error.code,
             extra=attempts.extra,
@@ -179,7 +179,7 @@ class Conclusion:
             target=bill.target if bill is not None else first,
             attempts=paid,
             cascade=attempts.cascade,
-            usage=bill.usage if bill is not None else None,
+            usage=_estimated(passage, bill) if bill is not None else None,
             cost_microusd=cost_microusd,
             error=error_code,
             extra=attempts.extra,
@@ -296,12 +296,10 @@ def _paid(
 ) -> tuple[tuple[Attempt, ...], int]:
     """The attempts of a request, each with what it costs, and what all of them do."""
     bills = attempts.bills(of_answer)
+    if passage.arrival.errand is not None:
+        bills = [_at_its_price(passage, bill) for bill in bills]
     if not TIERS_ASKED.isdisjoint(passage.request.tree):
         bills = [as_asked(bill, passage.request.tree) for bill in bills]
-    if passage.arrival.errand is not None:
-        bills = [
-            structs.replace(bill, is_batch=passage.has_batch_price(bill.target)) for bill in bills
-        ]
     costs = charged(bills, passage.ruling.plan.worst_cost_microusd)
     paid = tuple(
         [
@@ -310,3 +308,12 @@ def _paid(
         ]
     )
     return paid, sum(costs)
+
+
+def _at_its_price(passage: Passage, bill: Bill) -> Bill:
+    return structs.replace(bill, is_batch=passage.has_batch_price(bill.target))
+
+
+def _estimated(passage: Passage, bill: Bill) -> Usage | None:
+    """What is on record of an estimate: in which tier it is charged, too."""
+    return as_asked(_at_its_price(passage, bill), passage.request.tree).usage

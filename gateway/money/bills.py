@@ -44,7 +44,8 @@ def as_asked(bill: Bill, tree: Mapping[str, object]) -> Bill:
         return bill
     asked, place = tree.get("service_tier"), tree.get("inference_geo")
     tier = paid_tier(asked) if isinstance(asked, str) else ""
-    if not usage.service_tier and price.percent_of(tier) > price.percent_of(""):
+    is_told = usage.service_tier or bill.is_batch
+    if not is_told and price.percent_of(tier) > price.percent_of(""):
         usage = structs.replace(usage, service_tier=tier)
     if place == US and not usage.inference_geo:
         usage = structs.replace(usage, inference_geo=US)

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 from msgspec import Struct, structs
 
+from admin.traffic.bill import bill_of
 from gateway.money.bills import Bill, charged
 from gateway.types import Attempt, AuditRecord, Usage
 from tests.faults.envelopes import Caller, Style, ask
@@ -221,12 +222,17 @@ async def test_what_broke_off_is_estimated_in_the_tier_that_it_was_asked_for(
 ) -> None:
     """Its upstream asks twice as much for that, and did not come to say what it served."""
     caller, costs = Caller(asked.gateway, http, scoped["hedge"]), list[int]()
-    for tier in ("default", "priority"):
+    price = asked.gateway.plane.snapshots.current().board.targets[GPT_TARGET].price
+    for tier, percent in (("default", 100), ("priority", 200)):
         asked.meets(GPT_TARGET, MOMENTS[moment])
         body = ask("openai", model=GPT_TARGET, stream=asked.stream, service_tier=tier)
         reply = await caller.post("openai", body)
         *_, outcome = await asked.gateway.records(reply.request_id)
         costs.append(outcome.cost_microusd)
+        # Whoever looks at the request sees parts that add up to it.
+        bill = bill_of(outcome, price)
+        assert bill is not None
+        assert (bill.percent, bill.is_exact) == (percent, True)
         asked.gateway.plane._health.breakers._states.clear()
     assert 2 * costs[0] - 1 <= costs[1] <= 2 * costs[0]
     assert costs[0] > 0

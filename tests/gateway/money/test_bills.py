@@ -87,3 +87,10 @@ def test_what_nobody_counted_is_estimated_as_dear_as_it_was_asked_for(
     assert charged([bill], 10_000) == (percent,)
     assert charged([bill], 90) == ((90,) if told.estimated else (percent,))
     assert as_asked(NOTHING, asked) == NOTHING
+
+
+def test_what_is_paid_as_a_batch_is_in_no_other_tier() -> None:
+    price = structs.replace(TARGET.price, priority_percent=200)
+    target = structs.replace(TARGET, price=price)
+    batch = Bill(target, Usage(100, estimated=True), is_batch=True)
+    assert as_asked(batch, {"service_tier": "priority"}) == batch
