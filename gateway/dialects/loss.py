@@ -22,7 +22,8 @@ NAMES_MAX = 32
 AUTO_TIER = "auto"
 """The one service tier that means the same to every vendor."""
 
-
+_WITH_US = frozenset({"us", "usa", "america"})
+"""Jurisdictions that the United States are in; a word of an operator's own says nothing of it."""
 _FIELD = re.compile(r"\A[A-Za-z_.\-]{1,48}[0-9]{0,2}\Z")
 """Letters, and two digits at most: no number and no key of anybody's."""
 _OPAQUE = re.compile(r"\A[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12,44}\Z")
@@ -150,7 +151,8 @@ def _is_priced(name: str, asked: str, price: Price) -> bool:
 def check_tier_priced(request: ChatRequest, target: Target) -> None:
     """Refuse a tier or place whose price nobody knows: it could not be reserved, nor be billed.
 
-    Of a speed no price is known at all.
+    Of a speed no price is known at all. A place outside of the target's jurisdiction is refused as
+    well: policies cleared that, and callers choose no other.
 
     Raises:
         FeatureUnsupported
@@ -161,6 +163,9 @@ def check_tier_priced(request: ChatRequest, target: Target) -> None:
         asked = request.tree.get(name)
         if isinstance(asked, str) and not _is_priced(name, asked, target.price):
             raise unsupported(name, "What this costs at this model is not known", rule=26)
+    is_bound = request.tree.get("inference_geo") == US
+    if is_bound and target.jurisdiction.lower() not in _WITH_US:
+        raise unsupported("inference_geo", "This model is in another jurisdiction", rule=26)
 
 
 def is_opaque(user: str) -> bool:

@@ -144,7 +144,7 @@ def _chosen(row: Row, price: Price) -> Target:
     stance = "yes" if row.is_able else "no"
     parameters = dict.fromkeys(PARAMETERS, stance) | {"effort_none": "yes"}
     chosen = target(*(ABLE if row.is_able else ()), parameters=parameters)
-    return structs.replace(chosen, price=price)
+    return structs.replace(chosen, price=price, jurisdiction="us")
 
 
 def _answers(dialect: DialectName, body: Json, request: ChatRequest) -> Iterator[Json]:

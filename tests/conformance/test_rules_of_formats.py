@@ -134,12 +134,26 @@ def test_rule_26_a_place_of_inference_without_a_price_is_not_asked_for(place: st
 
 
 def test_rule_26_a_place_of_inference_is_asked_for_where_its_price_is_known() -> None:
-    priced = structs.replace(target(), price=structs.replace(target().price, us_percent=110))
+    price = structs.replace(target().price, us_percent=110)
+    priced = structs.replace(target(), price=price, jurisdiction="us")
     sent = json.loads(ANTHROPIC.encode_request(messages(inference_geo="us"), priced, 100).body)
     assert sent["inference_geo"] == "us"
     for place in ("eu", "other", "not_available", ""):
         with pytest.raises(FeatureUnsupported, match=r"rule 26"):
             ANTHROPIC.encode_request(messages(inference_geo=place), priced, 100)
+
+
+@pytest.mark.parametrize("jurisdiction", ["eu", "EU", "de", "bank-zone-1", "us", "USA", "america"])
+def test_rule_26_nobody_asks_for_inference_outside_of_the_jurisdiction(jurisdiction: str) -> None:
+    """Policies clear jurisdictions; a request names no destination."""
+    price = structs.replace(target().price, us_percent=110)
+    there = structs.replace(target(), price=price, jurisdiction=jurisdiction)
+    if jurisdiction.lower().startswith(("us", "america")):
+        assert ANTHROPIC.encode_request(messages(inference_geo="us"), there, 100)
+        return
+    with pytest.raises(FeatureUnsupported, match=r"another jurisdiction \(rule 26\)") as caught:
+        ANTHROPIC.encode_request(messages(inference_geo="us"), there, 100)
+    assert caught.value.parameter == "inference_geo"
 
 
 def test_rule_25_another_dialect_is_told_a_keyed_digest_of_its_end_user_and_no_name() -> None:

@@ -84,7 +84,7 @@ FIGURES = table("| dialect | figure | is | because |")
 
 def chosen(price: Price) -> Target:
     able = target(*ABLE, parameters=dict.fromkeys(PARAMETERS, "yes"))
-    return structs.replace(able, price=price)
+    return structs.replace(able, price=price, jurisdiction="us")
 
 
 def becomes(dialect: str, fields: Json, price: Price) -> str:
