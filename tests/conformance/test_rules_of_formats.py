@@ -149,7 +149,8 @@ def test_rule_26_nobody_asks_for_inference_outside_of_the_jurisdiction(jurisdict
     price = structs.replace(target().price, us_percent=110)
     there = structs.replace(target(), price=price, jurisdiction=jurisdiction)
     if jurisdiction.lower().startswith(("us", "america")):
-        assert ANTHROPIC.encode_request(messages(inference_geo="us"), there, 100)
+        sent = ANTHROPIC.encode_request(messages(inference_geo="us"), there, 100)
+        assert json.loads(sent.body)["inference_geo"] == "us"
         return
     with pytest.raises(FeatureUnsupported, match=r"another jurisdiction \(rule 26\)") as caught:
         ANTHROPIC.encode_request(messages(inference_geo="us"), there, 100)
