@@ -171,8 +171,7 @@ class ParkedLines:
             if isinstance(end, LineEnd):
                 self._metrics.count_line(end.state)
         ended = [ticket.request_id for line, ticket in held if line.line.number in ends]
-        await self._store.end(row, key, ends)
-        await self._reservations.forget(ended)
+        await self._store.end(row, key, ends, self._reservations.forgetting(ended))
         if failure is not None:
             raise failure
 
@@ -257,8 +256,8 @@ class ParkedLines:
         remnant = await self._remnants.of(batch, lost.line, lost.ticket)
         check_end = await self._begin_ending(row, [number], [remnant.request_id])
         end = await self._lost(_Ending(batch, row.vendor_id, check_end), lost, remnant)
-        await self._store.end(row, key, {number: end})
-        await self._reservations.forget([remnant.request_id])
+        also = self._reservations.forgetting([remnant.request_id])
+        await self._store.end(row, key, {number: end}, also)
         self._metrics.count_line(end.state)
 
     async def _lost(self, at: _Ending, lost: _Lost, remnant: Remnant) -> LineEnd:

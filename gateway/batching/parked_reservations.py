@@ -154,6 +154,12 @@ class ParkedReservations:
         """They have ended: nothing is noted for them any more."""
         await self._purse.parked.forget(request_ids)
 
+    def forgetting(
+        self, request_ids: Sequence[str]
+    ) -> Callable[[AsyncConnection], Awaitable[None]]:
+        """What does the same in the transaction that ends them."""
+        return self._purse.parked.forgetting(request_ids)
+
     async def charge(self, late: LateCost) -> None:
         """A line is gone: book what is owed where its money is not held here any more.
 

@@ -1,6 +1,7 @@
 """A worker that is killed while lines wait for a vendor: each is paid once, erased ones too."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,6 +33,19 @@ pytestmark = [pytest.mark.anyio, pytest.mark.either, pytest.mark.timeout(300)]
 LIMIT = 100_000_000
 HASTY = f"{BRISK_PROCESS}gateway.pacing.rhythm.LOOSE_ENDS_S = 1.0\n"
 """Lines that were left without an end are looked for again and again."""
+ENDED = """
+import os, signal
+from gateway.store.batching.parked_lines import ParkedLineStore
+
+end = ParkedLineStore.end
+
+async def ends(*given):
+    await end(*given)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+ParkedLineStore.end = ends
+"""
+"""A data plane that is killed right after lines have ended."""
 ACCOUNTS = ("org:acme", "ws:acme/research")
 
 
@@ -146,4 +160,31 @@ async def test_lines_of_a_killed_worker_are_paid_once(
     assert len(outcomes) == len({each.request_id for each in outcomes})
     errors = [each.error for each in outcomes]
     assert errors.count(ERASED) == erases
+    await books.database.close()
+
+
+async def test_of_lines_that_had_just_ended_when_their_worker_was_killed_nothing_stays_noted(
+    tmp_path: Path, database_url: str, upstreams: Upstreams
+) -> None:
+    """Nobody comes back to a line that has ended: what is noted of it would stay for ever."""
+    port = free_port()
+    more = MORE.partition("30.0")[2]
+    config = await configured(tmp_path, database_url, upstreams, port, more=more, managed=NATIVE)
+    settings = load_settings(config)
+    key, url, books = await issued(settings), f"http://127.0.0.1:{port}", Books(settings)
+    await books.limit()
+    with handed_over(upstreams, "openai") as vendor:
+        async with serving(config, url, HASTY + ENDED) as process, speaking(url, key) as client:
+            batch = await make(client, asked("openai", "ann", "bob"))
+            await until_looked_at(vendor)
+            held = await books.until_only_parked_is_leased()
+            vendor.faults = ParcelFaults()
+            assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGKILL
+        async with serving(config, url, HASTY), speaking(url, key) as client:
+            batch = await ended(client, await client.batches.retrieve(batch.id))
+            # What had not been reported when it was killed counts as spent, as after any crash.
+            await books.until_spent(held)
+    assert (batch.status, len(await outcomes_in(settings, 2))) == ("completed", 2)
+    found = await books.budgets()
+    assert [found[name].leased_microusd for name in ACCOUNTS] == [0, 0]
     await books.database.close()

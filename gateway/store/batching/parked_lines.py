@@ -110,9 +110,15 @@ class ParkedLineStore:
         return now_us + (until_us - now_us) // WRITES_WITHIN
 
     async def end(
-        self, row: ParcelRow, key: ContentKey, ends: Mapping[int, LineEnd | tuple[int, int]]
+        self,
+        row: ParcelRow,
+        key: ContentKey,
+        ends: Mapping[int, LineEnd | tuple[int, int]],
+        also: Callable[[AsyncConnection], Awaitable[None]],
     ) -> None:
         """Parked lines have ended, or wait again: until when, and after how many failures.
+
+        `also` is done in the same transaction: nobody comes back to what was noted for them.
 
         Raises:
             TermOver: somebody else ends them, or has.
@@ -125,6 +131,7 @@ class ParkedLineStore:
             for number, end in ends.items():
                 await _end(connection, batch_id, key, number, end)
             await change(connection, row.parcel_id, row.term, due_us=parcels.c.due_us)
+            await also(connection)
 
 
 def _parked_by(claim: Claim) -> Select[tuple[int]]:

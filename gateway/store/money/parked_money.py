@@ -120,10 +120,20 @@ class ParkedMoney:
 
         What an earlier run held for them stays until its lease is written off.
         """
-        ended = and_(_MONEY.request_id.in_(request_ids), _MONEY.is_ending == 1)
-        either = or_(self._mine(request_ids), ended)
         async with self._database.writing() as connection:
-            await connection.execute(delete(parked_money).where(either))
+            await self.forgetting(request_ids)(connection)
+
+    def forgetting(
+        self, request_ids: Collection[str]
+    ) -> Callable[[AsyncConnection], Awaitable[None]]:
+        """The same in a transaction of somebody else's."""
+        ended = and_(_MONEY.request_id.in_(request_ids), _MONEY.is_ending == 1)
+        gone = delete(parked_money).where(or_(self._mine(request_ids), ended))
+
+        async def forget(connection: AsyncConnection) -> None:
+            await connection.execute(gone)
+
+        return forget
 
     async def leave(self, request_ids: Collection[str]) -> None:
         """Somebody else ends these lines, and this run gives back what it holds; raises NotReady.

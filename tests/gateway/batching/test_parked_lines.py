@@ -133,7 +133,7 @@ async def test_of_lines_that_are_gone_it_goes_back_when_they_are_on_record(lot: 
 
 POINTS = [
     *(("waiting", "lines"), ("parked", "hold"), ("money", "note"), ("waiting", "begin_ending")),
-    *(("journeys", "deliver"), ("waiting", "end"), ("money", "forget")),
+    *(("journeys", "deliver"), ("waiting", "end")),
 ]
 
 

@@ -69,11 +69,11 @@ BEFORE_MIDNIGHT_S = 400.0
 PERCENT = st.sampled_from([0, 30, 100, 100, 250])
 """Of what was reserved: what a request costs."""
 LIMIT = st.one_of(st.integers(0, 60), st.integers(0, 1000))
-Cut = Literal["settle", "report", "record", "forget"]
+Cut = Literal["settle", "report", "record", "end"]
 """Where the end of a line is broken off by a crash."""
 ENDS = st.tuples(
     st.sampled_from([0, 30, 100]),
-    st.sampled_from(["settle", "report", "record", "forget", None, None, None]),
+    st.sampled_from(["settle", "report", "record", "end", None, None, None]),
     st.booleans(),
 )
 """What a line costs, where its end is broken off, and whether its former leader hears of it."""
@@ -505,10 +505,9 @@ class Money(RuleBasedStateMachine):
             await self._crash(number)
             return
         self.waiting.remove(line)
-        if cut == "forget":
-            await self._crash(number)
-            return
         await run.lines.forget([name])
+        if cut == "end":
+            await self._crash(number)
 
     async def _settle_line(self, run: Run, line: Line, reservation: Reservation) -> None:
         """As `Conclusion` does."""
