@@ -97,13 +97,17 @@ class ParkedLines:
         self._log = logger()
 
     async def park(self, claim: Claim, key: ContentKey, parked: Parked) -> None:
-        """A line waits from now on; raises NotReady, and may then be called again."""
+        """A line waits from now on.
+
+        Raises:
+            AuditUnavailable, NotReady: it is to be called again, until it says whose the line is.
+        """
         ticket = parked.ticket
         raw = encode_ticket(ticket)
         also = self._reservations.noting(ticket)
         place = (claim.batch.batch_id, claim.line.number)
         if await self._store.park(claim, key, ticket.provider, ticket.target, raw, also):
-            self._reservations.keep(ticket, ticket.reservation, *place)
+            self._reservations.keep_parked(ticket, *place)
         elif (
             await self._outcome_of(claim.batch.project.organisation, ticket.request_id) is not None
         ):
@@ -111,8 +115,10 @@ class ParkedLines:
             self._reservations.keep(ticket, ticket.reservation, *place)
             await self._reservations.drop([ticket.request_id])
         else:
+            nothing = await self._reservations.given_back(ticket.reservation)
+            passage = structs.replace(parked.passage, reservation=nothing)
             gone = GatewrightError("The line was taken over by another worker.")
-            await self._journeys.undelivered(parked.passage, gone)
+            await self._journeys.undelivered(passage, gone)
 
     async def hold(
         self,

@@ -62,6 +62,28 @@ class ParkedReservations:
         organisation = ticket.principal.organisation
         self._places[ticket.request_id] = _Place(organisation, batch_id, number)
 
+    def keep_parked(self, ticket: Ticket, batch_id: str, number: int) -> None:
+        """The same of a line that this worker has just parked, or hears that it had parked.
+
+        Unheard, its own parcel may have taken the line up meanwhile: money is set aside once.
+        """
+        request_id, reservation = ticket.request_id, ticket.reservation
+        if request_id in self._unfitting:
+            self.release(request_id)  # There was nothing left besides what is set aside here.
+        held = self._held.get(request_id)
+        if held is None and request_id not in self._paid:
+            self.keep(ticket, reservation, batch_id, number)
+        elif held is None or held.reservation_id != reservation.reservation_id:
+            self._end(reservation)
+
+    async def given_back(self, reservation: Reservation) -> Reservation:
+        """What was set aside for a line that is another's goes back: nothing is in its place.
+
+        Also where it went back before.
+        """
+        self._end(reservation)
+        return await self._ledger.reserve((), 0)
+
     async def hold(self, batch_id: str, lines: Sequence[tuple[ParkedLine, Ticket]]) -> None:
         """Set aside what is not set aside here for these lines; raises NotReady."""
         await self._drop_lost([ticket.request_id for _, ticket in lines])
@@ -69,6 +91,11 @@ class ParkedReservations:
         for line, ticket in lines:
             if ticket.request_id not in self._held:
                 reservation = await self._reserved(ticket)
+                if ticket.request_id in self._held:
+                    # That it was parked here was heard meanwhile.
+                    self._unfitting.discard(ticket.request_id)
+                    self._end(reservation)
+                    continue
                 self.keep(ticket, reservation, batch_id, line.line.number)
                 stakes.append(self._stake(ticket.request_id, reservation))
         await self._purse.parked.note(stakes)
@@ -114,12 +141,16 @@ class ParkedReservations:
         reservation = self._held.pop(request_id, None)
         self._unfitting.discard(request_id)
         if reservation is not None:
-            with suppress(ReservationEndedError):
-                self._ledger.release(reservation)
+            self._end(reservation)
+
+    def _end(self, reservation: Reservation) -> None:
+        with suppress(ReservationEndedError):
+            self._ledger.release(reservation)
 
     def mark_paid(self, request_id: str) -> None:
         """Its cost is booked, and its outcome is still to be written."""
         self._paid.add(request_id)
+        self.release(request_id)  # Of a line that was heard to be parked while it was ended.
 
     def mark_ended(self, request_id: str) -> None:
         """Its outcome is written."""

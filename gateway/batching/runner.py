@@ -22,7 +22,7 @@ from gateway.batching.parked_lines import ParkedLines
 from gateway.batching.steps import AGAIN_S, Steps, check_until, given_up, insisted
 from gateway.clock import SECOND_US, Clock
 from gateway.dispatch.attempts import TAKEN_OVER
-from gateway.errors import NotReady, Unauthenticated
+from gateway.errors import AuditUnavailable, NotReady, Unauthenticated
 from gateway.metrics import Metrics
 from gateway.secrets.content_keys import ContentKey, KeyClosed
 from gateway.store.batching.batches import BatchStore
@@ -325,7 +325,7 @@ class BatchRunner:
             parking = asyncio.ensure_future(self._parked.park(claim, key, parked))
             try:
                 await asyncio.shield(parking)
-            except NotReady:
+            except (AuditUnavailable, NotReady):
                 await asyncio.sleep(AGAIN_S)
             except asyncio.CancelledError:
                 await asyncio.wait([parking])
