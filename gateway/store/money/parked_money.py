@@ -8,7 +8,7 @@ was set aside for them goes back, unless they were just about to end.
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, and_, delete, func, or_, select, union, update
+from sqlalchemy import ColumnElement, and_, delete, func, not_, or_, select, union, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
@@ -16,11 +16,13 @@ from gateway.money.budgets import BudgetKey, WindowKind
 from gateway.store.engine import Database
 from gateway.store.money.budget_rows import budget_of, children, is_one_of
 from gateway.store.money.slices import Lease, LeaseHolder, roll
-from gateway.store.schema.tables import budgets, late_bookings, parked_money
+from gateway.store.schema.tables import budget_leases, budgets, late_bookings, parked_money
 from gateway.store.speech import DatabaseKind, insert_into
 
 
-_MONEY = parked_money.c
+_MONEY, _LEASES = parked_money.c, budget_leases.c
+_PART = ("account", "window_kind", "worker", "incarnation")
+"""By these a stake is of a lease."""
 
 
 class Stake(Struct, frozen=True):
@@ -146,8 +148,13 @@ class ParkedMoney:
             await connection.execute(delete(parked_money).where(held))
 
     async def let_go(self) -> None:
-        """This run gives back all it holds in good order; raises NotReady."""
-        past = _MONEY.until_us <= self._clock.utc_us()
+        """This run gives back all it holds in good order; raises NotReady.
+
+        What is over of others goes as well, but for what a lease of theirs is still written off by.
+        """
+        of_lease = and_(*(_MONEY[name] == _LEASES[name] for name in _PART))
+        standing = select(_LEASES.worker).where(of_lease).exists()
+        past = and_(_MONEY.until_us <= self._clock.utc_us(), not_(standing))
         own = _MONEY.incarnation == self.holder.incarnation
         async with self._database.writing() as connection:
             await connection.execute(delete(parked_money).where(or_(own, past)))
@@ -186,8 +193,10 @@ async def given_back(connection: AsyncConnection, lease: Lease, now_us: int) -> 
         _MONEY.incarnation == lease.incarnation,
         _MONEY.is_ending == 0,
     )
+    # What was held until the lease was over, others could not have since, whenever that is found.
+    over_us = min(now_us, lease.expires_us)
     query = select(func.coalesce(func.sum(_MONEY.amount_microusd), 0)).where(
-        held, _MONEY.window_start_us == lease.window_start_us, _MONEY.until_us > now_us
+        held, _MONEY.window_start_us == lease.window_start_us, _MONEY.until_us > over_us
     )
     amount = int((await connection.execute(query)).scalar_one())
     await connection.execute(delete(parked_money).where(held))

@@ -181,11 +181,32 @@ async def test_whoever_leaves_takes_along_what_is_over_of_others_and_nothing_els
     world: World,
 ) -> None:
     reservation = await world.park("a")
+    await world.money.begin_ending(["a"])
+    await world.killed()
     await world.later.let_go()
     assert await world.known(world.money, ["a"]) == {"a"}
     world.clock.advance((reservation.leased_until_us - world.clock.utc_us()) / 1e6)
     await world.later.let_go()
     assert await world.known(world.money, ["a"]) == set()
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_what_was_held_by_who_died_is_not_lost_where_nobody_asks_for_long(
+    world: World, *, leaves: bool
+) -> None:
+    """Its lease was over before the line's time was: nobody had what was set aside for the line."""
+    reservation = await world.park("a")
+    await world.first.reserve(PATH, 40)  # Under way when it crashed.
+    await world.first.flush()
+    await world._stop()
+    world.clock.advance((reservation.leased_until_us - world.clock.utc_us()) / 1e6 + 86_400.0)
+    if leaves:
+        await world.later.let_go()
+    other = ledger_on(world.table, world.clock, "w2")
+    await other.start()
+    other.settle(await other.reserve(PATH, 100), 5)
+    await other.close()
+    assert (await state_of(world.table))[:2] == (45, 0)
 
 
 async def test_of_each_budget_comes_back_what_was_held_of_that_one(world: World) -> None:
@@ -237,9 +258,16 @@ async def test_what_was_held_in_a_day_that_is_over_is_not_missed(world: World) -
 
 
 async def test_what_was_set_aside_for_too_long_ago_is_not_given_back(world: World) -> None:
-    reservation = await world.park("a")
-    world.clock.advance((reservation.leased_until_us - world.clock.utc_us()) / 1e6)
-    assert (await world.killed())[0] == HELD
+    """While its worker lived: what was free of its slice by then, others may have."""
+    await world.park("a")
+    for _ in range(19):
+        world.clock.advance(50.0)
+        await world.first.flush()
+        await world.first.reserve(PATH, 1)
+    assert world.first.left_microusd(PATH) == LIMIT - 18
+    await world.first.reserve(PATH, HELD)
+    await world.first.flush()
+    assert (await world.killed())[0] == HELD + 18
 
 
 async def test_noting_it_twice_is_noting_it_once(world: World) -> None:
