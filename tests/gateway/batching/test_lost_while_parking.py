@@ -47,7 +47,7 @@ def unheard(worker: Worker) -> None:
         await park(*given)
         raise NotReady("the connection broke over the commit")
 
-    worker.waiting.park = parks  # type: ignore[method-assign]
+    worker.waiting.park = parks  # type: ignore[method-assign,assignment]
 
 
 async def test_what_was_set_aside_for_it_goes_back_and_its_intent_has_an_outcome(
@@ -110,7 +110,8 @@ async def test_so_does_one_whose_loss_could_not_be_written_down_at_first(
     async def appends(record: AuditRecord, content: bytes | None = None) -> Receipt:
         tries.append(record)
         lot.audit.failing = len(tries) < 3
-        return await append(record, content)
+        receipt: Receipt = await append(record, content)
+        return receipt
 
     monkeypatch.setattr(worker.journeys, "send", let_through)
     monkeypatch.setattr(lot.audit, "append", appends)

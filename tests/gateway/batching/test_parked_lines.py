@@ -333,6 +333,33 @@ async def test_a_database_that_is_away_when_lines_end_keeps_no_money_aside(lot: 
     assert (await lot.spent(), await lot.stakes()) == ((cost, 0), 0)
 
 
+async def test_what_a_killed_worker_held_is_not_paid_besides_where_nobody_asks_for_days(
+    lot: Lot,
+) -> None:
+    """Another ended its lines, and gave its slice back, before the lease was over for long."""
+    first, second = await lot.worker("w0"), await lot.worker("w1")
+    requests = await first.park(4)
+    await first.tend()
+    await lot.spent()
+    lot.workers.clear()
+    lot.clock.advance(FLUSH_S)
+    while lot.outcomes().keys() < set(requests):
+        await second.step()
+        lot.clock.advance(SETTLING_S)
+        await second.ledger.flush()
+    cost = sum(each.cost_microusd for each in lot.outcomes().values())
+    for _ in range(12):
+        await second.ledger.flush()
+    for _ in range(72):
+        lot.clock.advance(3600.0)
+        await second.ledger.flush()
+    (budget,) = await lot.table.budgets()
+    assert (budget.spent_microusd, budget.leased_microusd) == (cost, 4 * HELD), "nobody asked"
+    second.ledger.release(await second.ledger.reserve((ACCOUNT,), 1))
+    lot.workers.append(second)
+    assert (await lot.spent(), await lot.stakes()) == ((cost, 0), 0)
+
+
 async def test_money_that_does_not_fit_again_is_paid_all_the_same(lot: Lot) -> None:
     first = await lot.worker("w0")
     requests = await first.park(4)
