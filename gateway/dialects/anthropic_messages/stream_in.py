@@ -1,11 +1,13 @@
 """An upstream's stream of message events → events."""
 
 import msgspec
+from msgspec import structs
 
 from gateway.dialects import body, sse
 from gateway.dialects.answer_tool import ANSWER_TOOL
 from gateway.dialects.anthropic_messages import foreign
 from gateway.dialects.anthropic_messages.reply import (
+    COMPACTION,
     STOP_REASONS,
     encode_usage,
     refusal_of,
@@ -37,7 +39,8 @@ class MessageStreamDecoder:
 
     __slots__ = (
         *("_answer", "_calls", "_calls_count", "_ended", "_foreign", "_is_answered"),
-        *("_is_sound", "_pieces", "_searching", "_splitter", "_stopped", "_usage", "is_told"),
+        *("_is_sound", "_pieces", "_searching", "_splitter", "_stopped", "_summing", "_usage"),
+        "is_told",
         "plain_words",
     )
 
@@ -59,6 +62,8 @@ class MessageStreamDecoder:
         """Indices of blocks of kinds that we do not read."""
         self._searching: set[int] = set()
         """Indices of blocks that ask for a search: it is paid for once the block has ended."""
+        self._summing: set[int] = set()
+        """Indices of blocks in which the conversation is summed up."""
         self._calls: dict[int, int] = {}
         self._calls_count = 0
 
@@ -173,6 +178,8 @@ class MessageStreamDecoder:
         if block.type == "redacted_thinking" and block.data:
             return StreamEvent(raw, (Delta("thinking", redacted=block.data),), has_content=True)
         self._foreign.add(index)
+        if block.type == COMPACTION:
+            self._summing.add(index)
         if foreign.asks_for_search(block):
             self._searching.add(index)
         searches = -1 if foreign.tells_failed_search(block) else 0
@@ -182,7 +189,15 @@ class MessageStreamDecoder:
         if index == self._answer and not self._is_answered:
             # A tool's arguments are an object of nothing where no word comes of them.
             return StreamEvent(raw, (Delta("text", "{}"),), has_content=True)
+        if index in self._summing:
+            return StreamEvent(raw, (self._summed_up(),))
         return StreamEvent(raw, (), searches=int(index in self._searching))
+
+    def _summed_up(self) -> Delta:
+        """A summary was written: what it took is counted when all has come, and owed from now."""
+        known = usage_of(self._usage) or Usage()
+        usage = structs.replace(known, output_tokens=0, estimated=True, compactions=1)
+        return Delta("usage", usage=usage)
 
     def _tool_start(self, raw: bytes, index: int, block: ReplyBlock) -> StreamEvent:
         if not block.id or not block.name:
