@@ -19,7 +19,9 @@ def compactions_at_most(request: ChatRequest) -> int:
     Where tools run there may be more of them; what a vendor says of those is booked.
     """
     managed = request.tree.get("context_management")
-    edits = managed.get("edits") if isinstance(managed, dict) else None
+    if not isinstance(managed, dict):
+        return 0
+    edits = managed.get("edits")
     asked = [each for each in (edits if isinstance(edits, list) else ()) if _is_one(each)]
     if not asked:
         return 0
