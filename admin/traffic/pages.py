@@ -1,6 +1,7 @@
 """The pages of traffic: the list, one request, and the list's file."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -150,13 +151,19 @@ def _listed_at(request: Asking, organisation: str) -> str:
 
 
 def _days_of(found: Filter, now_us: int, zone: str) -> tuple[str, str] | None:
-    """The first and the last day of a filter with a beginning, as evidence packs count them."""
+    """The first and the last day of a filter with a beginning, as evidence packs count them.
+
+    None where no pack has such days: none is meant, or one is beyond the calendar.
+    """
     since, until = found.value_of("since"), found.value_of("until")
     if not since:
         return None
     # The end is not part of it: until the first of a month is until the last of the one before.
     last_us = min(moment_us(until, now_us, zone) - 1, now_us) if until else now_us
-    return _day(moment_us(since, now_us, zone)), _day(last_us)
+    first_us = moment_us(since, now_us, zone)
+    with suppress(ValueError):
+        return (_day(first_us), _day(last_us)) if first_us <= last_us else None
+    return None
 
 
 def _day(utc_us: int) -> str:

@@ -330,7 +330,10 @@ def moment_us(value: str, now_us: int, zone: str) -> int:
             round((at.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()) * 10**6
         )
     except OverflowError:
-        raise ValueError(value) from None
+        if zone == "UTC":
+            raise ValueError(value) from None
+        # At an end of the calendar a zone leads out of it: it was read as it stands there in UTC.
+        return moment_us(value, now_us, "UTC")
 
 
 def number_of(field: str, value: str) -> int:

@@ -198,6 +198,10 @@ async def test_a_list_of_a_month_leads_to_the_pack_that_proves_its_records(world
             "since:2026-10-05": ("2026-10-05", TODAY),
             "since:2026-10-05 until:2027-10-05": ("2026-10-05", TODAY),
             "until:2026-10-05": (),
+            "since:2026-10-05 until:2026-10-05": (),
+            "since:9999-12-31": (),
+            "since:999999d": (),
+            "since:1h until:0001-01-01": (),
             "": (),
         }.items():
             _, page = await cora.send("GET", f"{LIST}?{urlencode({'q': query})}")

@@ -174,6 +174,15 @@ def test_a_moment_is_before_now_or_a_date_of_the_readers_zone() -> None:
     assert number_of("duration", "1.5s") == 1_500_000
 
 
+@pytest.mark.parametrize(
+    ("value", "zone"), [("0001-01-01", "Europe/Berlin"), ("9999-12-31T23:59", "Pacific/Pago_Pago")]
+)
+def test_a_moment_at_an_end_of_the_calendar_is_one_in_every_zone(value: str, zone: str) -> None:
+    """A filter is read without a zone, and looked for in the reader's: it broke the list."""
+    parse(f"since:{value}")
+    assert moment_us(value, 0, zone) == moment_us(value, 0, "UTC")
+
+
 def test_a_facet_asks_for_its_value_and_again_for_it_no_longer() -> None:
     found = parse("route:managed cost:>1")
     other = found.toggled("route", "in-house")
