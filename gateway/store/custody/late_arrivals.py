@@ -160,7 +160,7 @@ class LateArrivals:
                 await self._kept.destroy(found, case.organisation, case.id)
         left = await self._found(case) if is_any else found
         # Where a batch was made of it meanwhile, or it changed, it is looked at once more.
-        is_seen = left.arriving.isdisjoint(case.arriving) and await self._is_there(case)
+        is_seen = not left.arriving and await self._is_there(case)
         is_over = is_seen and not _is_any(case, left)
         return _amended(case.certificate, found, is_over=is_over)
 

@@ -32,11 +32,19 @@ class MadeOf:
             return (await connection.execute(query)).first() is not None
 
     async def part(self, found: Holding, names: Collection[str]) -> Holding:
-        """What was found of things with these names, and of what was made of them; no answers."""
-        query = select(_B.id, _B.output_file_id, _B.error_file_id).where(_made_of(names))
+        """What was found of things with these names, and of what was made of them; no answers.
+
+        `arriving` likewise, and files of which their batches were made: by these results are told.
+        """
+        named = frozenset(names)
+        columns = (_B.id, _B.output_file_id, _B.error_file_id, _B.input_file_id)
+        ended = or_(_B.output_file_id.in_(named), _B.error_file_id.in_(named))
         async with self._database.reading() as connection:
+            query = select(*columns).where(or_(_made_of(named), ended))
             rows = (await connection.execute(query)).all()
-        those = {*names, *(each for row in rows for each in row)}
+        made = [row for row in rows if not named.isdisjoint((row.id, row.input_file_id))]
+        those = {*named, *(each for row in made for each in row[:-1])}
+        unseen = found.arriving & {*those, *(row.input_file_id for row in rows)}
         lines = {name: numbers for name, numbers in found.lines.items() if name in those}
         files = [each for each in found.files if each[0].file_id in those]
         numbers = replace(
@@ -47,7 +55,8 @@ class MadeOf:
             file_lines=sum(len(each) for _, each in files),
             answers=0,
         )
-        return replace(found, lines=lines, files=files, answers=[], numbers=numbers)
+        found = replace(found, lines=lines, files=files, answers=[], numbers=numbers)
+        return replace(found, arriving=unseen)
 
     async def since(self, organisation: str, looked: Holding, left: Holding) -> frozenset[str]:
         """Names of what was made of `looked` before it was destroyed: `left`, or on its way.

@@ -1,5 +1,6 @@
 """What was arriving when somebody was erased is erased once it is there, and nothing else is."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -7,8 +8,9 @@ import pytest
 from sqlalchemy import insert, select, update
 
 from gateway.audit.memory import MemoryAuditLog
-from gateway.batches import Batch
-from gateway.store.batching.files import FileWriter, kept_files
+from gateway.batches import Batch, KeptFile
+from gateway.errors import NotReady
+from gateway.store.batching.files import FileStore, FileWriter, kept_files
 from gateway.store.batching.leads import RECEIVING
 from gateway.store.custody.erasure_cases import CLAIM_US, ErasureCase
 from gateway.store.custody.erasure_reach import ErasureReach
@@ -18,7 +20,7 @@ from gateway.store.custody.late_arrivals import LateArrivals
 from gateway.store.custody.orders import Custody
 from gateway.store.schema.custody import erasure_cases
 from tests.gateway.store.custody.kept_archive import PROJECT, Archive, line, result
-from tests.gateway.store.custody.test_made_of import recorded
+from tests.gateway.store.custody.test_made_of import asked, finish, recorded
 
 
 pytestmark = pytest.mark.anyio
@@ -256,3 +258,37 @@ async def test_a_case_that_waits_for_something_counts_as_outstanding(late: Late)
     await writer.discard()
     await late.tended()
     assert await reach.note_reached() == 0
+
+
+@pytest.mark.parametrize(
+    ("named", "changing"),
+    [
+        ("file", "batch_output"),
+        ("batch", "batch_output"),
+        ("batch", "batch"),
+        ("results", "batch"),
+    ],
+)
+async def test_what_could_not_be_read_to_its_end_is_looked_at_once_more(
+    late: Late, monkeypatch: pytest.MonkeyPatch, named: str, changing: str
+) -> None:
+    """Another erasure rewrote it, or the database was away: it held ann's result for good."""
+    archive, content = late.archive, FileStore.content
+    file_id, batch = await asked(archive)
+    output = await finish(archive, batch)
+    await late.erased({"file": file_id, "batch": batch.batch_id, "results": output}[named])
+
+    async def changes(store: FileStore, file: KeptFile) -> AsyncIterator[bytes]:
+        if file.purpose == changing:
+            raise NotReady("the file was deleted while it was read, or written anew")
+        async for each in content(store, file):
+            yield each
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileStore, "content", changes)
+        await late.tended()
+    assert result(batch, 1) in b"".join(await archive.content())
+    assert "kept_arrived" not in await late.said()
+    assert await late.tended() == 1
+    assert "kept_arrived" in await late.said()
+    assert result(batch, 1) not in b"".join(await archive.content())
