@@ -1,11 +1,10 @@
 """How far erasures have come, as the database has it, and which have come to their end."""
 
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import and_, bindparam, func, select, update
+from sqlalchemy import bindparam, select, update
 
 from gateway.clock import Clock
 from gateway.store.custody.audit_folders import all_folders
@@ -13,15 +12,12 @@ from gateway.store.custody.elsewhere import awaited_workers, retired_workers
 from gateway.store.custody.erasure_cases import ErasureCase
 from gateway.store.custody.folder_reports import FolderReports
 from gateway.store.custody.reaching import Reach, reach_of
+from gateway.store.custody.waiting_cases import WaitingCases
 from gateway.store.engine import Database
 from gateway.store.schema.custody import erasure_cases
 
 
 _C = erasure_cases.c
-WAITS_FOR_MORE: Final = and_(
-    _C.state == "done", _C.certificate.contains('"kept_arriving":["', autoescape=True)
-)
-"""Of a case that was carried out, and of which something was not there yet."""
 
 
 class Unreached(Struct, frozen=True):
@@ -41,6 +37,7 @@ class ErasureReach:
         self._database = database
         self._clock = clock
         self._reports = FolderReports(database, clock)
+        self._waiting = WaitingCases(database)
 
     async def of(self, cases: Sequence[ErasureCase]) -> dict[str, Reach]:
         """By id, of those that were carried out."""
@@ -53,11 +50,12 @@ class ErasureReach:
         """
         columns = [_C[name] for name in Unreached.__struct_fields__]
         unreached = (_C.state == "done", _C.reached_us == 0)
+        oldest = (await self._waiting.ids())[:1]
         async with self._database.reading() as connection:
             query = select(*columns).where(*unreached).order_by(_C.closed_us)
             rows = (await connection.execute(query)).all()
-            late = select(func.min(_C.closed_us)).where(WAITS_FOR_MORE)
-            late_us = (await connection.execute(late)).scalar_one()
+            late = select(_C.closed_us).where(_C.id.in_(oldest))
+            late_us = (await connection.execute(late)).scalars().all()
         cases = [Unreached(*row) for row in rows]
         await self._note_awaited([each for each in cases if not each.awaited])
         reached = await self._of(cases, only_state=True)
@@ -67,7 +65,7 @@ class ErasureReach:
             async with self._database.writing() as connection:
                 await connection.execute(noted.values(reached_us=self._clock.utc_us()), over)
         waiting = [each.closed_us for each in cases if not reached[each.id].is_complete]
-        return min([*waiting, *([late_us] if late_us else [])], default=0)
+        return min([*waiting, *late_us], default=0)
 
     async def _of(
         self, cases: Sequence[ErasureCase | Unreached], *, only_state: bool = False

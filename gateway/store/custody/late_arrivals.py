@@ -27,10 +27,10 @@ from gateway.store.claims import is_unclaimed
 from gateway.store.custody.erasing import in_numbers
 from gateway.store.custody.erasure_attempts import holds_on
 from gateway.store.custody.erasure_cases import CLAIM_US
-from gateway.store.custody.erasure_reach import WAITS_FOR_MORE
 from gateway.store.custody.kept_content import KeptContent
 from gateway.store.custody.kept_holdings import Holding
 from gateway.store.custody.made_of import MadeOf
+from gateway.store.custody.waiting_cases import AT_ONCE, WAITS_FOR_MORE, WaitingCases
 from gateway.store.engine import Database
 from gateway.store.schema.custody import erasure_cases
 from gateway.telemetry import Event
@@ -69,6 +69,7 @@ class LateArrivals:
         self._database, self._clock = database, clock
         self._kept = KeptContent(settings, database, master_key(settings), clock)
         self._made, self._deeds = MadeOf(database), Deeds(log, clock)
+        self._cases = WaitingCases(database)
         self._resting: dict[str, tuple[int, float]] = {}
         """By case, how often it failed in a row, and until when it rests by the monotonic clock."""
 
@@ -115,9 +116,13 @@ class LateArrivals:
 
     async def _waiting(self) -> Sequence[_Waiting]:
         columns = [_C[name] for name in _Waiting.__struct_fields__]
-        query = select(*columns).where(WAITS_FOR_MORE).order_by(_C.closed_us)
+        ids, found = await self._cases.ids(), list[_Waiting]()
         async with self._database.reading() as connection:
-            return [_Waiting(*row) for row in (await connection.execute(query)).all()]
+            for at in range(0, len(ids), AT_ONCE):
+                some = select(*columns).where(_C.id.in_(ids[at : at + AT_ONCE]), WAITS_FOR_MORE)
+                rows = (await connection.execute(some.order_by(_C.closed_us))).all()
+                found += [_Waiting(*row) for row in rows]
+        return found
 
     async def _is_there(self, case: _Waiting) -> bool:
         """Or was given up; and no batch of it is on its way from one place to another."""
