@@ -157,7 +157,7 @@ class Counting(Pipeline):
         )
         reply = await provider.open(call)
         try:
-            attempt.heard(reply.status)
+            attempt.heard(reply.status, reply.upstream_ids)
             raw = await reply.read()
             if reply.status >= HTTP_ERROR_MIN:
                 raise refusal_of(request, dialect, reply.status, raw, reply.retry_after_s)

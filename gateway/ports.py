@@ -64,6 +64,7 @@ class UpstreamReply(Protocol):
     status: int
     retry_after_s: float | None
     is_event_stream: bool
+    upstream_ids: tuple[str, ...]  # What the upstream calls this call: short words.
 
     @property
     def body_bytes(self) -> int:
@@ -252,8 +253,7 @@ class Allowance(Struct, frozen=True):
 
     limit: int
     left: int
-    full_in_s: float
-    """When all of it is there again, if nothing more is asked for."""
+    full_in_s: float  # Until all of it is there again, if nothing more is asked for.
 
 
 class Standing(Struct, frozen=True):

@@ -234,6 +234,8 @@ class Attempt(Struct, frozen=True, omit_defaults=True):
     cost_microusd: int = 0
     estimated: bool = False
     """Whether what it cost is estimated: its upstream did not say what it counted."""
+    upstream_ids: tuple[str, ...] = ()
+    """What its upstream calls the call, in its answer's head: for a ticket, and for its logs."""
 
 
 CUT_SHORT = "cut_short"

@@ -12,6 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from gateway.admission.upstream_ids import without_numbers
 from gateway.clock import Clock
 from gateway.dispatch.breaker import PAUSING, judge
 from gateway.dispatch.health import TargetHealth
@@ -124,6 +125,7 @@ class RunningAttempt:
 
     __slots__ = (
         *("_clock", "_first_byte_s", "_has_left", "_health", "_log", "_status", "_target"),
+        "_upstream_ids",
         *("believe", "counted", "number", "read_tokens", "started_s"),
     )
 
@@ -146,6 +148,7 @@ class RunningAttempt:
         self._health = health
         self._clock = clock
         self._status = 0
+        self._upstream_ids: tuple[str, ...] = ()
         self._has_left = False
         self.counted: Callable[[], Usage | None] | None = None
         """What is owed now that an answer has begun; None before."""
@@ -162,9 +165,10 @@ class RunningAttempt:
             self._log.check_lease()
         self._has_left = True
 
-    def heard(self, status: int) -> None:
+    def heard(self, status: int, upstream_ids: tuple[str, ...] = ()) -> None:
         """The upstream's head has arrived."""
         self._status, self._first_byte_s = status, self._clock.monotonic_s()
+        self._upstream_ids = without_numbers(upstream_ids) if upstream_ids else ()
 
     def spoke(self) -> None:
         """A stream's first content has arrived; servers send its head as soon as they are asked."""
@@ -189,6 +193,7 @@ class RunningAttempt:
             error=end_code(error) if error is not None else "",
             duration_us=round((ended_s - self.started_s) * 1e6),
             first_byte_us=round((self._first_byte_s - self.started_s) * 1e6),
+            upstream_ids=self._upstream_ids,
         )
         owed = self._owed(error)
         log.add(self.number, attempt, Bill(self._target, owed))

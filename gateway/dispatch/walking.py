@@ -298,7 +298,7 @@ class Walk(Generic[Answer]):
         reply: UpstreamReply | None = None
         try:
             reply = await provider.open(call)
-            attempt.heard(reply.status)
+            attempt.heard(reply.status, reply.upstream_ids)
             if reply.status >= HTTP_ERROR_MIN:
                 raw = await reply.read()
                 refused = refusal_of(request, dialect, reply.status, raw, reply.retry_after_s)

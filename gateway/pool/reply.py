@@ -38,6 +38,7 @@ class PoolReply:
         self.retry_after_s = reply.retry_after_s
         self.is_event_stream = reply.is_event_stream
         self.rate_limits = reply.rate_limits
+        self.upstream_ids = reply.upstream_ids
 
     @property
     def body_bytes(self) -> int:

@@ -42,6 +42,7 @@ class ScriptedReply(Struct, frozen=True, kw_only=True):
     """Raised after the pieces."""
     gap_s: float = 0.0
     """A pause before each piece."""
+    upstream_ids: tuple[str, ...] = ()
 
 
 class ScriptedProvider:
@@ -107,6 +108,7 @@ class ScriptedUpstreamReply:
         self.retry_after_s = reply.retry_after_s
         self.is_event_stream = reply.is_event_stream
         self.rate_limits: Mapping[str, str] = NO_RATE_LIMITS
+        self.upstream_ids = reply.upstream_ids
         self._provider = provider
         self._reply = reply
         self._pieces = iter(reply.pieces)

@@ -158,6 +158,25 @@ async def test_anthropics_client_gets_answers_streams_tools_and_counts(
 
 
 @TARGETS
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("status", [200, 400, 503])
+async def test_what_the_cloud_calls_a_call_stands_beside_the_attempt(
+    gateway: RunningGateway, clouds: Clouds, target: str, stream: bool, status: int
+) -> None:
+    name = "x-amzn-RequestId" if target.startswith("bedrock") else "request-id"
+    clouds.at(target).answer(Answer(status=status, headers=((name, "req_cloud-1"),)))
+    sent = {"x-api-key": await gateway.issue_key(), "anthropic-version": "2023-06-01"}
+    body = {"model": target, "max_tokens": 20, "messages": QUESTION, "stream": stream}
+    async with httpx2.AsyncClient(base_url=gateway.url, headers=sent) as http:
+        reply = await http.post("/v1/messages", json=body)
+    assert "req_cloud-1" not in f"{reply.headers} {reply.text}"
+    (*_, outcome) = await gateway.records(reply.headers["x-request-id"])
+    assert {(each.status, each.upstream_ids) for each in outcome.attempts} == {
+        (status, ("req_cloud-1",))
+    }
+
+
+@TARGETS
 async def test_thinking_comes_back_and_goes_out_again_with_its_signature(
     claude: anthropic.AsyncAnthropic, clouds: Clouds, target: str
 ) -> None:

@@ -45,6 +45,10 @@ class Stage(Protocol):
 
     def refuse(self, status: int, retry_after_s: float | None) -> None: ...
 
+    def call_it(self, upstream_id: str, status: int) -> None:
+        """What the upstream calls the next call, which it answers with that status."""
+        ...
+
     @property
     def bodies(self) -> list[bytes]: ...
 
@@ -70,6 +74,9 @@ class ScriptedStage:
         reply = ScriptedReply(status=status, retry_after_s=retry_after_s, pieces=(b'{"error":1}',))
         self._scripted.add(reply)
 
+    def call_it(self, upstream_id: str, status: int) -> None:
+        self._scripted.add(ScriptedReply(status=status, upstream_ids=(upstream_id,)))
+
     @property
     def bodies(self) -> list[bytes]:
         return [call.body for call in self._scripted.calls]
@@ -94,6 +101,10 @@ class HttpStage:
 
     def refuse(self, status: int, retry_after_s: float | None) -> None:
         self._upstream.answer_once(Answer(status=status, retry_after_s=retry_after_s))
+
+    def call_it(self, upstream_id: str, status: int) -> None:
+        headers = (("x-request-id", upstream_id),)
+        self._upstream.answer_once(Answer(status=status, headers=headers))
 
     @property
     def bodies(self) -> list[bytes]:
@@ -192,6 +203,20 @@ async def test_an_error_status_is_an_answer_not_an_exception(stage: Stage, strea
     assert (reply.status, reply.retry_after_s) == (529, 3.0)
     assert b"error" in await reply.read()
     await reply.close()
+
+
+@pytest.mark.parametrize("status", [200, 404, 529])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_what_the_upstream_calls_a_call_is_known_to_its_end(
+    stage: Stage, stream: bool, status: int
+) -> None:
+    stage.call_it("req_first", status)
+    for known in [("req_first",), ()]:
+        reply = await stage.provider.open(make_call(stream=stream))
+        assert reply.upstream_ids == known
+        await reply.read()
+        await reply.close()
+        assert reply.upstream_ids == known
 
 
 @pytest.mark.parametrize("clearance", [frozenset[str](), frozenset({"elsewhere"})])

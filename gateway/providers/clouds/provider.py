@@ -153,7 +153,7 @@ class CloudProvider(HttpProvider, ABC):
         status, told = retold(reply.status, raw, self._hidden)
         if status == DENIED:
             self._proof.doubt()
-        return Refusal(status, told, reply.retry_after_s)
+        return Refusal(status, told, reply.retry_after_s, reply.upstream_ids)
 
 
 def _check(config: ProviderConfig, identities: tuple[str, ...]) -> None:

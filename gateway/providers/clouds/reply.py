@@ -15,7 +15,7 @@ class CloudReply:
         """`hidden` are texts that nobody is told."""
         self._reply, self._hidden = reply, hidden
         self.status, self.retry_after_s = reply.status, reply.retry_after_s
-        self.is_event_stream = reply.is_event_stream
+        self.is_event_stream, self.upstream_ids = reply.is_event_stream, reply.upstream_ids
         self.read, self.flow, self.close = reply.read, reply.flow, reply.close
         self.chunks = reply.chunks
 
@@ -36,8 +36,15 @@ class Refusal:
 
     is_event_stream = False
 
-    def __init__(self, status: int, body: bytes, retry_after_s: float | None) -> None:
+    def __init__(
+        self,
+        status: int,
+        body: bytes,
+        retry_after_s: float | None,
+        upstream_ids: tuple[str, ...],
+    ) -> None:
         self.status, self._body, self.retry_after_s = status, body, retry_after_s
+        self.upstream_ids = upstream_ids
 
     @property
     def body_bytes(self) -> int:

@@ -16,7 +16,19 @@ RATE_LIMIT_HEADERS = frozenset(
 )
 """What the two vendors say of how much may still be asked, and from when."""
 
-KEPT_HEADERS = {
+REQUEST_IDS = "request-id"
+"""Under which all of those below are kept, one behind the other."""
+
+REQUEST_ID_HEADERS = (
+    "request-id",  # Anthropic, also at Google's cloud
+    "x-request-id",  # OpenAI, Azure, most servers that are compatible, Gatewright
+    "apim-request-id",  # Azure's own logs
+    "x-amzn-requestid",  # Bedrock
+    "x-litellm-call-id",  # LiteLLM
+)
+"""In which an upstream says what it calls a request."""
+
+KEPT_HEADERS = dict.fromkeys(map(str.encode, REQUEST_ID_HEADERS), REQUEST_IDS) | {
     name.encode(): name
     for name in (
         *RATE_LIMIT_HEADERS,

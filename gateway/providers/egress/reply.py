@@ -13,13 +13,17 @@ from gateway.errors import (
 )
 from gateway.ports import Take
 from gateway.providers.egress.connection import TOO_LARGE, Connection
-from gateway.providers.egress.kept_headers import RATE_LIMIT_HEADERS
+from gateway.providers.egress.kept_headers import RATE_LIMIT_HEADERS, REQUEST_IDS
 from gateway.providers.egress.pool import Origin, Pool
 
 
 _PROOF = re.compile(rb"(?im)^(?:authorization: \S+ |(?:x-)?api-key: )(\S{6,})\r?$")
 _HARMLESS = re.compile(r"[0-9A-Za-z.:+-]{1,40}")
 """Numbers, durations and times: all that a limit's header says."""
+_ID = re.compile(r"(?=.*[A-Za-z])[0-9A-Za-z][0-9A-Za-z._:-]{0,63}")
+"""No text, address, markup or mere number: it stands in a record for good."""
+_IDS_MAX, _IDS_SEEN_MAX = 2, 8
+"""Azure gives a call two, which differ."""
 
 RETRY_AFTER_S_MAX = 86_400.0
 REFUSAL_BYTES_MAX = 1024 * 1024 + 1
@@ -57,6 +61,7 @@ class EgressReply:
         "is_event_stream",
         "retry_after_s",
         "status",
+        "upstream_ids",
     )
 
     def __init__(
@@ -82,6 +87,7 @@ class EgressReply:
         """Whether its body is compressed, and so nothing that may be read."""
         self.is_event_stream = False
         self.retry_after_s: float | None = None
+        self.upstream_ids: tuple[str, ...] = ()
 
     def examine(self) -> None:
         """Read the head that has arrived; from here on its body's limits hold.
@@ -103,6 +109,18 @@ class EgressReply:
         self.is_coded = bool(flaw)
         if self.status // 100 != 2:  # noqa: PLR2004
             self.retry_after_s = parse_retry_after(headers)
+        if (said := headers.get(REQUEST_IDS)) is not None:
+            self.upstream_ids = self._ids_in(said)
+
+    def _ids_in(self, said: str) -> tuple[str, ...]:
+        """The first that are words, unless what proves us is among them."""
+        for proof in _PROOF.findall(self._head):
+            if proof.decode() in said:
+                return ()
+        if _ID.fullmatch(said):
+            return (said,)
+        ids = dict.fromkeys(each for each in said.split(", ", _IDS_SEEN_MAX) if _ID.fullmatch(each))
+        return tuple(ids)[:_IDS_MAX]
 
     @property
     def rate_limits(self) -> Mapping[str, str]:

@@ -145,6 +145,22 @@ async def test_the_page_names_what_was_paid_beside_the_answer(
     assert "Recorded" in page
 
 
+async def test_the_page_says_what_upstreams_call_each_attempt(
+    world: World, browser: Browser
+) -> None:
+    tried = (
+        Attempt("claude", 529, "upstream_refused", 8_000, 90, upstream_ids=("req_late",)),
+        Attempt("house", 0, "upstream_timeout", 9_000, 0),
+        Attempt("azure", 200, "", 9_000, 100, upstream_ids=("982ef905", "eb2486b2")),
+    )
+    ids = await world.write(Asked(1, attempts=tried), Asked(2, attempts=tried[1:2]))
+    pages = [(await browser.send("GET", f"{LIST}/{each}"))[1] for each in ids]
+    assert "The upstream calls attempt 1 <code>req_late</code>." in pages[0]
+    assert "attempt 3 <code>982ef905</code> and <code>eb2486b2</code>." in pages[0]
+    assert pages[0].count("The upstream calls attempt") == 2
+    assert "The upstream calls" not in pages[1]
+
+
 async def test_the_page_says_what_a_request_cost_beyond_its_reservation(
     world: World, browser: Browser
 ) -> None:

@@ -52,6 +52,23 @@ def test_what_is_hashed_and_bound_has_the_form_that_earlier_versions_wrote() -> 
     assert content_aad(made) == b"5:req_14:acme6:intent"
 
 
+def test_an_attempt_reads_what_earlier_and_later_versions_wrote() -> None:
+    """Workers of two versions write side by side, and each reads what the other wrote."""
+    told = b'"target":"a","status":529,"error":"upstream_refused","duration_us":5,"first_byte_us":3'
+    wrote = (
+        b'{"record":{"stage":"outcome","request_id":"r","organisation":"o","utc_us":1,"attempts":'
+    )
+    plain = Attempt("a", 529, "upstream_refused", 5, 3)
+    named = structs.replace(plain, upstream_ids=("req_a", "b"))
+    for attempt, more in ((plain, b""), (named, b',"upstream_ids":["req_a","b"]')):
+        entry = wrote + b"[{" + told + more + b"}]}}"
+        assert decode_entry(entry).record.attempts == (attempt,)
+        made = AuditRecord("outcome", "r", "o", 1, attempts=(attempt,))
+        assert entry_bytes(encode_record(made)[1]) == entry
+        later = wrote + b"[{" + told + more + b',"not_yet":{"known":[1]}}]}}'
+        assert decode_entry(later).record.attempts == (attempt,)
+
+
 def test_a_reference_matches_what_was_stored_and_nothing_else() -> None:
     """Also one of the first version, which had SHA-256."""
     sealed = b"sealed bytes"

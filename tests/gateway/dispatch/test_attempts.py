@@ -117,6 +117,16 @@ def test_how_long_an_attempt_took_counts_from_its_own_beginning() -> None:
     assert health.first_token_ms() == {A.name: 2048}
 
 
+def test_what_its_upstream_calls_it_is_written_down_however_it_ends() -> None:
+    log = AttemptLog()
+    for error in (None, UpstreamTimeout("late"), asyncio.CancelledError()):
+        attempt = running(log)
+        attempt.heard(200, ("req_a", "b"))
+        attempt.end(error)
+    running(log).end(UpstreamTimeout("no head came"))
+    assert [each.upstream_ids for each in log.as_tuple()] == [("req_a", "b")] * 3 + [()]
+
+
 def test_who_is_asked_of_those_that_were_broken_is_on_trial_and_nobody_else_asks_meanwhile() -> (
     None
 ):

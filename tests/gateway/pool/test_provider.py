@@ -109,6 +109,15 @@ async def test_load_counts_from_the_choice_to_the_close() -> None:
     assert pool.calls == 0
 
 
+@pytest.mark.parametrize("status", [200, 400, 503])
+async def test_what_the_member_calls_the_call_is_passed_on(status: int) -> None:
+    pool = Pool(Host("a"))
+    pool.hosts["a"].add(ScriptedReply(status=status, upstream_ids=("req_a",)))
+    reply = await pool.provider.open(make_call())
+    assert (reply.status, reply.upstream_ids) == (status, ("req_a",))
+    await reply.close()
+
+
 async def test_the_clearance_is_checked_at_the_member_and_nothing_is_counted() -> None:
     pool = Pool()
     with pytest.raises(SovereigntyViolation):

@@ -28,7 +28,10 @@ FULL = AuditRecord(
     utc_us=1_800_057_600_123_456,
     findings={"email": 2},
     candidates=("a", "b"),
-    attempts=(Attempt("a", 200, "", 5, 3), Attempt("b", 0, "upstream_timeout", 9, 0)),
+    attempts=(
+        Attempt("a", 200, "", 5, 3, upstream_ids=("req_a", "b")),
+        Attempt("b", 0, "upstream_timeout", 9, 0),
+    ),
     usage=Usage(100, 10, estimated=True),
     cost_microusd=2**63 + 5,
     detail={"dialect_losses": "3"},
@@ -66,6 +69,7 @@ async def test_every_field_of_a_record_is_a_typed_column(tmp_path: Path) -> None
     assert row["findings"] == {"email": 2}
     assert row["candidates"] == ["a", "b"]
     assert [each["error"] for each in row["attempts"]] == ["", "upstream_timeout"]
+    assert [each["upstream_ids"] for each in row["attempts"]] == [["req_a", "b"], None]
     assert (row["usage"]["input_tokens"], row["usage"]["estimated"]) == (100, True)
     assert row["cost_microusd"] == 2**63 - 1
     assert (row["facts"]["max_output_tokens"], row["facts"]["stream"]) == (4, False)
