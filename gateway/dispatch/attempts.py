@@ -12,7 +12,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gateway.admission.upstream_ids import without_numbers
 from gateway.clock import Clock
 from gateway.dispatch.breaker import PAUSING, judge
 from gateway.dispatch.health import TargetHealth
@@ -168,7 +167,7 @@ class RunningAttempt:
     def heard(self, status: int, upstream_ids: tuple[str, ...] = ()) -> None:
         """The upstream's head has arrived."""
         self._status, self._first_byte_s = status, self._clock.monotonic_s()
-        self._upstream_ids = without_numbers(upstream_ids) if upstream_ids else ()
+        self._upstream_ids = upstream_ids
 
     def spoke(self) -> None:
         """A stream's first content has arrived; servers send its head as soon as they are asked."""

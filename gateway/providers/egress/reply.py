@@ -15,15 +15,12 @@ from gateway.ports import Take
 from gateway.providers.egress.connection import TOO_LARGE, Connection
 from gateway.providers.egress.kept_headers import RATE_LIMIT_HEADERS, REQUEST_IDS
 from gateway.providers.egress.pool import Origin, Pool
+from gateway.providers.egress.upstream_ids import ids_in
 
 
 _PROOF = re.compile(rb"(?im)^(?:authorization: \S+ |(?:x-)?api-key: )(\S{6,})\r?$")
 _HARMLESS = re.compile(r"[0-9A-Za-z.:+-]{1,40}")
 """Numbers, durations and times: all that a limit's header says."""
-_ID = re.compile(r"(?=.*[A-Za-z])[0-9A-Za-z][0-9A-Za-z._:-]{0,63}")
-"""No text, address, markup or mere number: it stands in a record for good."""
-_IDS_MAX, _IDS_SEEN_MAX = 2, 8
-"""Azure gives a call two, which differ."""
 
 RETRY_AFTER_S_MAX = 86_400.0
 REFUSAL_BYTES_MAX = 1024 * 1024 + 1
@@ -110,17 +107,7 @@ class EgressReply:
         if self.status // 100 != 2:  # noqa: PLR2004
             self.retry_after_s = parse_retry_after(headers)
         if (said := headers.get(REQUEST_IDS)) is not None:
-            self.upstream_ids = self._ids_in(said)
-
-    def _ids_in(self, said: str) -> tuple[str, ...]:
-        """The first that are words, unless what proves us is among them."""
-        for proof in _PROOF.findall(self._head):
-            if proof.decode() in said:
-                return ()
-        if _ID.fullmatch(said):
-            return (said,)
-        ids = dict.fromkeys(each for each in said.split(", ", _IDS_SEEN_MAX) if _ID.fullmatch(each))
-        return tuple(ids)[:_IDS_MAX]
+            self.upstream_ids = ids_in(said, _PROOF.findall(self._head))
 
     @property
     def rate_limits(self) -> Mapping[str, str]:
