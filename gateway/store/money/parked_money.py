@@ -8,7 +8,7 @@ was set aside for them goes back, unless they were just about to end.
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, and_, delete, func, not_, or_, select, union, update
+from sqlalchemy import ColumnElement, and_, delete, exists, func, not_, or_, select, union, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.clock import Clock
@@ -153,7 +153,7 @@ class ParkedMoney:
         What is over of others goes as well, but for what a lease of theirs is still written off by.
         """
         of_lease = and_(*(_MONEY[name] == _LEASES[name] for name in _PART))
-        standing = select(_LEASES.worker).where(of_lease).exists()
+        standing = exists(select(_LEASES.worker).where(of_lease))
         past = and_(_MONEY.until_us <= self._clock.utc_us(), not_(standing))
         own = _MONEY.incarnation == self.holder.incarnation
         async with self._database.writing() as connection:
